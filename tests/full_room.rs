@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::admit::Reserve;
 use tower_triage::rejection::RetryAfter;
-use tower_triage::{QueueConfig, QueueHandle, QueueLayer};
+use tower_triage::{Discipline, QueueConfig, QueueHandle, QueueLayer};
 
 type Body = Empty<Bytes>;
 type Answer = Pin<Box<dyn Future<Output = (u16, Response<Bytes>)>>>;
@@ -182,6 +182,28 @@ async fn a_higher_priority_displaces() {
     assert!(poll(&mut urgent).is_pending());
     assert!(poll(&mut room.waiting).is_ready());
     assert_eq!(room.handle.status().stats.displaced, 1);
+}
+
+#[tokio::test]
+async fn a_tenant_below_its_share_displaces_the_greedy_one() {
+    let fair = config().discipline(Discipline::Fair).max_size(2);
+    let mut room = FullRoom::full(fair);
+    let mut second = (room.send)(request());
+    assert!(poll(&mut second).is_pending());
+    assert!(room.send(request()).is_ready());
+    let mut modest = (room.send)(with("x-tenant-id", "modest"));
+    assert!(poll(&mut modest).is_pending());
+    let Poll::Ready((status, response)) = poll(&mut second) else {
+        panic!("a displaced waiter is answered");
+    };
+    assert_eq!(status, 503);
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert!(response.body().ends_with(br#""code":"displaced"}}"#));
+    // Both tenants have their shares now.
+    for tenant in ["", "modest"] {
+        assert!(room.send(with("x-tenant-id", tenant)).is_ready());
+    }
+    assert_eq!(room.handle.status().stats.full, 3);
 }
 
 #[tokio::test]

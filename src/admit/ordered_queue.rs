@@ -19,11 +19,12 @@ pub(crate) type ArrivalKey = (Nanos, u64);
 pub(crate) enum List {
     Level,
     Lane,
+    Room,
     Partition,
 }
 
 impl List {
-    pub(crate) const COUNT: usize = 3;
+    pub(crate) const COUNT: usize = 4;
 }
 
 /// The neighbours of a waiter in the list of a queue; `NONE` at an end.

@@ -45,8 +45,11 @@ pub enum RejectReason<N = Infallible> {
     /// This request may not wait (see [`Ticket::wait`](super::Ticket::wait)).
     #[error("every slot is busy and this request is not to wait")]
     NotQueued,
-    /// A request of higher priority replaced it in the full waiting room.
-    #[error("a request of higher priority took this request's place in the full waiting room")]
+    /// Another request replaced it in the full waiting room: one of higher priority or, where shares are configured, one
+    /// of a tenant or level that had fewer places for its weight.
+    #[error(
+        "a request of higher priority, or of a tenant or level further below its share, took this request's place"
+    )]
     Displaced,
     /// The gate is closed.
     #[error("the service is shutting down")]

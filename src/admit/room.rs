@@ -101,7 +101,7 @@ pub(crate) trait Room<C: Capacity, W> {
     /// 0 if it would find a slot free. `None` while that is not known.
     fn expected_wait_at(&self, capacity: &C, level: u8) -> Option<ExpectedWait>;
 
-    /// The waiter that is evicted first: the latest of the lowest level.
+    /// Returns the waiter that is evicted first: the latest of the lowest level, or of a flow farthest above its share.
     fn lowest(&self) -> Option<u32>;
 
     /// The waiter that goes before all others.
@@ -147,7 +147,7 @@ pub(crate) trait Room<C: Capacity, W> {
     /// Ends a wait, with a slot if the waiter `is_served`. Its entry stays until its outcome is taken.
     fn unlink(&mut self, idx: u32, is_served: bool);
 
-    /// Rejects waiters that have no place any more after a reconfiguration, the latest of the lowest level first.
+    /// Rejects waiters that have no place any more after a reconfiguration in the order of eviction.
     fn evict_excess(&mut self, wakes: &mut WakeList<W>);
 
     /// Gives memory back if there is no entry left. To be called after one was taken out.

@@ -150,6 +150,8 @@ impl RoomBase {
             && self.config.max_size_per_tenant.is_none()
             && self.config.max_concurrent_per_tenant.is_none()
             && self.reserves.is_empty()
+            // Whether an arrival displaces a waiter depends on its flow.
+            && !(self.config.displace && self.config.has_flows())
             && !self.has_room()
     }
 

@@ -248,7 +248,7 @@ impl<T> Waiters<T> {
         all.filter(|(_, meta)| meta.waits)
     }
 
-    /// All waiters that still wait, the latest of the lowest level first: the order in which they are evicted.
+    /// All waiters that still wait, the latest of the lowest level first.
     pub(crate) fn latest_first(&self) -> Vec<u32> {
         let mut all: Vec<_> = self
             .waiting()

@@ -290,7 +290,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// The capacity's lanes, pools or partitions changed: every waiter moves to the lane that its demand has now. Waiters
-    /// that have no place in their partition any more are rejected, the latest of its lowest level first.
+    /// that have no place in their partition any more are rejected in the order in which a full partition evicts.
     ///
     /// If the capacity panics, so does this, and nothing has changed.
     pub fn on_capacity_changed(&mut self, capacity: &C, now: Instant, wakes: &mut WakeList<W>) {
@@ -299,7 +299,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Changes the configuration. Every waiter keeps its place in the order; those that have no place any more are
-    /// rejected, the latest of the lowest level first.
+    /// rejected in the order in which a full room evicts ([`displace`](WaitingRoomConfig::displace)).
     ///
     /// A level keeps its waiters by name; waiters of a name that is gone get the default level. If the capacity panics,
     /// so does this, and nothing has changed.
@@ -352,7 +352,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub fn close(&mut self, wakes: &mut WakeList<W>) {
         let room = self.room_mut();
         room.base_mut().is_closed = true;
-        // As evictions go: the latest of the lowest level first.
+        // The latest of the lowest level first.
         for idx in room.waiters().latest_first() {
             room.reject_idx(idx, RejectReason::ShuttingDown, wakes);
         }

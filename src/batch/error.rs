@@ -51,7 +51,9 @@ fn refusal(why: &RejectReason<TooLarge>, f: &mut fmt::Formatter<'_>) -> fmt::Res
         RejectReason::DeadlinePassed => "its own deadline passed before it was taken",
         RejectReason::Disabled => "the queue takes no items",
         RejectReason::NotQueued => "it was not to wait",
-        RejectReason::Displaced => "a request of higher priority took its place in the full queue",
+        RejectReason::Displaced => {
+            "a request of higher priority, or of a tenant or level further below its share, took its place"
+        }
         RejectReason::ShuttingDown => "the queue is closed",
         RejectReason::Unservable(why) => return fmt::Display::fmt(why, f),
     })

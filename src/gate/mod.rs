@@ -171,7 +171,7 @@ impl<C: Capacity> Gate<C> {
     }
 
     /// Changes the waiting room's configuration. Waiters keep their order; those that no longer fit are rejected, the
-    /// latest of the lowest level first.
+    /// latest of the lowest level first, or of the flow farthest above its share.
     pub fn reconfigure(&self, config: WaitingRoomConfig) {
         let now = now();
         let timers = self.origin.with_lock(|shared, state, wakes| {

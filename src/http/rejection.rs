@@ -298,7 +298,7 @@ static_rejection!(DEADLINE_EXCEEDED: GATEWAY_TIMEOUT, "server_error", "deadline_
 static_rejection!(QUEUE_DISABLED: SERVICE_UNAVAILABLE, "server_error", "queue_disabled",
     "every slot is busy and queueing is disabled");
 static_rejection!(DISPLACED: SERVICE_UNAVAILABLE, "server_error", "displaced",
-    "a request of higher priority took this request's place in the full waiting room");
+    "a request of higher priority, or of a tenant or level further below its share, took this request's place");
 static_rejection!(SHUTTING_DOWN: SERVICE_UNAVAILABLE, "server_error", "shutting_down",
     "the service is shutting down");
 static_rejection!(OVERLOADED: SERVICE_UNAVAILABLE, "server_error", "overloaded",

@@ -134,16 +134,16 @@ impl Model {
             return Err(RejectReason::TenantFull);
         }
         let is_full = self.waiting.len() >= self.config.max_size;
-        let lowest = self.lowest_and_latest();
-        let displaces =
-            self.config.displace && self.waiting.get(lowest).is_some_and(|w| w.level > level);
-        if is_full && !displaces {
-            return Err(RejectReason::Full);
-        }
         self.waiting.push(new);
-        self.join(self.waiting.len() - 1, None);
+        let newcomer = self.waiting.len() - 1;
+        self.join(newcomer, None);
         if is_full {
-            self.reject(lowest, RejectReason::Displaced);
+            let evicted = self.evicted_first();
+            if !self.config.displace || self.claim(evicted) <= self.claim(newcomer) {
+                self.take_out(newcomer);
+                return Err(RejectReason::Full);
+            }
+            self.reject(evicted, RejectReason::Displaced);
         }
         Ok(())
     }
@@ -210,8 +210,9 @@ impl Model {
 
     pub(crate) fn close(&mut self) {
         self.closed = true;
-        while !self.waiting.is_empty() {
-            self.reject(self.lowest_and_latest(), RejectReason::ShuttingDown);
+        for id in self.latest_first() {
+            let i = self.waiting.iter().position(|w| w.arrival.id == id);
+            self.reject(i.unwrap(), RejectReason::ShuttingDown);
         }
     }
 
@@ -238,7 +239,7 @@ impl Model {
                 0 => RejectReason::Disabled,
                 _ => RejectReason::Full,
             };
-            self.reject(self.lowest_and_latest(), why);
+            self.reject(self.evicted_first(), why);
         }
     }
 
@@ -340,9 +341,26 @@ impl Model {
         self.take_out(i);
     }
 
-    fn lowest_and_latest(&self) -> usize {
+    /// The latest item of the lowest level, with `fair` of the tenant that has the most places there for its weight.
+    fn evicted_first(&self) -> usize {
         let all = 0..self.waiting.len();
-        all.max_by_key(|&i| (self.waiting[i].level, i)).unwrap_or(0)
+        all.max_by_key(|&i| (self.claim(i), i)).unwrap_or(0)
+    }
+
+    fn claim(&self, i: usize) -> (u8, u64) {
+        let level = self.waiting[i].level;
+        if self.config.discipline != Discipline::Fair {
+            return (level, 0);
+        }
+        let all = 0..self.waiting.len();
+        let places = all.filter(|&other| self.flow_of(other) == self.flow_of(i));
+        let tenant = self.waiting[i].arrival.tenant.as_bytes();
+        let weight = self
+            .config
+            .weights
+            .get(tenant)
+            .map_or(1, |&weight| weight.max(1));
+        (level, places.count() as u64 * SHARE / u64::from(weight))
     }
 
     fn latest_first(&self) -> Vec<Id> {

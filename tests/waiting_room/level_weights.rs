@@ -95,19 +95,23 @@ fn a_tenant_s_weight_multiplies_that_of_its_level() {
 }
 
 #[test]
-fn the_lowest_level_is_displaced_although_it_has_a_share() {
-    let mut room = Room::new(
-        weighted(Discipline::Fifo)
-            .max_size(2)
-            .level_weight("low", 9),
-    );
-    room.waits("low", level(LOW));
-    room.waits("high 1", level(HIGH));
-    assert_eq!(room.arrive("high 2", 0, level(HIGH)), Ok(vec!["low"]));
-    assert_eq!(
-        room.arrive("normal", 0, level(NORMAL)),
-        Err(RejectReason::Full)
-    );
+fn a_level_within_its_share_keeps_its_places() {
+    // Of four places, high has a share of three beside one of low.
+    let mut room = Room::new(weighted(Discipline::Fifo).max_size(4));
+    for name in ["low 1", "low 2", "low 3", "low 4"] {
+        room.waits(name, level(LOW));
+    }
+    for (name, displaced) in [
+        ("high 1", "low 4"),
+        ("high 2", "low 3"),
+        ("high 3", "low 2"),
+    ] {
+        assert_eq!(room.arrive(name, 0, level(HIGH)), Ok(vec![displaced]));
+    }
+    for urgency in [HIGH, NORMAL, LOW] {
+        let full = Err(RejectReason::Full);
+        assert_eq!(room.arrive("late", 0, level(urgency)), full);
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod reserves;
 mod rooms;
 mod scale;
 mod scenarios;
+mod shares;
 mod tenant_limit;
 mod trims;
 mod unmodelled;

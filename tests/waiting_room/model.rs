@@ -54,6 +54,9 @@ struct Flow {
 /// Virtual time per unit of cost. A multiple of all weights in the tests, of a level times a tenant.
 const SHARE: u64 = 16;
 
+/// Waiters that share a bounded number of places, and the discipline by which they do.
+type Places = (Vec<usize>, Discipline);
+
 /// Names a virtual time: pools, discipline and level, 0 for all where levels have weights.
 type ClockKey = (Serves, Discipline, u8);
 
@@ -158,16 +161,17 @@ impl Model {
         {
             RejectReason::TenantFull
         } else {
-            let lowest = if self.overfull(lane) {
-                self.lowest_and_latest(|w| self.partitions[w.lane].id == self.partitions[lane].id)
+            let places = if self.overfull(lane) {
+                self.places_of_partition(lane)
             } else if self.waiting.len() + self.reserved > self.config.max_size {
-                self.lowest_and_latest(|_| true)
+                self.places()
             } else {
                 self.latest = latest;
                 return None;
             };
-            if self.config.displace && self.waiting[lowest].level > level {
-                self.answer(lowest, Answer::Rejected(RejectReason::Displaced));
+            let newcomer = self.waiting.iter().position(|w| w.request.number == number);
+            if let Some(displaced) = self.displaced_by(newcomer.unwrap(), &places) {
+                self.answer(displaced, Answer::Rejected(RejectReason::Displaced));
                 self.latest = latest;
                 return None;
             }
@@ -195,8 +199,7 @@ impl Model {
     pub(crate) fn close(&mut self) {
         self.closed = true;
         while !self.waiting.is_empty() {
-            let lowest = self.lowest_and_latest(|_| true);
-            self.answer(lowest, Answer::Rejected(RejectReason::ShuttingDown));
+            self.answer(0, Answer::Rejected(RejectReason::ShuttingDown));
         }
     }
 
@@ -255,22 +258,123 @@ impl Model {
             } else {
                 RejectReason::Full
             };
-            self.answer(self.lowest_and_latest(|_| true), Answer::Rejected(why));
+            let last = self.evicted_first(&self.places());
+            self.answer(last.unwrap(), Answer::Rejected(why));
         }
         self.pump();
     }
 
     fn evict_from_partitions(&mut self) {
-        for number in self.latest_first() {
-            let i = self
-                .waiting
-                .iter()
-                .position(|w| w.request.number == number)
-                .unwrap();
-            if self.overfull(self.waiting[i].request.lane) {
-                self.answer(i, Answer::Rejected(RejectReason::Full));
+        for lane in 0..self.lanes.len() {
+            while self.overfull(lane) {
+                let last = self.evicted_first(&self.places_of_partition(lane));
+                self.answer(last.unwrap(), Answer::Rejected(RejectReason::Full));
             }
         }
+    }
+
+    // Places.
+
+    fn places(&self) -> Places {
+        let waiters = 0..self.waiting.len();
+        (waiters.collect(), self.config.discipline)
+    }
+
+    fn places_of_partition(&self, lane: usize) -> Places {
+        let id = |lane: usize| self.partitions[lane].id;
+        let waiters = 0..self.waiting.len();
+        let inside = waiters.filter(|&i| id(self.waiting[i].request.lane) == id(lane));
+        (inside.collect(), self.discipline(lane))
+    }
+
+    /// The flow of a waiter among those that share places: its strict level, then level and tenant, as far as they matter.
+    fn sharer(&self, i: usize, discipline: Discipline) -> (u8, u8, &'static str) {
+        let Waiter { request, level, .. } = &self.waiting[i];
+        match (discipline, self.is_weighted()) {
+            (Discipline::Fair, true) => (0, *level, request.tenant),
+            (Discipline::Fair, false) => (*level, 0, request.tenant),
+            (Discipline::Fifo, true) => (0, *level, ""),
+            _ => (*level, 0, ""),
+        }
+    }
+
+    fn weight(&self, (_, level, tenant): (u8, u8, &'static str), discipline: Discipline) -> u64 {
+        let level = match self.is_weighted() {
+            true => self.level_weight(level),
+            false => 1,
+        };
+        let tenant = match discipline {
+            Discipline::Fair => self.config.weights.get(tenant.as_bytes()).copied(),
+            _ => None,
+        };
+        level * u64::from(tenant.unwrap_or(1).max(1))
+    }
+
+    /// How the places of a level are shared: the flows that have some, with their weights and their places.
+    fn sharers(
+        &self,
+        strict_level: u8,
+        (waiters, discipline): &Places,
+    ) -> BTreeMap<(u8, u8, &'static str), (u64, u64)> {
+        let mut sharers = BTreeMap::new();
+        for &i in waiters {
+            let flow = self.sharer(i, *discipline);
+            if flow.0 == strict_level {
+                sharers
+                    .entry(flow)
+                    .or_insert((self.weight(flow, *discipline), 0))
+                    .1 += 1;
+            }
+        }
+        sharers
+    }
+
+    /// The latest waiter of the flow of the lowest level that has the most places for its weight.
+    fn evicted_first(&self, places: &Places) -> Option<usize> {
+        places
+            .0
+            .iter()
+            .copied()
+            .max_by_key(|&i| (self.claim(i, places), i))
+    }
+
+    fn claim(&self, i: usize, places: &Places) -> (u8, u64) {
+        let flow = self.sharer(i, places.1);
+        if !self.has_flows_by(places.1) {
+            return (flow.0, 0);
+        }
+        let (weight, own) = self.sharers(flow.0, places)[&flow];
+        (flow.0, own * SHARE / weight)
+    }
+
+    /// The waiter that loses its place to a newcomer, which is one of these waiters already. Checks what is promised of
+    /// shares.
+    fn displaced_by(&self, newcomer: usize, places: &Places) -> Option<usize> {
+        let last = self.evicted_first(places)?;
+        let displaces =
+            self.config.displace && self.claim(last, places) > self.claim(newcomer, places);
+        let own = self.sharer(newcomer, places.1);
+        let level = self.sharer(last, places.1).0;
+        if self.config.displace && self.has_flows_by(places.1) && level == own.0 {
+            let sharers = self.sharers(level, places);
+            let weights: u64 = sharers.values().map(|(weight, _)| weight).sum();
+            let all: u64 = sharers.values().map(|(_, places)| places).sum();
+            // Of the places without that of the newcomer.
+            let is_within_share = |flow| {
+                let (weight, places) = sharers[&flow];
+                places * weights <= weight * (all - 1)
+            };
+            assert!(
+                displaces || !is_within_share(own),
+                "a flow below its share finds a place"
+            );
+            let loser = self.sharer(last, places.1);
+            assert!(
+                !displaces || !is_within_share(loser),
+                "no flow within its share loses a place"
+            );
+        }
+        displaces.then_some(last)
     }
 
     // Getters.
@@ -292,7 +396,11 @@ impl Model {
 
     /// Whether the lane's waiters share the slots as flows.
     pub(crate) fn has_flows(&self, lane: usize) -> bool {
-        match self.discipline(lane) {
+        self.has_flows_by(self.discipline(lane))
+    }
+
+    fn has_flows_by(&self, discipline: Discipline) -> bool {
+        match discipline {
             Discipline::Fair => true,
             Discipline::Fifo => self.is_weighted(),
             _ => false,
@@ -384,12 +492,16 @@ impl Model {
         (self.strict_level(request.lane, *level), first, second, i)
     }
 
+    fn level_weight(&self, level: u8) -> u64 {
+        let name = self.config.levels.name(tower_triage::Priority(level));
+        let mut weights = self.config.level_weights.iter();
+        let weight = weights.find(|(other, _)| other.eq_ignore_ascii_case(name));
+        weight.map_or(1, |(_, &weight)| weight.into())
+    }
+
     fn price(&self, i: usize) -> u64 {
         let Waiter { request, level, .. } = &self.waiting[i];
-        let name = self.config.levels.name(tower_triage::Priority(*level));
-        let mut weights = self.config.level_weights.iter();
-        let level = weights.find(|(other, _)| other.eq_ignore_ascii_case(name));
-        let share = SHARE / u64::from(level.map_or(1, |(_, &weight)| weight));
+        let share = SHARE / self.level_weight(*level);
         if self.discipline(request.lane) == Discipline::Fifo {
             return share;
         }
@@ -463,13 +575,6 @@ impl Model {
     fn answer(&mut self, i: usize, answer: Answer) {
         self.answered.push((self.waiting[i].request.number, answer));
         self.remove(i);
-    }
-
-    fn lowest_and_latest(&self, among: impl Fn(&Arrival) -> bool) -> usize {
-        (0..self.waiting.len())
-            .filter(|&i| among(&self.waiting[i].request))
-            .max_by_key(|&i| (self.waiting[i].level, i))
-            .unwrap()
     }
 
     fn latest_first(&self) -> Vec<Number> {

@@ -109,6 +109,10 @@ impl Room {
         wakes.into_iter().map(answer).collect()
     }
 
+    pub(crate) fn outcome(&mut self, name: &str) -> Option<Result<Slot, RejectReason>> {
+        self.room.take_outcome(self.ids[name])
+    }
+
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.room.position(self.ids[name])
     }

@@ -27,7 +27,8 @@ pub enum Discipline {
     Fifo,
     /// One of the tenant that has had the least of its share: tenants take turns, in proportion to their weights
     /// and to the [cost](super::Ticket::cost) of their requests, and what they are
-    /// [charged](crate::gate::Permit::charge) afterwards.
+    /// [charged](crate::gate::Permit::charge) afterwards. Tenants share the places of a full room likewise
+    /// ([`WaitingRoomConfig::displace`]).
     Fair,
     /// The one with the earliest end of its wait, by its own deadline or by `max_wait`; of equal ends, the one that arrived first.
     Deadline,
@@ -86,8 +87,28 @@ pub struct WaitingRoomConfig {
     /// ([`Ticket::requeued`](super::Ticket::requeued)): a place that is kept is kept with its age, as if it had waited
     /// here all the time. `promote_after_seconds` in a file.
     pub promote_after: Option<Duration>,
-    /// Whether, in a full room, an arrival replaces the latest waiter of the lowest level, if that level is lower
-    /// than its own. Default `true`.
+    /// `true` if, in a full room, an arrival replaces a waiter that has less right to its place. Default `true`.
+    ///
+    /// That is the latest waiter of the lowest level, if that level is lower than the arrival's. Where
+    /// [`Discipline::Fair`] or [`level_weights`](Self::level_weights) give shares, it may be one of the same level: flows
+    /// (tenants; levels with weights) share the places as they share the slots. A flow's share is its part of the places,
+    /// by weight, among the flows that wait, the arriving one included; each waiter counts as one, whatever it costs. The
+    /// flow with the most waiters for its weight is farthest above its share, and gives up its latest waiter, if it has
+    /// more for its weight than the arrival's flow would have. So a flow below its share always finds a place, and one
+    /// within its share loses none. While levels are strict, the tenants of the lowest level that waits share what the
+    /// levels above leave.
+    ///
+    /// The room's `max_size` is shared by the room's discipline, the bound of a [`Partition`](super::Partition) by the
+    /// partition's. A smaller room evicts in the same order. Where shares decide, a full room takes the lock for each
+    /// rejection.
+    ///
+    /// With `false` each waiter keeps its place: then a greedy flow may hold all of them, and shares hold only among the
+    /// requests that found one.
+    ///
+    /// A client that may choose its tenant's name gets a share for each name that it invents: of the slots, and of the
+    /// places, where it may push any other tenant down to the share of one among so many. It gets no more than that.
+    /// Tenants with a [weight](Self::weights) keep their share against names without one. So let a tenant's name come from
+    /// what is authenticated.
     pub displace: bool,
     /// How long a wait may get before arrivals are refused. Default [`TargetWait::Auto`]. In front of a capacity only:
     /// a [`WaitQueue`](crate::admit::WaitQueue) alone does not know how fast it will be emptied.
@@ -128,10 +149,11 @@ pub struct WaitingRoomConfig {
     /// [`Partition`](crate::admit::Partition) of that discipline levels stay strict. Of two disciplines that compete for a
     /// slot, the waiter that arrived first goes first, whatever its level.
     ///
-    /// What levels are for otherwise stays: which waiters are displaced and evicted, and what is counted. Excludes
-    /// `reserve` and `promote_after`. `level_weights` in a file: `{ high = 3 }`.
+    /// The places of a full room are shared likewise: see [`displace`](Self::displace). Excludes `reserve` and
+    /// `promote_after`. `level_weights` in a file: `{ high = 3 }`.
     pub level_weights: HashMap<String, u32>,
-    /// The tenants' shares under [`Discipline::Fair`]. All others weigh 1. Default empty. `tenant_weights` in a file.
+    /// The tenants' shares of slots and places under [`Discipline::Fair`]. All others weigh 1. Default empty.
+    /// `tenant_weights` in a file.
     pub weights: HashMap<Tenant, u32>,
 }
 
@@ -187,8 +209,7 @@ macro_rules! room_methods {
             self
         }
 
-        /// Whether an arrival in a full room replaces the latest waiter of the lowest level, if that is lower than its
-        /// own.
+        /// Sets whether an arrival in a full room replaces a waiter of a lower level, or of a flow farther above its share.
         #[must_use]
         pub fn displace(mut self, displace: bool) -> Self {
             self$(.$room)?.displace = displace;
@@ -253,7 +274,16 @@ impl WaitingRoomConfig {
 
     /// Whether requests share the slots as flows.
     pub(crate) fn has_flows(&self) -> bool {
-        self.discipline == Discipline::Fair || !self.level_weights.is_empty()
+        self.has_flows_by(self.discipline)
+    }
+
+    /// Returns `true` if requests of lanes of this discipline share slots and places as flows.
+    pub(crate) fn has_flows_by(&self, discipline: Discipline) -> bool {
+        match discipline {
+            Discipline::Fair => true,
+            Discipline::Fifo => !self.level_weights.is_empty(),
+            Discipline::Deadline => false,
+        }
     }
 
     /// Whether a room needs to know the time of a release, and of a waiter that leaves.

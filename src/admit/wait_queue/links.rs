@@ -69,17 +69,22 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Whether waiters may be linked in a partition or in the promotions.
+    /// Whether waiters may be linked in a partition, in an order of eviction or in the promotions.
     #[inline]
     fn has_rare_links(&self) -> bool {
-        self.lanes.have_bounds() || self.base.config.promote_after.is_some()
+        self.lanes.have_bounds()
+            || self.eviction.is_some()
+            || self.base.config.promote_after.is_some()
     }
 
     fn link_rare(&mut self, idx: u32) {
         if let Some(partition) = self.bounded_partition(idx) {
-            let displace = self.base.config.displace;
+            let config = &self.base.config;
             self.partitions
-                .push(&mut self.waiters, partition, displace, idx);
+                .push(&mut self.waiters, partition, idx, config);
+        }
+        if let Some(order) = &mut self.eviction {
+            order.push(&mut self.waiters, idx, &self.base.config);
         }
         let level = self.waiters.meta(idx).level;
         let promotion = next_promotion(&self.waiters, &self.base.config, idx, level);
@@ -88,9 +93,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     fn unlink_rare(&mut self, idx: u32, level: u8) {
         if let Some(Partition { id, .. }) = self.bounded_partition(idx) {
-            let displace = self.base.config.displace;
+            let config = &self.base.config;
             self.partitions
-                .remove(&mut self.waiters, id, displace, idx, level);
+                .remove(&mut self.waiters, id, idx, level, config);
+        }
+        if let Some(order) = &mut self.eviction {
+            order.remove(&mut self.waiters, idx, level, &self.base.config);
         }
         if let Some(promotion) = next_promotion(&self.waiters, &self.base.config, idx, level) {
             self.promotions.remove(&promotion);

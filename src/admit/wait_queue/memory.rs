@@ -48,6 +48,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     fn trim(&mut self) {
         self.waiters.trim();
         self.lanes.trim(&mut self.waiters);
+        self.partitions.trim(&self.waiters);
+        if let Some(order) = &mut self.eviction {
+            order.trim(&self.waiters);
+        }
         self.tenants.shrink_to_fit();
         if let Some(slots) = &mut self.tenant_slots {
             slots.trim();

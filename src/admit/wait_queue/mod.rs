@@ -3,8 +3,8 @@
 //! It knows nothing of slots. The [full room](super::full_room::FullRoom) is a wait queue in front of a capacity; a
 //! `RequestQueue` is one behind a lock.
 //!
-//! This file has what a user calls. Behind it: [`places`] says whether a request may wait; [`links`] adds and removes
-//! waiters; [`tenant_slots`] parks those of tenants at their limit; [`aging`] promotes them; [`rebuild`] reconfigures;
+//! This file has what a user calls. Behind it: [`places`] says whether a request may wait, [`eviction`] which waiter loses
+//! its place; [`links`] adds and removes waiters; [`tenant_slots`] parks those of tenants at their limit; [`aging`] promotes them; [`rebuild`] reconfigures;
 //! [`memory`] gives memory back; `due` asks whether there is anything to bring up to date. The order itself is that of
 //! [`lanes`], and within one level of one lane that of a [`discipline`]; in the usual configuration of a queue without slots
 //! it needs [no lanes](plain).
@@ -13,6 +13,7 @@ mod aging;
 pub(super) mod discipline;
 #[cfg(feature = "batch")]
 mod due;
+mod eviction;
 mod heap;
 pub(super) mod lanes;
 mod links;
@@ -29,6 +30,7 @@ use std::time::Instant;
 
 use self::aging::Promotion;
 pub(super) use self::discipline::Newcomer;
+use self::eviction::EvictionOrder;
 use self::lanes::{Lanes, NO_PUMP, Scope};
 use self::partitions::Partitions;
 pub(super) use self::rebuild::{Relink, rename_levels};
@@ -90,6 +92,8 @@ pub struct WaitQueue<L, T> {
     /// The waiters that will be promoted, by when.
     promotions: BTreeSet<Promotion>,
     partitions: Partitions,
+    /// The order in which waiters lose their places where flows share these; elsewhere it is that of `by_level`.
+    eviction: Option<Box<EvictionOrder>>,
     /// How many requests of each tenant wait, if that is bounded; else empty.
     tenants: HashMap<Tenant, usize>,
     /// Where tenants have a limit.
@@ -147,7 +151,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             #[cfg(feature = "batch")]
             not_before: (NEVER, None),
             promotions: BTreeSet::new(),
-            partitions: Partitions::new(levels),
+            partitions: Partitions::default(),
+            eviction: EvictionOrder::of_room(&base.config),
             tenants: HashMap::new(),
             tenant_slots: None,
             base,
@@ -486,7 +491,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// The waiter that is evicted first.
     pub(super) fn lowest(&self) -> Option<u32> {
-        self.by_level.lowest_and_latest()
+        match &self.eviction {
+            Some(order) => order.last(),
+            None => self.by_level.lowest_and_latest(),
+        }
     }
 
     /// Sets the order of equals, in all lanes.

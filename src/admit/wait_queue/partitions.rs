@@ -5,16 +5,15 @@
 
 use std::collections::HashMap;
 
-use crate::admit::Partition;
-use crate::admit::by_level::ByLevel;
+use super::eviction::EvictionOrder;
 use crate::admit::ordered_queue::List;
 use crate::admit::waiters::Waiters;
+use crate::admit::{Partition, Tenant, WaitingRoomConfig};
 
 /// The bounded partitions in which requests wait, by id.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Partitions {
     by_id: HashMap<u32, Usage>,
-    levels: usize,
 }
 
 /// The waiters of one partition.
@@ -23,52 +22,41 @@ struct Usage {
     max_size: Option<usize>,
     /// How many requests wait in it.
     waiting: usize,
-    /// They, by level, if one may displace another; else empty.
-    arrivals: ByLevel,
+    eviction: EvictionOrder,
 }
 
 impl Partitions {
-    pub(crate) fn new(levels: usize) -> Self {
-        Self {
-            by_id: HashMap::new(),
-            levels,
-        }
-    }
-
-    /// Adds a waiter, with its place in the order of arrival if `in_order`.
+    /// Adds a waiter.
     pub(crate) fn push<T>(
         &mut self,
         waiters: &mut Waiters<T>,
         partition: Partition,
-        in_order: bool,
         idx: u32,
+        config: &WaitingRoomConfig,
     ) {
+        let discipline = partition.discipline.unwrap_or(config.discipline);
         let usage = self.by_id.entry(partition.id).or_insert_with(|| Usage {
             max_size: None,
             waiting: 0,
-            arrivals: ByLevel::new(List::Partition, self.levels),
+            eviction: EvictionOrder::new(List::Partition, discipline, config),
         });
         // The capacity may have changed it since the first waiter.
         usage.max_size = partition.max_size;
         usage.waiting += 1;
-        if in_order {
-            usage.arrivals.push(waiters, idx);
-        }
+        usage.eviction.push(waiters, idx, config);
     }
 
-    /// Removes a waiter, from this level. `in_order` as when it was added.
+    /// Removes a waiter, from this level.
     pub(crate) fn remove<T>(
         &mut self,
         waiters: &mut Waiters<T>,
         partition: u32,
-        in_order: bool,
         idx: u32,
         level: u8,
+        config: &WaitingRoomConfig,
     ) {
         if let Some(usage) = self.by_id.get_mut(&partition) {
-            if in_order {
-                usage.arrivals.remove(waiters, idx, level);
-            }
+            usage.eviction.remove(waiters, idx, level, config);
             usage.waiting -= 1;
             // Demands may name any number of partitions: the empty ones go.
             if usage.waiting == 0 {
@@ -86,23 +74,36 @@ impl Partitions {
         usage.map_or(0, |usage| usage.waiting) < max
     }
 
-    /// Whether more requests wait in the partition than its bound allows.
-    pub(crate) fn is_overfull(&self, partition: Partition) -> bool {
-        partition.max_size.is_some()
-            && self
-                .by_id
-                .get(&partition.id)
-                .is_some_and(Usage::is_overfull)
+    /// Returns the partitions in which more requests wait than their bounds allow, the smallest number first.
+    pub(crate) fn overfull(&self) -> Vec<u32> {
+        let all = self.by_id.iter().filter(|(_, usage)| usage.is_overfull());
+        let mut all: Vec<u32> = all.map(|(&id, _)| id).collect();
+        all.sort_unstable();
+        all
     }
 
-    /// Whether any partition is overfull.
-    pub(crate) fn any_overfull(&self) -> bool {
-        self.by_id.values().any(Usage::is_overfull)
+    /// Returns the waiter of an overfull partition that is evicted next.
+    pub(crate) fn excess(&self, partition: u32) -> Option<u32> {
+        let usage = self.by_id.get(&partition)?;
+        usage.eviction.last().filter(|_| usage.is_overfull())
     }
 
-    /// The waiter of the partition that is evicted first.
-    pub(crate) fn lowest_and_latest(&self, partition: u32) -> Option<u32> {
-        self.by_id.get(&partition)?.arrivals.lowest_and_latest()
+    /// Returns the waiter of the partition that loses its place to an arrival of this level and tenant.
+    pub(crate) fn displaced_by(
+        &self,
+        partition: u32,
+        level: u8,
+        tenant: &Tenant,
+        config: &WaitingRoomConfig,
+    ) -> Option<u32> {
+        let usage = self.by_id.get(&partition)?;
+        usage.eviction.displaced_by(level, tenant, config)
+    }
+
+    /// Gives back memory that the present waiters do not need.
+    pub(crate) fn trim<T>(&mut self, waiters: &Waiters<T>) {
+        let all = self.by_id.values_mut();
+        all.for_each(|usage| usage.eviction.trim(waiters));
     }
 }
 

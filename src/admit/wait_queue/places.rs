@@ -40,21 +40,29 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         {
             return Err(RejectReason::TenantFull);
         }
-        // Which waiter would lose its place. In a full partition it has to be one of that partition.
-        let lowest = if let Some(partition) = self.full_partition(lane) {
-            self.partitions.lowest_and_latest(partition)
-        } else if !self.base.has_room() {
-            self.by_level.lowest_and_latest()
-        } else {
+        let full_partition = self.full_partition(lane);
+        if full_partition.is_none() && self.base.has_room() {
             return Ok(None);
-        };
-        let own = self.level_of(ticket.priority, limits.arrival, now);
-        // Strictly lower: among equals, the first to arrive stays.
-        let is_lower = |idx: u32| self.waiters.meta(idx).level > own;
-        match lowest.filter(|&idx| self.base.config.displace && is_lower(idx)) {
-            Some(idx) => Ok(Some(idx)),
-            None => Err(RejectReason::Full),
         }
+        let config = &self.base.config;
+        if !config.displace {
+            return Err(RejectReason::Full);
+        }
+        let level = self.level_of(ticket.priority, limits.arrival, now);
+        let tenant = &ticket.tenant;
+        // In a full partition, one of its own waiters has to go: that makes room in both.
+        let displaced = match (full_partition, &self.eviction) {
+            (Some(partition), _) => self
+                .partitions
+                .displaced_by(partition, level, tenant, config),
+            (None, Some(order)) => order.displaced_by(level, tenant, config),
+            (None, None) => {
+                // Strictly lower: among equals, the first to arrive stays.
+                let is_lower = |&idx: &u32| self.waiters.meta(idx).level > level;
+                self.by_level.lowest_and_latest().filter(is_lower)
+            }
+        };
+        displaced.map(Some).ok_or(RejectReason::Full)
     }
 
     /// The partition of a lane, if it is full by its own bound.

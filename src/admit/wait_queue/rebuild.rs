@@ -8,6 +8,7 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use super::WaitQueue;
+use super::eviction::EvictionOrder;
 use super::lanes::Lanes;
 use super::partitions::Partitions;
 use crate::admit::by_level::ByLevel;
@@ -29,7 +30,7 @@ pub(crate) struct Relink<L> {
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Changes the configuration. Every item keeps its place in the order, and a level keeps its items by name; items of a
     /// name that is gone get the default level. Items that have no place any more are unlinked and returned, with the
-    /// reason, the latest of the lowest level first.
+    /// reason, in the order in which a full room evicts: see [`displace`](WaitingRoomConfig::displace).
     pub fn reconfigure(
         &mut self,
         config: WaitingRoomConfig,
@@ -124,7 +125,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.waiters.max_wait = self.base.max_wait();
         self.by_level = ByLevel::new(List::Level, levels);
         self.promotions.clear();
-        self.partitions = Partitions::new(levels);
+        self.partitions = Partitions::default();
+        self.eviction = EvictionOrder::of_room(&self.base.config);
         self.tenants = HashMap::new();
         if let Some(slots) = &mut self.tenant_slots {
             slots.clear();
@@ -153,12 +155,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
         self.evict_from_partitions(&mut evicted);
         // Only now: the evictions above have made room.
-        let too_many = self.base.waiting.saturating_sub(self.base.config.max_size);
-        if too_many > 0 {
-            for idx in self.waiters.latest_first().into_iter().take(too_many) {
-                self.unlink(idx, false);
-                evicted(self.waiters.id(idx), self.base.why_evicted());
-            }
+        while self.base.waiting > self.base.config.max_size
+            && let Some(idx) = self.lowest()
+        {
+            self.unlink(idx, false);
+            evicted(self.waiters.id(idx), self.base.why_evicted());
         }
     }
 
@@ -167,13 +168,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         &mut self,
         mut evicted: impl FnMut(WaiterId, RejectReason<N>),
     ) {
-        // Spares sorting all waiters.
-        if !self.partitions.any_overfull() {
-            return;
-        }
-        for idx in self.waiters.latest_first() {
-            let partition = self.lanes.partition(self.waiters.meta(idx).lane);
-            if self.partitions.is_overfull(partition) {
+        for partition in self.partitions.overfull() {
+            while let Some(idx) = self.partitions.excess(partition) {
                 self.unlink(idx, false);
                 evicted(self.waiters.id(idx), RejectReason::Full);
             }
