@@ -68,13 +68,6 @@ impl<V> FlowMap<V> {
         self.0.get(usize::from(key.level))?.get(key.tenant_name())
     }
 
-    #[inline]
-    pub(crate) fn get_mut(&mut self, key: FlowKey<'_>) -> Option<&mut V> {
-        self.0
-            .get_mut(usize::from(key.level))?
-            .get_mut(key.tenant_name())
-    }
-
     pub(crate) fn insert(&mut self, key: FlowKey<'_>, value: V) {
         let level = usize::from(key.level);
         if level >= self.0.len() {
@@ -89,42 +82,9 @@ impl<V> FlowMap<V> {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(HashMap::is_empty)
-    }
-
-    /// Keeps the values of which this is true.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&V) -> bool) {
-        for tenants in &mut self.0 {
-            tenants.retain(|_, value| keep(value));
-        }
-    }
-
     /// Gives back memory.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.0.iter_mut().for_each(HashMap::shrink_to_fit);
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.iter().map(HashMap::len).sum()
-    }
-
-    /// Each with its key.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (FlowKey<'_>, &mut V)> {
-        (0..).zip(&mut self.0).flat_map(|(level, tenants)| {
-            tenants.iter_mut().map(move |(tenant, value)| {
-                let tenant = Some(tenant);
-                (FlowKey { level, tenant }, value)
-            })
-        })
-    }
-
-    /// Each with its level and the name of its tenant.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u8, &Tenant, &V)> {
-        (0..).zip(&self.0).flat_map(|(level, tenants)| {
-            let tenants = tenants.iter();
-            tenants.map(move |(tenant, value)| (level, tenant, value))
-        })
     }
 }
 

@@ -22,6 +22,8 @@ mod compact_slab;
 mod config;
 mod flow;
 mod full_room;
+mod heap;
+mod largest_flows;
 mod level_status;
 mod limiter;
 pub(crate) mod nanos;

@@ -4,14 +4,18 @@
 //! In overload something has to be refused. If one flow sends more than its share, that should be its own requests: what
 //! it had beyond its share is idle, as the others see it.
 
+use std::cmp::Ordering;
+
 use crate::admit::WaitingRoomConfig;
-use crate::admit::flow::{FlowKey, FlowMap};
+use crate::admit::flow::FlowKey;
+use crate::admit::largest_flows::LargestFlows;
 use crate::admit::nanos::{Nanos, seconds};
 
 /// What the flows had that were served lately.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    flows: FlowMap<Usage>,
+    /// By what they had, those that had the most.
+    flows: LargestFlows<Used, Weight>,
     /// The weights of all flows that were served lately.
     weights: f64,
     /// What all of them had.
@@ -21,18 +25,35 @@ pub(crate) struct Shares {
     summed_at: Nanos,
     /// The time constant of what they had, in seconds.
     memory: f64,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Usage {
-    weight: f64,
-    /// The costs of its requests, each the less the longer ago it was.
-    used: f64,
+    /// The time up to `at`, in time constants, by which all that flows had has faded.
+    faded: f64,
     at: Nanos,
 }
 
-/// How many flows are known at most: those that had the most.
-const MAX_FLOWS: usize = 256;
+/// The costs of a flow's requests, each the less the longer ago it was, as of when `faded` was 0. So all flows fade alike
+/// without being touched, and their order stays.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Used(f64);
+
+type Weight = f64;
+
+impl Ord for Used {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Used {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Eq for Used {}
+
+/// The time, in time constants, after which all that flows had is rewritten: long before its scale leaves the range of an
+/// `f64`, and so rarely that it costs nothing.
+const MAX_FADED: f64 = 100.0;
 /// A flow that had less than this in the time constant is not counted: it has not been here lately.
 const LATELY: f64 = 0.05;
 /// From this excess on, flows within their shares are let in for as long as their callers wait.
@@ -43,12 +64,12 @@ const SUMS: f64 = 64.0;
 impl Shares {
     /// The weights of flows may have changed.
     pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
-        for (flow, usage) in self.flows.iter_mut() {
-            usage.weight = flow.weight(config).into();
+        for (flow, weight) in self.flows.iter_mut() {
+            *weight = flow.weight(config).into();
         }
     }
 
-    /// A request of this flow got a slot.
+    /// A request of this flow got a slot. O(log flows).
     pub(crate) fn on_served(
         &mut self,
         flow: FlowKey<'_>,
@@ -56,34 +77,39 @@ impl Shares {
         config: &WaitingRoomConfig,
         now: Nanos,
     ) {
-        let memory = self.memory;
-        if self.flows.get(flow).is_none() {
-            self.insert(flow, config, now);
-        }
-        let Some(usage) = self.flows.get_mut(flow) else {
-            return;
-        };
-        usage.used = usage.at(now, memory) + cost;
-        usage.at = now;
-    }
-
-    /// Adds a flow, in place of the one that had the least if there are many. O(flows that are known) then.
-    fn insert(&mut self, flow: FlowKey<'_>, config: &WaitingRoomConfig, now: Nanos) {
-        if self.flows.len() >= MAX_FLOWS {
-            let used = |usage: &Usage| usage.at(now, self.memory);
-            let all = self.flows.iter();
-            let least = all.min_by(|(.., a), (.., b)| used(a).total_cmp(&used(b)));
-            if let Some((level, tenant)) = least.map(|(level, tenant, _)| (level, tenant.clone())) {
-                let tenant = Some(&tenant);
-                self.flows.remove(FlowKey { level, tenant });
+        self.fade_to(now);
+        // As if it had been as much more then as has faded since.
+        let cost = cost * self.faded.exp();
+        match self.flows.get(flow) {
+            Some((Used(used), _)) => {
+                self.flows.set_rank(flow, Used(used + cost));
+            }
+            None => {
+                let weight = flow.weight(config).into();
+                self.flows.insert(flow, Used(cost), weight);
             }
         }
-        let usage = Usage {
-            weight: flow.weight(config).into(),
-            used: 0.0,
-            at: now,
-        };
-        self.flows.insert(flow, usage);
+    }
+
+    /// Lets what all flows had fade up to `now`.
+    fn fade_to(&mut self, now: Nanos) {
+        self.faded = self.faded_at(now);
+        self.at = self.at.max(now);
+        if self.faded > MAX_FADED {
+            // 0 after a very long time.
+            let left = (-self.faded).exp();
+            self.flows.map_ranks(|Used(used)| Used(used * left));
+            self.faded = 0.0;
+        }
+    }
+
+    fn faded_at(&self, now: Nanos) -> f64 {
+        let time = seconds(now.saturating_sub(self.at));
+        match self.memory > 0.0 {
+            true => self.faded + time / self.memory,
+            // No arrival has had to wait yet.
+            false => self.faded,
+        }
     }
 
     /// Sums up what the flows had, now and then. `memory`: the time constant, in seconds.
@@ -92,10 +118,13 @@ impl Shares {
         if time * SUMS < memory || !memory.is_finite() {
             return;
         }
+        // With the time constant that held until now.
+        self.fade_to(now);
         (self.summed_at, self.memory) = (now, memory);
+        let left = (-self.faded).exp();
         let present = || {
             let all = self.flows.iter();
-            all.map(|(.., usage)| (usage.weight, usage.at(now, memory)))
+            all.map(|(_, Used(used), &weight)| (weight, used * left))
                 .filter(|&(_, used)| used > LATELY)
         };
         let (weights, total) = present().fold((0.0, 0.0), |(weights, total), (weight, used)| {
@@ -115,7 +144,7 @@ impl Shares {
         }
         // One that was not here lately has a share from now on.
         let (weight, used) = match self.flows.get(flow) {
-            Some(own) => (own.weight, own.at(now, self.memory)),
+            Some((Used(used), &weight)) => (weight, used * (-self.faded_at(now)).exp()),
             None => (flow.weight(config).into(), 0.0),
         };
         // At most 1, also where the flow is not in the sum yet.
@@ -126,21 +155,11 @@ impl Shares {
     }
 }
 
-impl Usage {
-    fn at(&self, now: Nanos, memory: f64) -> f64 {
-        let time = seconds(now.saturating_sub(self.at));
-        match memory > 0.0 {
-            true => self.used * (-time / memory).exp(),
-            // No arrival has had to wait yet.
-            false => self.used,
-        }
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::admit::Tenant;
+    use crate::admit::largest_flows::MAX_FLOWS;
 
     fn flow(tenant: &Tenant) -> FlowKey<'_> {
         let tenant = Some(tenant);
@@ -199,6 +218,20 @@ mod tests {
         }
         assert_eq!(shares.flows.len(), MAX_FLOWS);
         assert!(shares.flows.get(flow(&"a".into())).is_some());
+    }
+
+    #[test]
+    fn what_flows_had_fades_over_any_time() {
+        let (mut shares, config) = (Shares::default(), WaitingRoomConfig::default());
+        shares.observe(SECOND, 1.0);
+        for seconds in [1, 90, 100_000] {
+            let now = seconds * SECOND;
+            shares.on_served(flow(&"a".into()), 10.0, &config, now);
+            shares.on_served(flow(&"b".into()), 30.0, &config, now);
+            shares.observe(now + SECOND / 10, 1.0);
+            let unused = shares.unused(flow(&"a".into()), &config, now);
+            assert!((unused - 0.5).abs() < 0.05, "{unused} after {seconds} s");
+        }
     }
 
     #[test]

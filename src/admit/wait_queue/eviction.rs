@@ -9,8 +9,8 @@ use std::cmp::{Ordering, Reverse};
 
 use slab::Slab;
 
-use super::heap::Heap;
 use crate::admit::flow::{FlowKey, FlowMap};
+use crate::admit::heap::Heap;
 use crate::admit::ordered_queue::{ArrivalKey, List, OrderedQueue};
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, Tenant, WaitingRoomConfig};

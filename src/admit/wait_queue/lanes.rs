@@ -20,9 +20,9 @@ use std::hash::{BuildHasher, Hash};
 use slab::Slab;
 
 use super::discipline::{DispatchKey, FlowState, LevelQueue};
-use super::heap::Heap;
 use crate::admit::age_order::AgeOrder;
 use crate::admit::capacity::{Partition, PoolId, PoolSet};
+use crate::admit::heap::Heap;
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, WaitingRoomConfig};
 

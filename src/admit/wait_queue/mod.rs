@@ -14,7 +14,6 @@ pub(super) mod discipline;
 #[cfg(feature = "batch")]
 mod due;
 mod eviction;
-mod heap;
 pub(super) mod lanes;
 mod links;
 mod memory;

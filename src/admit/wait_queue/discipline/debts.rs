@@ -5,14 +5,12 @@
 //! happen to wait at that very moment. While none waits, virtual time stands still, and no debt grows. A lane that is closed,
 //! because there are many without waiters, forgets what is owed in it.
 
-use crate::admit::flow::{FlowKey, FlowMap};
+use crate::admit::flow::FlowKey;
+use crate::admit::largest_flows::LargestFlows;
 
-/// The virtual times before which flows have had their share, if they are ahead of the clock.
+/// The virtual times before which flows have had their share, if they are ahead of the clock: the latest ones.
 #[derive(Debug, Default)]
-pub(super) struct Debts(FlowMap<u128>);
-
-/// How many are kept at most: the largest. Names of tenants come from clients.
-const MAX: usize = 256;
+pub(super) struct Debts(LargestFlows<u128, ()>);
 
 impl Debts {
     /// The virtual time at which a flow begins that would begin at `clock`.
@@ -21,48 +19,28 @@ impl Debts {
         if self.0.is_empty() {
             return clock;
         }
-        self.0.get(flow).map_or(clock, |&debt| debt.max(clock))
+        self.0.get(flow).map_or(clock, |(debt, ())| debt.max(clock))
     }
 
     /// Notes that a flow has had its share until `start`.
     pub(super) fn set(&mut self, flow: FlowKey<'_>, start: u128, clock: u128) {
         if start <= clock {
             self.0.remove(flow);
-        } else if let Some(debt) = self.0.get_mut(flow) {
-            *debt = start;
-        } else if self.make_room(start, clock) {
-            self.0.insert(flow, start);
+        } else if !self.0.set_rank(flow, start) {
+            // A debt that the clock has passed moves no flow later. O(1) amortised over the debts.
+            while self.0.smallest().is_some_and(|debt| debt <= clock) {
+                self.0.remove_smallest();
+            }
+            if !self.0.is_full() || self.0.smallest() < Some(start) {
+                self.0.insert(flow, start, ());
+            }
         }
-    }
-
-    /// Makes room for a debt, unless there are many that are larger. O(debts) if there are many.
-    fn make_room(&mut self, start: u128, clock: u128) -> bool {
-        if self.0.len() < MAX {
-            return true;
-        }
-        // A debt that the clock has passed moves no flow later.
-        self.0.retain(|debt| *debt > clock);
-        if self.0.len() < MAX {
-            return true;
-        }
-        let least = self.0.iter().min_by_key(|&(_, _, &debt)| debt);
-        let Some((level, tenant)) = least
-            .filter(|&(_, _, &debt)| debt < start)
-            .map(|(level, tenant, _)| (level, tenant.clone()))
-        else {
-            return false;
-        };
-        let tenant = Some(&tenant);
-        self.0.remove(FlowKey { level, tenant });
-        true
     }
 
     /// Takes over the debts of another queue. `old_clock` and `clock`: the virtual times there and here.
     pub(super) fn inherit(&mut self, old: &Self, old_clock: u128, clock: u128) {
-        for (level, tenant, &debt) in old.0.iter() {
+        for (flow, debt, ()) in old.0.iter() {
             if debt > old_clock {
-                let tenant = Some(tenant);
-                let flow = FlowKey { level, tenant };
                 self.set(flow, clock + (debt - old_clock), clock);
             }
         }
@@ -74,7 +52,7 @@ impl Debts {
 
     /// Gives back memory.
     pub(super) fn trim(&mut self) {
-        self.0.shrink_to_fit();
+        self.0.trim();
     }
 }
 
@@ -82,6 +60,7 @@ impl Debts {
 mod tests {
     use super::*;
     use crate::admit::Tenant;
+    use crate::admit::largest_flows::MAX_FLOWS;
 
     fn flow(tenant: &Tenant) -> FlowKey<'_> {
         FlowKey {
@@ -108,7 +87,7 @@ mod tests {
         for nth in 1..10_000_u128 {
             debts.set(flow(&nth.to_string().into()), nth, 0);
         }
-        assert_eq!(debts.0.len(), MAX);
+        assert_eq!(debts.0.len(), MAX_FLOWS);
         assert_eq!(debts.start(flow(&"large".into()), 0), 1 << 40);
         // Smaller than all that are kept.
         debts.set(flow(&"small".into()), 1, 0);

@@ -7,8 +7,8 @@ use slab::Slab;
 use super::{Group, Lane, Lanes, NOT_BLOCKED};
 use crate::admit::Discipline;
 use crate::admit::capacity::{Partition, PoolSet};
+use crate::admit::heap::Heap;
 use crate::admit::wait_queue::discipline::LevelQueue;
-use crate::admit::wait_queue::heap::Heap;
 
 /// How many empty lanes are kept for their next waiter, besides as many as have waiters.
 const SPARE_LANES: usize = 64;
