@@ -104,6 +104,10 @@ pub(crate) trait Room<C: Capacity, W> {
     /// Returns the waiter that is evicted first: the latest of the lowest level, or of a flow farthest above its share.
     fn lowest(&self) -> Option<u32>;
 
+    /// Observes the pools whose number of slots is another than when they were last observed: for a report. A limit may
+    /// change while no request waits, or without word of it.
+    fn observe_new_limits(&mut self, capacity: &C);
+
     /// The waiter that goes before all others.
     fn head(&self) -> Option<WaiterId>;
 
@@ -299,6 +303,14 @@ pub(crate) fn usage<C: Capacity>(capacity: &C, pool: PoolId) -> (usize, usize) {
 pub(crate) fn is_free<C: Capacity>(capacity: &C, pool: PoolId, kept: KeptSlots) -> bool {
     let (slots, free) = usage(capacity, pool);
     free > kept.of(slots)
+}
+
+/// Returns `true` if a slot is free, is there, and no level keeps it from a request of this one.
+pub(crate) fn has_free_slot<C: Capacity>(capacity: &C, kept: KeptSlots) -> bool {
+    let pools = all_pools(capacity);
+    let is_made = |pool| !C::MAKES_SLOTS || slot_state(capacity, pool) == SlotState::Made;
+    let mut free = pools.iter().filter(|&&pool| is_free(capacity, pool, kept));
+    free.any(|&pool| is_made(pool))
 }
 
 /// How many slots a pool has. The capacity may be user code: a panic is caught, as it must not reach a request, and the

@@ -124,9 +124,9 @@ impl<C: Capacity> Acquire<C> {
     #[must_use]
     pub fn estimated_wait(&self) -> Option<Duration> {
         let (shared, waiter) = self.waiting()?;
-        shared.with_lock(|_, state, wakes| {
+        shared.with_lock(|shared, state, wakes| {
             let position = state.position(waiter, wakes)?;
-            state.room.estimated_wait(position)
+            state.wait_at(&shared.capacity, position)
         })
     }
 
@@ -137,7 +137,7 @@ impl<C: Capacity> Acquire<C> {
             let position = state.position(waiter, wakes)?;
             Some(QueuePlace {
                 position,
-                estimated_wait: state.room.estimated_wait(position),
+                estimated_wait: state.wait_at(&shared.capacity, position),
                 depth: state.room.len(),
                 making: match C::MAKES_SLOTS {
                     true => state.room.making(&shared.capacity, waiter),

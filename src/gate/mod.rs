@@ -272,11 +272,13 @@ impl<C: Capacity> Gate<C> {
         self.origin.lock().room.end_of_wait(arrival, deadline)
     }
 
-    /// How long the next arrival would probably wait. `None` before anything is known.
+    /// Returns the time that the next arrival would probably wait: 0 while no request waits and a slot is free. `None`
+    /// before anything is known.
     #[must_use]
     pub fn estimated_wait(&self) -> Option<Duration> {
-        let state = self.origin.lock();
-        state.room.estimated_wait(state.room.len() + 1)
+        let mut state = self.origin.lock();
+        let now = state.now_if_needed();
+        state.room.next_wait(&self.origin.capacity, now)
     }
 
     /// The gate's numbers at this instant.
@@ -285,6 +287,7 @@ impl<C: Capacity> Gate<C> {
         let mut state = self.origin.lock();
         let now = state.now_if_needed();
         let mut levels = state.room.levels(&self.origin.capacity, now);
+        let estimated_wait = state.room.next_wait(&self.origin.capacity, now);
         let room = &state.room;
         let mut stats = room.stats();
         stats.full += self.origin.full.rejected();
@@ -302,7 +305,7 @@ impl<C: Capacity> Gate<C> {
                 .leased()
                 .saturating_sub(stats.unclaimed),
             stats,
-            estimated_wait: room.estimated_wait(room.len() + 1),
+            estimated_wait,
             closed: room.is_closed(),
             levels,
         }

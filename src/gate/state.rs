@@ -24,7 +24,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::AtomicBool; // not modelled: whatever it says will do
 use std::task::Waker;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::detached::Detached;
 use super::fast_reject::{FullNotice, RoomFull};
@@ -411,6 +411,12 @@ impl<C: Capacity> State<C> {
         let now = self.now_if_needed();
         self.room.advance_waits(now, wakes);
         self.room.position(waiter)
+    }
+
+    /// Returns the time that a waiter at this position will probably still wait, over the slots of now.
+    pub(super) fn wait_at(&mut self, capacity: &C, position: usize) -> Option<Duration> {
+        let now = self.now_if_needed();
+        self.room.wait_behind(capacity, position - 1, now)
     }
 
     /// Arms the timer of the runtime that calls this, in which this request waits.

@@ -37,8 +37,8 @@ pub struct GateStatus {
     pub served: u64,
     /// What happened to the others.
     pub stats: RoomStats,
-    /// For how long the next arrival would probably wait, from the measured departure rate. `None` while that is not
-    /// known.
+    /// The time that the next arrival would probably wait: 0 while no request waits and a slot is free, else from the
+    /// measured departure rate. `None` while that is not known.
     #[cfg_attr(
         feature = "serde",
         serde(

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::account::Share;
 use super::nanos::Nanos;
-use super::room::{Arrival, ExpectedWait, Room, Waiter, lease, on_passed};
+use super::room::{Arrival, ExpectedWait, Room, Waiter, all_pools, lease, on_passed, slots};
 use super::room_base::RoomBase;
 use super::wait_queue::lanes::{Head, Lanes, NO_PUMP, Scope};
 use super::wait_queue::{Relink, WaitQueue};
@@ -296,6 +296,15 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
 
     fn lowest(&self) -> Option<u32> {
         self.queue.lowest()
+    }
+
+    fn observe_new_limits(&mut self, capacity: &C) {
+        for &pool in all_pools(capacity).iter() {
+            let load = self.base_mut().overload.pool_mut(pool);
+            if !load.has_slots(slots(capacity, pool)) {
+                self.observe(capacity, pool);
+            }
+        }
     }
 
     fn head(&self) -> Option<WaiterId> {

@@ -92,6 +92,11 @@ impl PoolLoad {
         self.slots = slots.max(1) as f64;
     }
 
+    /// Returns `true` if it had as many slots when it was last [observed](Self::observe).
+    pub(crate) fn has_slots(&self, slots: usize) -> bool {
+        self.slots == slots.max(1) as f64
+    }
+
     /// Whether its slots are there from now on. Time in which they are not has to be observed as if no request waited.
     pub(crate) fn set_made(&mut self, now: Nanos, is_made: bool) {
         self.made_since = is_made.then(|| self.made_since.unwrap_or(now));

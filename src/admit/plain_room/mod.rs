@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::admit::by_level::ByLevel;
 use crate::admit::nanos::Nanos;
 use crate::admit::ordered_queue::List;
-use crate::admit::room::{Arrival, ExpectedWait, Room, Waiter, is_free, lease};
+use crate::admit::room::{Arrival, ExpectedWait, Room, Waiter, is_free, lease, slots};
 use crate::admit::room_base::RoomBase;
 use crate::admit::trim::KEPT;
 use crate::admit::waiters::{WaiterId, WaiterMeta, Waiters};
@@ -167,6 +167,13 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
 
     fn lowest(&self) -> Option<u32> {
         self.by_level.lowest_and_latest()
+    }
+
+    fn observe_new_limits(&mut self, capacity: &C) {
+        let load = self.base.overload.pool_mut(ONLY_POOL);
+        if !load.has_slots(slots(capacity, ONLY_POOL)) {
+            self.observe(capacity);
+        }
     }
 
     fn head(&self) -> Option<WaiterId> {

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::WaitingRoom;
-use crate::admit::room::{ExpectedWait, all_pools, usage};
+use crate::admit::room::{ExpectedWait, all_pools, has_free_slot, usage};
 use crate::admit::room_base::RoomBase;
 use crate::admit::{Capacity, LevelStatus, Priority, Tenant};
 
@@ -12,12 +12,40 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// The state of each level at `now`, highest first.
     #[must_use]
     pub fn levels(&mut self, capacity: &C, now: Instant) -> Vec<LevelStatus> {
-        let base = self.room_mut().base_mut();
-        // The time only: a report ends no wait.
-        base.set_now(now);
+        self.observe(capacity, now);
         // At most 32.
-        let levels = 0..base.config.levels.count() as u8;
+        let levels = 0..self.base().config.levels.count() as u8;
         levels.map(|level| self.level(capacity, level)).collect()
+    }
+
+    /// Returns the time that the next arrival would probably wait: 0 if none waits and a slot is free, else by the departure
+    /// rate over the slots of now. `None` until that was measured.
+    pub(crate) fn next_wait(&mut self, capacity: &C, now: Instant) -> Option<Duration> {
+        // The level for which all others keep their slots.
+        let lowest = self.base().config.levels.count() as u8 - 1;
+        if self.is_empty() && has_free_slot(capacity, self.base().kept_above(lowest)) {
+            return Some(Duration::ZERO);
+        }
+        self.wait_behind(capacity, self.len(), now)
+    }
+
+    /// Returns the time until the request behind `ahead` others has a slot, likewise.
+    pub(crate) fn wait_behind(
+        &mut self,
+        capacity: &C,
+        ahead: usize,
+        now: Instant,
+    ) -> Option<Duration> {
+        self.observe(capacity, now);
+        self.estimated_wait(ahead + 1)
+    }
+
+    /// Sets the time and the numbers of slots for a report.
+    fn observe(&mut self, capacity: &C, now: Instant) {
+        let room = self.room_mut();
+        // The time only: a report ends no wait.
+        room.base_mut().set_now(now);
+        room.observe_new_limits(capacity);
     }
 
     /// Adds rejections by a full room that were counted elsewhere. A level that there is not stands for all.
