@@ -173,6 +173,19 @@ fn an_evicted_waiter_is_told_that_it_was_displaced() {
 }
 
 #[test]
+fn a_parked_waiter_loses_its_place_like_any_other() {
+    let mut room = taken(|c| c.max_concurrent_per_tenant = Some(1));
+    for (name, evicted) in [("b1", "a6"), ("b2", "a5"), ("b3", "a4")] {
+        assert_eq!(room.arrive(name, 0, of("b")), Ok(vec![evicted]));
+    }
+    room.cancel("a3");
+    assert_eq!(room.arrive("a7", 0, of("a")), Ok(vec![]));
+    let full = Err(RejectReason::Full);
+    assert_eq!(room.arrive("b4", 0, of("b")), full);
+    assert_eq!(room.next(0), Some("a1"));
+}
+
+#[test]
 fn without_displacement_no_waiter_loses_its_place_to_a_share() {
     let mut room = taken(|c| c.displace = false);
     let full = Err(RejectReason::Full);

@@ -103,7 +103,8 @@ pub struct WaitingRoomConfig {
     /// rejection.
     ///
     /// With `false` each waiter keeps its place: then a greedy flow may hold all of them, and shares hold only among the
-    /// requests that found one.
+    /// requests that found one. With [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure) requests wait outside
+    /// until a place is free, so a full room evicts none of them.
     ///
     /// A client that may choose its tenant's name gets a share for each name that it invents: of the slots, and of the
     /// places, where it may push any other tenant down to the share of one among so many. It gets no more than that.
