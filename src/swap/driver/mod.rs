@@ -29,7 +29,6 @@ use super::board::Board;
 use super::scheduler::{Nanos, Phase, Scheduler};
 use super::swapper::ModelId;
 use super::{InvalidSwap, Launcher, StartError, SwapConfig};
-use crate::admit::nanos::span;
 use crate::clock::now;
 use crate::endpoints::{Changes, Registry, RoutingRules};
 use crate::route::RouterHandle;
@@ -69,8 +68,6 @@ pub(super) struct Driver {
     router: WeakRouter,
     units: Units,
     scheduler: Scheduler,
-    /// What the scheduler's times are counted from.
-    epoch: Instant,
     demand: Arc<Notify>,
     reports: UnboundedReceiver<Report>,
     commands: UnboundedReceiver<Command>,
@@ -108,7 +105,6 @@ impl Driver {
             router: router.downgrade(),
             units: Units::new(board, launcher, reporter),
             scheduler: configure::scheduler(config)?,
-            epoch: now(),
             demand: router.gate().capacity().watch_demand(),
             reports,
             commands,
@@ -177,13 +173,14 @@ impl Driver {
             self.tell_gate(router);
             self.look_at_waiters(router, now);
             self.look_at_units(at);
-            if self.scheduler.next_tick().is_some_and(|tick| tick <= now) {
+            let is_due = self.scheduler.next_tick().is_some_and(|tick| tick <= now);
+            if is_due || self.units.has_idled() {
                 self.scheduler.on_tick(now, &mut self.units);
             }
             let is_awaited = self.awaits_idleness();
             router.gate().capacity().await_idleness(is_awaited);
             // A request that ended before that was set has notified nothing.
-            if !is_awaited || !self.units.units.iter().any(Unit::has_idled) {
+            if !is_awaited || !self.units.has_idled() {
                 break;
             }
         }
@@ -213,12 +210,6 @@ impl Driver {
                     unit.give();
                     self.units.has_changed = true;
                 }
-            }
-            let unit = &mut self.units.units[nth];
-            if let Some(at) = unit.take_idled() {
-                let at = self.nanos(at);
-                self.scheduler
-                    .on_idle(ModelId(nth as u32), at, &mut self.units);
             }
         }
     }
@@ -266,7 +257,7 @@ impl Driver {
     }
 
     fn nanos(&self, instant: Instant) -> Nanos {
-        span(instant.saturating_duration_since(self.epoch))
+        self.units.nanos(instant)
     }
 
     /// In a year at the latest: an [`Instant`] may hold no more.

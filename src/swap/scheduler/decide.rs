@@ -59,6 +59,7 @@ impl Scheduler {
     /// Does what can be done now.
     pub(super) fn decide(&mut self, now: Nanos, effects: &mut dyn Effects) {
         self.next_tick = None;
+        self.note_uses(effects);
         let mut closed = Marks::new(self.models.len());
         if !self.is_closed {
             let mut plans = std::mem::take(&mut self.plans);
@@ -69,6 +70,19 @@ impl Scheduler {
         }
         for model in self.all() {
             self.stop_or_open(model, closed.has(model), now, effects);
+        }
+    }
+
+    /// Takes note of the models that were used and have become idle since the last decision.
+    fn note_uses(&mut self, effects: &mut dyn Effects) {
+        for id in self.all() {
+            let Some(at) = effects.take_idled(id) else {
+                continue;
+            };
+            self.in_use_until = self.in_use_until.max(Some(at));
+            let used = self.model_mut(id);
+            used.last_used = used.last_used.max(at);
+            (used.owes_service, used.is_spare) = (false, false);
         }
     }
 

@@ -321,3 +321,24 @@ fn abcabc_is_served_as_aabbcc() {
     }
     assert_eq!(order, "aabbcc");
 }
+
+#[test]
+fn the_least_recently_used_model_stops_whichever_use_was_seen() {
+    for used in ["a", "b"] {
+        let mut test = Test::with_memory(2, 3);
+        let other = if used == "a" { "b" } else { "a" };
+        test.goes(&[
+            ("ask a", "start a"),
+            ("ok", "open a"),
+            ("serve a", ""),
+            ("ask b", "start b"),
+            ("ok", "open b"),
+            ("serve b", ""),
+            ("pass 1", ""),
+            (&format!("use {other}"), ""),
+            ("pass 1", ""),
+            (&format!("use {used}"), ""),
+            ("ask c", &format!("start c for {other}")),
+        ]);
+    }
+}
