@@ -105,6 +105,33 @@ async fn what_waits_is_not_sent_to_a_process_that_crashed() {
 }
 
 #[tokio::test]
+async fn no_waiter_goes_to_a_process_that_crashed_in_mid_stream() {
+    let mut config = restless(&["a"]);
+    config.models[0].concurrency = 12;
+    let layer = SwapLayer::builder(config).try_build().unwrap();
+    let service = layer.layer(Forward::<Body>::new());
+    let streams = (0..12).map(|_| {
+        let body = Full::new(Bytes::from(r#"{"model": "a"}"#));
+        let request = Request::post("/cut").body(body).unwrap();
+        let answer = service.clone().oneshot(request);
+        tokio::spawn(async move { answer.await.unwrap().into_body().collect().await })
+    });
+    let streams: Vec<_> = streams.collect();
+    until(|| layer.handle().models()[0].in_flight == 12).await;
+    let wait = (0..24).map(|_| tokio::spawn(ask(service.clone(), "a", "/asks")));
+    let wait: Vec<_> = wait.collect();
+    for stream in streams {
+        assert!(soon(stream).await.unwrap().is_err(), "it breaks off");
+    }
+    let mut failed = 0;
+    for waits in wait {
+        failed += u32::from(waits.await.unwrap().0 != StatusCode::OK);
+    }
+    assert_eq!(failed, 0, "of those that waited");
+    soon(layer.handle().shutdown()).await;
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_read_is_not_taken_for_an_engine_that_hangs() {
     let mut config = restless(&["a"]);
     config.models[0].ttl = None;
