@@ -260,3 +260,12 @@ async fn the_least_recently_used_model_stops() {
         assert_eq!(running, ["a", "c"], "{uses} {health_interval:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_alternates_waits_for_loads_alone() {
+    let rig = Rig::new(one_of_three());
+    assert_eq!(rig.ask("a", "normal").await.2, 11);
+    // The stop of the model before, the load, and the answer.
+    assert_eq!(rig.ask("b", "normal").await.2, 23);
+    assert_eq!(rig.ask("a", "normal").await.2, 35);
+}

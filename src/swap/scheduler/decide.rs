@@ -182,7 +182,7 @@ impl Scheduler {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
         if self.is_changing(&plan)
-            || self.was_just_loaded(&plan, now)
+            || self.was_just_loaded(&plan, now, effects)
             || !self.goes_before_traffic(head, &plan, now, effects)
         {
             self.abort_spare(&plan, effects);
