@@ -218,7 +218,9 @@ impl Driver {
     fn awaits_idleness(&self) -> bool {
         let mut models = (0..self.units.units.len() as u32).map(ModelId);
         let scheduler = &self.scheduler;
-        self.has_default || models.any(|id| scheduler.is_wanted(id) || scheduler.is_leaving(id))
+        self.has_default
+            || scheduler.has_excess()
+            || models.any(|id| scheduler.is_wanted(id) || scheduler.is_leaving(id))
     }
 
     /// When to look again, though no event comes.

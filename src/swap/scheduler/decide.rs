@@ -61,6 +61,7 @@ impl Scheduler {
         self.next_tick = None;
         self.note_uses(effects);
         let mut closed = Marks::new(self.models.len());
+        self.stop_excess(effects);
         if !self.is_closed {
             let mut plans = std::mem::take(&mut self.plans);
             plans.are_for(self.running(effects));
@@ -217,7 +218,7 @@ impl Scheduler {
     }
 
     /// All models that take memory, or are to.
-    fn running(&self, effects: &dyn Effects) -> Vec<Running> {
+    pub(super) fn running(&self, effects: &dyn Effects) -> Vec<Running> {
         let regards_use = self.swapper.regards_use();
         let all = self.all().filter_map(|id| {
             let model = self.model(id);

@@ -149,6 +149,8 @@ pub(crate) struct Scheduler {
     /// When to call [`on_tick`](Self::on_tick) next.
     next_tick: Option<Nanos>,
     is_closed: bool,
+    /// Whether a model that serves is to be stopped once it is idle, because all together exceed what there is.
+    has_excess: bool,
 }
 
 impl Scheduler {
@@ -166,6 +168,7 @@ impl Scheduler {
             in_use_until: Some(0),
             next_tick: None,
             is_closed: false,
+            has_excess: false,
         };
         scheduler.number_kinds();
         scheduler
@@ -200,6 +203,11 @@ impl Scheduler {
     /// Whether a model that is ready is to be stopped once it serves no request.
     pub(crate) fn is_leaving(&self, model: ModelId) -> bool {
         self.model(model).is_leaving
+    }
+
+    /// Returns `true` while a model that serves is to be stopped once it is idle, because all together exceed what there is.
+    pub(crate) fn has_excess(&self) -> bool {
+        self.has_excess
     }
 
     /// When a model that failed to start is tried again, at the earliest. `None` if its last start did not fail.
