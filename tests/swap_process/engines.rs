@@ -86,7 +86,25 @@ async fn an_engine_that_listens_no_more_is_taken_for_ended() {
     let served = async { while ask(&service, "/asks").await.0 != StatusCode::OK {} };
     soon(served).await;
     let error = handle.models()[0].last_error.clone().unwrap();
-    assert!(error.starts_with("it failed its health checks"), "{error}");
+    let reasons = ["it failed its health checks", "it refuses connections"];
+    let is_told = reasons.iter().any(|reason| error.starts_with(reason));
+    assert!(is_told, "{error}");
+    soon(handle.shutdown()).await;
+}
+
+#[tokio::test]
+async fn an_engine_that_refuses_connections_is_noticed_by_a_request() {
+    let mut model = server();
+    model.health_interval = Some(HOUR);
+    let (service, handle) = layer(model);
+    assert_eq!(ask(&service, "/deaf").await.0, StatusCode::OK);
+    let mut failed = 0;
+    while ask(&service, "/asks").await.0 != StatusCode::OK {
+        failed += 1;
+        assert!(failed < 10, "it is still asked");
+    }
+    let error = handle.models()[0].last_error.clone().unwrap();
+    assert_eq!(error, "it refuses connections");
     soon(handle.shutdown()).await;
 }
 

@@ -22,7 +22,7 @@ use tokio::sync::{Notify, oneshot};
 
 use effects::Units;
 use refusals::Refused;
-use tasks::Report;
+use tasks::{Report, check};
 use unit::Unit;
 
 use super::board::Board;
@@ -60,7 +60,8 @@ pub(super) struct Others {
 /// In overload first waiters change with each request that is served. They are not looked at more often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long an endpoint that gave no answer gives no slots. If its process has ended, that is reported sooner.
+/// The time for which an endpoint that gave no answer gives no slots, unless a check finds sooner that it serves, or its end
+/// is reported.
 const DOUBT: Duration = Duration::from_millis(100);
 
 /// The driver of one layer.
@@ -203,14 +204,25 @@ impl Driver {
             let unit = &mut self.units.units[nth];
             unit.report_activity();
             if unit.on_demand.take_doubt() {
-                unit.doubted_until = Some(at + DOUBT);
-            } else if unit.doubted_until.is_some_and(|end| end <= at) {
-                unit.doubted_until = None;
-                if self.scheduler.gives_slots(ModelId(nth as u32)) {
-                    unit.give();
-                    self.units.has_changed = true;
+                let until = at + DOUBT;
+                unit.doubted_until = Some(until);
+                if let Some(instance) = unit.instance.clone() {
+                    let reports = self.units.reports.clone();
+                    tokio::spawn(check(nth, until, instance, reports));
                 }
+            } else if unit.doubted_until.is_some_and(|end| end <= at) {
+                self.end_doubt(nth);
             }
+        }
+    }
+
+    /// Lets an instance that was doubted give slots again, if it is to.
+    fn end_doubt(&mut self, nth: usize) {
+        let unit = &mut self.units.units[nth];
+        unit.doubted_until = None;
+        if self.scheduler.gives_slots(ModelId(nth as u32)) {
+            unit.give();
+            self.units.has_changed = true;
         }
     }
 

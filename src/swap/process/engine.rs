@@ -33,6 +33,8 @@ pub(super) struct Engine {
     pub(super) life: LifeReader,
     /// Tells its supervisor that it is ready.
     pub(super) ready: Notify,
+    /// Tells its supervisor that it refuses connections.
+    pub(super) refuses: Notify,
     /// Tells its supervisor that it was asked to stop.
     pub(super) stops: Notify,
     /// Cancelled once it is of no use: its start or its wake failed or was given up, or it answers no more. Its supervisor
@@ -73,6 +75,7 @@ impl Engine {
             activity: Activity::default(),
             life,
             ready: Notify::new(),
+            refuses: Notify::new(),
             stops: Notify::new(),
             failed: CancellationToken::new(),
             asleep: AtomicBool::new(false),

@@ -73,6 +73,7 @@ async fn failure(engine: &Engine) -> String {
     tokio::select! {
         reason = unhealthy(engine) => reason,
         reason = hangs(engine) => reason,
+        () = engine.refuses.notified() => "it refuses connections".to_owned(),
         // While it stops it need not answer.
         () = engine.stops.notified() => pending().await,
     }
