@@ -165,10 +165,13 @@ impl Measure {
     fn reset(&mut self) {
         self.cut_short();
         self.metrics.outcome = RequestOutcome::Reset;
-        if let Some(decision) = &self.metrics.decision
-            && !self.metrics.has_failed
-        {
-            self.metrics.shared.body_reset(&decision.endpoint);
+        if let Some(decision) = &self.metrics.decision {
+            let shared = &self.metrics.shared;
+            #[cfg(feature = "swap")]
+            shared.endpoints().on_no_answer(&decision.endpoint); // before the slot comes back
+            if !self.metrics.has_failed {
+                shared.body_reset(&decision.endpoint);
+            }
         }
     }
 }

@@ -141,6 +141,12 @@ pub trait Instance: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// Checks at once whether it serves requests, because a request to it got no answer. Resolves to `true` if it does. One
+    /// that is found to have failed has to [end](Self::ended). Default: `false`, it is not known.
+    fn check(&self) -> BoxFuture<bool> {
+        Box::pin(std::future::ready(false))
+    }
+
     /// Told when something came from it or went to it lately, and when it becomes busy or idle: `busy` requests wait for it.
     /// The last call counts, so calls must not overtake each other. One that leaves it busy, or idle, says that something came
     /// or went; one that changes that says nothing else, as clients come and go.

@@ -103,6 +103,14 @@ fn timed_out(error: &(dyn Error + 'static)) -> bool {
     has_cause(error, |error| error.kind() == io::ErrorKind::TimedOut)
 }
 
+/// Returns `true` if no program listens at the address.
+#[cfg(all(feature = "swap", unix))]
+pub(crate) fn connect_refused(error: &(dyn Error + 'static)) -> bool {
+    has_cause(error, |error| {
+        error.kind() == io::ErrorKind::ConnectionRefused
+    })
+}
+
 /// Whether the cause is that this process, or this machine, has no file descriptors left.
 pub(crate) fn out_of_files(error: &(dyn Error + 'static)) -> bool {
     has_cause(error, |error| {

@@ -237,3 +237,35 @@ async fn an_instance_is_not_started_for_a_request_that_another_one_is_about_to_s
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(rig.world.log(), ["start b", "start a"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_least_recently_used_model_stops() {
+    for (uses, health_interval) in [(1, Some(Duration::from_secs(10))), (1, None), (20, None)] {
+        let mut config = SwapConfig::memory(2.0);
+        for name in ["a", "b", "c"] {
+            let mut one = model(name, 1.0).ttl(None);
+            one.health_interval = health_interval;
+            config = config.model(one);
+        }
+        let rig = Rig::new(config);
+        rig.ask("a", "normal").await;
+        rig.ask("b", "normal").await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        for _ in 0..uses {
+            rig.ask("a", "normal").await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        rig.ask("c", "normal").await;
+        let running = rig.world.running();
+        assert_eq!(running, ["a", "c"], "{uses} {health_interval:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_alternates_waits_for_loads_alone() {
+    let rig = Rig::new(one_of_three());
+    assert_eq!(rig.ask("a", "normal").await.2, 11);
+    // The stop of the model before, the load, and the answer.
+    assert_eq!(rig.ask("b", "normal").await.2, 23);
+    assert_eq!(rig.ask("a", "normal").await.2, 35);
+}

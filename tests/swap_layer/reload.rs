@@ -204,3 +204,30 @@ async fn what_was_started_by_another_policy_takes_memory_until_it_has_run_out() 
     assert_eq!((status, at), (StatusCode::OK, 40 + 1 + 10 + 30));
     assert_eq!(rig.world.most_present.load(SeqCst), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lower_memory_stops_what_is_idle() {
+    let with_memory = |memory| {
+        let config = SwapConfig::memory(memory);
+        let models = ["a", "b", "c"].map(|name| model(name, 1.0).ttl(None));
+        models.into_iter().fold(config, SwapConfig::model)
+    };
+    let rig = Rig::new(with_memory(3.0));
+    for name in ["c", "b", "a"] {
+        rig.ask(name, "normal").await;
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let served = rig.send("c", "normal").await;
+    rig.swap.reconfigure(with_memory(2.0)).unwrap();
+    rig.settle().await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(rig.state("b"), "unloading");
+    // What serves is stopped only when it is idle.
+    rig.swap.reconfigure(with_memory(1.0)).unwrap();
+    rig.settle().await;
+    assert_eq!((rig.state("a"), rig.state("c")), ("unloading", "loaded"));
+    assert_eq!(served.await.unwrap().0, StatusCode::OK);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(rig.world.running(), ["c"]);
+    assert_eq!(rig.world.astray.load(SeqCst), 0);
+}

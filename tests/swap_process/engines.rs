@@ -86,7 +86,25 @@ async fn an_engine_that_listens_no_more_is_taken_for_ended() {
     let served = async { while ask(&service, "/asks").await.0 != StatusCode::OK {} };
     soon(served).await;
     let error = handle.models()[0].last_error.clone().unwrap();
-    assert!(error.starts_with("it failed its health checks"), "{error}");
+    let reasons = ["it failed its health checks", "it refuses connections"];
+    let is_told = reasons.iter().any(|reason| error.starts_with(reason));
+    assert!(is_told, "{error}");
+    soon(handle.shutdown()).await;
+}
+
+#[tokio::test]
+async fn an_engine_that_refuses_connections_is_noticed_by_a_request() {
+    let mut model = server();
+    model.health_interval = Some(HOUR);
+    let (service, handle) = layer(model);
+    assert_eq!(ask(&service, "/deaf").await.0, StatusCode::OK);
+    let mut failed = 0;
+    while ask(&service, "/asks").await.0 != StatusCode::OK {
+        failed += 1;
+        assert!(failed < 10, "it is still asked");
+    }
+    let error = handle.models()[0].last_error.clone().unwrap();
+    assert_eq!(error, "it refuses connections");
     soon(handle.shutdown()).await;
 }
 
@@ -139,18 +157,30 @@ async fn a_port_that_is_taken_before_the_engine_listens_fails_its_start() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_keeps_the_port_is_in_no_way_of_the_next_start() {
+async fn after_two_starts_with_daemons_there_is_no_third() {
     let mut model = server();
     let program = std::mem::take(&mut model.cmd);
     model.cmd = format!("/bin/sh -c 'setsid \"$@\" & sleep 3600' sh {program}");
     let mark = Mark::on(&mut model);
     let (service, handle) = layer(model);
-    for daemons in 1..4 {
+    // A daemon keeps its port, and is in no way of the next start.
+    for daemons in 1..3 {
         assert_eq!(ask(&service, "/asks").await.0, StatusCode::OK);
         handle.unload("m", Unload::Drain).unwrap();
         until(|| handle.models()[0].state == ModelState::Unloaded).await;
         mark.until_count(daemons).await;
     }
+    let daemons = mark.pids();
+    let (status, body) = ask(&service, "/asks").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
+    assert_eq!(mark.pids(), daemons);
+    let error = handle.models()[0].last_error.clone().unwrap();
+    for pid in &daemons {
+        assert!(error.contains(&pid.to_string()), "{error}");
+    }
+    daemons.into_iter().for_each(|pid| send(Signal::KILL, pid));
+    let served = async { while ask(&service, "/asks").await.0 != StatusCode::OK {} };
+    soon(served).await;
     soon(handle.shutdown()).await;
     mark.pids()
         .into_iter()

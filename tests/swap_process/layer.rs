@@ -105,6 +105,57 @@ async fn what_waits_is_not_sent_to_a_process_that_crashed() {
 }
 
 #[tokio::test]
+async fn no_waiter_goes_to_a_process_that_crashed_in_mid_stream() {
+    let mut config = restless(&["a"]);
+    config.models[0].concurrency = 12;
+    let layer = SwapLayer::builder(config).try_build().unwrap();
+    let service = layer.layer(Forward::<Body>::new());
+    let streams = (0..12).map(|_| {
+        let body = Full::new(Bytes::from(r#"{"model": "a"}"#));
+        let request = Request::post("/cut").body(body).unwrap();
+        let answer = service.clone().oneshot(request);
+        tokio::spawn(async move { answer.await.unwrap().into_body().collect().await })
+    });
+    let streams: Vec<_> = streams.collect();
+    until(|| layer.handle().models()[0].in_flight == 12).await;
+    let wait = (0..24).map(|_| tokio::spawn(ask(service.clone(), "a", "/asks")));
+    let wait: Vec<_> = wait.collect();
+    for stream in streams {
+        assert!(soon(stream).await.unwrap().is_err(), "it breaks off");
+    }
+    let mut failed = 0;
+    for waits in wait {
+        failed += u32::from(waits.await.unwrap().0 != StatusCode::OK);
+    }
+    assert_eq!(failed, 0, "of those that waited");
+    soon(layer.handle().shutdown()).await;
+}
+
+#[tokio::test]
+async fn a_crash_is_known_though_a_daemon_holds_the_output() {
+    let mut config = restless(&["a"]);
+    let model = &mut config.models[0];
+    let program = std::mem::take(&mut model.cmd);
+    // The process that has left the group holds the output of the server.
+    model.cmd = format!("/bin/sh -c 'setsid sleep 3600 & exec \"$@\"' sh {program}");
+    (model.ttl, model.concurrency) = (None, 1);
+    let mark = Mark::on(model);
+    let layer = SwapLayer::builder(config).try_build().unwrap();
+    let service = layer.layer(Forward::<Body>::new());
+    let crashes = tokio::spawn(ask(service.clone(), "a", "/exit"));
+    let wait = (0..24).map(|_| tokio::spawn(ask(service.clone(), "a", "/asks")));
+    let wait: Vec<_> = wait.collect();
+    assert_eq!(crashes.await.unwrap().0, StatusCode::BAD_GATEWAY);
+    let mut failed = 0;
+    for waits in wait {
+        failed += u32::from(waits.await.unwrap().0 != StatusCode::OK);
+    }
+    assert_eq!(failed, 0, "of those that waited");
+    soon(layer.handle().shutdown()).await;
+    mark.pids().into_iter().for_each(kill);
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_read_is_not_taken_for_an_engine_that_hangs() {
     let mut config = restless(&["a"]);
     config.models[0].ttl = None;

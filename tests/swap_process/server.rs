@@ -97,6 +97,9 @@ fn serve_one(mut stream: TcpStream) {
     }
     _ = std::io::copy(&mut reader.take(length), &mut std::io::sink());
     let path = first.split(' ').nth(1).unwrap();
+    if path == "/cut" {
+        cut(stream);
+    }
     let (status, body) = answer(path);
     if RESETS.load(SeqCst) && path != "/health" {
         return;
@@ -104,6 +107,14 @@ fn serve_one(mut stream: TcpStream) {
     let length = body.len();
     let head = format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {length}");
     _ = write!(stream, "{head}\r\n\r\n{body}");
+}
+
+/// Exits in the middle of an answer, when every request that it serves has the beginning of its own.
+fn cut(mut stream: TcpStream) -> ! {
+    let head = "HTTP/1.1 200 x\r\ncontent-length: 100\r\n\r\nhalf";
+    _ = stream.write_all(head.as_bytes());
+    thread::sleep(Duration::from_millis(100));
+    exit(7)
 }
 
 fn answer(path: &str) -> (u16, String) {

@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use super::tasks::{Report, Stop, Swap, at_once};
 use super::unit::Unit;
+use crate::admit::nanos::span;
+use crate::clock::now;
 use crate::swap::board::Board;
-use crate::swap::scheduler::{Effects, Generation};
+use crate::swap::scheduler::{Effects, Generation, Nanos};
 use crate::swap::swapper::{ModelId, Plan};
 use crate::swap::{Cleanup, Launch, Launcher, ModelState};
 
@@ -23,6 +25,8 @@ pub(super) struct Units {
     /// The names of the memory pools, if there are several.
     pub(super) pools: Vec<Arc<str>>,
     pub(super) start_timeout: Duration,
+    /// What the scheduler's times are counted from.
+    epoch: Instant,
     /// Of the swaps on their way: which instance starts, and what gives that up.
     pub(super) starting: HashMap<Generation, (ModelId, CancellationToken)>,
     /// How many instances that slept are being ended.
@@ -46,6 +50,7 @@ impl Units {
             reports,
             pools: Vec::new(),
             start_timeout: Duration::ZERO,
+            epoch: now(),
             starting: HashMap::new(),
             ending_sleeps: 0,
             has_changed: false,
@@ -55,6 +60,16 @@ impl Units {
 
     pub(super) fn unit(&mut self, ModelId(model): ModelId) -> &mut Unit {
         &mut self.units[model as usize]
+    }
+
+    /// The scheduler's number of an instant.
+    pub(super) fn nanos(&self, instant: Instant) -> Nanos {
+        span(instant.saturating_duration_since(self.epoch))
+    }
+
+    /// Returns `true` if an instance has become idle since the scheduler last asked.
+    pub(super) fn has_idled(&self) -> bool {
+        self.units.iter().any(Unit::has_idled)
     }
 
     /// The one line of the log about a swap that begins.
@@ -108,6 +123,11 @@ impl Units {
 impl Effects for Units {
     fn is_busy(&self, ModelId(model): ModelId) -> bool {
         self.units[model as usize].is_busy()
+    }
+
+    fn take_idled(&mut self, model: ModelId) -> Option<Nanos> {
+        let at = self.unit(model).take_idled()?;
+        Some(self.nanos(at))
     }
 
     fn open(&mut self, model: ModelId) {

@@ -22,14 +22,13 @@ use tokio::sync::{Notify, oneshot};
 
 use effects::Units;
 use refusals::Refused;
-use tasks::Report;
+use tasks::{Report, check};
 use unit::Unit;
 
 use super::board::Board;
 use super::scheduler::{Nanos, Phase, Scheduler};
 use super::swapper::ModelId;
 use super::{InvalidSwap, Launcher, StartError, SwapConfig};
-use crate::admit::nanos::span;
 use crate::clock::now;
 use crate::endpoints::{Changes, Registry, RoutingRules};
 use crate::route::RouterHandle;
@@ -61,7 +60,8 @@ pub(super) struct Others {
 /// In overload first waiters change with each request that is served. They are not looked at more often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long an endpoint that gave no answer gives no slots. If its process has ended, that is reported sooner.
+/// The time for which an endpoint that gave no answer gives no slots, unless a check finds sooner that it serves, or its end
+/// is reported.
 const DOUBT: Duration = Duration::from_millis(100);
 
 /// The driver of one layer.
@@ -69,8 +69,6 @@ pub(super) struct Driver {
     router: WeakRouter,
     units: Units,
     scheduler: Scheduler,
-    /// What the scheduler's times are counted from.
-    epoch: Instant,
     demand: Arc<Notify>,
     reports: UnboundedReceiver<Report>,
     commands: UnboundedReceiver<Command>,
@@ -108,7 +106,6 @@ impl Driver {
             router: router.downgrade(),
             units: Units::new(board, launcher, reporter),
             scheduler: configure::scheduler(config)?,
-            epoch: now(),
             demand: router.gate().capacity().watch_demand(),
             reports,
             commands,
@@ -177,13 +174,14 @@ impl Driver {
             self.tell_gate(router);
             self.look_at_waiters(router, now);
             self.look_at_units(at);
-            if self.scheduler.next_tick().is_some_and(|tick| tick <= now) {
+            let is_due = self.scheduler.next_tick().is_some_and(|tick| tick <= now);
+            if is_due || self.units.has_idled() {
                 self.scheduler.on_tick(now, &mut self.units);
             }
             let is_awaited = self.awaits_idleness();
             router.gate().capacity().await_idleness(is_awaited);
             // A request that ended before that was set has notified nothing.
-            if !is_awaited || !self.units.units.iter().any(Unit::has_idled) {
+            if !is_awaited || !self.units.has_idled() {
                 break;
             }
         }
@@ -206,20 +204,25 @@ impl Driver {
             let unit = &mut self.units.units[nth];
             unit.report_activity();
             if unit.on_demand.take_doubt() {
-                unit.doubted_until = Some(at + DOUBT);
-            } else if unit.doubted_until.is_some_and(|end| end <= at) {
-                unit.doubted_until = None;
-                if self.scheduler.gives_slots(ModelId(nth as u32)) {
-                    unit.give();
-                    self.units.has_changed = true;
+                let until = at + DOUBT;
+                unit.doubted_until = Some(until);
+                if let Some(instance) = unit.instance.clone() {
+                    let reports = self.units.reports.clone();
+                    tokio::spawn(check(nth, until, instance, reports));
                 }
+            } else if unit.doubted_until.is_some_and(|end| end <= at) {
+                self.end_doubt(nth);
             }
-            let unit = &mut self.units.units[nth];
-            if let Some(at) = unit.take_idled() {
-                let at = self.nanos(at);
-                self.scheduler
-                    .on_idle(ModelId(nth as u32), at, &mut self.units);
-            }
+        }
+    }
+
+    /// Lets an instance that was doubted give slots again, if it is to.
+    fn end_doubt(&mut self, nth: usize) {
+        let unit = &mut self.units.units[nth];
+        unit.doubted_until = None;
+        if self.scheduler.gives_slots(ModelId(nth as u32)) {
+            unit.give();
+            self.units.has_changed = true;
         }
     }
 
@@ -227,7 +230,9 @@ impl Driver {
     fn awaits_idleness(&self) -> bool {
         let mut models = (0..self.units.units.len() as u32).map(ModelId);
         let scheduler = &self.scheduler;
-        self.has_default || models.any(|id| scheduler.is_wanted(id) || scheduler.is_leaving(id))
+        self.has_default
+            || scheduler.has_excess()
+            || models.any(|id| scheduler.is_wanted(id) || scheduler.is_leaving(id))
     }
 
     /// When to look again, though no event comes.
@@ -266,7 +271,7 @@ impl Driver {
     }
 
     fn nanos(&self, instant: Instant) -> Nanos {
-        span(instant.saturating_duration_since(self.epoch))
+        self.units.nanos(instant)
     }
 
     /// In a year at the latest: an [`Instant`] may hold no more.

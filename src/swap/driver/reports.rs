@@ -1,6 +1,7 @@
 //! What the tasks of the driver report: instances that started, stopped, or ended by themselves.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::Driver;
 use super::refusals::Refused;
@@ -31,6 +32,7 @@ impl Driver {
                 start,
                 reason,
             } => self.on_exited(unit, start, reason),
+            Report::Serves { unit, until } => self.on_serves(unit, until),
             Report::SleepEnded => self.units.ending_sleeps -= 1,
             Report::Gone { unit, start } => {
                 if self.units.units[unit].start != start {
@@ -74,6 +76,14 @@ impl Driver {
         }
         let board = &self.units.board;
         board.set_state(nth, ModelState::Unloaded, Some(reason));
+    }
+
+    /// An instance was doubted, and serves requests.
+    fn on_serves(&mut self, nth: usize, until: Instant) {
+        // A later doubt has a check of its own.
+        if self.units.units[nth].doubted_until == Some(until) {
+            self.end_doubt(nth);
+        }
     }
 
     /// An instance was stopped, or sleeps.

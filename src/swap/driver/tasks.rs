@@ -1,6 +1,7 @@
 //! The tasks that start and stop models. Each reports its end to the driver.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::Uri;
 use tokio::sync::mpsc::UnboundedSender;
@@ -31,6 +32,8 @@ pub(super) enum Report {
     },
     /// Nothing is left of an instance that ended by itself.
     Gone { unit: usize, start: u64 },
+    /// An instance that was doubted until then serves requests.
+    Serves { unit: usize, until: Instant },
     /// Nothing is left of an instance that slept.
     SleepEnded,
     /// An instance ended by itself.
@@ -225,6 +228,20 @@ async fn start_or_wake(
     // Unless the launcher knows better.
     launch.cleanup.set(async move { sleep(settle).await });
     launcher.start(launch).await
+}
+
+/// Checks an instance that is doubted `until` then, because a request got no answer. Reports if it serves.
+pub(super) async fn check(
+    unit: usize,
+    until: Instant,
+    instance: Arc<dyn Instance>,
+    reports: UnboundedSender<Report>,
+) {
+    // In a task of its own: a launcher may panic.
+    let checked = tokio::spawn(async move { instance.check().await });
+    if checked.await.unwrap_or(false) {
+        _ = reports.send(Report::Serves { unit, until });
+    }
 }
 
 /// Reports when an instance ends by itself.

@@ -86,13 +86,13 @@ impl Unit {
         self.endpoint.in_flight() > 0
     }
 
-    /// When it has become idle, if it has since this was last called.
+    /// Returns when it last served a request, if it has become idle since the last call.
     pub(super) fn take_idled(&mut self) -> Option<Instant> {
         let (times, at) = self.on_demand.idled();
         (times != std::mem::replace(&mut self.idled, times)).then_some(at)
     }
 
-    /// Whether that would say something.
+    /// Returns `true` if [`take_idled`](Self::take_idled) would return `Some`.
     pub(super) fn has_idled(&self) -> bool {
         self.on_demand.idled().0 != self.idled
     }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use super::command::{Placeholders, command};
+use super::daemons::Starts;
 use super::group::{ChildEnds, Group};
 use super::health::Client;
 use super::life::{LifeReader, life};
@@ -33,6 +34,8 @@ pub(super) struct Engine {
     pub(super) life: LifeReader,
     /// Tells its supervisor that it is ready.
     pub(super) ready: Notify,
+    /// Tells its supervisor that it refuses connections.
+    pub(super) refuses: Notify,
     /// Tells its supervisor that it was asked to stop.
     pub(super) stops: Notify,
     /// Cancelled once it is of no use: its start or its wake failed or was given up, or it answers no more. Its supervisor
@@ -44,7 +47,11 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Starts a process, and the task that supervises it until it has ended.
-    pub(super) fn spawn(launch: Launch, prober: Prober) -> Result<Arc<Self>, StartError> {
+    pub(super) fn spawn(
+        launch: Launch,
+        prober: Prober,
+        starts: &Starts,
+    ) -> Result<Arc<Self>, StartError> {
         let no_port = |error| StartError::new(format!("there is no free port: {error}"));
         let port = Port::choose().map_err(no_port)?;
         let client = Client::new(prober, port.number());
@@ -55,8 +62,9 @@ impl Engine {
             port: port.number(),
             pid: None,
         };
-        let command = command(&launch.model.cmd, &launch, placeholders)
+        let mut command = command(&launch.model.cmd, &launch, placeholders)
             .map_err(|error| StartError::new(error.to_string()))?;
+        starts.mark(&mut command, &launch.name);
         let program = command.as_std().get_program().to_owned();
         let (group, child_ends, pipe) = spawn_piped(command).map_err(|error| {
             StartError::new(format!("cannot run `{}`: {error}", program.display()))
@@ -73,6 +81,7 @@ impl Engine {
             activity: Activity::default(),
             life,
             ready: Notify::new(),
+            refuses: Notify::new(),
             stops: Notify::new(),
             failed: CancellationToken::new(),
             asleep: AtomicBool::new(false),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{Method, Uri};
 use tokio::time::{sleep, timeout};
 
+use super::engine::Engine;
 use crate::upstream::{CheckError, Prober};
 
 /// How long an answer about its health may take at most, and at least while it is asked more often.
@@ -100,6 +101,19 @@ impl Client {
             self.port
         ))?)
     }
+}
+
+/// Checks the process at once. Returns `true` if it is healthy. One that refuses connections has failed: it listened when
+/// it was ready.
+pub(super) async fn check(engine: &Engine) -> bool {
+    let Some(path) = &engine.launch.model.health_path else {
+        return false;
+    };
+    let result = engine.client.check(path, LEAST_ANSWER_LIMIT).await;
+    if matches!(&result, Err(error) if error.is_refused()) && !engine.is_asleep() {
+        engine.refuses.notify_one();
+    }
+    result.is_ok()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::Uri;
 
 use super::engine::Engine;
-use super::{ready, stop};
+use super::{health, ready, stop};
 use crate::swap::{BoxFuture, Instance, Progress, StartError};
 
 /// A process that serves a model. Dropping it kills the process and all that it started.
@@ -48,6 +48,11 @@ impl Instance for ProcessInstance {
             let woken = ready::wake(&engine, path, &progress).await;
             woken.map_err(|reason| engine.error(reason))
         })
+    }
+
+    fn check(&self) -> BoxFuture<bool> {
+        let engine = self.0.clone();
+        Box::pin(async move { health::check(&engine).await })
     }
 
     fn on_activity(&self, busy: u32) {

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::task::spawn_blocking;
+
+use super::daemons::Starts;
 use super::engine::Engine;
 use super::instance::ProcessInstance;
 use super::ready::until_ready;
@@ -17,7 +20,8 @@ use crate::upstream::Prober;
 ///
 /// Killing this program by `SIGKILL` leaves them running, with their memory and their ports. What starts this program has
 /// to end them then, as a container does, or systemd with its default `KillMode`. A process that has left its group
-/// (`setsid`, a daemon) is never stopped.
+/// (`setsid`, a daemon) is never stopped. On Linux, a model is not started again while daemons of two of its starts run; the
+/// launcher finds them by the variable `TOWER_TRIAGE_START` in their environment.
 ///
 /// A process listens on `127.0.0.1`, on the port that stands for `${PORT}`. What it writes goes to the log, line by line,
 /// as events of the level `debug` and the target `tower_triage::swap`.
@@ -29,25 +33,37 @@ use crate::upstream::Prober;
 #[derive(Clone)]
 pub struct ProcessLauncher {
     prober: Prober,
+    starts: Arc<Starts>,
 }
 
 impl Default for ProcessLauncher {
     fn default() -> Self {
-        let prober = Prober::local();
-        Self { prober }
+        Self {
+            prober: Prober::local(),
+            starts: Arc::default(),
+        }
     }
 }
 
 impl Launcher for ProcessLauncher {
     fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>> {
-        Box::pin(start(self.prober.clone(), launch))
+        Box::pin(start(self.prober.clone(), Arc::clone(&self.starts), launch))
     }
 }
 
 /// Starts a process. A failed start leaves nothing of it, and its memory is free.
-async fn start(prober: Prober, launch: Launch) -> Result<Arc<dyn Instance>, StartError> {
+async fn start(
+    prober: Prober,
+    starts: Arc<Starts>,
+    launch: Launch,
+) -> Result<Arc<dyn Instance>, StartError> {
     let limit = launch.timeout;
-    let engine = Engine::spawn(launch, prober)?;
+    let (known, name) = (Arc::clone(&starts), Arc::clone(&launch.name));
+    let refusal = spawn_blocking(move || known.refusal(&name)).await;
+    if let Ok(Some(refusal)) = refusal {
+        return Err(StartError::new(refusal));
+    }
+    let engine = Engine::spawn(launch, prober, &starts)?;
     // Ends the process if this future is dropped.
     let unready = engine.failed.clone().drop_guard();
     let gone = engine.life.clone().gone_for(engine.launch.model.settle);

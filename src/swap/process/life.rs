@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep};
 #[derive(Debug, Clone)]
 pub(super) enum Life {
     Runs,
-    /// It is taken for ended, for this reason, and is being ended.
+    /// It has ended or is taken for ended, for this reason, and the rest of its group is being ended.
     Failed(String),
-    /// It has ended, for this reason, at this time.
+    /// All of its group has ended, for this reason, at this time.
     Gone(String, Instant),
 }
 

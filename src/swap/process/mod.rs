@@ -2,6 +2,7 @@
 
 mod activity;
 mod command;
+mod daemons;
 mod engine;
 mod group;
 mod health;

@@ -1,13 +1,18 @@
 //! What a process writes: to the log, and its last lines for the error of a start that fails.
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
+use tokio_util::sync::CancellationToken;
 
 /// How many bytes of a line are read. The rest of it is left out.
 const LINE_LIMIT: usize = 1 << 10;
+/// The number of bytes that are read at most once the group is gone: as much as a pipe may hold.
+const REST_LIMIT: u64 = 1 << 20;
 /// How many of the last lines are kept.
 const TAIL_LINES: usize = 20;
 /// How many characters of each of them are kept.
@@ -27,15 +32,37 @@ impl Output {
         Self { name, tail }
     }
 
-    /// Reads until all processes that can write have closed the pipe. It never waits for a reader of the lines, so the
-    /// writers never wait for it.
-    pub(super) async fn read(&self, mut pipe: Receiver) {
+    /// Reads until all processes that can write have closed the pipe, or the group is gone: then it reads what is in the
+    /// pipe, because a process that has left the group may hold the pipe for ever. It never waits for a reader of the
+    /// lines, so the writers never wait for it.
+    pub(super) async fn read(&self, mut pipe: Receiver, group_gone: CancellationToken) {
         let (mut chunk, mut lines) = (vec![0; 8 << 10], Lines::default());
-        // An error of a pipe is not one of the process: what was read counts.
-        while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
-            lines.push(&chunk[..read], |line| self.on_line(line));
+        loop {
+            let read = tokio::select! {
+                biased;
+                () = group_gone.cancelled() => break self.read_rest(pipe, &mut lines),
+                read = pipe.read(&mut chunk) => read,
+            };
+            match read {
+                Ok(read @ 1..) => lines.push(&chunk[..read], |line| self.on_line(line)),
+                // An error of a pipe is not one of the process: what was read counts.
+                Ok(0) | Err(_) => break,
+            }
         }
         lines.end(|line| self.on_line(line));
+    }
+
+    /// Reads what is in the pipe, and waits for no more.
+    fn read_rest(&self, pipe: Receiver, lines: &mut Lines) {
+        let Ok(pipe) = pipe.into_nonblocking_fd() else {
+            return;
+        };
+        // Limited: another process may go on writing.
+        let (mut pipe, mut chunk) = (File::from(pipe).take(REST_LIMIT), vec![0; 8 << 10]);
+        // An error says that the pipe is empty.
+        while let Ok(read @ 1..) = pipe.read(&mut chunk) {
+            lines.push(&chunk[..read], |line| self.on_line(line));
+        }
     }
 
     /// The last lines.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::engine::Engine;
 use super::group::ChildEnds;
@@ -18,9 +18,6 @@ use super::stop::stop_failed;
 /// How long to wait for the end of a group that was killed: large processes take a while to free their memory. One that
 /// waits for a device may never end.
 const GROUP_ENDS: Duration = Duration::from_secs(10);
-/// How long to wait for the end of the output once the group is gone. A process that has left the group may hold it for
-/// ever.
-const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn supervise(
     supervised: Supervised,
@@ -29,7 +26,8 @@ pub(super) async fn supervise(
     life: watch::Sender<Life>,
 ) {
     let engine = Arc::clone(&supervised.0);
-    let reading = tokio::spawn(read(engine.clone(), output));
+    let group_gone = CancellationToken::new();
+    let reading = tokio::spawn(read(engine.clone(), output, group_gone.clone()));
     let failure = tokio::select! {
         biased;
         () = engine.failed.cancelled() => Some("it did not become ready".to_owned()),
@@ -48,9 +46,12 @@ pub(super) async fn supervise(
         Ok(status) => format!("its process ended with {status}"),
         Err(error) => format!("its process ended: {error}"),
     };
+    let reason = failure.unwrap_or(end);
+    life.send_replace(Life::Failed(reason.clone())); // requests need not wait for the rest
     _ = timeout(GROUP_ENDS, engine.group.gone()).await;
-    read_the_rest(reading).await;
-    life.send_replace(Life::Gone(failure.unwrap_or(end), Instant::now()));
+    group_gone.cancel();
+    _ = reading.await; // soon: it waits for no process that has left the group
+    life.send_replace(Life::Gone(reason, Instant::now()));
 }
 
 /// Ends the group when its supervisor is dropped with the runtime, also before that has run at all.
@@ -62,14 +63,8 @@ impl Drop for Supervised {
     }
 }
 
-async fn read(engine: Arc<Engine>, output: Receiver) {
-    engine.output.read(output).await;
-}
-
-async fn read_the_rest(mut reading: JoinHandle<()>) {
-    if timeout(LAST_OUTPUT, &mut reading).await.is_err() {
-        reading.abort();
-    }
+async fn read(engine: Arc<Engine>, output: Receiver, group_gone: CancellationToken) {
+    engine.output.read(output, group_gone).await;
 }
 
 /// Resolves with the reason when a process that was ready is to be taken for ended.
@@ -78,6 +73,7 @@ async fn failure(engine: &Engine) -> String {
     tokio::select! {
         reason = unhealthy(engine) => reason,
         reason = hangs(engine) => reason,
+        () = engine.refuses.notified() => "it refuses connections".to_owned(),
         // While it stops it need not answer.
         () = engine.stops.notified() => pending().await,
     }

@@ -59,7 +59,9 @@ impl Scheduler {
     /// Does what can be done now.
     pub(super) fn decide(&mut self, now: Nanos, effects: &mut dyn Effects) {
         self.next_tick = None;
+        self.note_uses(effects);
         let mut closed = Marks::new(self.models.len());
+        self.stop_excess(effects);
         if !self.is_closed {
             let mut plans = std::mem::take(&mut self.plans);
             plans.are_for(self.running(effects));
@@ -69,6 +71,19 @@ impl Scheduler {
         }
         for model in self.all() {
             self.stop_or_open(model, closed.has(model), now, effects);
+        }
+    }
+
+    /// Takes note of the models that were used and have become idle since the last decision.
+    fn note_uses(&mut self, effects: &mut dyn Effects) {
+        for id in self.all() {
+            let Some(at) = effects.take_idled(id) else {
+                continue;
+            };
+            self.in_use_until = self.in_use_until.max(Some(at));
+            let used = self.model_mut(id);
+            used.last_used = used.last_used.max(at);
+            (used.owes_service, used.is_spare) = (false, false);
         }
     }
 
@@ -168,7 +183,7 @@ impl Scheduler {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
         if self.is_changing(&plan)
-            || self.was_just_loaded(&plan, now)
+            || self.was_just_loaded(&plan, now, effects)
             || !self.goes_before_traffic(head, &plan, now, effects)
         {
             self.abort_spare(&plan, effects);
@@ -203,7 +218,7 @@ impl Scheduler {
     }
 
     /// All models that take memory, or are to.
-    fn running(&self, effects: &dyn Effects) -> Vec<Running> {
+    pub(super) fn running(&self, effects: &dyn Effects) -> Vec<Running> {
         let regards_use = self.swapper.regards_use();
         let all = self.all().filter_map(|id| {
             let model = self.model(id);

@@ -36,15 +36,6 @@ impl Scheduler {
         }
     }
 
-    /// A model serves no request any more.
-    pub(crate) fn on_idle(&mut self, model: ModelId, now: Nanos, effects: &mut dyn Effects) {
-        self.in_use_until = Some(now);
-        let used = self.model_mut(model);
-        used.last_used = now;
-        (used.owes_service, used.is_spare) = (false, false);
-        self.decide(now, effects);
-    }
-
     /// A swap has ended: its target runs, or could not be started. Returns whether the target's waiters are to be told
     /// that it failed.
     pub(crate) fn on_swap_done(
@@ -174,7 +165,7 @@ impl Scheduler {
         }
     }
 
-    /// The time for which [`next_tick`](Self::next_tick) asked has come.
+    /// The time for which [`next_tick`](Self::next_tick) asked has come, or a model has become idle.
     pub(crate) fn on_tick(&mut self, now: Nanos, effects: &mut dyn Effects) {
         self.decide(now, effects);
     }

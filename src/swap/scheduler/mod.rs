@@ -2,10 +2,10 @@
 //!
 //! Events go in, effects come out. It has no queue: requests wait in the waiting room, of which it knows for each model
 //! what its first waiter is. A model that does not run, or is about to stop, has no slot to give ([`Effects::close`]), so
-//! its requests wait. All decisions are made in [`decide`](Scheduler::decide), after each event.
+//! its requests wait. All decisions are made in [`decide`](Scheduler::decide), after each event. Each begins with a look at
+//! which models have become idle since the last one ([`Effects::take_idled`]), because most uses of a model are no event.
 //!
 //! - Events, `on_*`: [`on_waiter`](Scheduler::on_waiter), [`on_passed`](Scheduler::on_passed),
-//!   [`on_idle`](Scheduler::on_idle),
 //!   [`on_swap_done`](Scheduler::on_swap_done), [`on_stopped`](Scheduler::on_stopped), [`on_exit`](Scheduler::on_exit),
 //!   [`on_load`](Scheduler::on_load), [`on_unload`](Scheduler::on_unload), [`on_tick`](Scheduler::on_tick),
 //!   [`on_reconfigure`](Scheduler::on_reconfigure), [`on_shutdown`](Scheduler::on_shutdown). After each, ask for
@@ -53,6 +53,8 @@ pub(crate) struct Generation(pub(crate) u64);
 pub(crate) trait Effects {
     /// Whether the model serves a request.
     fn is_busy(&self, model: ModelId) -> bool;
+    /// Returns when the model last served a request, if it has become idle since the last call.
+    fn take_idled(&mut self, model: ModelId) -> Option<Nanos>;
     /// The model gives slots from now on.
     fn open(&mut self, model: ModelId);
     /// The model gives no more slots. Requests that have one keep it.
@@ -147,6 +149,8 @@ pub(crate) struct Scheduler {
     /// When to call [`on_tick`](Self::on_tick) next.
     next_tick: Option<Nanos>,
     is_closed: bool,
+    /// Whether a model that serves is to be stopped once it is idle, because all together exceed what there is.
+    has_excess: bool,
 }
 
 impl Scheduler {
@@ -164,6 +168,7 @@ impl Scheduler {
             in_use_until: Some(0),
             next_tick: None,
             is_closed: false,
+            has_excess: false,
         };
         scheduler.number_kinds();
         scheduler
@@ -198,6 +203,11 @@ impl Scheduler {
     /// Whether a model that is ready is to be stopped once it serves no request.
     pub(crate) fn is_leaving(&self, model: ModelId) -> bool {
         self.model(model).is_leaving
+    }
+
+    /// Returns `true` while a model that serves is to be stopped once it is idle, because all together exceed what there is.
+    pub(crate) fn has_excess(&self) -> bool {
+        self.has_excess
     }
 
     /// When a model that failed to start is tried again, at the earliest. `None` if its last start did not fail.

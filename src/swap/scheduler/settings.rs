@@ -11,7 +11,7 @@ use super::{Effects, Model, ModelId, Nanos, Phase, Plan, Scheduler, Swapper};
 pub(crate) struct Settings {
     /// A model yields to another one's waiter that has waited for so long.
     pub(crate) swap_after: Nanos,
-    /// A model that was loaded serves for so long before it yields.
+    /// A model that was loaded serves for so long before its traffic yields. An idle one yields at once.
     pub(crate) min_loaded: Nanos,
     /// Whether a load goes on when its last waiter has left.
     pub(crate) finishes_abandoned: bool,

@@ -43,6 +43,22 @@ impl Scheduler {
         }
     }
 
+    /// Stops idle models while those that run exceed what there is. A model that serves is stopped once it is idle.
+    pub(super) fn stop_excess(&mut self, effects: &mut dyn Effects) {
+        let excess = self.swapper.excess(&self.running(effects));
+        self.has_excess = false;
+        for id in excess {
+            if self.phase(id) != Phase::Ready || self.is_pinned(id) {
+                continue;
+            }
+            if !self.has_traffic(id, effects) && effects.close_if_idle(id) {
+                self.stop(id, effects);
+            } else {
+                self.has_excess = true;
+            }
+        }
+    }
+
     pub(super) fn stop(&mut self, id: ModelId, effects: &mut dyn Effects) {
         let generation = self.next_generation();
         self.close(id, effects);

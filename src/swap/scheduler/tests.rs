@@ -31,6 +31,8 @@ struct Process {
     is_up: bool,
     is_open: bool,
     serves: u32,
+    /// When it became idle, if the scheduler has not asked since.
+    idled: Option<Nanos>,
     waiting: VecDeque<Head>,
 }
 
@@ -69,6 +71,10 @@ fn letters(models: &[ModelId]) -> String {
 impl Effects for World {
     fn is_busy(&self, model: ModelId) -> bool {
         self.of(model).serves > 0
+    }
+
+    fn take_idled(&mut self, model: ModelId) -> Option<Nanos> {
+        self.of_mut(model).idled.take()
     }
 
     fn open(&mut self, model: ModelId) {
@@ -204,7 +210,8 @@ impl Test {
         let process = self.world.of_mut(model);
         process.serves -= 1;
         if process.serves == 0 {
-            self.scheduler.on_idle(model, self.now, &mut self.world);
+            process.idled = Some(self.now);
+            self.scheduler.on_tick(self.now, &mut self.world);
         }
         self.grant();
     }
@@ -237,7 +244,7 @@ impl Test {
         }
     }
 
-    /// One step in words, as `ask a`, `ask a 1` (of that level), `serve a`, `leave a`, `pass_by a 1` (it passes those that wait), `crash a`, `load a`, `unload a`,
+    /// One step in words, as `ask a`, `ask a 1` (of that level), `serve a`, `use a` (it serves one unseen), `leave a`, `pass_by a 1` (it passes those that wait), `crash a`, `load a`, `unload a`,
     /// `kill a`, `pass 10`; `stopped a`: a swap has stopped it and goes on; `ok` and `fail` end the first swap or stop
     /// on its way. Returns what was asked for.
     fn act(&mut self, step: &str) -> String {
@@ -250,6 +257,7 @@ impl Test {
                 self.ask(model, level);
             }
             "serve" => self.serve(model),
+            "use" => self.world.of_mut(model).idled = Some(self.now),
             "leave" => self.leave(model),
             "pass_by" => {
                 let level = words.next().map_or(0, |level| level.parse().unwrap());

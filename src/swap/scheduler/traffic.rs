@@ -7,9 +7,16 @@ use super::{Effects, Head, ModelId, Nanos, Plan, Scheduler};
 const TAKES_SLOT: Nanos = 1_000_000_000;
 
 impl Scheduler {
-    /// Whether one of the models to stop has to be kept for a while.
-    pub(super) fn was_just_loaded(&mut self, plan: &Plan, now: Nanos) -> bool {
-        let loaded = plan.evict.iter().map(|&model| self.model(model));
+    /// Returns `true` if one of the models to stop has traffic and was loaded less than `min_loaded` ago.
+    pub(super) fn was_just_loaded(
+        &mut self,
+        plan: &Plan,
+        now: Nanos,
+        effects: &dyn Effects,
+    ) -> bool {
+        let used = plan.evict.iter().copied();
+        let used = used.filter(|&model| self.has_traffic(model, effects));
+        let loaded = used.map(|model| self.model(model));
         let loaded = loaded.filter(|model| !model.is_spare);
         let since = loaded.map(|model| model.ready_since).max();
         let until = since.map_or(0, |since| since.saturating_add(self.settings.min_loaded));

@@ -251,6 +251,18 @@ impl Swapper for MemoryBudget {
         }
     }
 
+    fn excess(&self, running: &[Running]) -> Vec<ModelId> {
+        let mut excess = Vec::new();
+        for pool in 0..self.pools.len() as u32 {
+            let mut there: Vec<&Running> = running.iter().filter(|one| one.pool == pool).collect();
+            there.sort_by_key(|one| stops_first(one));
+            let stopped = self.room_in(pool, 0, &there).stopped;
+            let running = stopped.iter().filter(|one| !one.is_stopping);
+            excess.extend(running.map(|one| one.model));
+        }
+        excess
+    }
+
     fn kind(&self, ModelId(target): ModelId) -> u32 {
         self.kinds.get(target as usize).copied().unwrap_or(target)
     }
@@ -347,6 +359,21 @@ mod tests {
         assert_eq!(plan(&one, "c", "0d 0a 0b").0, "a b");
         // Exactly, where a sum of fractions is not.
         assert_eq!(plan(&budget(&[16.3], &[]), "d", "0a 0b 0e").0, "");
+    }
+
+    #[test]
+    fn what_exceeds_a_smaller_budget_stops() {
+        let id = |name| model_named(&names(), name).unwrap();
+        let running = |name, last_used| Running {
+            memory: budget(&[32.0], &[]).memory(id(name)),
+            last_used,
+            ..Running::new(id(name))
+        };
+        let all = [running("a", 2), running("b", 1), running("c", 3)];
+        for (memory, excess) in [(32.0, &[][..]), (24.0, &["b"]), (16.0, &["a", "b"])] {
+            let expected: Vec<_> = excess.iter().copied().map(id).collect();
+            assert_eq!(budget(&[memory], &[]).excess(&all), expected, "{memory}");
+        }
     }
 
     #[test]

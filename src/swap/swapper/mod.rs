@@ -68,6 +68,13 @@ pub trait Swapper: fmt::Debug + Send + Sync {
     /// swapped, so it must be quick, change nothing and log nothing. If `target` runs already, nothing has to stop.
     fn plan(&self, target: ModelId, running: &[Running]) -> Plan;
 
+    /// Returns the running models that have to stop because all of them together exceed what there is, as after a change of
+    /// the configuration. Default: none.
+    fn excess(&self, running: &[Running]) -> Vec<ModelId> {
+        _ = running;
+        Vec::new()
+    }
+
     /// Models of the same kind have the same plan while they don't run: it is asked for once. Default: each is of its own.
     fn kind(&self, target: ModelId) -> u32 {
         target.0

@@ -14,6 +14,8 @@ use hyper_util::rt::TokioExecutor;
 
 use crate::endpoints::EndpointRef;
 use crate::endpoints::health_check::DEFAULT_PATH;
+#[cfg(all(feature = "swap", unix))]
+use crate::upstream::connect::connect_refused;
 use crate::upstream::connect::{Connector, connect_timed_out, out_of_files};
 use crate::upstream::future::Causes;
 use crate::upstream::headers::own;
@@ -145,6 +147,12 @@ impl CheckError {
             Self::NoAnswer(error) => connect_timed_out(error),
             _ => false,
         }
+    }
+
+    /// Returns `true` if the endpoint refused the connection: no program listens there.
+    #[cfg(all(feature = "swap", unix))]
+    pub(crate) fn is_refused(&self) -> bool {
+        matches!(self, Self::NoAnswer(error) if connect_refused(error))
     }
 
     /// Whether the check was not sent, for a reason of this process.

@@ -197,17 +197,29 @@ fn an_idle_model_is_stopped_after_its_time() {
 }
 
 #[test]
-fn a_model_that_was_just_loaded_is_kept() {
+fn traffic_of_a_model_that_was_just_loaded_goes_on() {
+    let mut test = Test::with_memory(1, 2);
+    test.scheduler.settings.min_loaded = 15 * SECOND;
+    test.goes(&[
+        ("ask a", "start a"),
+        ("ok", "open a"),
+        ("ask a", ""),
+        ("ask b", ""),
+        ("pass 14", ""),
+        ("pass 1", "close a"),
+    ]);
+}
+
+#[test]
+fn an_idle_model_that_was_just_loaded_makes_room() {
     let mut test = Test::with_memory(1, 2);
     test.scheduler.settings.min_loaded = 5 * SECOND;
-    test.ask(A, 0);
-    test.end(true);
-    test.ask(B, 0);
-    test.serve(A);
-    test.pass(4);
-    assert_eq!(test.world.said(), "start a, open a");
-    test.pass(1);
-    assert_eq!(test.world.said(), "start b for a");
+    test.goes(&[
+        ("ask a", "start a"),
+        ("ok", "open a"),
+        ("ask b", ""),
+        ("serve a", "start b for a"),
+    ]);
 }
 
 #[test]
@@ -320,4 +332,25 @@ fn abcabc_is_served_as_aabbcc() {
         }
     }
     assert_eq!(order, "aabbcc");
+}
+
+#[test]
+fn the_least_recently_used_model_stops_whichever_use_was_seen() {
+    for used in ["a", "b"] {
+        let mut test = Test::with_memory(2, 3);
+        let other = if used == "a" { "b" } else { "a" };
+        test.goes(&[
+            ("ask a", "start a"),
+            ("ok", "open a"),
+            ("serve a", ""),
+            ("ask b", "start b"),
+            ("ok", "open b"),
+            ("serve b", ""),
+            ("pass 1", ""),
+            (&format!("use {other}"), ""),
+            ("pass 1", ""),
+            (&format!("use {used}"), ""),
+            ("ask c", &format!("start c for {other}")),
+        ]);
+    }
 }
