@@ -316,7 +316,7 @@ impl RoutingTable {
     }
 
     /// Whether `name` is a model, an alias, or has fallbacks.
-    pub(super) fn is_configured(&self, name: &str) -> bool {
+    pub(crate) fn is_configured(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 

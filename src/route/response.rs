@@ -77,8 +77,9 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             let arrived = called.and_then(|called| called.checked_sub(waited)); // saves a look at the clock
             let (waited, again) = match retry {
                 Ok(retry) => {
-                    let waited = retry.attempted(arrived.unwrap_or_else(gate::now), waited);
-                    let again = retry.may_retry(&decision.endpoint, class.retry());
+                    let arrived = arrived.unwrap_or_else(gate::now);
+                    let waited = retry.attempted(&decision.model, arrived, waited);
+                    let again = retry.may_retry(&decision, class.retry());
                     (waited, again.then_some(retry))
                 }
                 Err(why) => {
