@@ -89,6 +89,11 @@ impl Endpoints {
         !self.table.load().pools(&demand.asked).is_empty()
     }
 
+    /// Returns the models that were tried for `demand`, if no endpoint of a fallback chain could serve it.
+    pub(crate) fn exhausted_chain(&self, demand: &Demand) -> Option<RouteError> {
+        self.table.load().exhausted_chain(&demand.asked)
+    }
+
     /// Ejects `endpoint`. `None` if it has to stay, because too many are ejected already or no other would be left.
     pub(crate) fn eject(&self, endpoint: &EndpointRef) -> Option<HealthChange> {
         // One at a time: of two that fail at the same instant, the second has to see that the first is ejected.

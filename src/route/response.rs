@@ -12,7 +12,8 @@ use super::request_metrics::RequestMetrics;
 use super::response_body::Routed;
 use super::response_class::{ResponseClass, Retry};
 use super::retry::{FailedResponse, Retryable};
-use crate::endpoints::Decision;
+use crate::admit::RejectReason;
+use crate::endpoints::{Decision, RouteError};
 use crate::gate;
 use crate::http::PermitBody;
 #[cfg(feature = "swap")]
@@ -40,6 +41,14 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
         } => {
             let failed = retry.as_mut().ok();
             let failed = failed.and_then(|retry| retry.refused(waited));
+            // What health has noticed meanwhile says more than an endpoint that gave no response.
+            let failed = failed.filter(|failed| {
+                let is_exhausted = matches!(
+                    why,
+                    RejectReason::Unservable(RouteError::FallbackChainExhausted { .. })
+                );
+                !(is_exhausted && ResponseClass::of(&failed.result).is_unreachable())
+            });
             let Some(failed) = failed else {
                 return NextStep::Respond(Ok(metrics.reject(&headers, &why, waited)));
             };
@@ -104,6 +113,15 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
                     options,
                 }));
                 return NextStep::Retry(ReadFailed::new(body, permit), metrics);
+            }
+            if class.is_unreachable()
+                && let Ok(retry) = retry
+                && let Some(exhausted) = retry.exhausted_chain(&decision)
+            {
+                drop((result, permit)); // in this order: the slot is free once the endpoint's work has ended
+                let why = RejectReason::Unservable(exhausted);
+                let response = metrics.reject(retry.headers(), &why, waited);
+                return NextStep::Respond(Ok(response));
             }
             record_decision(&mut result, decision, &mut metrics);
             let response = match result {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{RETRY_AFTER, TRAILER};
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use tower::retry::budget::Budget;
 use tower_service::Service;
@@ -14,7 +14,7 @@ use super::RouteBody;
 use super::attempt::{Admitted, requeued_arrival};
 use super::parsed_request::RequestHead;
 use super::response_class::Retry;
-use crate::endpoints::{Decision, Demand};
+use crate::endpoints::{Decision, Demand, RouteError};
 use crate::gate;
 use crate::http::Rejection;
 use crate::service::{ResponseOptions, ask_for_identity};
@@ -150,6 +150,19 @@ impl<S, E> RetryState<S, E> {
         self.retries_left -= 1;
         self.demand = elsewhere;
         true
+    }
+
+    /// Returns the error in place of a response that an endpoint did not give, if no endpoint of a fallback chain is left.
+    /// The health of the endpoints may not have noticed yet that they are gone.
+    pub(super) fn exhausted_chain(&self, failed: &Decision) -> Option<RouteError> {
+        let elsewhere = self.demand.clone().retry(&failed.endpoint);
+        let endpoints = self.request.attempt.shared.endpoints();
+        endpoints.exhausted_chain(&elsewhere)
+    }
+
+    /// The headers of the request.
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.request.head.headers
     }
 
     /// Has the attempts to come ask for a body that is not encoded.

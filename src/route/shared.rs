@@ -169,7 +169,7 @@ impl RouterShared {
         let endpoint = &lease.decision.endpoint;
         let state = endpoint.state();
         #[cfg(feature = "swap")]
-        if class.is_no_answer() {
+        if class.is_unreachable() {
             self.endpoints().on_no_answer(endpoint); // before the slot comes back
         }
         if let ResponseClass::Success | ResponseClass::Failure { answered: true, .. } = class {
