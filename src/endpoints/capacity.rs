@@ -102,10 +102,13 @@ impl Endpoints {
         may.then(|| endpoint.state().word.eject())
     }
 
-    /// Ends the ejection of `endpoint`: the next request may probe it.
-    pub(crate) fn half_open(&self, endpoint: &EndpointRef) {
-        endpoint.state().word.half_open();
-        self.table.load().expect_half_open(endpoint);
+    /// Ends the ejection of `endpoint`: the next request may probe it. Returns `false` if it was not ejected.
+    pub(crate) fn half_open(&self, endpoint: &EndpointRef) -> bool {
+        let changed = endpoint.state().word.half_open();
+        if changed {
+            self.table.load().expect_half_open(endpoint);
+        }
+        changed
     }
 
     /// The endpoint of which a slot was taken, by `table`.

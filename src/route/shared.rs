@@ -239,6 +239,7 @@ impl RouterShared {
         let end = EjectionEnd {
             shared: Arc::downgrade(self), // the task does not keep the router alive
             endpoint: endpoint.clone(),
+            number: state.ejection.number(),
         };
         runtime.spawn(async move {
             tokio::time::sleep(ejection_duration).await;
@@ -275,12 +276,16 @@ impl RouterShared {
 struct EjectionEnd {
     shared: Weak<RouterShared>,
     endpoint: EndpointRef,
+    /// The number of the ejection. A check may have ended it early, and a probe may have begun the next one.
+    number: u32,
 }
 
 impl Drop for EjectionEnd {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.endpoints().half_open(&self.endpoint);
+        if let Some(shared) = self.shared.upgrade()
+            && self.endpoint.state().ejection.number() == self.number
+            && shared.endpoints().half_open(&self.endpoint)
+        {
             shared.state.gate.capacity_changed();
         }
     }
@@ -299,6 +304,13 @@ impl HealthSink for RouterShared {
 
     fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
         self.health_changed(endpoint, endpoint.state().word.set_up(healthy));
+    }
+
+    /// Lets a request probe the endpoint before its ejection is over.
+    fn check_passed(&self, endpoint: &EndpointRef) {
+        if self.endpoints().half_open(endpoint) {
+            self.state.gate.capacity_changed();
+        }
     }
 
     fn forget_checks(&self, endpoint: &EndpointRef) {
