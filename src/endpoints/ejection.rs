@@ -59,6 +59,12 @@ impl Ejection {
         self.ejections.load(Relaxed)
     }
 
+    /// Counts an ejection that the endpoint asked for, and returns how long it lasts. It is no failure.
+    pub(crate) fn requested_duration(&self, asked: Duration) -> Duration {
+        self.ejections.fetch_add(1, Relaxed);
+        asked.min(LONGEST)
+    }
+
     /// Counts failures from 0 again.
     pub(crate) fn reset_failures(&self) {
         self.in_a_row.store(0, Relaxed);

@@ -1,7 +1,10 @@
 //! The step after an attempt: a response to the client, or another attempt.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use http::{HeaderName, Response};
+use http::header::RETRY_AFTER;
+use http::{HeaderName, Response, StatusCode};
 use http_body::Body;
 
 use super::RouteResponseBody;
@@ -81,6 +84,10 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             metrics.shared.learn(&mut permit, class, metrics.has_failed);
             metrics.shared.measure(&permit, &result, class);
             metrics.has_failed |= class.is_failure();
+            if let Some(after) = result.as_ref().ok().and_then(asks_for_pause) {
+                let endpoint = &permit.lease().decision().endpoint;
+                metrics.shared.keep_off(endpoint, after);
+            }
             let lease = permit.lease();
             let (decision, called) = (lease.decision().clone(), lease.called);
             let arrived = called.and_then(|called| called.checked_sub(waited)); // saves a look at the clock
@@ -145,6 +152,16 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             NextStep::Respond(Ok(response))
         }
     }
+}
+
+/// Returns the `Retry-After` of a 429 in seconds. A date is not read.
+fn asks_for_pause<R>(response: &Response<R>) -> Option<Duration> {
+    if response.status() != StatusCode::TOO_MANY_REQUESTS {
+        return None;
+    }
+    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    let seconds: u64 = seconds.trim().parse().ok()?;
+    (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
 const X_TRIAGE_ENDPOINT: HeaderName = HeaderName::from_static("x-triage-endpoint");

@@ -214,6 +214,23 @@ impl RouterShared {
         }
     }
 
+    /// Keeps new requests off an endpoint that answered 429 for as long as it says, for 60 s at most. The last endpoint
+    /// that could serve stays in service.
+    pub(super) fn keep_off(self: &Arc<Self>, endpoint: &EndpointRef, retry_after: Duration) {
+        let has_clock = clock::sleep_until(clock::now()).is_some();
+        let Some(runtime) = Handle::try_current().ok().filter(|_| has_clock) else {
+            return; // it would never end
+        };
+        let Some(change) = self.endpoints().eject(endpoint).filter(|it| it.is_new()) else {
+            return;
+        };
+        let duration = endpoint.state().ejection.requested_duration(retry_after);
+        let name = endpoint.name();
+        tracing::info!(endpoint = name, ?duration, "endpoint asked for no requests");
+        self.health_changed(endpoint, change);
+        self.end_ejection(&runtime, endpoint, duration);
+    }
+
     fn eject(self: &Arc<Self>, endpoint: &EndpointRef, routing: &RoutingConfig) {
         let state = endpoint.state();
         // Without Tokio's clock, the ejection would never end.
@@ -236,13 +253,23 @@ impl RouterShared {
             "endpoint failed too often and is left alone for a while"
         );
         self.health_changed(endpoint, change);
+        self.end_ejection(&runtime, endpoint, ejection_duration);
+    }
+
+    /// Ends an ejection after `duration`.
+    fn end_ejection(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        endpoint: &EndpointRef,
+        duration: Duration,
+    ) {
         let end = EjectionEnd {
             shared: Arc::downgrade(self), // the task does not keep the router alive
             endpoint: endpoint.clone(),
-            number: state.ejection.number(),
+            number: endpoint.state().ejection.number(),
         };
         runtime.spawn(async move {
-            tokio::time::sleep(ejection_duration).await;
+            tokio::time::sleep(duration).await;
             drop(end);
         });
     }
