@@ -11,6 +11,8 @@ mod bodies;
 mod early_answers;
 #[path = "forward/failed_answers.rs"]
 mod failed_answers;
+#[path = "forward/kept_connections.rs"]
+mod kept_connections;
 #[path = "forward/own_headers.rs"]
 mod own_headers;
 #[path = "forward/timeouts.rs"]

@@ -89,6 +89,11 @@ impl Endpoints {
         !self.table.load().pools(&demand.asked).is_empty()
     }
 
+    /// Returns the models that were tried for `demand`, if no endpoint of a fallback chain could serve it.
+    pub(crate) fn exhausted_chain(&self, demand: &Demand) -> Option<RouteError> {
+        self.table.load().exhausted_chain(&demand.asked)
+    }
+
     /// Ejects `endpoint`. `None` if it has to stay, because too many are ejected already or no other would be left.
     pub(crate) fn eject(&self, endpoint: &EndpointRef) -> Option<HealthChange> {
         // One at a time: of two that fail at the same instant, the second has to see that the first is ejected.
@@ -97,10 +102,13 @@ impl Endpoints {
         may.then(|| endpoint.state().word.eject())
     }
 
-    /// Ends the ejection of `endpoint`: the next request may probe it.
-    pub(crate) fn half_open(&self, endpoint: &EndpointRef) {
-        endpoint.state().word.half_open();
-        self.table.load().expect_half_open(endpoint);
+    /// Ends the ejection of `endpoint`: the next request may probe it. Returns `false` if it was not ejected.
+    pub(crate) fn half_open(&self, endpoint: &EndpointRef) -> bool {
+        let changed = endpoint.state().word.half_open();
+        if changed {
+            self.table.load().expect_half_open(endpoint);
+        }
+        changed
     }
 
     /// The endpoint of which a slot was taken, by `table`.

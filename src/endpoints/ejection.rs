@@ -15,6 +15,8 @@ pub(crate) struct Ejection {
     resets_in_a_row: AtomicU32,
     /// How often it was ejected since a probe last succeeded.
     times: AtomicU32,
+    /// The number of ejections. It wraps around.
+    ejections: AtomicU32,
 }
 
 impl Ejection {
@@ -52,6 +54,17 @@ impl Ejection {
         count(&self.resets_in_a_row, limit)
     }
 
+    /// Returns the number of the last ejection. A timer of an earlier one does not end it.
+    pub(crate) fn number(&self) -> u32 {
+        self.ejections.load(Relaxed)
+    }
+
+    /// Counts an ejection that the endpoint asked for, and returns how long it lasts. It is no failure.
+    pub(crate) fn requested_duration(&self, asked: Duration) -> Duration {
+        self.ejections.fetch_add(1, Relaxed);
+        asked.min(LONGEST)
+    }
+
     /// Counts failures from 0 again.
     pub(crate) fn reset_failures(&self) {
         self.in_a_row.store(0, Relaxed);
@@ -62,6 +75,7 @@ impl Ejection {
     /// long.
     pub(crate) fn ejection_duration(&self, first: Duration) -> Duration {
         self.reset_failures();
+        self.ejections.fetch_add(1, Relaxed);
         let times = self.times.fetch_add(1, Relaxed);
         let doubled = 2_u32.saturating_pow(times);
         let longest = LONGEST.max(first);

@@ -33,7 +33,7 @@ pub(crate) struct EndpointWord(AtomicU64);
 
 bitflags! {
     /// What keeps requests from an endpoint. Each source of bad news has a flag of its own, so that a good check does
-    /// not end an ejection, nor the other way round.
+    /// no more than to begin the probe of an ejected endpoint, and a good probe does not end a failed check.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct HealthFlags: u8 {
         /// Its health checks fail.
@@ -253,12 +253,17 @@ impl EndpointWord {
         self.change(|flags| (flags - FAILED) | HealthFlags::EJECTED)
     }
 
-    /// An ejected endpoint may be probed by one request.
-    pub(super) fn half_open(&self) {
-        _ = self.change(|flags| match flags.contains(HealthFlags::EJECTED) {
+    /// Lets one request probe an ejected endpoint. Returns `false` if it was not ejected.
+    pub(super) fn half_open(&self) -> bool {
+        // A load first: this runs after each check that passes.
+        if !self.flags().contains(HealthFlags::EJECTED) {
+            return false;
+        }
+        let change = self.change(|flags| match flags.contains(HealthFlags::EJECTED) {
             true => (flags - HealthFlags::EJECTED) | HealthFlags::HALF_OPEN,
             false => flags,
         });
+        change.is_new()
     }
 
     /// This probe ended without a result: the next request may probe. Returns whether it was still the endpoint's.

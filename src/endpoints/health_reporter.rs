@@ -24,6 +24,9 @@ pub(crate) trait HealthSink: Send + Sync {
     /// The checks of `endpoint` found it up or down.
     fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool);
 
+    /// `endpoint` has passed a check, be it up or not yet.
+    fn check_passed(&self, endpoint: &EndpointRef);
+
     /// `endpoint` is checked no more: results of the past do not count.
     fn forget_checks(&self, endpoint: &EndpointRef);
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::Via;
 use super::backends::ModelBackends;
 use super::config::RoutingConfig;
+use super::{RouteError, Via};
 
 /// When a fallback is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,9 +110,15 @@ impl Resolution {
         alias.map(|target| &target.model)
     }
 
-    pub(super) fn has_fallbacks(&self) -> bool {
+    /// Returns the error that none of the models could serve the request, if there are fallbacks.
+    pub(super) fn exhausted(&self) -> Option<RouteError> {
         let mut targets = self.targets.iter();
-        targets.any(|target| target.via == Via::Fallback)
+        let has_fallbacks = targets.any(|target| target.via == Via::Fallback);
+        has_fallbacks.then(|| RouteError::FallbackChainExhausted {
+            tried: { self.targets.iter() }
+                .map(|target| target.model.clone())
+                .collect(),
+        })
     }
 }
 

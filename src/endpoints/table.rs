@@ -272,11 +272,8 @@ impl RoutingTable {
                 return refusal;
             }
         }
-        if resolution.has_fallbacks() {
-            let targets = resolution.targets.iter();
-            return RouteError::FallbackChainExhausted {
-                tried: targets.map(|target| target.model.clone()).collect(),
-            };
+        if let Some(exhausted) = resolution.exhausted() {
+            return exhausted;
         }
         match resolution.served().next() {
             Some(served) => RouteError::NoHealthyBackend {
@@ -284,6 +281,12 @@ impl RoutingTable {
             },
             None => self.not_configured(lane, resolution.alias_of()),
         }
+    }
+
+    /// Returns the models that were tried for `lane`, if they are a fallback chain that no endpoint could serve.
+    pub(super) fn exhausted_chain(&self, lane: &Lane) -> Option<RouteError> {
+        let exhausted = self.resolution(&lane.name)?.exhausted()?;
+        self.pools_in_order(lane).is_empty().then_some(exhausted)
     }
 
     /// No endpoint is configured for `lane`. Without any endpoint, the name may well be right.
@@ -316,7 +319,7 @@ impl RoutingTable {
     }
 
     /// Whether `name` is a model, an alias, or has fallbacks.
-    pub(super) fn is_configured(&self, name: &str) -> bool {
+    pub(crate) fn is_configured(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 

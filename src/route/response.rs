@@ -1,7 +1,10 @@
 //! The step after an attempt: a response to the client, or another attempt.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use http::{HeaderName, Response};
+use http::header::RETRY_AFTER;
+use http::{HeaderName, Response, StatusCode};
 use http_body::Body;
 
 use super::RouteResponseBody;
@@ -12,7 +15,8 @@ use super::request_metrics::RequestMetrics;
 use super::response_body::Routed;
 use super::response_class::{ResponseClass, Retry};
 use super::retry::{FailedResponse, Retryable};
-use crate::endpoints::Decision;
+use crate::admit::RejectReason;
+use crate::endpoints::{Decision, RouteError};
 use crate::gate;
 use crate::http::PermitBody;
 #[cfg(feature = "swap")]
@@ -40,6 +44,14 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
         } => {
             let failed = retry.as_mut().ok();
             let failed = failed.and_then(|retry| retry.refused(waited));
+            // What health has noticed meanwhile says more than an endpoint that gave no response.
+            let failed = failed.filter(|failed| {
+                let is_exhausted = matches!(
+                    why,
+                    RejectReason::Unservable(RouteError::FallbackChainExhausted { .. })
+                );
+                !(is_exhausted && ResponseClass::of(&failed.result).is_unreachable())
+            });
             let Some(failed) = failed else {
                 return NextStep::Respond(Ok(metrics.reject(&headers, &why, waited)));
             };
@@ -72,13 +84,18 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             metrics.shared.learn(&mut permit, class, metrics.has_failed);
             metrics.shared.measure(&permit, &result, class);
             metrics.has_failed |= class.is_failure();
+            if let Some(after) = result.as_ref().ok().and_then(asks_for_pause) {
+                let endpoint = &permit.lease().decision().endpoint;
+                metrics.shared.keep_off(endpoint, after);
+            }
             let lease = permit.lease();
             let (decision, called) = (lease.decision().clone(), lease.called);
             let arrived = called.and_then(|called| called.checked_sub(waited)); // saves a look at the clock
             let (waited, again) = match retry {
                 Ok(retry) => {
-                    let waited = retry.attempted(arrived.unwrap_or_else(gate::now), waited);
-                    let again = retry.may_retry(&decision.endpoint, class.retry());
+                    let arrived = arrived.unwrap_or_else(gate::now);
+                    let waited = retry.attempted(&decision.model, arrived, waited);
+                    let again = retry.may_retry(&decision, class.retry());
                     (waited, again.then_some(retry))
                 }
                 Err(why) => {
@@ -104,6 +121,15 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
                 }));
                 return NextStep::Retry(ReadFailed::new(body, permit), metrics);
             }
+            if class.is_unreachable()
+                && let Ok(retry) = retry
+                && let Some(exhausted) = retry.exhausted_chain(&decision)
+            {
+                drop((result, permit)); // in this order: the slot is free once the endpoint's work has ended
+                let why = RejectReason::Unservable(exhausted);
+                let response = metrics.reject(retry.headers(), &why, waited);
+                return NextStep::Respond(Ok(response));
+            }
             record_decision(&mut result, decision, &mut metrics);
             let response = match result {
                 Ok(response) => response,
@@ -126,6 +152,16 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             NextStep::Respond(Ok(response))
         }
     }
+}
+
+/// Returns the `Retry-After` of a 429 in seconds. A date is not read.
+fn asks_for_pause<R>(response: &Response<R>) -> Option<Duration> {
+    if response.status() != StatusCode::TOO_MANY_REQUESTS {
+        return None;
+    }
+    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    let seconds: u64 = seconds.trim().parse().ok()?;
+    (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
 const X_TRIAGE_ENDPOINT: HeaderName = HeaderName::from_static("x-triage-endpoint");

@@ -67,9 +67,8 @@ impl ResponseClass {
         }
     }
 
-    /// Whether the endpoint can't be reached, or broke off before it answered.
-    #[cfg(feature = "swap")]
-    pub(super) fn is_no_answer(self) -> bool {
+    /// Returns `true` if the endpoint can't be reached, or broke off before it answered.
+    pub(super) fn is_unreachable(self) -> bool {
         matches!(self, Self::Failure { answered: false, retry } if retry != Retry::No)
     }
 

@@ -1,10 +1,11 @@
 //! Retries: keeps a request, to try it again at another endpoint as long as nothing of a response went out.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{RETRY_AFTER, TRAILER};
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use tower::retry::budget::Budget;
 use tower_service::Service;
@@ -13,7 +14,7 @@ use super::RouteBody;
 use super::attempt::{Admitted, requeued_arrival};
 use super::parsed_request::RequestHead;
 use super::response_class::Retry;
-use crate::endpoints::{Decision, Demand, EndpointRef};
+use crate::endpoints::{Decision, Demand, RouteError};
 use crate::gate;
 use crate::http::Rejection;
 use crate::service::{ResponseOptions, ask_for_identity};
@@ -94,14 +95,19 @@ impl<S: Clone, E> RetryState<S, E> {
 }
 
 impl<S, E> RetryState<S, E> {
-    /// Records an attempt that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
+    /// Records an attempt at `model` that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
     #[inline]
-    pub(super) fn attempted(&mut self, arrived: Instant, waited: Duration) -> Duration {
+    pub(super) fn attempted(
+        &mut self,
+        model: &Arc<str>,
+        arrived: Instant,
+        waited: Duration,
+    ) -> Duration {
         let attempt = &mut self.request.attempt;
         if attempt.first_arrival.is_none() {
             attempt.first_arrival = Some(arrived);
             // With the first attempt, not on arrival: rejected requests are no load and earn no retries.
-            attempt.shared.budget.load().deposit();
+            attempt.shared.budgets.load().of(model).deposit();
         }
         // `waited` counts from the arrival that a retry keeps: only the part since the requeueing is new.
         let before = self.failed.as_ref().map(|failed| failed.waited);
@@ -115,9 +121,9 @@ impl<S, E> RetryState<S, E> {
         Some(failed)
     }
 
-    /// Whether the request may be retried after it failed at `endpoint`. If so, the retry is paid for and its demand
-    /// excludes that endpoint.
-    pub(super) fn may_retry(&mut self, endpoint: &EndpointRef, advice: Retry) -> bool {
+    /// Returns `true` if the request may be retried after it failed by this decision. If so, the retry is paid for by the
+    /// budget of its model, and its demand excludes the endpoint.
+    pub(super) fn may_retry(&mut self, failed: &Decision, advice: Retry) -> bool {
         match advice {
             Retry::No => return false,
             Retry::Once => self.retries_left = self.retries_left.min(1),
@@ -131,19 +137,32 @@ impl<S, E> RetryState<S, E> {
             return false;
         }
         let shared = &self.request.attempt.shared;
-        let elsewhere = self.demand.clone().retry(endpoint);
+        let elsewhere = self.demand.clone().retry(&failed.endpoint);
         if !shared.endpoints().could_serve(&elsewhere) {
             tracing::debug!("request not retried: no other endpoint could serve it");
             return false;
         }
         // Last, because it takes from the budget.
-        if !shared.budget.load().withdraw() {
+        if !shared.budgets.load().of(&failed.model).withdraw() {
             tracing::debug!("request not retried: the budget for retries is spent");
             return false;
         }
         self.retries_left -= 1;
         self.demand = elsewhere;
         true
+    }
+
+    /// Returns the error in place of a response that an endpoint did not give, if no endpoint of a fallback chain is left.
+    /// The health of the endpoints may not have noticed yet that they are gone.
+    pub(super) fn exhausted_chain(&self, failed: &Decision) -> Option<RouteError> {
+        let elsewhere = self.demand.clone().retry(&failed.endpoint);
+        let endpoints = self.request.attempt.shared.endpoints();
+        endpoints.exhausted_chain(&elsewhere)
+    }
+
+    /// The headers of the request.
+    pub(super) fn headers(&self) -> &HeaderMap {
+        &self.request.head.headers
     }
 
     /// Has the attempts to come ask for a body that is not encoded.

@@ -1,6 +1,6 @@
 //! What all services of one `RouteLayer` share, and what it learns from each response.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -34,8 +34,7 @@ pub(super) struct RouterShared {
     pub(super) metrics: Metrics,
     /// Marked as changed after each change of the endpoints.
     pub(super) changed: watch::Sender<()>,
-    /// Of retries. An attempt that may be retried adds a share of one.
-    pub(super) budget: ArcSwap<TpsBudget>,
+    pub(super) budgets: ArcSwap<RetryBudgets>,
     /// How many requests were rejected, by code.
     pub(super) rejected: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -46,8 +45,50 @@ const RECENT: Duration = Duration::from_secs(10);
 /// How many retries a second are allowed however little traffic there is.
 const MIN_RETRIES: u32 = 10;
 
-fn budget(share: f64) -> Arc<TpsBudget> {
-    Arc::new(TpsBudget::new(RECENT, MIN_RETRIES, share as f32))
+/// The budgets of retries, one for each model, so that a model that fails takes no retry from another one. An attempt
+/// that may be retried adds a share of one to the budget of its model.
+#[derive(Debug)]
+pub(super) struct RetryBudgets {
+    share: f64,
+    /// The budgets of the models that have had a request. It has no more names than the configuration had models.
+    by_model: ArcSwap<HashMap<Arc<str>, Arc<TpsBudget>>>,
+}
+
+impl RetryBudgets {
+    fn new(share: f64) -> Arc<Self> {
+        let by_model = ArcSwap::default();
+        Arc::new(Self { share, by_model })
+    }
+
+    /// Returns the budget of `model`.
+    pub(super) fn of(&self, model: &Arc<str>) -> Arc<TpsBudget> {
+        if let Some(budget) = self.by_model.load().get(model) {
+            return Arc::clone(budget);
+        }
+        let share = self.share as f32;
+        let new = Arc::new(TpsBudget::new(RECENT, MIN_RETRIES, share));
+        self.by_model.rcu(|budgets| {
+            let mut budgets = HashMap::clone(budgets);
+            let budget = budgets.entry(Arc::clone(model));
+            budget.or_insert_with(|| Arc::clone(&new));
+            budgets
+        });
+        // Another request may have added it first.
+        let budgets = self.by_model.load();
+        budgets.get(model).map_or(new, Arc::clone)
+    }
+
+    /// Drops the budgets of models that are gone.
+    fn retain(&self, is_present: impl Fn(&str) -> bool) {
+        if self.by_model.load().keys().all(|model| is_present(model)) {
+            return;
+        }
+        self.by_model.rcu(|budgets| {
+            let mut budgets = HashMap::clone(budgets);
+            budgets.retain(|model, _| is_present(model));
+            budgets
+        });
+    }
 }
 
 impl RouterShared {
@@ -61,7 +102,7 @@ impl RouterShared {
             model_header: builder.model_header,
             metrics: Metrics::default(),
             changed: watch::Sender::default(),
-            budget: ArcSwap::new(budget(builder.routing.retry_share)),
+            budgets: ArcSwap::new(RetryBudgets::new(builder.routing.retry_share)),
             rejected: Mutex::default(),
         })
     }
@@ -94,14 +135,18 @@ impl RouterShared {
         let endpoints = self.endpoints();
         let changes = endpoints.change(|registry| {
             let (registry, rules) = change(registry)?;
-            // A new budget has all of its reserve, so an unchanged share keeps the old one.
+            // New budgets have all of their reserve, so an unchanged share keeps the old ones.
             if let Some(rules) = &rules
                 && rules.config.retry_share != endpoints.routing().retry_share
             {
-                self.budget.store(budget(rules.config.retry_share));
+                self.budgets
+                    .store(RetryBudgets::new(rules.config.retry_share));
             }
             Ok((registry, rules))
         })?;
+        let table = endpoints.table.load();
+        let budgets = self.budgets.load();
+        budgets.retain(|model| table.is_configured(model));
         self.state.gate.capacity_changed();
         self.changed.send_replace(());
         Ok(changes)
@@ -124,7 +169,7 @@ impl RouterShared {
         let endpoint = &lease.decision.endpoint;
         let state = endpoint.state();
         #[cfg(feature = "swap")]
-        if class.is_no_answer() {
+        if class.is_unreachable() {
             self.endpoints().on_no_answer(endpoint); // before the slot comes back
         }
         if let ResponseClass::Success | ResponseClass::Failure { answered: true, .. } = class {
@@ -169,6 +214,23 @@ impl RouterShared {
         }
     }
 
+    /// Keeps new requests off an endpoint that answered 429 for as long as it says, for 60 s at most. The last endpoint
+    /// that could serve stays in service.
+    pub(super) fn keep_off(self: &Arc<Self>, endpoint: &EndpointRef, retry_after: Duration) {
+        let has_clock = clock::sleep_until(clock::now()).is_some();
+        let Some(runtime) = Handle::try_current().ok().filter(|_| has_clock) else {
+            return; // it would never end
+        };
+        let Some(change) = self.endpoints().eject(endpoint).filter(|it| it.is_new()) else {
+            return;
+        };
+        let duration = endpoint.state().ejection.requested_duration(retry_after);
+        let name = endpoint.name();
+        tracing::info!(endpoint = name, ?duration, "endpoint asked for no requests");
+        self.health_changed(endpoint, change);
+        self.end_ejection(&runtime, endpoint, duration);
+    }
+
     fn eject(self: &Arc<Self>, endpoint: &EndpointRef, routing: &RoutingConfig) {
         let state = endpoint.state();
         // Without Tokio's clock, the ejection would never end.
@@ -191,12 +253,23 @@ impl RouterShared {
             "endpoint failed too often and is left alone for a while"
         );
         self.health_changed(endpoint, change);
+        self.end_ejection(&runtime, endpoint, ejection_duration);
+    }
+
+    /// Ends an ejection after `duration`.
+    fn end_ejection(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        endpoint: &EndpointRef,
+        duration: Duration,
+    ) {
         let end = EjectionEnd {
             shared: Arc::downgrade(self), // the task does not keep the router alive
             endpoint: endpoint.clone(),
+            number: endpoint.state().ejection.number(),
         };
         runtime.spawn(async move {
-            tokio::time::sleep(ejection_duration).await;
+            tokio::time::sleep(duration).await;
             drop(end);
         });
     }
@@ -230,12 +303,16 @@ impl RouterShared {
 struct EjectionEnd {
     shared: Weak<RouterShared>,
     endpoint: EndpointRef,
+    /// The number of the ejection. A check may have ended it early, and a probe may have begun the next one.
+    number: u32,
 }
 
 impl Drop for EjectionEnd {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.endpoints().half_open(&self.endpoint);
+        if let Some(shared) = self.shared.upgrade()
+            && self.endpoint.state().ejection.number() == self.number
+            && shared.endpoints().half_open(&self.endpoint)
+        {
             shared.state.gate.capacity_changed();
         }
     }
@@ -254,6 +331,13 @@ impl HealthSink for RouterShared {
 
     fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
         self.health_changed(endpoint, endpoint.state().word.set_up(healthy));
+    }
+
+    /// Lets a request probe the endpoint before its ejection is over.
+    fn check_passed(&self, endpoint: &EndpointRef) {
+        if self.endpoints().half_open(endpoint) {
+            self.state.gate.capacity_changed();
+        }
     }
 
     fn forget_checks(&self, endpoint: &EndpointRef) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 use tower_service::Service;
 
@@ -51,9 +52,9 @@ impl Connector {
 }
 
 impl Service<Uri> for Connector {
-    type Response = Connection<Stream>;
+    type Response = TokioIo<Connection<Stream>>;
     type Error = ConnectError;
-    type Future = Pin<Box<dyn Future<Output = Result<Connection<Stream>, ConnectError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         self.tcp.poll_ready(cx).map_err(ConnectError::failed)
@@ -68,7 +69,7 @@ impl Service<Uri> for Connector {
                 Ok(Err(ConnectError::Failed(error))) if timed_out(&*error) => {
                     Err(ConnectError::TimedOut(limit))
                 }
-                Ok(done) => done.map(Connection::new),
+                Ok(done) => done.map(|stream| TokioIo::new(Connection::new(stream))),
                 Err(_) => Err(ConnectError::TimedOut(limit)),
             }
         })

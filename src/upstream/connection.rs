@@ -2,7 +2,8 @@
 //!
 //! An endpoint that answers before it has read the whole request, and then closes, makes the next write fail. hyper
 //! gives up at that error and never reads the answer, which has arrived. A [`Connection`] hides such an error, so that
-//! hyper goes on to read. A [`ConnectionHandle`] closes it, whatever hyper still has to write.
+//! hyper goes on to read. A [`ConnectionHandle`] closes it, whatever hyper still has to write, and says of a connection
+//! that has ended whether the endpoint had closed it before it saw the request.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,12 +12,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use http::Extensions;
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection as Describe};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection to an endpoint, as hyper reads and writes it.
 pub(crate) struct Connection<S> {
-    io: S,
+    io: TokioIo<S>,
     handle: ConnectionHandle,
 }
 
@@ -48,6 +51,12 @@ struct Shared {
     /// Whether the endpoint has closed while something was being written.
     write_failed: AtomicBool,
     closed: AtomicBool,
+    /// The [`LogicalTime`] at which the connection was made.
+    opened_at: LogicalTime,
+    /// `true` once a byte has come since the present request began.
+    has_answered: AtomicBool,
+    /// `true` once the connection carries a request after another one.
+    is_reused: AtomicBool,
     /// hyper's task, if it waits to read.
     waker: Mutex<Option<Waker>>,
 }
@@ -59,9 +68,13 @@ impl<S> Connection<S> {
             flushed_at: AtomicU64::new(0),
             write_failed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            opened_at: LogicalTime::now(),
+            has_answered: AtomicBool::new(false),
+            is_reused: AtomicBool::new(false),
             waker: Mutex::new(None),
         };
         let handle = ConnectionHandle(Arc::new(shared));
+        let io = TokioIo::new(io);
         Self { io, handle }
     }
 
@@ -82,13 +95,19 @@ impl<S> Connection<S> {
     fn write(
         &mut self,
         length: usize,
-        write: impl FnOnce(Pin<&mut S>) -> Poll<io::Result<usize>>,
+        write: impl FnOnce(Pin<&mut TokioIo<S>>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>>
     where
         S: Unpin,
     {
         self.check_open()?;
         let shared = &*self.handle.0;
+        // The first write after a flush begins a request. A body in pieces that come later has several such writes; but
+        // a request is sent again only if all of it was taken at once.
+        if shared.flushed.load(Relaxed) && shared.has_answered.load(Relaxed) {
+            shared.is_reused.store(true, Relaxed);
+            shared.has_answered.store(false, Relaxed);
+        }
         shared.flushed.store(false, Relaxed);
         if shared.write_failed.load(Relaxed) {
             return Poll::Ready(Ok(length)); // dropped: the endpoint reads no more
@@ -142,6 +161,14 @@ impl ConnectionHandle {
         self.0.flushed_at.load(Relaxed) > moment.0 || self.is_flushed()
     }
 
+    /// Returns `true` if this connection was kept from before a request that began at `begun`, and has brought nothing
+    /// since.
+    pub(super) fn was_stale(&self, begun: LogicalTime) -> bool {
+        // A connection may be kept that has carried no request yet, because another one was free sooner.
+        let is_kept = self.0.opened_at < begun || self.0.is_reused.load(Relaxed);
+        is_kept && !self.0.has_answered.load(Relaxed)
+    }
+
     /// Closes the connection, though hyper may have more to write.
     pub(super) fn close(&self) {
         self.0.closed.store(true, Relaxed);
@@ -165,13 +192,19 @@ impl ConnectionHandle {
     }
 }
 
-impl<S: Read + Unpin> Read for Connection<S> {
+impl<S: Read + Unpin> AsyncRead for Connection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        let has_answered = &self.handle.0.has_answered;
+        // A load first: most reads are of an answer that has begun.
+        if buf.filled().len() > before && !has_answered.load(Relaxed) {
+            has_answered.store(true, Relaxed);
+        }
         if read.is_pending() {
             // Before `closed` is read: a later close finds the waker.
             self.handle.wake_on_close(cx);
@@ -187,7 +220,7 @@ impl<S: Read + Unpin> Read for Connection<S> {
     }
 }
 
-impl<S: Write + Unpin> Write for Connection<S> {
+impl<S: Write + Unpin> AsyncWrite for Connection<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -233,6 +266,6 @@ impl<S: Write + Unpin> Write for Connection<S> {
 
 impl<S: Describe> Describe for Connection<S> {
     fn connected(&self) -> Connected {
-        self.io.connected().extra(self.handle.clone())
+        self.io.inner().connected().extra(self.handle.clone())
     }
 }

@@ -23,10 +23,11 @@ use super::future::ForwardFuture;
 use super::headers;
 use super::health::HealthChecks;
 use super::lookups::Lookups;
+use super::replay::{Replay, ReplayClient};
 use super::target::join;
 #[cfg(feature = "tls")]
 use super::tls::{Tls, TlsError};
-use super::upload::{Upload, watched};
+use super::upload::{KEEP_LIMIT, Upload, watched};
 use crate::endpoints::{Decision, HealthReporter};
 
 /// Sends each request to the endpoint that its extensions name, over HTTP/1.1.
@@ -43,8 +44,9 @@ use crate::endpoints::{Decision, HealthReporter};
 ///   endpoint, so that it can stop working on the response.
 /// - An answer that comes before the request's body is sent is passed on, and the body goes on meanwhile. When the
 ///   answer is over, the rest of the body is not sent: the connection is closed.
-/// - Connections are kept and used again. A request that a closing connection did not take is sent on
-///   another one. One that has begun is never sent again.
+/// - Connections are kept and used again. If a kept connection turns out to be closed, its request is sent again on a
+///   new one, once, unless a byte of an answer has come or its streamed body was cut off. A body of more than 1 MiB
+///   goes over a new connection from the start.
 /// - An endpoint's name is looked up once for all connections that are made meanwhile, and for 5 s afterwards.
 /// - An `https://` endpoint needs feature `tls`, and a certificate for its host, be that a name or an IP
 ///   address, from one of the system's roots, or of those in `root_certificates`. The system's are read once
@@ -119,8 +121,12 @@ pub struct Forward<B> {
 }
 
 struct Shared<B> {
+    /// The client that keeps connections.
     client: Client<Connector, Upload<B>>,
-    /// That of `client`.
+    /// The client for large bodies, which are not kept to be sent again. It keeps no connections.
+    large: Client<Connector, Upload<B>>,
+    replay: Arc<ReplayClient>,
+    /// That of all three clients.
     connector: Connector,
 }
 
@@ -196,13 +202,20 @@ where
     }
 
     pub(super) fn with(connector: Connector, first_byte_timeout: Duration) -> Self {
-        let client = Client::builder(TokioExecutor::new())
+        let mut client = Client::builder(TokioExecutor::new());
+        client.set_host(false); // the endpoint's headers have it
+        let mut fresh = client.clone();
+        client
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .set_host(false) // the endpoint's headers have it
-            .build(connector.clone());
+            .pool_idle_timeout(IDLE_TIMEOUT);
+        fresh.pool_max_idle_per_host(0);
         Self {
-            shared: Arc::new(Shared { client, connector }),
+            shared: Arc::new(Shared {
+                client: client.build(connector.clone()),
+                large: fresh.build(connector.clone()),
+                replay: Arc::new(fresh.build(connector.clone())),
+                connector,
+            }),
             first_byte_timeout,
         }
     }
@@ -247,10 +260,18 @@ where
             // hyper would leave such a body out of a GET.
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
+        let shared = &*self.shared;
+        let is_large = request.body().size_hint().lower() > KEEP_LIMIT as u64;
+        let replay = (!is_large).then(|| Replay::of(&request, &shared.replay));
+        let client = if is_large {
+            &shared.large
+        } else {
+            &shared.client
+        };
         let (request, sending) = watched(request);
-        let answer = self.shared.client.request(request);
+        let answer = client.request(request);
         let limit = self.first_byte_timeout;
-        ForwardFuture::new(answer, endpoint.clone(), sending, limit)
+        ForwardFuture::new(answer, endpoint.clone(), sending, replay, limit)
     }
 }
 

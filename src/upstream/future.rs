@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::connect::{ConnectError, out_of_files};
 use super::connection::ConnectionHandle;
 use super::failure::Failure;
+use super::replay::Replay;
 use super::upload::{Sending, unsent};
 use super::{ForwardBody, headers};
 use crate::endpoints::EndpointRef;
@@ -38,6 +39,7 @@ pin_project! {
             answer: ResponseFuture,
             endpoint: EndpointRef,
             sending: Option<Sending>,
+            replay: Option<Replay>,
             limit: Duration,
             #[pin]
             late: Sleep,
@@ -53,6 +55,7 @@ impl ForwardFuture {
         answer: ResponseFuture,
         endpoint: EndpointRef,
         sending: Option<Sending>,
+        replay: Option<Replay>,
         limit: Duration,
     ) -> Self {
         let late = sleep(limit);
@@ -60,6 +63,7 @@ impl ForwardFuture {
             answer,
             endpoint,
             sending,
+            replay,
             limit,
             late,
         };
@@ -82,9 +86,10 @@ impl Future for ForwardFuture {
                 answer,
                 endpoint,
                 sending,
+                replay,
                 limit,
                 mut late,
-            } => match answer.poll(cx) {
+            } => match poll_answer(answer, endpoint, sending, replay, cx) {
                 Poll::Ready(Ok(response)) => answered(response, endpoint, sending.take()),
                 Poll::Ready(Err(error)) => {
                     let failure = no_response(&error, endpoint, sending.take());
@@ -111,6 +116,29 @@ impl Future for ForwardFuture {
         state.set(State::Done); // closes the connection, even if the future is kept
         Poll::Ready(Ok(response))
     }
+}
+
+/// Polls the answer. A request that a closed connection lost is sent again, once.
+fn poll_answer(
+    mut answer: Pin<&mut ResponseFuture>,
+    endpoint: &EndpointRef,
+    sending: &mut Option<Sending>,
+    replay: &mut Option<Replay>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Response<Incoming>, Error>> {
+    let error = match ready!(answer.as_mut().poll(cx)) {
+        Ok(response) => return Poll::Ready(Ok(response)),
+        Err(error) => error,
+    };
+    let replay = replay.take();
+    let Some((again, body)) = replay.and_then(|it| it.after(&error, sending.as_ref())) else {
+        return Poll::Ready(Err(error));
+    };
+    let name = endpoint.name();
+    tracing::debug!(endpoint = name, error = %Causes(&error), "a kept connection was closed: sent again");
+    *sending = body;
+    answer.set(again);
+    answer.poll(cx)
 }
 
 fn answered(

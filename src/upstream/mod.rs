@@ -11,6 +11,7 @@ mod future;
 mod headers;
 mod health;
 mod lookups;
+mod replay;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use http::Request;
 use http::header::CONTENT_LENGTH;
 use http_body::{Body, Frame, SizeHint};
@@ -35,6 +35,7 @@ pin_project! {
             let this = this.project();
             // Never asked for: none of it is on its way.
             if !*this.is_polled && let Some(progress) = this.progress {
+                progress.forget_pieces();
                 progress.take(true);
             }
         }
@@ -51,12 +52,37 @@ struct State {
     taken: Option<Instant>,
     /// When hyper had all of the body.
     ended: Option<LogicalTime>,
+    /// The pieces that hyper took, to send them again. `None` if they are not kept.
+    pieces: Option<Vec<Bytes>>,
 }
+
+/// Larger bodies are not kept to be sent again. The default of `retry_body_limit_bytes`.
+pub(super) const KEEP_LIMIT: usize = 1 << 20;
 
 impl Progress {
     fn new() -> Self {
-        let (taken, ended) = (Some(Instant::now()), None);
-        Self(Arc::new(Mutex::new(State { taken, ended })))
+        Self(Arc::new(Mutex::new(State {
+            taken: Some(Instant::now()),
+            ended: None,
+            pieces: Some(Vec::new()),
+        })))
+    }
+
+    /// Keeps a piece that hyper takes, unless the body is too large by now.
+    fn keep(&self, piece: &Bytes) {
+        let mut state = self.lock();
+        let Some(pieces) = &mut state.pieces else {
+            return;
+        };
+        let length: usize = pieces.iter().map(Bytes::len).sum();
+        match length + piece.len() <= KEEP_LIMIT {
+            true => pieces.push(piece.clone()),
+            false => state.pieces = None,
+        }
+    }
+
+    fn forget_pieces(&self) {
+        self.lock().pieces = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -74,23 +100,30 @@ impl Progress {
 }
 
 impl<B: Body> Body for Upload<B> {
-    type Data = B::Data;
+    type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         *this.is_polled = true;
         let frame = this.body.as_mut().poll_frame(cx);
+        // `Bytes` are passed on as they are.
+        let into_bytes = |mut data: B::Data| data.copy_to_bytes(data.remaining());
+        let frame = frame.map_ok(|frame| frame.map_data(into_bytes));
         let Some(progress) = this.progress else {
             return frame;
         };
         match &frame {
             Poll::Pending => progress.lock().taken = None,
             Poll::Ready(Some(Ok(frame))) => {
-                let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
+                match frame.data_ref() {
+                    Some(piece) => progress.keep(piece),
+                    None => progress.forget_pieces(), // trailers are not sent again
+                }
+                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
                 *this.left = this.left.map(|left| left.saturating_sub(length));
                 // hyper does not poll again after the announced length.
                 let counted = *this.left == Some(0);
@@ -162,6 +195,7 @@ pub(super) fn unsent(
 ) -> Option<Sending> {
     let (mut sending, connection) = sending.zip(connection)?;
     sending.connection = Carrier::Known(connection);
+    sending.progress.forget_pieces(); // there is an answer, or none will come
     (!sending.is_over()).then_some(sending)
 }
 
@@ -171,6 +205,13 @@ impl Sending {
     pub(super) fn late_at(&self, limit: Duration) -> Option<Instant> {
         let taken = self.progress.lock().taken;
         taken.unwrap_or_else(Instant::now).checked_add(limit)
+    }
+
+    /// Takes the whole body, to send it again. `None` if hyper has not taken all of it, or it was too large to be kept.
+    pub(super) fn take_whole(&self) -> Option<Vec<Bytes>> {
+        let mut state = self.progress.lock();
+        state.ended?;
+        state.pieces.take()
     }
 
     fn is_over(&self) -> bool {
@@ -210,12 +251,11 @@ mod tests {
     use std::pin::pin;
     use std::task::Waker;
 
-    use bytes::Bytes;
     use futures_util::stream;
     use http::HeaderMap;
     use http_body_util::{Full, StreamBody};
-    use hyper::rt::Write;
     use hyper_util::rt::TokioIo;
+    use tokio::io::AsyncWrite;
 
     use super::super::connection::Connection;
     use super::*;

@@ -34,6 +34,26 @@ async fn retries_hide_failing_endpoint_until_it_is_ejected() {
 }
 
 #[tokio::test]
+async fn a_passing_check_shortens_an_ejection() {
+    let (sick, code) = flaky(503).await;
+    let good = Backend::replying("").await;
+    let setup = Setup::new()
+        .routing("strategy = \"round_robin\"\neject_seconds = 600")
+        .backend_checked("b1", &sick.url(), "interval_seconds = 0.5")
+        .backend("b2", &good, 4, &["m"]);
+    let gateway = setup.start().await;
+    while gateway.logged("left alone for a while") < 1 {
+        assert_eq!(gateway.ask("m").answer().await.status, 200);
+    }
+    code.store(200, SeqCst);
+    let end = Instant::now() + crate::process::TIMEOUT;
+    while !gateway.state().await.healthy()[0] {
+        assert!(Instant::now() < end, "it is still ejected");
+        assert_eq!(gateway.ask("m").answer().await.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn ejected_endpoint_returns_once_a_probe_succeeds() {
     let (sick, code) = flaky(503).await;
     let good = Backend::replying("").await;

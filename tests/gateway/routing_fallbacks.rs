@@ -45,6 +45,21 @@ async fn exhausted_fallback_chain_is_listed_in_the_error() {
 }
 
 #[tokio::test]
+async fn chain_that_is_gone_is_listed_before_health_notices() {
+    let setup = Setup::new()
+        .routing("fallbacks = { m = [\"spare\"] }\neject_after = 0")
+        .backend_at("gpu-1", &Backend::unreachable().await, 1, &["m"])
+        .backend_at("gpu-2", &Backend::unreachable().await, 1, &["spare"]);
+    let gateway = setup.start().await;
+    for _ in 0..3 {
+        assert_chain(&gateway.ask("m").answer().await, &["m", "spare"]);
+        let spare = gateway.ask("spare").answer().await;
+        spare.assert_error(502, "upstream_unreachable");
+    }
+    gateway.idle().await;
+}
+
+#[tokio::test]
 async fn alias_uses_the_fallbacks_of_its_target() {
     let (big, small) = (
         Backend::unreachable().await,

@@ -168,11 +168,29 @@ async fn changing_endpoints_keeps_the_retry_budget() {
     assert_eq!(tried_again, 100);
 }
 
-/// The number of retries if this many requests fail, one after the other.
+#[tokio::test(start_paused = true)]
+async fn a_failing_model_takes_no_retry_from_another() {
+    let mut routing = RoutingConfig::default().max_retries(1);
+    routing.eject_after = 0;
+    routing.retry_share = 0.0;
+    let several = [
+        endpoint("a", 50, &["m", "n"]),
+        endpoint("b", 50, &["m", "n"]),
+    ];
+    let mut router = TestRouter::new(several, routing);
+    assert_eq!(retries_of("m", &mut router, 200).await, 100);
+    assert_eq!(retries_of("n", &mut router, 200).await, 100);
+}
+
+/// The number of retries if this many requests for `m` fail, one after the other.
 async fn retries(router: &mut TestRouter, requests: u32) -> u32 {
+    retries_of("m", router, requests).await
+}
+
+async fn retries_of(model: &str, router: &mut TestRouter, requests: u32) -> u32 {
     let mut retries = 0;
     for _ in 0..requests {
-        let asked = router.ask("m");
+        let asked = router.ask(model);
         while let Some(call) = router.settled().await {
             retries += call.decision.retries;
             call.answer(status(503));

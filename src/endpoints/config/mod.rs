@@ -61,8 +61,8 @@ pub struct RoutingConfig {
     /// failure is the response. After a connection that broke off it is tried once more at most; a request with a
     /// streamed body never is. Default 2.
     pub max_retries: u32,
-    /// How many retries there may be per request that was tried in the last 10 seconds and could be tried again, beside 10
-    /// a second that are always allowed: 0 to 1, rounded up to one in a whole number (1, 1/2, 1/3 and so on). Default 0.2.
+    /// The number of retries of a model per request that it was given in the last 10 seconds and that could be tried
+    /// again, beside 10 a second that are always allowed: 0 to 1, rounded up to one in a whole number (1, 1/2, 1/3 and so on). Default 0.2.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::share"))]
     pub retry_share: f64,
     /// How many bytes a request's body may have to be kept for a retry. Default 1 MiB.

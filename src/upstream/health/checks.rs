@@ -174,7 +174,9 @@ impl Checker {
                     tracing::warn!(endpoint = name, %error, "endpoint fails its checks");
                 }
                 (Err(error), None) => tracing::debug!(endpoint = name, %error, "check failed"),
-                (Ok(()), _) => {}
+                (Ok(()), _) => {
+                    self.reporter.sink().check_passed(&endpoint);
+                }
             }
             if let Some(up) = up {
                 self.reporter.sink().set_healthy(&endpoint, up);

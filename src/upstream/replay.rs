@@ -1,0 +1,104 @@
+//! A request that can be sent again, because the kept connection that carried it had been closed.
+//!
+//! An endpoint may close an idle connection at any time, and a request may be on its way then. It meets the end of the
+//! connection before a byte of an answer. That is how all clients recognise a request that was not seen by its server
+//! (RFC 9112, 9.3.1), so that it may be sent again whatever its method is (RFC 9110, 9.2.2). An endpoint that read the
+//! request and crashed looks the same: it gets the request a second time, and no more.
+//!
+//! On a new connection the same end is a failure. So is one after the first byte of an answer.
+
+use std::convert::Infallible;
+use std::error::Error as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::vec::IntoIter;
+
+use bytes::Bytes;
+use http::Request;
+use http_body::{Body, Frame, SizeHint};
+use hyper_util::client::legacy::{Client, Error, ResponseFuture};
+
+use super::connect::Connector;
+use super::connection::{ConnectionHandle, LogicalTime};
+use super::upload::{Sending, Upload, watched};
+
+/// A client that makes a new connection for each request.
+pub(super) type ReplayClient = Client<Connector, Upload<Pieces>>;
+
+/// A request without its body, to send it once more.
+pub(super) struct Replay {
+    client: Arc<ReplayClient>,
+    head: Request<()>,
+    begun: LogicalTime,
+}
+
+impl Replay {
+    /// Keeps the head of `request`, which begins now.
+    pub(super) fn of<B>(request: &Request<B>, client: &Arc<ReplayClient>) -> Self {
+        let mut head = Request::new(());
+        *head.method_mut() = request.method().clone();
+        *head.uri_mut() = request.uri().clone();
+        *head.headers_mut() = request.headers().clone();
+        Self {
+            client: Arc::clone(client),
+            head,
+            begun: LogicalTime::now(),
+        }
+    }
+
+    /// Sends the request again on a new connection, if it failed because a kept one had been closed and all of its body
+    /// is there.
+    pub(super) fn after(
+        self,
+        error: &Error,
+        sending: Option<&Sending>,
+    ) -> Option<(ResponseFuture, Option<Sending>)> {
+        let cause = error
+            .source()
+            .and_then(|it| it.downcast_ref::<hyper::Error>());
+        if error.is_connect() || cause.is_some_and(hyper::Error::is_user) {
+            return None;
+        }
+        let connection = error.connect_info().and_then(ConnectionHandle::of)?;
+        if !connection.was_stale(self.begun) {
+            return None;
+        }
+        let pieces = match sending {
+            None => Vec::new(),
+            Some(sending) => sending.take_whole()?,
+        };
+        let body = Pieces(pieces.into_iter());
+        let (request, sending) = watched(self.head.map(|()| body));
+        Some((self.client.request(request), sending))
+    }
+}
+
+/// A body in pieces.
+pub(super) struct Pieces(IntoIter<Bytes>);
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.next().map(Frame::data).map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.len() == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(
+            self.0
+                .as_slice()
+                .iter()
+                .map(|piece| piece.len() as u64)
+                .sum(),
+        )
+    }
+}

@@ -1,0 +1,159 @@
+//! Connections that are kept for later, and closed by the endpoint meanwhile without a word.
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::Full;
+use tokio::io::AsyncReadExt;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tower_triage::endpoints::NoResponse;
+use tower_triage::upstream::Forward;
+
+use super::upstream::Connection;
+use super::{Failure, OK, SOON, bind, endpoint, post, send, text};
+use crate::upstream::Upstream;
+
+/// How an endpoint ends a connection.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Close,
+    Reset,
+}
+
+impl End {
+    fn end(self, connection: Connection) {
+        if let Self::Reset = self {
+            let socket = socket2::SockRef::from(&connection.0);
+            socket.set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        }
+        drop(connection);
+    }
+}
+
+/// A kept connection: `forward` has it back.
+async fn kept(upstream: &Upstream, ask: impl Future) -> Connection {
+    let connection = upstream.accept_while(ask, OK).await;
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    connection
+}
+
+async fn both<A, B>(serve: impl Future<Output = A>, ask: impl Future<Output = B>) -> (A, B) {
+    let both = timeout(SOON, async { tokio::join!(serve, ask) });
+    both.await.expect("a request over a new connection")
+}
+
+/// The number of 600 requests of four callers that fail at an endpoint that ends each connection after its first
+/// answer, or as the second request comes.
+async fn lost(end: End, at_next_request: bool) -> usize {
+    let upstream = Upstream::bind().await;
+    let to = endpoint(format!("http://{}", upstream.addr()));
+    let serve = tokio::spawn(async move {
+        loop {
+            let mut connection = upstream.accept().await;
+            tokio::spawn(async move {
+                connection.answer(OK).await;
+                if at_next_request {
+                    _ = connection.0.readable().await;
+                    _ = connection.0.read(&mut [0]).await;
+                }
+                end.end(connection);
+            });
+        }
+    });
+    let forward = Forward::new();
+    let mut callers = JoinSet::new();
+    for _ in 0..4 {
+        let (to, forward) = (to.clone(), forward.clone());
+        callers.spawn(async move {
+            let mut failed = 0;
+            for _ in 0..150 {
+                let response = send(&forward, post(&to, "{}")).await;
+                failed += usize::from(response.status() != StatusCode::OK);
+                _ = text(response).await;
+            }
+            failed
+        });
+    }
+    let lost = callers.join_all().await.into_iter().sum();
+    serve.abort();
+    lost
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_close_after_each_answer_lose_no_request() {
+    assert_eq!(lost(End::Close, false).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_end_at_the_next_request_lose_none() {
+    for end in [End::Close, End::Reset] {
+        assert_eq!(lost(end, true).await, 0, "{end:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_on_a_closed_connection_is_sent_again_unchanged() {
+    for end in [End::Close, End::Reset] {
+        let (upstream, to) = bind().await;
+        let forward = Forward::new();
+        let ask = || send(&forward, post(&to, "{\"model\":\"m\"}"));
+        let mut connection = kept(&upstream, async { text(ask().await).await }).await;
+        let serve = async {
+            let lost = connection.request().await;
+            end.end(connection);
+            let mut connection = upstream.accept().await;
+            let again = connection.request().await;
+            connection.send(OK).await;
+            assert_eq!(lost, again);
+        };
+        let ((), response) = both(serve, ask()).await;
+        assert_eq!(text(response).await, "ok", "{end:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_sent_again_once() {
+    let (upstream, to) = bind().await;
+    let forward = Forward::new();
+    let ask = || send(&forward, post(&to, "{}"));
+    let mut connection = kept(&upstream, async { text(ask().await).await }).await;
+    let serve = async {
+        connection.request().await;
+        drop(connection);
+        upstream.accept().await.request().await;
+    };
+    let ((), response) = both(serve, ask()).await;
+    let failure = Failure::read(response).await;
+    failure.is(502, "upstream_failed", NoResponse::Reset);
+}
+
+#[tokio::test]
+async fn a_request_with_a_byte_of_an_answer_is_not_sent_again() {
+    let (upstream, to) = bind().await;
+    let forward = Forward::new();
+    let ask = || send(&forward, post(&to, "{}"));
+    let mut connection = kept(&upstream, async { text(ask().await).await }).await;
+    let serve = async {
+        connection.answer("H").await;
+        drop(connection);
+    };
+    let ((), response) = both(serve, ask()).await;
+    let failure = Failure::read(response).await;
+    failure.is(502, "upstream_failed", NoResponse::Reset);
+}
+
+#[tokio::test]
+async fn a_large_body_goes_over_a_connection_of_its_own() {
+    let (upstream, to) = bind().await;
+    let forward = Forward::new();
+    let _kept = kept(&upstream, async {
+        text(send(&forward, post(&to, "{}")).await).await
+    })
+    .await;
+    let request = Request::post("/").extension(to.clone());
+    let body = Full::from(Bytes::from(vec![b'x'; (1 << 20) + 1]));
+    let ask = send(&forward, request.body(body).unwrap());
+    let serve = async { upstream.accept().await.answer(OK).await };
+    let ((), response) = both(serve, ask).await;
+    assert_eq!(text(response).await, "ok");
+}
