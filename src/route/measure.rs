@@ -10,17 +10,18 @@ use crate::gate::{self, Permit};
 use crate::http::is_overload;
 
 impl RouterShared {
-    /// Adapts the limit of the endpoint that `permit` is for, if it is one that adapts.
+    /// Adapts the limit of the endpoint that `permit` is for, if it is one that adapts. Returns `true` if the endpoint
+    /// refused the request because it was one too many: its slot is above the limit from now on.
     pub(super) fn measure<R, E>(
         &self,
         permit: &Permit<Endpoints>,
         result: &Result<Response<R>, E>,
         class: ResponseClass,
-    ) {
+    ) -> bool {
         let lease = permit.lease();
         let endpoint = lease.endpoint();
         let (true, Some(called)) = (endpoint.is_adaptive(), lease.called) else {
-            return; // nearly always
+            return false; // nearly always
         };
         let now = gate::now();
         let sample = LimitSample {
@@ -33,6 +34,10 @@ impl RouterShared {
         if endpoint.observe(sample, now) {
             self.state.gate.capacity_changed();
         }
+        // The limit falls with such a refusal, so a request that is refused again and again ends below it.
+        result.as_ref().is_ok_and(|it| is_overload(it.status()))
+            && !matches!(class, ResponseClass::Unknown { .. })
+            && lease.in_flight > endpoint.limit()
     }
 }
 

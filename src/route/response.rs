@@ -69,16 +69,20 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             options,
         } => {
             let class = ResponseClass::of(&result);
-            metrics.shared.learn(&mut permit, class, metrics.has_failed);
-            metrics.shared.measure(&permit, &result, class);
-            metrics.has_failed |= class.is_failure();
+            let is_refused_probe = metrics.shared.measure(&permit, &result, class);
+            let requeues = is_refused_probe && retry.as_ref().is_ok_and(|it| it.may_requeue());
+            // A limit that was probed is no failure of the endpoint.
+            if !requeues {
+                metrics.shared.learn(&mut permit, class, metrics.has_failed);
+                metrics.has_failed |= class.is_failure();
+            }
             let lease = permit.lease();
             let (decision, called) = (lease.decision().clone(), lease.called);
             let arrived = called.and_then(|called| called.checked_sub(waited)); // saves a look at the clock
             let (waited, again) = match retry {
                 Ok(retry) => {
                     let waited = retry.attempted(arrived.unwrap_or_else(gate::now), waited);
-                    let again = retry.may_retry(&decision.endpoint, class.retry());
+                    let again = requeues || retry.may_retry(&decision.endpoint, class.retry());
                     (waited, again.then_some(retry))
                 }
                 Err(why) => {

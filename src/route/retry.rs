@@ -76,7 +76,8 @@ impl<S: Clone, E> RetryState<S, E> {
         let attempt = &request.attempt;
         let table = attempt.shared.endpoints().table.load();
         let routing = &table.rules.config;
-        if routing.max_retries == 0 {
+        let mut endpoints = table.endpoints.iter();
+        if routing.max_retries == 0 && !endpoints.any(EndpointRef::is_adaptive) {
             return Err(NotRetryable::NoRetries);
         }
         let body = attempt.body.as_ref().ok_or(NotRetryable::Streamed)?;
@@ -144,6 +145,12 @@ impl<S, E> RetryState<S, E> {
         self.retries_left -= 1;
         self.demand = elsewhere;
         true
+    }
+
+    /// Returns `true` if the request may wait for another slot, at the same endpoint or elsewhere, because the endpoint
+    /// refused it as one too many. This costs neither a retry nor the budget.
+    pub(super) fn may_requeue(&self) -> bool {
+        !self.is_too_late()
     }
 
     /// Has the attempts to come ask for a body that is not encoded.
