@@ -18,6 +18,7 @@ use crate::endpoints::{
 };
 use crate::gate::{self, Gate, Permit};
 use crate::http::wants_stream;
+use crate::queue::QueueTime;
 use crate::service::{
     Admission, AdmissionHandler, JustQueued, ResponseOptions, ask_for_identity, asks_for_status,
 };
@@ -203,6 +204,9 @@ where
         }
         request.body_mut().set_endpoint(&decision.endpoint);
         request.extensions_mut().insert(decision.clone());
+        if self.shared.tells_queue_time {
+            request.extensions_mut().insert(QueueTime(waited));
+        }
         let now = gate::now();
         lease.called = Some(now);
         lease.tokens = self.tokens;
