@@ -19,9 +19,9 @@ struct Job {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let by_urgency =
-        |job: &Job, arrival: Instant| Ticket::new(Priority(u8::from(!job.urgent)), arrival);
-    let queue = QueueLayer::plain(QueueConfig::inner()).classify(by_urgency);
+    let queue = QueueLayer::plain(QueueConfig::inner()).classify(|job: &Job, context| {
+        Ticket::new(Priority(u8::from(!job.urgent)), context.arrival())
+    });
     let service = ServiceBuilder::new()
         .layer(queue.share_inner()?)
         .rate_limit(2, Duration::from_secs(1))

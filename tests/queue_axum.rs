@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use axum::middleware::map_response;
 use axum::response::IntoResponse;
 use axum::routing::get as on_get;
@@ -21,9 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower_triage::queue::{Hold, QueueTime, Streaming};
 use tower_triage::rejection::{Rejection, RetryAfter};
-use tower_triage::{
-    Discipline, Priority, QueueConfig, QueueHandle, QueueLayer, RejectReason, Ticket,
-};
+use tower_triage::{Discipline, Priority, QueueConfig, QueueHandle, QueueLayer, RejectReason};
 
 /// An app with one handler. Its requests finish when the test says so.
 struct App {
@@ -475,14 +473,14 @@ async fn rejections_can_be_written_by_the_user() {
 async fn tickets_can_be_read_by_the_user() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&asked);
-    let layer = QueueLayer::new(QueueConfig::new(1)).classify(
-        move |request: &Request<axum::body::Body>, arrival| {
-            let name = request.headers()["x-name"].to_str().unwrap().to_owned();
-            let priority = Priority(u8::from(name != "vip"));
-            noted.lock().unwrap().push(name);
-            Ticket::new(priority, arrival)
-        },
-    );
+    let layer = QueueLayer::new(QueueConfig::new(1)).classify(move |request, context| {
+        let name = request.headers()["x-name"].to_str().unwrap().to_owned();
+        let priority = Priority(u8::from(name != "vip"));
+        noted.lock().unwrap().push(name);
+        let mut ticket = context.ticket_from_headers(request.headers());
+        ticket.priority = priority;
+        ticket
+    });
     let handle = layer.handle();
     let jobs = Jobs::new();
     let addr = serve(router(&jobs).layer(layer)).await;

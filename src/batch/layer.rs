@@ -14,9 +14,9 @@ use super::batch_item::{BatchItem, BatchItems};
 use super::service::Batch;
 use super::worker::{BatchLimits, Worker};
 use super::{BatchError, Cost, OnOversize};
-use crate::admit::WaitingRoomConfig;
+use crate::admit::{Ticket, WaitingRoomConfig};
 use crate::http::HeaderClassifier;
-use crate::queue::DefaultPriority;
+use crate::queue::{ClassifyContext, DefaultPriority};
 
 /// Turns a service of many requests at a time into one of single requests.
 ///
@@ -118,12 +118,21 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
         self
     }
 
-    /// Reads tickets with `classify`: with a closure `Fn(&Req, Instant) -> Ticket`, or with a
-    /// [`Classify`](crate::queue::Classify); [`FromHeaders`](crate::queue::FromHeaders) reads the level of an HTTP
+    /// Reads tickets with a closure. It is called for every request, because every one waits. Default: all requests have
+    /// the default priority.
+    #[must_use]
+    pub fn classify<F>(self, classify: F) -> BatchLayer<Req, F, M>
+    where
+        F: Fn(&Req, &ClassifyContext<'_>) -> Ticket,
+    {
+        self.classify_with(classify)
+    }
+
+    /// Reads tickets with a [`Classify`](crate::queue::Classify); [`FromHeaders`](crate::queue::FromHeaders) reads the level of an HTTP
     /// request from its `x-priority`, and its deadline and whether it is a retry as for a queue. It is called for every
     /// request, because every one waits. Default: all requests have the default priority.
     #[must_use]
-    pub fn classify<N>(self, classify: N) -> BatchLayer<Req, N, M> {
+    pub fn classify_with<N>(self, classify: N) -> BatchLayer<Req, N, M> {
         BatchLayer {
             limits: self.limits,
             room: self.room,

@@ -14,6 +14,7 @@ use super::config::RoutingConfig;
 use super::endpoint_word::{HealthChange, ProbeId};
 #[cfg(feature = "swap")]
 use super::on_demand::OnDemand;
+use super::requirements::TokenBounds;
 use super::table::RoutingTable;
 use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
 use crate::admit::{Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet};
@@ -158,7 +159,7 @@ impl Capacity for Endpoints {
             probe: candidate.is_probe().then(|| candidate.seen.next_probe()),
             called: None,
             in_flight: candidate.in_flight() + 1,
-            prompt_tokens: 0,
+            tokens: TokenBounds::default(),
             #[cfg(feature = "swap")]
             is_end_noted: false,
             decision: Decision {
@@ -312,8 +313,8 @@ pub struct EndpointLease {
     pub(crate) called: Option<Instant>,
     /// How many requests the endpoint served once it had this one.
     pub(crate) in_flight: u32,
-    /// About how many tokens the request's prompt has.
-    pub(crate) prompt_tokens: u32,
+    /// The tokens that the request may cost.
+    pub(crate) tokens: TokenBounds,
     /// Whether the body of its response notes when that ends, before the lease is given back.
     #[cfg(feature = "swap")]
     pub(crate) is_end_noted: bool,

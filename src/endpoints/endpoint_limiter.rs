@@ -49,6 +49,17 @@ impl EndpointRef {
         })
     }
 
+    /// Learns whether requests wait inside its engine, `None` if that is not known.
+    #[cfg(feature = "client")]
+    pub(super) fn engine_waits(&self, waits: Option<bool>) {
+        if let Some(EndpointLimiter(limiter)) = self.limiter() {
+            let mut limiter = limiter.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(limiter) = &mut *limiter {
+                limiter.on_reading(waits);
+            }
+        }
+    }
+
     /// The limiter of this endpoint as `changed`. It goes on from the limit that there is.
     pub(super) fn changed_limiter(&self, changed: &Endpoint) -> Option<EndpointLimiter> {
         let Some(mut config) = changed.limit else {

@@ -15,7 +15,7 @@ use crate::admit::{LimitOutcome, LimitSample};
 ///
 /// For an endpoint with a [limit](super::Endpoint::limit) that adapts by
 /// [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd): the limit falls by a tenth for each reading in which
-/// requests wait inside the engine, and grows while none does. The latency of such an engine grows with its batch by
+/// requests wait inside the engine, and grows by at most one after each in which none does. The latency of such an engine grows with its batch by
 /// design, so it says little about the limit; that requests wait inside says that the batch is full. A reading does not
 /// count while more requests are in flight than the limit allows: then a lower limit has still to take effect. The other
 /// algorithms all but ignore it.
@@ -112,7 +112,9 @@ impl EndpointRef {
     pub(crate) fn engine_said(&self, load: Option<EngineLoad>, now: Instant) -> bool {
         let LastReading(last) = self.extension(|_| LastReading::default());
         *last.lock().unwrap_or_else(PoisonError::into_inner) = load;
-        let waiting = load.and_then(|load| load.waiting).unwrap_or_default();
+        let waiting = load.and_then(|load| load.waiting);
+        self.engine_waits(waiting.map(|waiting| waiting > 0.0));
+        let waiting = waiting.unwrap_or_default();
         let in_flight = self.in_flight();
         // Above the limit, an earlier decrease has still to take effect.
         let counts = waiting > 0.0 && in_flight <= self.limit();
@@ -124,6 +126,61 @@ impl EndpointRef {
                 outcome: LimitOutcome::Overloaded,
             };
             self.observe(sample, now)
+        }
+    }
+}
+
+#[cfg(all(test, feature = "client", not(loom)))]
+mod tests {
+    use super::*;
+    use crate::admit::{AdaptiveLimit, LimitAlgorithm, PoolId};
+    use crate::endpoints::Endpoint;
+
+    /// An engine that serves 8 requests of 50 ms at a time, queues the others inside, and is read each second.
+    #[test]
+    fn the_limit_stays_near_what_the_engine_serves_at_a_time() {
+        const SERVED: u32 = 8;
+        for initial in [1, 20, 100] {
+            let aimd = AdaptiveLimit::default().algorithm(LimitAlgorithm::Aimd);
+            let url = http::Uri::from_static("http://127.0.0.1:9");
+            let endpoint = Endpoint::new("a", url)
+                .limit(aimd.initial(initial))
+                .load(EngineMetrics::default());
+            let endpoint = EndpointRef::new(endpoint, PoolId(0), false);
+            let mut now = Instant::now();
+            let (mut highest, mut inside) = (0, 0);
+            for second in 0..300 {
+                for _ in 0..20 {
+                    now += Duration::from_millis(50);
+                    let in_flight = endpoint.limit();
+                    for _ in 0..SERVED.min(in_flight) {
+                        let sample = LimitSample {
+                            latency: Duration::from_millis(50) * in_flight.div_ceil(SERVED),
+                            in_flight: in_flight as usize,
+                            waiting: true,
+                            outcome: LimitOutcome::Ok,
+                        };
+                        endpoint.observe(sample, now);
+                    }
+                }
+                let waiting = endpoint.limit().saturating_sub(SERVED);
+                let load = EngineLoad {
+                    waiting: Some(waiting.into()),
+                    cache_usage: None,
+                };
+                endpoint.engine_said(Some(load), now);
+                if second >= 60 {
+                    highest = highest.max(endpoint.limit());
+                    inside += waiting;
+                }
+            }
+            assert!(highest <= SERVED + 2, "{initial}: {highest}");
+            assert!(
+                endpoint.limit() >= SERVED - 1,
+                "{initial}: {}",
+                endpoint.limit()
+            );
+            assert!(inside <= 240, "{initial}: {inside} in 240 readings");
         }
     }
 }

@@ -82,6 +82,7 @@ pub use model_room::ModelRoom;
 pub use no_response::NoResponse;
 pub use registry::{InvalidRegistry, Registry};
 pub use requirements::Requirements;
+pub(crate) use requirements::TokenBounds;
 pub use resolve::FallbackWhen;
 pub use status::EndpointStatus;
 pub use strategy::{Candidate, Candidates, Choice, Strategy, Weights};

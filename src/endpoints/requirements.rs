@@ -18,6 +18,10 @@ pub struct Requirements<'a> {
     pub model: Cow<'a, str>,
     /// About how many tokens the model must take. Default 0.
     pub estimated_tokens: u32,
+    /// The most tokens that one choice of the answer may have. Default `None`: as many as the model takes.
+    pub max_tokens: Option<u32>,
+    /// The number of choices in the answer, over all prompts. Default 1.
+    pub choices: u32,
     /// Whether it must take images. Default `false`.
     pub vision: bool,
     /// Whether it must call tools. Default `false`.
@@ -37,11 +41,48 @@ impl<'a> Requirements<'a> {
         Self {
             model: model.into(),
             estimated_tokens: 0,
+            max_tokens: None,
+            choices: 1,
             vision: false,
             tools: false,
             json_mode: false,
             stream: false,
             prefix: None,
+        }
+    }
+}
+
+/// Tokens that a request may cost, as far as its body says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TokenBounds {
+    /// The estimated length of the prompt.
+    pub(crate) prompt: u32,
+    max_tokens: Option<u32>,
+    choices: u32,
+}
+
+impl TokenBounds {
+    /// Returns the most tokens that the answer may have, by a model with this context.
+    pub(crate) fn answer(self, context_length: u32) -> u64 {
+        let each = self
+            .max_tokens
+            .map_or(context_length, |it| it.min(context_length));
+        u64::from(each) * u64::from(self.choices)
+    }
+}
+
+impl Default for TokenBounds {
+    fn default() -> Self {
+        Self::from(&Requirements::new(""))
+    }
+}
+
+impl From<&Requirements<'_>> for TokenBounds {
+    fn from(asked: &Requirements<'_>) -> Self {
+        Self {
+            prompt: asked.estimated_tokens,
+            max_tokens: asked.max_tokens,
+            choices: asked.choices,
         }
     }
 }

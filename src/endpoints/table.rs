@@ -25,7 +25,7 @@ pub(crate) struct RoutingTable {
     pub(super) registry: Arc<Registry>,
     pub(crate) rules: RoutingRules,
     pub(super) strategy_name: &'static str,
-    pub(super) endpoints: Arc<[EndpointRef]>,
+    pub(crate) endpoints: Arc<[EndpointRef]>,
     /// Endpoints that are no longer registered and have requests in flight.
     pub(super) leaving: Vec<EndpointRef>,
     /// The index of each endpoint, by the number of its pool.

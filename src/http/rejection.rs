@@ -218,6 +218,22 @@ impl<N: ToRejection> ToRejection for RejectReason<N> {
     }
 }
 
+impl<N: ToRejection> RejectReason<N> {
+    /// Returns `true` if the same request may be served later: its rejection says when to [try
+    /// again](Rejection::retry_after).
+    ///
+    /// ```
+    /// use tower_triage::RejectReason;
+    ///
+    /// assert!(RejectReason::<std::convert::Infallible>::Full.is_retryable());
+    /// assert!(!RejectReason::<std::convert::Infallible>::DeadlinePassed.is_retryable());
+    /// ```
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.to_rejection().is_retryable()
+    }
+}
+
 impl ToRejection for Infallible {
     fn to_rejection(&self) -> Rejection {
         match *self {}

@@ -9,4 +9,4 @@ mod requirements;
 mod usage;
 
 pub use read_body::ReadBody;
-pub(crate) use usage::UsageReader;
+pub(crate) use usage::{AnswerForm, UsageReader};

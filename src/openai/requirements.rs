@@ -12,6 +12,8 @@ impl<'a> Requirements<'a> {
     /// |---|---|
     /// | `model` | `model` |
     /// | `estimated_tokens` | the characters of `messages`, `prompt` or `input`, and of `instructions` or `system`, text alone, divided by 4; a number in their place is a token |
+    /// | `max_tokens` | the largest of `max_tokens`, `max_completion_tokens`, `max_output_tokens` and `n_predict`; none if one of them is not a whole number above 0, or there are `options`, `parameters` or `sampling_params`, where other dialects have it |
+    /// | `choices` | `n` or `best_of`, for each text of `prompt` or `input` |
     /// | `vision` | a part of a message's content, or of `input`, of type `image_url` or `input_image` |
     /// | `tools` | `tools`, if it is an array and not empty |
     /// | `json_mode` | `response_format` or `text.format` of type `json_object` or `json_schema` |
@@ -35,6 +37,8 @@ impl<'a> Requirements<'a> {
         let asked = Self {
             model: read.model,
             estimated_tokens: (read.text_chars / 4).try_into().unwrap_or(u32::MAX),
+            max_tokens: read.max_tokens,
+            choices: read.choices,
             vision: read.vision,
             tools: read.tools,
             json_mode: read.json_mode,
@@ -89,6 +93,37 @@ mod tests {
         ] {
             let asked = Requirements::from_json(body.as_bytes());
             assert_eq!(asked, Ok(Requirements::new("m")), "{body}");
+        }
+    }
+
+    #[test]
+    fn the_answers_bound_is_the_largest_that_any_dialect_reads() {
+        for (fields, max_tokens, choices) in [
+            (r#""max_tokens":7"#, Some(7), 1),
+            (r#""max_tokens":7,"max_completion_tokens":9"#, Some(9), 1),
+            (r#""max_tokens":7,"max_tokens":1"#, Some(7), 1),
+            (r#""max_output_tokens":5,"max_tokens":null"#, Some(5), 1),
+            (r#""max_tokens":1,"n_predict":-1"#, None, 1),
+            (r#""max_tokens":0"#, None, 1),
+            (r#""max_tokens":1e300"#, None, 1),
+            (r#""max_tokens":99999999999"#, None, 1),
+            (r#""max_tokens":1,"options":{"num_predict":900}"#, None, 1),
+            (r#""n":3,"best_of":5"#, None, 5),
+            (r#""n":"3""#, None, 1),
+            (r#""n":0"#, None, 1),
+            (r#""n":99999999999"#, None, u32::MAX),
+            (r#""n":2,"prompt":["a","b","c"]"#, None, 6),
+            (r#""prompt":[[1,2],[3]]"#, None, 2),
+            (r#""prompt":[1,2,3]"#, None, 1),
+            (r#""input":[{"role":"user","content":["a","b"]}]"#, None, 1),
+        ] {
+            let body = format!(r#"{{"model":"m",{fields}}}"#);
+            let asked = Requirements::from_json(body.as_bytes()).unwrap();
+            assert_eq!(
+                (asked.max_tokens, asked.choices),
+                (max_tokens, choices),
+                "{fields}"
+            );
         }
     }
 

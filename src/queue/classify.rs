@@ -9,12 +9,12 @@ use crate::http::HeaderClassifier;
 
 /// Reads the ticket of a request that has to wait.
 ///
-/// Implemented by [`FromHeaders`], by [`DefaultPriority`], and by every closure `Fn(&Req, Instant) -> Ticket`, which
-/// gets the request and the instant of its arrival. It is not called for a request that finds a free slot and the inner
+/// Implemented by [`FromHeaders`], by [`DefaultPriority`], and by every closure
+/// `Fn(&Req, &ClassifyContext<'_>) -> Ticket`. It is not called for a request that finds a free slot and the inner
 /// service ready, nor for one that finds a full room where no ticket could change that. If it panics, nothing is held.
 ///
-/// A type of its own gets a [`ClassifyContext`] instead of the instant, and so can build on what the headers and the
-/// configuration say:
+/// A [`ClassifyContext`] has what the headers and the configuration say, to build on. A type of its own is given to
+/// `classify_with`, a closure to `classify`:
 ///
 /// ```
 /// use http::Request;
@@ -33,12 +33,12 @@ use crate::http::HeaderClassifier;
 ///     }
 /// }
 ///
-/// let queue = QueueLayer::new(QueueConfig::new(8).discipline(Discipline::Fair)).classify(ByLength);
+/// let queue = QueueLayer::new(QueueConfig::new(8).discipline(Discipline::Fair)).classify_with(ByLength);
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't classify requests of the type `{Req}`",
     label = "reads no ticket from a `{Req}`",
-    note = "a classifier is `FromHeaders` (of `http::Request`), `DefaultPriority`, a closure `|request: &{Req}, arrival: Instant| -> Ticket`, or a type that implements `Classify<{Req}>`",
+    note = "a classifier is `FromHeaders` (of `http::Request`), `DefaultPriority`, a closure `|request: &{Req}, context| -> Ticket`, or a type that implements `Classify<{Req}>`",
     note = "for a service that is not HTTP, make the layer with `QueueLayer::plain`"
 )]
 pub trait Classify<Req> {
@@ -72,7 +72,7 @@ pub trait Classify<Req> {
 ///     }
 /// }
 ///
-/// let queue = QueueLayer::plain(QueueConfig::new(8)).classify(ByLevel);
+/// let queue = QueueLayer::plain(QueueConfig::new(8)).classify_with(ByLevel);
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct ClassifyContext<'a> {
@@ -151,10 +151,10 @@ impl<Req> Classify<Req> for DefaultPriority {
 
 impl<Req, F> Classify<Req> for F
 where
-    F: Fn(&Req, Instant) -> Ticket,
+    F: Fn(&Req, &ClassifyContext<'_>) -> Ticket,
 {
     fn ticket(&self, request: &Req, context: &ClassifyContext<'_>) -> Ticket {
-        self(request, context.arrival())
+        self(request, context)
     }
 }
 
@@ -198,10 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_gets_the_arrival() {
+    fn a_closure_gets_the_context() {
         let classifier = QueueConfig::default().classifier().unwrap();
         let arrival = Instant::now();
-        let by_number = |n: &u8, arrival| Ticket::new(Priority(*n), arrival);
+        let by_number =
+            |n: &u8, context: &ClassifyContext<'_>| Ticket::new(Priority(*n), context.arrival());
         let ticket = by_number.ticket(&7, &ClassifyContext::new(arrival, &classifier));
         assert_eq!(
             (ticket.priority, ticket.arrival),

@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::protocol::{Protocol, sealed};
-use crate::admit::{RejectReason, SlotPool, Ticket};
+use crate::admit::{Capacity, RejectReason, SlotPool, Ticket};
 use crate::gate::{Gate, Permit};
 use crate::service::{
     Admission, AdmissionHandler, JustQueued, LayerState, MeasuredCall, Prepare, ResponseOptions,
@@ -49,6 +49,16 @@ where
 
     fn on_queued(queued: JustQueued<'_, SlotPool, S, Req, Self>) -> Option<Self::Answer> {
         P::on_queued(sealed::Queued(queued))
+    }
+
+    #[inline]
+    fn on_admitted(
+        &self,
+        request: &mut Req,
+        _: &mut <SlotPool as Capacity>::Lease,
+        waited: Duration,
+    ) {
+        self.protocol.on_admitted(request, waited);
     }
 
     fn measure(&self) -> Option<MeasuredCall> {

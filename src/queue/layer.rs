@@ -4,12 +4,12 @@ use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
-use super::classify::{DefaultPriority, FromHeaders};
+use super::classify::{ClassifyContext, DefaultPriority, FromHeaders};
 use super::clone_or_share_inner::CloneOrShareInner;
 use super::handle::QueueHandle;
 use super::protocol::{Http, Plain};
@@ -17,7 +17,7 @@ use super::response_body::RenderedBody;
 use super::service::Queue;
 use super::shared_inner::{InnerServices, SharedInner};
 use super::{Concurrency, InvalidQueueConfig, QueueConfig};
-use crate::admit::{SlotPool, TargetWait};
+use crate::admit::{SlotPool, TargetWait, Ticket};
 use crate::gate::Gate;
 use crate::http::Rejection;
 use crate::service::LayerState;
@@ -239,30 +239,66 @@ fn refuse(error: &InvalidQueueConfig) -> ! {
 }
 
 impl<K> QueueLayer<Http<K>> {
-    /// Reads tickets with `classify` instead of from headers: with a closure `Fn(&Request<_>, Instant) -> Ticket`, or
-    /// with a [`Classify`](super::Classify), which can build on what the headers say.
+    /// Reads tickets with a closure instead of from headers. The [context](ClassifyContext) has the ticket that the headers
+    /// say, with the caller's deadline and tenant.
     ///
     /// ```
-    /// use std::time::Instant;
-    /// use axum::extract::Request;
-    /// use tower_triage::{Priority, QueueConfig, QueueLayer, Ticket};
+    /// use tower_triage::{Priority, QueueConfig, QueueLayer};
     ///
-    /// let pays = |request: &Request| request.headers().contains_key("x-paid");
-    /// let queue = QueueLayer::new(QueueConfig::new(8)).classify(
-    ///     move |request: &Request, arrival: Instant| {
-    ///         Ticket::new(Priority(u8::from(!pays(request))), arrival)
-    ///     },
-    /// );
+    /// let queue = QueueLayer::new(QueueConfig::new(8)).classify(|request, context| {
+    ///     let mut ticket = context.ticket_from_headers(request.headers());
+    ///     if request.headers().contains_key("x-paid") {
+    ///         ticket.priority = Priority::HIGHEST;
+    ///     }
+    ///     ticket
+    /// });
     /// # let _: axum::Router = axum::Router::new().layer(queue);
     /// ```
     #[must_use]
-    pub fn classify<N>(self, classify: N) -> QueueLayer<Http<N>> {
-        let render = self.protocol.render;
+    pub fn classify<B, F>(self, classify: F) -> QueueLayer<Http<F>>
+    where
+        F: Fn(&Request<B>, &ClassifyContext<'_>) -> Ticket,
+    {
+        self.classify_with(classify)
+    }
+
+    /// Reads tickets with a [`Classify`](super::Classify) instead of from headers.
+    #[must_use]
+    pub fn classify_with<N>(self, classify: N) -> QueueLayer<Http<N>> {
+        let Http {
+            render,
+            tells_queue_time,
+            ..
+        } = self.protocol;
         QueueLayer {
             state: self.state,
             inner: self.inner,
-            protocol: Http { classify, render },
+            protocol: Http {
+                classify,
+                render,
+                tells_queue_time,
+            },
         }
+    }
+
+    /// Tells the inner service how long each request waited: a [`QueueTime`](super::QueueTime) is among the request's
+    /// extensions, of zero if it found a slot free. Off by default.
+    ///
+    /// ```
+    /// use axum::{Extension, Router, routing::get};
+    /// use tower_triage::queue::QueueTime;
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// async fn handler(Extension(QueueTime(waited)): Extension<QueueTime>) -> String {
+    ///     format!("waited for {waited:?}")
+    /// }
+    /// let queue = QueueLayer::new(QueueConfig::new(8)).queue_time_extension();
+    /// let app: Router = Router::new().route("/", get(handler)).layer(queue);
+    /// ```
+    #[must_use]
+    pub fn queue_time_extension(mut self) -> Self {
+        self.protocol.tells_queue_time = true;
+        self
     }
 
     /// Writes rejections with `render`, which gets the rejection and the request's headers and returns any response.
@@ -300,9 +336,27 @@ impl<K> QueueLayer<Http<K>> {
 }
 
 impl<K> QueueLayer<Plain<K>> {
-    /// Reads tickets with `classify`: a closure `Fn(&Req, Instant) -> Ticket`, or a [`Classify`](super::Classify).
+    /// Reads tickets with a closure.
+    ///
+    /// ```
+    /// use tower_triage::{Priority, QueueConfig, QueueLayer, Ticket};
+    ///
+    /// let queue = QueueLayer::plain(QueueConfig::new(8)).classify(|job: &String, context| {
+    ///     let level = if job.starts_with('!') { Priority::HIGHEST } else { Priority(1) };
+    ///     Ticket::new(level, context.arrival())
+    /// });
+    /// ```
     #[must_use]
-    pub fn classify<N>(self, classify: N) -> QueueLayer<Plain<N>> {
+    pub fn classify<Req, F>(self, classify: F) -> QueueLayer<Plain<F>>
+    where
+        F: Fn(&Req, &ClassifyContext<'_>) -> Ticket,
+    {
+        self.classify_with(classify)
+    }
+
+    /// Reads tickets with a [`Classify`](super::Classify).
+    #[must_use]
+    pub fn classify_with<N>(self, classify: N) -> QueueLayer<Plain<N>> {
         QueueLayer {
             state: self.state,
             inner: self.inner,

@@ -12,6 +12,7 @@ use tower_service::Service;
 use super::classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 use super::error::QueueError;
 use super::future::QueueHandler;
+use super::queue_time::QueueTime;
 use super::response_body::{QueueResponseBody, RenderedBody};
 use crate::admit::{Priority, RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Permit, RoomFull};
@@ -76,6 +77,10 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, Self::Error>;
 
+    /// Prepares the request, which waited for so long, for the inner service.
+    #[doc(hidden)]
+    fn on_admitted(&self, _request: &mut Req, _waited: Duration) {}
+
     /// Whether the service had too much to do.
     #[doc(hidden)]
     fn is_overloaded(result: &Result<S::Response, S::Error>) -> bool {
@@ -128,6 +133,8 @@ pub(super) mod sealed {
 pub struct Http<K = FromHeaders> {
     pub(super) classify: K,
     pub(super) render: Option<Arc<Render>>,
+    /// `true` if requests say how long they waited.
+    pub(super) tells_queue_time: bool,
 }
 
 /// Writes a rejection: the whole response, as the user wants it.
@@ -142,8 +149,11 @@ impl<K> fmt::Debug for Http<K> {
 
 impl<K> Http<K> {
     pub(super) fn new(classify: K) -> Self {
-        let render = None;
-        Self { classify, render }
+        Self {
+            classify,
+            render: None,
+            tells_queue_time: false,
+        }
     }
 }
 
@@ -247,6 +257,13 @@ where
         };
         response.extensions_mut().insert(reason);
         Ok(response)
+    }
+
+    #[inline]
+    fn on_admitted(&self, request: &mut http::Request<B>, waited: Duration) {
+        if self.tells_queue_time {
+            request.extensions_mut().insert(QueueTime(waited));
+        }
     }
 
     fn is_overloaded(result: &Result<http::Response<R>, S::Error>) -> bool {

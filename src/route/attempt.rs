@@ -14,10 +14,11 @@ use super::request_body::BufferedBody;
 use super::shared::RouterShared;
 use crate::admit::{ClientRetry, Priority, RejectReason, Ticket};
 use crate::endpoints::{
-    Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, Via,
+    Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, TokenBounds, Via,
 };
 use crate::gate::{self, Gate, Permit};
 use crate::http::wants_stream;
+use crate::queue::QueueTime;
 use crate::service::{
     Admission, AdmissionHandler, JustQueued, ResponseOptions, ask_for_identity, asks_for_status,
 };
@@ -30,8 +31,8 @@ pub(super) struct Attempt {
     pub(super) body: Option<BufferedBody>,
     /// Whether the request asks for a stream.
     pub(super) stream: bool,
-    /// About how many tokens its prompt has.
-    pub(super) prompt_tokens: u32,
+    /// The tokens that it may cost.
+    pub(super) tokens: TokenBounds,
     /// Since when its body was read, if that was not there at once.
     pub(super) since: Option<Instant>,
     /// When the request first arrived, if this is a retry.
@@ -75,7 +76,7 @@ impl Attempt {
             shared,
             body: None,
             stream: false,
-            prompt_tokens: 0,
+            tokens: TokenBounds::default(),
             since: None,
             first_arrival: None,
             failed_at: None,
@@ -86,7 +87,7 @@ impl Attempt {
     /// Notes what the request asks.
     #[inline]
     pub(super) fn ask(&mut self, asked: &Requirements<'_>) {
-        (self.stream, self.prompt_tokens) = (asked.stream, asked.estimated_tokens);
+        (self.stream, self.tokens) = (asked.stream, asked.into());
     }
 
     /// The ticket by `headers`. The client's timeout counts from the first arrival, or the start of the body.
@@ -141,7 +142,7 @@ where
             (None, _) => ticket.arrival = Some(now),
         }
         if self.shared.charges_tokens() {
-            ticket = ticket.cost(self.prompt_tokens);
+            ticket = ticket.cost(self.tokens.prompt);
         }
         let rejects_streams = self.shared.state.settings().rejects_streams();
         match rejects_streams && (self.stream || wants_stream(headers)) {
@@ -203,9 +204,15 @@ where
         }
         request.body_mut().set_endpoint(&decision.endpoint);
         request.extensions_mut().insert(decision.clone());
+        if self.shared.tells_queue_time {
+            request.extensions_mut().insert(QueueTime(waited));
+        }
         let now = gate::now();
         lease.called = Some(now);
-        lease.prompt_tokens = self.prompt_tokens;
+        lease.tokens = self.tokens;
+        if self.shared.charges_tokens() {
+            ask_for_identity(request.headers_mut()); // `usage` is read from the answer
+        }
         if lease.probe.is_some() {
             // No other request gets the endpoint for now: those that wait for it may have a fallback.
             self.shared.state.gate.capacity_changed();

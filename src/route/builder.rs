@@ -39,6 +39,7 @@ pub struct RouteLayerBuilder {
     pub(super) demand_from: DemandSource,
     pub(super) endpoint_header: bool,
     pub(super) model_header: bool,
+    pub(super) tells_queue_time: bool,
 }
 
 const BODY_LIMIT: usize = 10 << 20; // a chat with images
@@ -53,6 +54,7 @@ impl RouteLayerBuilder {
             demand_from: DemandSource::Body,
             endpoint_header: true,
             model_header: true,
+            tells_queue_time: false,
         }
     }
 
@@ -65,6 +67,13 @@ impl RouteLayerBuilder {
     /// Aliases, fallbacks, the strategy, retries and ejection. Default: [`RoutingConfig::default`].
     pub fn routing(mut self, routing: RoutingConfig) -> Self {
         self.routing = routing;
+        self
+    }
+
+    /// Tells the inner service how long each request waited: a [`QueueTime`](crate::queue::QueueTime) is among the
+    /// request's extensions, of zero if it found a slot free. Off by default.
+    pub fn queue_time_extension(mut self) -> Self {
+        self.tells_queue_time = true;
         self
     }
 

@@ -10,17 +10,18 @@ use crate::gate::{self, Permit};
 use crate::http::is_overload;
 
 impl RouterShared {
-    /// Adapts the limit of the endpoint that `permit` is for, if it is one that adapts.
+    /// Adapts the limit of the endpoint that `permit` is for, if it is one that adapts. Returns `true` if the endpoint
+    /// refused the request because there were too many, and a lower limit helps.
     pub(super) fn measure<R, E>(
         &self,
         permit: &Permit<Endpoints>,
         result: &Result<Response<R>, E>,
         class: ResponseClass,
-    ) {
+    ) -> bool {
         let lease = permit.lease();
         let endpoint = lease.endpoint();
         let (true, Some(called)) = (endpoint.is_adaptive(), lease.called) else {
-            return; // nearly always
+            return false; // nearly always
         };
         let now = gate::now();
         let sample = LimitSample {
@@ -33,6 +34,14 @@ impl RouterShared {
         if endpoint.observe(sample, now) {
             self.state.gate.capacity_changed();
         }
+        let is_refused = result.as_ref().is_ok_and(|it| is_overload(it.status()))
+            && !matches!(class, ResponseClass::Unknown { .. });
+        let limit = endpoint.limit();
+        let lowest = endpoint.config().limit.map_or(limit, |it| it.min as u32);
+        let in_flight = lease.in_flight.max(endpoint.in_flight());
+        // Requests overtake each other on their way, so the endpoint may refuse another one than the last. Each refusal lowers
+        // the limit, so a request that is refused again and again finds it at its lowest in the end.
+        is_refused && (in_flight > limit || limit > lowest && in_flight.saturating_mul(2) > limit)
     }
 }
 

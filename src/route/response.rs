@@ -81,9 +81,13 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             options,
         } => {
             let class = ResponseClass::of(&result);
-            metrics.shared.learn(&mut permit, class, metrics.has_failed);
-            metrics.shared.measure(&permit, &result, class);
-            metrics.has_failed |= class.is_failure();
+            let is_refused_probe = metrics.shared.measure(&permit, &result, class);
+            let requeues = is_refused_probe && retry.as_ref().is_ok_and(|it| it.may_requeue());
+            // A limit that was probed is no failure of the endpoint.
+            if !requeues {
+                metrics.shared.learn(&mut permit, class, metrics.has_failed);
+                metrics.has_failed |= class.is_failure();
+            }
             if let Some(after) = result.as_ref().ok().and_then(asks_for_pause) {
                 let endpoint = &permit.lease().decision().endpoint;
                 metrics.shared.keep_off(endpoint, after);
@@ -95,7 +99,7 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
                 Ok(retry) => {
                     let arrived = arrived.unwrap_or_else(gate::now);
                     let waited = retry.attempted(&decision.model, arrived, waited);
-                    let again = retry.may_retry(&decision, class.retry());
+                    let again = requeues || retry.may_retry(&decision, class.retry());
                     (waited, again.then_some(retry))
                 }
                 Err(why) => {

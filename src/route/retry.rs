@@ -14,7 +14,7 @@ use super::RouteBody;
 use super::attempt::{Admitted, requeued_arrival};
 use super::parsed_request::RequestHead;
 use super::response_class::Retry;
-use crate::endpoints::{Decision, Demand, RouteError};
+use crate::endpoints::{Decision, Demand, EndpointRef, RouteError};
 use crate::gate;
 use crate::http::Rejection;
 use crate::service::{ResponseOptions, ask_for_identity};
@@ -77,7 +77,8 @@ impl<S: Clone, E> RetryState<S, E> {
         let attempt = &request.attempt;
         let table = attempt.shared.endpoints().table.load();
         let routing = &table.rules.config;
-        if routing.max_retries == 0 {
+        let mut endpoints = table.endpoints.iter();
+        if routing.max_retries == 0 && !endpoints.any(EndpointRef::is_adaptive) {
             return Err(NotRetryable::NoRetries);
         }
         let body = attempt.body.as_ref().ok_or(NotRetryable::Streamed)?;
@@ -163,6 +164,12 @@ impl<S, E> RetryState<S, E> {
     /// The headers of the request.
     pub(super) fn headers(&self) -> &HeaderMap {
         &self.request.head.headers
+    }
+
+    /// Returns `true` if the request may wait for another slot, at the same endpoint or elsewhere, because the endpoint
+    /// refused it as one too many. This costs neither a retry nor the budget.
+    pub(super) fn may_requeue(&self) -> bool {
+        !self.is_too_late()
     }
 
     /// Has the attempts to come ask for a body that is not encoded.

@@ -31,6 +31,8 @@ pub(super) struct RouterShared {
     pub(super) demand_from: DemandSource,
     pub(super) endpoint_header: bool,
     pub(super) model_header: bool,
+    /// `true` if requests say how long they waited.
+    pub(super) tells_queue_time: bool,
     pub(super) metrics: Metrics,
     /// Marked as changed after each change of the endpoints.
     pub(super) changed: watch::Sender<()>,
@@ -100,6 +102,7 @@ impl RouterShared {
             demand_from: builder.demand_from,
             endpoint_header: builder.endpoint_header,
             model_header: builder.model_header,
+            tells_queue_time: builder.tells_queue_time,
             metrics: Metrics::default(),
             changed: watch::Sender::default(),
             budgets: ArcSwap::new(RetryBudgets::new(builder.routing.retry_share)),

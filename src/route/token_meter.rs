@@ -9,8 +9,7 @@ use crate::admit::{Capacity, Discipline};
 use crate::endpoints::Endpoints;
 use crate::endpoints::config::FairBy;
 use crate::gate::{Charger, Permit};
-use crate::http::is_event_stream;
-use crate::openai::UsageReader;
+use crate::openai::{AnswerForm, UsageReader};
 
 /// Counts the tokens of an answer, and charges for them when it is dropped: at the end of the answer, or where it breaks
 /// off. Before the permit gives its slot back, so that the next request is chosen by it.
@@ -20,6 +19,10 @@ pub(super) struct TokenMeter {
     reader: UsageReader,
     /// What the ticket cost.
     estimated_prompt: u32,
+    /// The most tokens that the prompt may have.
+    most_prompt: u64,
+    /// The most tokens that the answer may have.
+    most_output: u64,
     is_whole: bool,
 }
 
@@ -42,9 +45,9 @@ impl TokenMeter {
 
 impl Drop for TokenMeter {
     fn drop(&mut self) {
-        let prompt = self.reader.prompt_tokens().unwrap_or(0);
+        let prompt = self.reader.prompt_tokens(self.most_prompt).unwrap_or(0);
         let more = prompt.saturating_sub(self.estimated_prompt.into());
-        let output = self.reader.output_tokens(self.is_whole);
+        let output = self.reader.output_tokens(self.is_whole, self.most_output);
         let cost = more.saturating_add(output.saturating_mul(OUTPUT_WEIGHT));
         self.charger.charge(u32::try_from(cost).unwrap_or(u32::MAX));
     }
@@ -86,11 +89,17 @@ impl RouterShared {
         {
             return None;
         }
-        let is_stream = is_event_stream(response.headers());
+        let lease = permit.lease();
+        let decision = lease.decision();
+        let models = &decision.endpoint.config().models;
+        let model = models.get(usize::from(decision.nth_model));
+        let context = model.map_or(u32::MAX, |model| model.context_length);
         Some(Box::new(TokenMeter {
             charger,
-            reader: UsageReader::new(is_stream),
-            estimated_prompt: permit.lease().prompt_tokens,
+            reader: UsageReader::new(AnswerForm::of(response.headers())),
+            estimated_prompt: lease.tokens.prompt,
+            most_prompt: context.into(),
+            most_output: lease.tokens.answer(context),
             is_whole: false,
         }))
     }

@@ -1,4 +1,4 @@
-use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm, Limiter};
+use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm, LimitOutcome, Limiter};
 
 use crate::backend::{Measured, Phase, Setup, ratio, run};
 
@@ -77,6 +77,29 @@ fn aimd_finds_what_a_backend_refuses_beyond() {
     let (within, goodput) = score(&setup, config);
     assert_eq!(within, 1.0);
     assert!(goodput >= 0.9, "{goodput}");
+}
+
+#[test]
+fn aimd_probes_a_refusing_backend_ever_less_often() {
+    for slots in [4, 16] {
+        let setup = Setup {
+            refuses: true,
+            ..Setup::saturated(&[slots, slots])
+        };
+        let config = AdaptiveLimit::default().algorithm(LimitAlgorithm::Aimd);
+        let mut limiter = Limiter::new(&config).expect("a valid configuration");
+        let (mut refused, mut calls) = (0, 0);
+        run(&setup, 1, limiter.limit(), |sample, now, phase| {
+            if phase == 1 {
+                calls += 1;
+                refused += usize::from(sample.outcome == LimitOutcome::Overloaded);
+            }
+            limiter.observe(sample, now)
+        });
+        let share = refused as f64 / calls as f64;
+        println!("{slots} slots: {share:.4} refused");
+        assert!(share < 0.01, "{slots}: {share}");
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tower::{Layer, ServiceExt};
 use tower_triage::admit::Tenant;
 use tower_triage::batch::{Batch, BatchError, BatchLayer};
+use tower_triage::queue::ClassifyContext;
 use tower_triage::{Priority, RejectReason, Ticket, WaitingRoomConfig};
 
 /// A request, whose response is twice its number.
@@ -54,7 +55,7 @@ impl Job {
     }
 }
 
-pub(crate) type Triage = fn(&Job, std::time::Instant) -> Ticket;
+pub(crate) type Triage = fn(&Job, &ClassifyContext<'_>) -> Ticket;
 pub(crate) type Error = BatchError<&'static str>;
 pub(crate) type Service = Batch<Job, u32, &'static str, Infallible, Triage>;
 pub(crate) type Answer = Result<u32, Error>;

@@ -8,6 +8,7 @@ use super::*;
 use engine::Numbered;
 use tower::Service as _;
 use tower_triage::batch::TooLarge;
+use tower_triage::queue::ClassifyContext;
 use tower_triage::{Priority, Ticket};
 
 /// A request that panics when it is dropped, if it is armed.
@@ -162,7 +163,7 @@ async fn a_panic_dropping_an_abandoned_batch_is_caught() {
 async fn a_panic_in_classifier_or_cost_concerns_its_caller() {
     let engine = Engine::new();
     engine.set(Readiness::Busy);
-    let careful = |job: &Job, _: std::time::Instant| {
+    let careful = |job: &Job, _: &ClassifyContext<'_>| {
         assert!(job.number != 666, "the classifier panics");
         job.ticket.clone()
     };
@@ -239,7 +240,9 @@ async fn a_panic_dropping_a_displaced_request_is_caught() {
     displacing.displace = true;
     let mut service = BatchLayer::new(8, millis(5))
         .room(displacing)
-        .classify(|bomb: &Bomb, now| Ticket::new(Priority(u8::from(bomb.armed)), now))
+        .classify(|bomb: &Bomb, context| {
+            Ticket::new(Priority(u8::from(bomb.armed)), context.arrival())
+        })
         .layer(engine.service());
     let unlucky = tokio::spawn(service.call(bomb(0)));
     settle().await;

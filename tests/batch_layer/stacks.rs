@@ -24,7 +24,7 @@ async fn closures_need_only_the_request_type() {
     let service = ServiceBuilder::new()
         .layer(
             BatchLayer::new(8, millis(5))
-                .classify(|_: &String, now| Ticket::new(Priority::HIGHEST, now))
+                .classify(|_, context| Ticket::new(Priority::HIGHEST, context.arrival()))
                 .cost(1000, |text: &String| text.len() as u64),
         )
         .service_fn(lengths);
@@ -160,7 +160,7 @@ async fn http_requests_are_ordered_by_their_header() {
         Ok::<_, Infallible>(vec![order; batch.len()])
     });
     let service = BatchLayer::new(3, millis(5))
-        .classify(FromHeaders)
+        .classify_with(FromHeaders)
         .layer(order);
     let request = |body, level| {
         let request = http::Request::builder().header("x-priority", level);

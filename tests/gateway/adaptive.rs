@@ -1,6 +1,12 @@
 //! Tests of backends with `max_concurrent = "auto"`.
 
-use crate::backend::Backend;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::backend::{Backend, status};
 use crate::process::{Gateway, Setup};
 
 fn auto(backend: &Backend, limit: &str) -> Setup {
@@ -42,4 +48,37 @@ async fn refusals_of_the_backend_lower_the_limit() {
     let gateway = auto(&backend, "initial = 20").start().await;
     assert_eq!(gateway.ask("m").answer().await.status, 429);
     assert_eq!(limit(&gateway).await, 18);
+}
+
+#[tokio::test]
+async fn probes_of_a_backend_that_refuses_cost_no_client_its_answer() {
+    for slots in [4, 16] {
+        let (running, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let refusals = Arc::clone(&refused);
+        let backend = Backend::answering(move |arrived| {
+            if running.fetch_add(1, SeqCst) >= slots {
+                running.fetch_sub(1, SeqCst);
+                refusals.fetch_add(1, SeqCst);
+                return arrived.respond(status(503));
+            }
+            let running = Arc::clone(&running);
+            tokio::spawn(async move {
+                sleep(Duration::from_millis(10)).await;
+                running.fetch_sub(1, SeqCst);
+                arrived.answer("ok");
+            });
+        })
+        .await;
+        let gateway = auto(&backend, &format!("initial = {slots}")).start().await;
+        let clients = (0..2 * slots).map(|_| {
+            let gateway = &gateway;
+            async move {
+                for _ in 0..40 {
+                    gateway.ask("m").answer().await.assert_ok("ok");
+                }
+            }
+        });
+        futures_util::future::join_all(clients).await;
+        assert!(refused.load(SeqCst) > 0, "{slots}: nothing was probed");
+    }
 }

@@ -1,5 +1,10 @@
 //! Tests of the discipline `fair` by tokens: those of the prompt, and twice those of the answer.
 
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use http::Response;
 
 use crate::backend::{Backend, BackendRequest};
@@ -45,9 +50,14 @@ impl FairGateway {
     /// Sends requests that wait, by the value of this header.
     async fn queue(&mut self, header: &'static str, value: &str, count: usize) {
         let text = "x".repeat(4 * PROMPT as usize);
-        let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{text}"}}]}}"#);
+        let body = format!(
+            r#"{{"model":"m","max_tokens":400,"messages":[{{"role":"user","content":"{text}"}}]}}"#
+        );
         for _ in 0..count {
-            let ask = self.gateway.ask("m").label(value).header(header, value);
+            let mut ask = self.gateway.ask("m").label(value).header(header, value);
+            if value == "a" {
+                ask = ask.header("accept-encoding", "gzip, deflate");
+            }
             self.waiting.push(ask.body(body.clone()).send());
         }
         self.gateway.depth(self.waiting.len() as u64).await;
@@ -95,6 +105,22 @@ fn with_pieces(arrived: BackendRequest) {
     stream.end();
 }
 
+/// An answer with `usage`, compressed for a client that can read it.
+fn compressed(arrived: BackendRequest) {
+    let reads_gzip = arrived.header("accept-encoding");
+    if !reads_gzip.is_some_and(|it| it.contains("gzip")) {
+        return with_usage(arrived);
+    }
+    let usage = format!(r#"{{"completion_tokens":{}}}"#, output_of(arrived.label()));
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    let text = "word ".repeat(100);
+    write!(gzip, r#"{{"choices":["{text}"],"usage":{usage}}}"#).unwrap();
+    let response = Response::builder()
+        .header("content-type", "application/json")
+        .header("content-encoding", "gzip");
+    arrived.respond(response.body(gzip.finish().unwrap()).unwrap());
+}
+
 /// How many tokens of both tenants were served at most, one more than the other, while both had waiters.
 fn largest_difference(order: &[String]) -> u64 {
     let last = |tenant| order.iter().rposition(|label| label == tenant).unwrap();
@@ -111,7 +137,7 @@ fn largest_difference(order: &[String]) -> u64 {
 
 #[tokio::test]
 async fn tenants_get_as_many_tokens_whatever_the_length_of_their_answers() {
-    for answer in [with_usage, with_pieces] {
+    for answer in [with_usage, with_pieces, compressed] {
         let mut fair = FairGateway::start("", "").await;
         fair.queue("x-tenant-id", "a", 6).await;
         fair.queue("x-tenant-id", "b", 80).await;
@@ -123,6 +149,59 @@ async fn tenants_get_as_many_tokens_whatever_the_length_of_their_answers() {
         let last_of_a = order.iter().rposition(|label| label == "a").unwrap();
         // Five answers of `a` are as long as fifty of `b`.
         assert!((40..=60).contains(&(last_of_a - 5)), "{order:?}");
+    }
+}
+
+/// Both tenants get the same answers; `usage` lies to `a` about their length.
+#[tokio::test]
+async fn answers_with_a_false_usage_cost_what_they_could() {
+    for usage in [
+        "0",
+        "1e300",
+        "18446744073709551615",
+        "9999999999999999999999",
+    ] {
+        let mut fair = FairGateway::start("", "").await;
+        fair.queue("x-tenant-id", "a", 10).await;
+        fair.queue("x-tenant-id", "b", 10).await;
+        let order = fair
+            .serve(|arrived| {
+                let tokens = if arrived.label() == "a" { usage } else { "40" };
+                let text = "word".repeat(40);
+                let body = format!(
+                    r#"{{"choices":[{{"text":"{text}"}}],"usage":{{"completion_tokens":{tokens}}}}}"#
+                );
+                let response = Response::builder().header("content-type", "application/json");
+                arrived.respond(response.body(body).unwrap());
+            })
+            .await;
+        let last_of = |tenant| order.iter().rposition(|label| label == tenant).unwrap();
+        assert!(
+            last_of("a") >= 14 && last_of("b") >= 14,
+            "{usage}: {order:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn audio_is_no_text_and_costs_no_tokens() {
+    let mut fair = FairGateway::start("", "").await;
+    fair.queue("x-tenant-id", "a", 10).await;
+    fair.queue("x-tenant-id", "b", 10).await;
+    let order = fair
+        .serve(|arrived| match arrived.label() {
+            "a" => {
+                let response = Response::builder().header("content-type", "audio/mpeg");
+                arrived.respond(response.body(Bytes::from(vec![0; 1 << 20])).unwrap());
+            }
+            _ => {
+                let response = Response::builder().header("content-type", "application/json");
+                arrived.respond(response.body("{}").unwrap());
+            }
+        })
+        .await;
+    for turn in order.chunks(2) {
+        assert_ne!(turn[0], turn[1], "{order:?}");
     }
 }
 

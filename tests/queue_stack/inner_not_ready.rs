@@ -42,8 +42,8 @@ async fn the_wait_for_the_slot_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn of_a_kept_place_the_wait_before_counts() {
-    let kept: fn(&Job, Instant) -> Ticket = |_, now| {
-        let ticket = Ticket::new(Priority(1), now - secs(0.4)).requeued();
+    let kept = |_: &Job, context: &ClassifyContext<'_>| {
+        let ticket = Ticket::new(Priority(1), context.arrival() - secs(0.4)).requeued();
         ticket.client_retry(ClientRetry::Kept)
     };
     let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(secs(1.0)));
@@ -105,7 +105,7 @@ impl Service<Request<Full<Bytes>>> for Never {
 
 #[tokio::test(start_paused = true)]
 async fn max_wait_holds_for_tickets_without_arrival() {
-    let undated: fn(&Job, Instant) -> Ticket = |_, _| Priority(1).into();
+    let undated = |_: &Job, _: &ClassifyContext<'_>| Ticket::from(Priority(1));
     for has_slot in [false, true] {
         let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(None));
         let layer = layer.classify(undated);

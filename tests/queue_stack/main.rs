@@ -25,7 +25,7 @@ mod streams;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -40,16 +40,17 @@ use tower::limit::ConcurrencyLimit;
 use tower::load_shed::LoadShed;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_triage::admit::TargetWait;
-use tower_triage::queue::{BoxedError, Overflow, Plain, Queue, Streaming};
+use tower_triage::queue::{BoxedError, ClassifyContext, Overflow, Plain, Queue, Streaming};
 use tower_triage::rejection::Rejection;
 use tower_triage::{
     Priority, QueueConfig, QueueError, QueueHandle, QueueLayer, RejectReason, Ticket,
 };
 
-type Triage = Plain<fn(&Job, Instant) -> Ticket>;
+type Triage = Plain<fn(&Job, &ClassifyContext<'_>) -> Ticket>;
 
 fn layer(config: QueueConfig) -> QueueLayer<Triage> {
-    let triage: fn(&Job, Instant) -> Ticket = triage;
+    let triage: fn(&Job, &ClassifyContext<'_>) -> Ticket =
+        |job, context| triage(job, context.arrival());
     QueueLayer::plain(config).classify(triage)
 }
 

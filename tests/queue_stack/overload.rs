@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tower_triage::admit::ClientRetry;
-use tower_triage::queue::{Classify, Http};
+use tower_triage::queue::{Classify, Http, QueueTime};
 
 use super::*;
 
@@ -136,11 +136,11 @@ async fn the_time_until_a_client_came_back_is_no_patience() {
         let came_back = Arc::new(AtomicBool::new(false));
         let kept = Arc::clone(&came_back);
         let layer = QueueLayer::new(QueueConfig::new(1)).classify(
-            move |_: &Request<Full<Bytes>>, now: Instant| match kept.load(Relaxed) {
-                true => Ticket::new(Priority(1), now - secs(10.0))
+            move |_: &Request<Full<Bytes>>, context| match kept.load(Relaxed) {
+                true => Ticket::new(Priority(1), context.arrival() - secs(10.0))
                     .requeued()
                     .client_retry(ClientRetry::Kept),
-                false => Ticket::new(Priority(1), now),
+                false => Ticket::new(Priority(1), context.arrival()),
             },
         );
         let (send, handle) = slow(layer);
@@ -256,4 +256,44 @@ async fn a_full_room_rejects_no_request_that_has_a_kept_slot() {
     assert_eq!((status.running, status.depth), (1, 1));
     let high = send("high").await.unwrap().unwrap();
     assert_eq!(high.status(), 200);
+}
+
+/// A service that takes a second, and answers with how long its request had waited, in milliseconds.
+async fn tell_wait<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let QueueTime(waited) = request.extensions().get().expect("a wait");
+    let waited = waited.as_millis().to_string();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    Ok(Response::builder()
+        .header("x-waited", waited)
+        .body(Full::default())
+        .unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_sees_how_long_its_request_waited() {
+    let queue = QueueLayer::new(QueueConfig::new(1)).queue_time_extension();
+    let service = queue.layer(service_fn(tell_wait));
+    let requests = [(); 3].map(|()| {
+        let request = Request::new(Full::<Bytes>::default());
+        tokio::spawn(service.clone().oneshot(request))
+    });
+    for (request, waited) in requests.into_iter().zip(["0", "1000", "2000"]) {
+        let response = request.await.unwrap().unwrap();
+        assert_eq!(response.headers()["x-waited"], waited);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closure_keeps_the_deadline_of_the_headers() {
+    let layer = QueueLayer::new(QueueConfig::new(1).target_wait(TargetWait::Off));
+    let (send, _) = slow(layer.classify(|request, context| {
+        let mut ticket = context.ticket_from_headers(request.headers());
+        ticket.priority = Priority::HIGHEST;
+        ticket
+    }));
+    let _running = [send(None), send(None), send(None)];
+    settle().await;
+    let hasty = send(Some(2));
+    seconds(2).await;
+    assert_eq!(hasty.await.unwrap().unwrap().status(), 504);
 }

@@ -68,9 +68,9 @@ async fn a_panic_in_poll_ready_wakes_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_classifier_holds_nothing() {
-    let careless = |job: &Job, arrival| {
+    let careless = |job: &Job, context: &ClassifyContext<'_>| {
         assert!(job.name != "boom", "the classifier panics");
-        Ticket::new(Priority::HIGHEST, arrival)
+        Ticket::new(Priority::HIGHEST, context.arrival())
     };
     let service = TestService::new();
     for config in [

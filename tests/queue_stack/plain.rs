@@ -85,7 +85,8 @@ async fn a_lowered_limit_retires_returned_slots() {
 async fn a_ticket_with_a_wrong_arrival_harms_no_other() {
     let service = TestService::new();
     let config = QueueConfig::new(1).max_wait(secs(10.0));
-    let layer = QueueLayer::plain(config).classify(|job: &Job, now: Instant| {
+    let layer = QueueLayer::plain(config).classify(|job: &Job, context| {
+        let now = context.arrival();
         let arrival = match job.name {
             "of tomorrow" => now + secs(86_400.0),
             "of yesterday" => now.checked_sub(secs(60.0)).unwrap_or(now),
@@ -112,8 +113,9 @@ async fn a_ticket_with_a_wrong_arrival_harms_no_other() {
 async fn max_wait_bounds_a_ticket_from_the_future() {
     let never_ready = Both(Flaky::new([]), TestService::new());
     for waits_for_inner in [false, true] {
-        let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(secs(10.0)))
-            .classify(|_: &Job, now| Ticket::new(Priority::HIGHEST, now + secs(86_400.0)));
+        let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(secs(10.0))).classify(
+            |_: &Job, context| Ticket::new(Priority::HIGHEST, context.arrival() + secs(86_400.0)),
+        );
         let (queue, handle) = (layer.layer(never_ready.clone()), layer.handle());
         let mut sent = vec![send(&queue, normal("holds the slot")).await];
         if !waits_for_inner {

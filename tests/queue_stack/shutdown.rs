@@ -109,9 +109,9 @@ fn token_and_layer_do_not_keep_each_other() {
             let kept = Arc::clone(&witness);
             let layer = QueueLayer::plain(QueueConfig::new(1))
                 .shutdown(token.clone())
-                .classify(move |job: &Job, arrival| {
+                .classify(move |job: &Job, context| {
                     let _ = &kept;
-                    triage(job, arrival)
+                    triage(job, context.arrival())
                 });
             let queue = layer.layer(TestService::new());
             drop(layer);

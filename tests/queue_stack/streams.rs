@@ -52,7 +52,8 @@ async fn idle_inner_service_serves_a_stream_in_any_room() {
 
 #[tokio::test(start_paused = true)]
 async fn expired_stream_is_rejected_by_an_idle_inner_service() {
-    let expired = |_: &Job, now: Instant| {
+    let expired = |_: &Job, context: &ClassifyContext<'_>| {
+        let now = context.arrival();
         let mut ticket = Ticket::new(Priority::HIGHEST, now).no_wait();
         ticket.deadline = Some(now);
         ticket
@@ -76,9 +77,9 @@ async fn a_stream_that_does_not_wait_displaces_no_waiter() {
         QueueConfig::inner().max_size_per_tenant(2),
     ] {
         let service = TestService::new();
-        let no_wait: fn(&Job, Instant) -> Ticket = |job, now| match job.urgent {
-            true => triage(job, now).no_wait(),
-            false => triage(job, now),
+        let no_wait: fn(&Job, &ClassifyContext<'_>) -> Ticket = |job, context| match job.urgent {
+            true => triage(job, context.arrival()).no_wait(),
+            false => triage(job, context.arrival()),
         };
         let layer = QueueLayer::plain(config.max_size(1)).classify(no_wait);
         let queue = layer.layer(ConcurrencyLimit::new(service.clone(), 1));

@@ -1,6 +1,10 @@
 //! Endpoints whose limit is found by measurement.
 
-use http::StatusCode;
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+use http_body_util::Full;
+use tokio::time::advance;
 use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
 use tower_triage::endpoints::Endpoint;
 use tower_triage::route::RoutingConfig;
@@ -65,6 +69,11 @@ async fn a_limit_that_falls_retires_slots_as_they_come_back() {
     assert_eq!((limit(&router), router.endpoint("a").in_flight()), (2, 2));
     assert!(router.settled().await.is_none());
     running.into_iter().for_each(|call| call.ok());
+    let mut asked = asked.into_iter();
+    for served in asked.by_ref().take(2) {
+        drop(served.await.expect("no panic"));
+    }
+    router.call().await.ok(); // the one that was refused
     router.call().await.ok();
     for asked in asked {
         asked.await.expect("no panic");
@@ -135,4 +144,73 @@ async fn a_removed_endpoint_stays_removed_and_comes_back_with_what_was_learned()
     assert_eq!((limit(&router), router.endpoint("a").in_flight()), (2, 1));
     second.ok();
     stays.await.expect("no panic");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_probe_returns_to_its_place_in_line() {
+    for status_code in [429, 503] {
+        // Retries are off, and so is their budget.
+        let routing = RoutingConfig::default().max_retries(0);
+        let mut router = TestRouter::new([adaptive(aimd().initial(2))], routing);
+        router.handle.set_healthy(&router.endpoint("a"), true);
+        let send = |name: &str| {
+            let request = Request::builder().header("x-name", name);
+            router.send(request.body(Full::from(r#"{"model":"m"}"#)).unwrap())
+        };
+        let mut asked = Vec::new();
+        for name in ["first", "probe", "third"] {
+            asked.push(send(name));
+            settle().await;
+            advance(Duration::from_millis(1)).await;
+        }
+        let (first, probe) = (router.call().await, router.call().await);
+        assert_eq!(probe.headers["x-name"], "probe");
+        probe.answer(status(status_code));
+        settle().await;
+        assert_eq!((limit(&router), router.endpoint("a").in_flight()), (1, 1));
+        assert_eq!(router.handle.status().depth, 2, "{status_code}");
+        first.ok();
+        drop(asked.remove(0).await.expect("no panic"));
+        for name in ["probe", "third"] {
+            let call = router.call().await;
+            assert_eq!(call.headers["x-name"], name);
+            call.ok();
+        }
+        for asked in asked {
+            assert_eq!(asked.await.expect("no panic").status(), StatusCode::OK);
+        }
+        assert!(router.endpoint("a").healthy());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_everything_is_not_asked_for_ever() {
+    let mut router = router(aimd().initial(8));
+    let asked: Vec<_> = (0..20).map(|_| router.ask("m")).collect();
+    let mut calls = 0;
+    while asked.iter().any(|asked| !asked.is_finished()) {
+        let Some(call) = router.settled().await else {
+            continue;
+        };
+        call.answer(status(503));
+        calls += 1;
+        assert!(calls < 100, "{calls}");
+    }
+    assert_eq!(limit(&router), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_probe_whose_wait_is_over_gets_the_refusal() {
+    let mut router = router(aimd().initial(2));
+    let asked = [router.ask("m"), router.ask("m")];
+    let (first, probe) = (router.call().await, router.call().await);
+    probe.answer(status(503));
+    let [_running, probe] = asked;
+    let refused = probe.await.expect("no panic"); // after `max_wait`
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(
+        refused.headers().get("retry-after").is_none(),
+        "the endpoint's own answer"
+    );
+    drop(first);
 }

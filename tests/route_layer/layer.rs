@@ -9,6 +9,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::endpoints::{
     Candidates, Choice, Decision, ModelRoom, Registry, RouteError, Strategy, Via,
 };
+use tower_triage::queue::QueueTime;
 use tower_triage::route::{RouteBody, RoutingConfig, StrategyChoice};
 use tower_triage::{Discipline, QueueConfig, RejectReason, RouteLayer};
 
@@ -252,4 +253,26 @@ fn a_cancelled_token_closes_the_room_inside_cancel() {
     let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
     let late = RouteLayer::builder(registry).build().shutdown(token);
     assert!(late.handle().status().closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_inner_service_sees_how_long_its_request_waited() {
+    let registry = Registry::new(vec![endpoint("gpu", 1, &["m"])]).unwrap();
+    let layer = RouteLayer::builder(registry).queue_time_extension().build();
+    let service = layer.layer(service_fn(
+        |request: Request<RouteBody<Full<Bytes>>>| async move {
+            let QueueTime(waited) = request.extensions().get().expect("a wait");
+            let waited = waited.as_millis().to_string();
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(waited)))
+        },
+    ));
+    let requests = [(); 2].map(|()| {
+        let request = Request::new(Full::<Bytes>::from(r#"{"model":"m"}"#));
+        tokio::spawn(service.clone().oneshot(request))
+    });
+    for (request, waited) in requests.into_iter().zip(["0", "1000"]) {
+        let body = request.await.unwrap().unwrap().into_body();
+        assert_eq!(body.collect().await.unwrap().to_bytes(), waited);
+    }
 }

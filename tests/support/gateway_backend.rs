@@ -262,9 +262,9 @@ impl BackendRequest {
         self.respond(Response::new(text.to_owned()));
     }
 
-    pub(crate) fn respond(self, response: Response<String>) {
+    pub(crate) fn respond(self, response: Response<impl Into<Bytes>>) {
         let response = response.map(|text| {
-            let body = Full::new(Bytes::from(text));
+            let body = Full::new(text.into());
             body.map_err(|never| match never {}).boxed_unsync()
         });
         let _ = self.reply.send(Ok(response)); // the gateway may be gone

@@ -126,7 +126,7 @@ impl ClientRequest {
             Answer {
                 status: head.status.as_u16(),
                 headers: head.headers,
-                text: body.map(|body| String::from_utf8(body.into()).unwrap()),
+                text: body.map(|body| String::from_utf8_lossy(&body).into_owned()),
                 after: since.elapsed(),
             }
         }))

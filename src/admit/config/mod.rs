@@ -69,7 +69,8 @@ pub struct WaitingRoomConfig {
     /// in a file, where 0 stands for `None`.
     pub max_size_per_tenant: Option<usize>,
     /// How many slots one tenant may have. Its other requests wait although slots are free, and keep no other tenant from
-    /// those; whether the room's target is exceeded is not asked for them. `None` (default): as many as there are.
+    /// those; whether the room's target is exceeded is not asked for them. `None` (default): as many as there are. Requests
+    /// that name no tenant are one tenant, and share one such limit.
     /// `max_concurrent_per_tenant` in a file, where 0 stands for `None`.
     ///
     /// Every arrival goes through the lock then. When the limit is set for a gate in use, requests that have a slot already
@@ -175,7 +176,8 @@ macro_rules! room_methods {
             self
         }
 
-        /// Lets one tenant have `max` slots. `None` and 0: as many as there are.
+        /// Lets one tenant have `max` slots. `None` and 0: as many as there are. Requests that name no tenant are one
+        /// tenant.
         #[must_use]
         pub fn max_concurrent_per_tenant(mut self, max: impl Into<Option<usize>>) -> Self {
             self$(.$room)?.max_concurrent_per_tenant = max.into().filter(|max| *max > 0);

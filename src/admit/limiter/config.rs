@@ -44,7 +44,9 @@ pub struct AdaptiveLimit {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum LimitAlgorithm {
-    /// By refusals alone: a tenth less once calls are refused, one more after as many successes as the limit is.
+    /// By refusals alone: a tenth less once calls are refused, one more after as many successes as the limit is. A step up
+    /// to where calls were refused last is a probe: each one that is refused doubles the pause before the next, to at most
+    /// 64 times as many successes, until one holds.
     ///
     /// For services that say when they have enough, with 429 or 503, and for **engines of language models**: their latency
     /// grows with the batch by design, so the other two would throttle a healthy engine. TCP's rule.

@@ -146,6 +146,16 @@ impl Limiter {
     }
 }
 
+#[cfg(feature = "client")]
+impl Limiter {
+    /// Learns whether requests wait inside the service, `None` if it does not say. While they do, `aimd` does not grow.
+    pub(crate) fn on_reading(&mut self, waits: Option<bool>) {
+        if let Algorithm::Aimd(aimd) = &mut self.algorithm {
+            aimd.on_reading(waits);
+        }
+    }
+}
+
 /// What a limit stays within.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {

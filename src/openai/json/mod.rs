@@ -28,11 +28,26 @@ pub(super) struct Read<'a> {
     pub(super) vision: bool,
     pub(super) tools: bool,
     pub(super) json_mode: bool,
+    /// The most tokens of one choice of the answer.
+    pub(super) max_tokens: Option<u32>,
+    /// The number of choices, over all prompts.
+    pub(super) choices: u32,
     /// The length of the prompt in characters. A token that is given as a number counts as four.
     pub(super) text_chars: u64,
     /// Equal for prompts that begin alike; `None` if there is no text.
     pub(super) prefix: Option<u64>,
 }
+
+/// Fields that bound the answer. Which one counts differs between endpoints: a client that names several is bounded by
+/// the largest.
+const BOUNDS: [&str; 4] = [
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "n_predict",
+];
+/// Fields in which other dialects bound the answer, and ignore those above.
+const BOUNDS_OF_OTHERS: [&str; 3] = ["options", "parameters", "sampling_params"];
 
 /// Reads a body that is one JSON object.
 pub(super) fn read(body: &[u8]) -> Result<Read<'_>, RouteError> {
@@ -45,6 +60,7 @@ pub(super) fn read(body: &[u8]) -> Result<Read<'_>, RouteError> {
 
     let (mut model, mut twice) = (None, false);
     let (mut stream, mut tools, mut json_mode) = (false, false, false);
+    let (mut max_tokens, mut is_unbounded, mut each) = (None, false, 1_u32);
     let (mut instructions, mut prompt) = (Prompt::default(), Prompt::default());
     at.fields(|at, key| {
         if key.is("model") {
@@ -68,6 +84,20 @@ pub(super) fn read(body: &[u8]) -> Result<Read<'_>, RouteError> {
             });
         } else if key.is("response_format") {
             json_mode |= is_json(at);
+        } else if BOUNDS.iter().any(|name| key.is(name)) {
+            match at.skip() {
+                "null" => {}
+                written => match written.parse::<u32>() {
+                    Ok(tokens) if tokens > 0 => max_tokens = max_tokens.max(Some(tokens)),
+                    _ => is_unbounded = true,
+                },
+            }
+        } else if BOUNDS_OF_OTHERS.iter().any(|name| key.is(name)) {
+            at.skip();
+            is_unbounded = true;
+        } else if key.is("n") || key.is("best_of") {
+            let number = at.skip().parse::<u64>().unwrap_or(1);
+            each = each.max(number.try_into().unwrap_or(u32::MAX));
         } else if key.is("text") {
             at.fields(|at, key| {
                 if key.is("format") {
@@ -96,6 +126,8 @@ pub(super) fn read(body: &[u8]) -> Result<Read<'_>, RouteError> {
         vision: prompt.vision,
         tools,
         json_mode,
+        max_tokens: max_tokens.filter(|_| !is_unbounded),
+        choices: each.saturating_mul(prompt.texts.max(1)),
         text_chars: prompt.chars,
         prefix: prompt.prefix(),
     })

@@ -9,6 +9,8 @@ use super::prefix::Prefix;
 pub(super) struct Prompt {
     pub(super) vision: bool,
     pub(super) chars: u64,
+    /// The number of texts in a list of them, each of which gets an answer of its own.
+    pub(super) texts: u32,
     prefix: Prefix,
 }
 
@@ -23,9 +25,15 @@ impl Prompt {
         match at.kind() {
             Kind::Text => self.text(at),
             _ => at.items(|at| match at.kind() {
-                Kind::Text => self.text(at),
+                Kind::Text => {
+                    self.texts += 1;
+                    self.text(at);
+                }
                 Kind::Number => self.token(at),
-                Kind::Array => at.items(|at| self.token(at)),
+                Kind::Array => {
+                    self.texts += 1;
+                    at.items(|at| self.token(at));
+                }
                 Kind::Object | Kind::Word => {
                     let part = self.message(at);
                     self.part(part);
@@ -44,6 +52,7 @@ impl Prompt {
         Self {
             vision: self.vision | next.vision,
             chars: self.chars + next.chars,
+            texts: next.texts, // instructions get no answer of their own
             prefix: self.prefix.then(next.prefix),
         }
     }
