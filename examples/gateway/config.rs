@@ -12,6 +12,7 @@ mod headers;
 mod health;
 mod load;
 mod seconds;
+mod server;
 mod swap;
 mod unsupported;
 mod upstream;
@@ -34,6 +35,7 @@ pub(crate) use environment::{Environment, process};
 pub(crate) use error::InvalidConfig;
 use error::Problem;
 use health::Health;
+pub(crate) use server::{Origin, ServerConfig};
 use unsupported::Unsupported;
 pub(crate) use upstream::{Client, Upstream};
 
@@ -42,6 +44,7 @@ pub(crate) use upstream::{Client, Upstream};
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) body_limit_bytes: usize,
+    pub(crate) server: ServerConfig,
     /// `None`: the operator's pages are on the main address.
     pub(crate) admin: Option<AdminConfig>,
     pub(crate) queue: QueueConfig,
@@ -97,6 +100,7 @@ impl Config {
         Ok(Self {
             listen: file.listen,
             body_limit_bytes: file.body_limit_bytes,
+            server: file.server,
             admin,
             queue: file.queue,
             routing: file.routing,
@@ -118,6 +122,7 @@ impl Config {
         Ok(Self {
             listen: default_listen(),
             body_limit_bytes: default_body_limit(),
+            server: ServerConfig::default(),
             admin: None,
             queue: QueueConfig::default(),
             warnings: routing_warnings(&routing, from_variable, "demo"),
@@ -166,6 +171,8 @@ struct File {
     listen: SocketAddr,
     #[serde(default = "default_body_limit")]
     body_limit_bytes: usize,
+    #[serde(default)]
+    server: ServerConfig,
     admin: Option<AdminSection>,
     #[serde(default, deserialize_with = "queue")]
     queue: QueueConfig,

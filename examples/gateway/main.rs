@@ -7,9 +7,11 @@
 //! cargo run --release --all-features --example gateway -- --config examples/gateway/swap.toml   # models that swap
 //! ```
 
+mod access;
 mod admin;
 mod args;
 mod config;
+mod cors;
 mod demo;
 mod handler;
 mod hang_up;
@@ -47,6 +49,9 @@ use shutdown::Signals;
 
 /// How long the start waits for the first health checks. Until then no request is accepted.
 const FIRST_CHECKS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a connection of the admin address may be without a whole request.
+const ADMIN_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the runtime may take to stop the tasks that still run.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -157,12 +162,15 @@ async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), Box<dyn E
 }
 
 fn start_main(listener: TcpListener, config: &Config, routed: Routed, pages: Pages) -> Server {
+    let origins = config.server.allowed_origins.clone();
     let gateway = Arc::new(Gateway {
         routed,
         pages: pages.clone(),
         has_admin_address: config.admin.is_some(),
+        cors: cors::answers_for(&origins),
+        origins,
     });
-    Server::start(listener, &pages, move |request, peer| {
+    Server::start(listener, &pages, None, move |request, peer| {
         let gateway = Arc::clone(&gateway);
         async move { gateway.handle(request, peer).await }
     })
@@ -176,10 +184,12 @@ fn start_admin(listener: TcpListener, config: &Config, pages: Pages) -> Server {
     let admin = Arc::new(Admin {
         pages: pages.clone(),
         token: config.admin.as_ref().and_then(|admin| admin.token.clone()),
+        origins: config.server.allowed_origins.clone(),
     });
-    Server::start(listener, &pages, move |request, _| {
+    let timeout = Some(ADMIN_IDLE_TIMEOUT);
+    Server::start(listener, &pages, timeout, move |request, peer| {
         let admin = Arc::clone(&admin);
-        async move { admin.handle(request).await }
+        async move { admin.handle(request, peer).await }
     })
 }
 

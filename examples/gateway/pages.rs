@@ -5,7 +5,9 @@ mod models;
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -69,8 +71,12 @@ pub(crate) fn is_operators(path: &str) -> bool {
         || path.starts_with("/api/models/unload")
 }
 
-/// `page` as the response to a request with `method`: for HEAD without its body. hyper leaves that out over HTTP/1 only.
-pub(crate) fn response_to(method: &Method, page: Response<Body>) -> Response<Body> {
+/// Returns `page` as the response to a request with `method`: for no cache, and for HEAD without its body, which hyper
+/// leaves out over HTTP/1 only.
+pub(crate) fn response_to(method: &Method, mut page: Response<Body>) -> Response<Body> {
+    let headers = page.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if *method != Method::HEAD {
         return page;
     }

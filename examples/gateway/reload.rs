@@ -69,6 +69,7 @@ impl Reload {
         self.running = Config {
             listen: self.running.listen,
             body_limit_bytes: self.running.body_limit_bytes,
+            server: self.running.server.clone(),
             admin: self.running.admin.clone(),
             upstream: self.running.upstream.clone(),
             swap,
@@ -116,6 +117,7 @@ fn restart_only(running: &Config, new: &Config) -> Vec<&'static str> {
             "body_limit_bytes",
             running.body_limit_bytes != new.body_limit_bytes,
         ),
+        ("[server]", running.server != new.server),
         ("[admin]", running.admin != new.admin),
         ("[swap]", running.swap.is_none() && new.swap.is_some()),
         ("[upstream]", running.upstream != new.upstream),

@@ -1,6 +1,7 @@
 //! What operators do to models: load and unload them.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::{Body, HttpBody};
@@ -9,6 +10,7 @@ use http_body_util::{BodyExt, Limited};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::timeout;
 use tower_triage::swap::Unload;
 
 use crate::pages::{error, json};
@@ -23,6 +25,9 @@ enum Action {
 
 /// A longer body names no model.
 const LONGEST_BODY: usize = 64 << 10;
+
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Begins the action that a POST to `uri` asks for. `None` if there is none.
 pub(super) async fn begin<B>(handle: &Handle, uri: &Uri, body: B) -> Option<Response<Body>>
@@ -74,7 +79,8 @@ where
     struct Named {
         model: String,
     }
-    let body = Limited::new(body, LONGEST_BODY).collect().await.ok()?;
+    let body = Limited::new(body, LONGEST_BODY).collect();
+    let body = timeout(BODY_TIMEOUT, body).await.ok()?.ok()?;
     let named: Named = serde_json::from_slice(&body.to_bytes()).ok()?;
     Some(named.model)
 }
@@ -115,6 +121,8 @@ fn decoded(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::TryStreamExt;
+
     use super::*;
 
     #[test]
@@ -141,6 +149,14 @@ mod tests {
         ] {
             assert_eq!(action(path), expected, "{path}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_names_no_model() {
+        let never = futures_util::stream::pending::<Result<_, std::convert::Infallible>>();
+        let body =
+            http_body_util::StreamBody::new(never.map_ok(http_body::Frame::<bytes::Bytes>::data));
+        assert_eq!(named(body).await, None);
     }
 
     #[test]

@@ -42,6 +42,9 @@ fn every_section_is_parsed() {
         listen = "127.0.0.1:0"
         body_limit_bytes = 1000
 
+        [server]
+        allowed_origins = ["https://chat.example", "http://localhost:3000", "app://notes"]
+
         [routing]
         strategy = "round_robin"
         max_retries = 0
@@ -77,6 +80,9 @@ fn every_section_is_parsed() {
     )
     .unwrap();
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    let origins = config.server.allowed_origins.iter();
+    let hosts: Vec<_> = origins.map(|origin| &*origin.host).collect();
+    assert_eq!(hosts, ["chat.example", "localhost", "notes"]);
     assert!(config.routing.strategy == StrategyChoice::RoundRobin);
     assert_eq!(config.routing.aliases["gpt-4"], "llama3:70b");
     assert_eq!(
@@ -106,6 +112,7 @@ fn example_file_states_the_defaults() {
     let default = read("").unwrap();
     assert_eq!(example.listen, default.listen);
     assert_eq!(example.body_limit_bytes, default.body_limit_bytes);
+    assert_eq!(example.server, default.server);
     assert_eq!(example.queue, default.queue);
     assert_eq!(example.upstream, default.upstream);
     let mut routing = example.routing;
