@@ -12,8 +12,9 @@ use http::header::{
     AUTHORIZATION, FORWARDED, HOST, HeaderName, HeaderValue, ORIGIN, VIA, WWW_AUTHENTICATE,
 };
 use http::uri::Authority;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 
+use crate::actions::is_action;
 use crate::config::{Origin, Token};
 use crate::pages::error;
 
@@ -68,7 +69,7 @@ pub(crate) fn from_elsewhere<B>(
 
 /// Returns the response to an action that a page of any other origin sends.
 pub(crate) fn action_of_other_site<B>(request: &Request<B>) -> Option<Response<Body>> {
-    let is_action = !matches!(*request.method(), Method::GET | Method::HEAD);
+    let is_action = is_action(request.method(), request.uri().path());
     (is_action && sender(request) != Sender::Own)
         .then(|| cross_site("a page of another site may not do this"))
 }

@@ -1,6 +1,5 @@
 //! The address of `[admin]`: the operator's pages and actions.
 
-mod actions;
 mod state;
 
 use std::net::SocketAddr;
@@ -10,6 +9,7 @@ use axum::body::{Body, HttpBody};
 use http::{Method, Request, Response};
 
 use crate::access;
+use crate::actions;
 use crate::config::{Origin, Token};
 use crate::pages::{Pages, not_found, response_to};
 pub(crate) use state::{EndpointState, LevelState, QueueState, Snapshot};
@@ -46,13 +46,15 @@ impl Admin {
             return refused;
         }
         let (head, body) = request.into_parts();
-        let (method, path) = (head.method, head.uri.path());
-        let found = match method {
+        let (method, path) = (&head.method, head.uri.path());
+        let found = match *method {
+            _ if actions::is_action(method, path) => {
+                actions::begin(&self.pages.handle, &head, body).await
+            }
             Method::GET | Method::HEAD if path == "/running" => self.pages.client(path),
             Method::GET | Method::HEAD => self.pages.operator(path),
-            Method::POST => actions::begin(&self.pages.handle, &head.uri, body).await,
             _ => None,
         };
-        found.unwrap_or_else(|| not_found(&method, path, HINT))
+        found.unwrap_or_else(|| not_found(method, path, HINT))
     }
 }

@@ -36,6 +36,7 @@ pub(crate) use error::InvalidConfig;
 use error::Problem;
 use health::Health;
 pub(crate) use server::{Origin, ServerConfig};
+use swap::SwapSection;
 use unsupported::Unsupported;
 pub(crate) use upstream::{Client, Upstream};
 
@@ -54,6 +55,8 @@ pub(crate) struct Config {
     pub(crate) registry: Registry,
     /// `None`: no model is started by the gateway.
     pub(crate) swap: Option<SwapConfig>,
+    /// llama.cpp's and llama-swap's paths to load and unload models are on the main address, too.
+    pub(crate) clients_may_unload: bool,
     /// Settings that are allowed but probably mistakes, one line each.
     pub(crate) warnings: Vec<String>,
 }
@@ -88,9 +91,13 @@ impl Config {
             .collect();
         let endpoints = endpoints.map_err(at)?;
         let registry = Registry::new(endpoints).map_err(|error| at(Problem::Backends(error)))?;
+        let clients_may_unload = file
+            .swap
+            .as_ref()
+            .is_some_and(|swap| swap.clients_may_unload);
         let swap = file
             .swap
-            .map(|swap| swap::load(swap, registry.endpoints(), environment));
+            .map(|swap| swap::load(swap.config, registry.endpoints(), environment));
         let swap = swap.transpose().map_err(|error| at(Problem::Swap(error)))?;
 
         let source = path.display().to_string();
@@ -108,6 +115,7 @@ impl Config {
             client,
             registry,
             swap,
+            clients_may_unload,
             warnings,
         })
     }
@@ -131,6 +139,7 @@ impl Config {
             client: Client::new(),
             registry,
             swap: None,
+            clients_may_unload: false,
         })
     }
 }
@@ -184,8 +193,7 @@ struct File {
     health: Health,
     #[serde(default)]
     backends: Vec<Backend>,
-    #[serde(default, deserialize_with = "swap::section")]
-    swap: Option<SwapConfig>,
+    swap: Option<SwapSection>,
     /// Reading this section is an error.
     #[serde(default, rename = "durable")]
     _durable: Unsupported,

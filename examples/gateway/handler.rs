@@ -15,6 +15,7 @@ use tower_http::cors::CorsLayer;
 use tower_triage::upstream::PeerAddr;
 
 use crate::access;
+use crate::actions;
 use crate::config::Origin;
 use crate::pages::{self, Pages, is_operators};
 use crate::service::Routed;
@@ -36,7 +37,8 @@ impl Gateway {
         request: Request<Incoming>,
         peer: SocketAddr,
     ) -> Response<impl HttpBody<Data = Bytes, Error = BoxError> + use<>> {
-        if let Some(refused) = access::from_other_site(&request, &self.origins) {
+        let refused = access::from_other_site(&request, &self.origins);
+        if let Some(refused) = refused {
             return pages::response_to(request.method(), refused).map(Either::Right);
         }
         let Some(cors) = &self.cors else {
@@ -57,7 +59,11 @@ impl Gateway {
         mut request: Request<Incoming>,
         peer: SocketAddr,
     ) -> Response<Either<impl HttpBody<Data = Bytes, Error: Into<BoxError>> + use<>, Body>> {
-        if request.method() != Method::POST || is_operators(request.uri().path()) {
+        let (method, path) = (request.method(), request.uri().path());
+        if actions::is_action(method, path) && self.clients_may(path) {
+            return self.act(request).await.map(Either::Right);
+        }
+        if method != Method::POST || is_operators(path) {
             return self.page(&request, peer).map(Either::Right);
         }
         request.extensions_mut().insert(PeerAddr(peer));
@@ -65,6 +71,20 @@ impl Gateway {
             Ok(response) => response.map(Either::Left),
             Err(never) => match never {},
         }
+    }
+
+    /// Returns `true` if clients may ask for the action at `path`, if it is one.
+    fn clients_may(&self, path: &str) -> bool {
+        actions::is_of_peers(path) && self.pages.handle.clients_may_unload()
+    }
+
+    async fn act(&self, request: Request<Incoming>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let begun = actions::begin(&self.pages.handle, &head, body).await;
+        let (method, path) = (&head.method, head.uri.path());
+        let begun =
+            begun.unwrap_or_else(|| pages::not_found(method, path, self.hint(method, path)));
+        pages::response_to(method, begun)
     }
 
     fn page(&self, request: &Request<Incoming>, peer: SocketAddr) -> Response<Body> {

@@ -8,6 +8,7 @@
 //! ```
 
 mod access;
+mod actions;
 mod admin;
 mod args;
 mod config;

@@ -72,6 +72,7 @@ impl Reload {
             server: self.running.server.clone(),
             admin: self.running.admin.clone(),
             upstream: self.running.upstream.clone(),
+            clients_may_unload: new.clients_may_unload && swap.is_some(),
             swap,
             ..new
         };
@@ -135,6 +136,10 @@ fn summary(changes: &Changes, old: &Config, new: &Config) -> Vec<String> {
     let sections = [
         ("[queue]", old.queue != new.queue),
         ("[routing]", old.routing != new.routing),
+        (
+            "`clients_may_unload` of [swap]",
+            old.clients_may_unload != new.clients_may_unload,
+        ),
     ];
     let sections = sections.into_iter().filter(|(_, changed)| *changed);
     lines(

@@ -128,6 +128,11 @@ fn example_file_states_the_defaults() {
     let plain = SwapModel::new("qwen:7b", &swap.models[0].cmd).memory(8.0);
     assert_eq!(swap, SwapConfig::memory(24.0).model(plain));
     assert_eq!(default.swap, None);
+    assert!(!example.clients_may_unload && !default.clients_may_unload);
+    let may =
+        read("[swap]\nmemory = 1\nclients_may_unload = true\ndefault = 'a'\nmodels.a = { cmd = 'a', memory = 1 }")
+            .unwrap();
+    assert!(may.clients_may_unload && may.swap.unwrap().default.is_some());
     assert!(example.warnings.is_empty(), "{:?}", example.warnings);
 }
 
@@ -188,6 +193,11 @@ fn invalid_config_error_names_line_and_key() {
             "[swap]\nmemry = 1".to_owned(),
             2,
             "unknown field `memry`, expected one of",
+        ),
+        (
+            "[swap]\nclients_may_unload = 1".to_owned(),
+            2,
+            "in `swap.clients_may_unload`: invalid type: integer `1`, expected a boolean",
         ),
         (
             "[swap.models.a]\ncmd = 'a'\nttl = 1".to_owned(),
