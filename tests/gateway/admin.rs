@@ -235,7 +235,7 @@ async fn invalid_admin_token_error_names_the_problem_and_no_secret() {
         let config = format!("[admin]\ntoken = \"{token}\"");
         let (message, file) = Gateway::refusal(&config).await;
         assert!(
-            message.starts_with(&format!("{file}: [admin]: `token` ")),
+            message.starts_with(&format!("{file}: line 1, [admin]: `token` ")),
             "{message}"
         );
         assert!(message.contains(problem), "{message}");
