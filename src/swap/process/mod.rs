@@ -5,6 +5,7 @@ mod command;
 mod engine;
 mod group;
 mod health;
+mod ignored_signals;
 mod instance;
 mod launcher;
 mod life;
