@@ -48,6 +48,12 @@ use serve::Server;
 use service::Routed;
 use shutdown::Signals;
 
+/// Gives memory back to the system once connections are gone. The system's own allocator keeps it, because of what lives on
+/// between the freed blocks.
+#[cfg(unix)]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// How long the start waits for the first health checks. Until then no request is accepted.
 const FIRST_CHECKS_TIMEOUT: Duration = Duration::from_secs(1);
 
