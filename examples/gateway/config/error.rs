@@ -21,7 +21,7 @@ pub(crate) enum InvalidConfig {
         path: PathBuf,
         /// Where the section begins, unless the problem says where it is.
         line: Option<usize>,
-        problem: Problem,
+        problem: Box<Problem>,
     },
     #[error(transparent)]
     Variable(#[from] InvalidVariable),
@@ -57,7 +57,7 @@ impl InvalidConfig {
         Self::File {
             path,
             line,
-            problem,
+            problem: Box::new(problem),
         }
     }
 }
