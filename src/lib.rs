@@ -112,6 +112,8 @@ pub mod rejection;
 #[cfg(feature = "route")]
 pub mod route;
 mod service;
+#[cfg(feature = "serde")]
+mod short_number;
 #[cfg(feature = "swap")]
 pub mod swap;
 mod sync;

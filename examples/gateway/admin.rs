@@ -1,14 +1,16 @@
 //! The address of `[admin]`: the operator's pages and actions.
 
-mod access;
-mod actions;
 mod state;
+
+use std::net::SocketAddr;
 
 use axum::BoxError;
 use axum::body::{Body, HttpBody};
 use http::{Method, Request, Response};
 
-use crate::config::Token;
+use crate::access;
+use crate::actions;
+use crate::config::{Origin, Token};
 use crate::pages::{Pages, not_found, response_to};
 pub(crate) use state::{EndpointState, LevelState, QueueState, Snapshot};
 
@@ -19,33 +21,40 @@ const HINT: &str = "use GET for /running, /metrics, /admin/state, /admin/models 
 pub(crate) struct Admin {
     pub(crate) pages: Pages,
     pub(crate) token: Option<Token>,
+    pub(crate) origins: Vec<Origin>,
 }
 
 impl Admin {
-    pub(crate) async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    pub(crate) async fn handle<B>(&self, request: Request<B>, peer: SocketAddr) -> Response<Body>
     where
         B: HttpBody<Error: Into<BoxError>>,
     {
         let method = request.method().clone();
-        let page = self.page(request).await;
+        let page = self.page(request, peer).await;
         response_to(&method, page)
     }
 
-    async fn page<B>(&self, request: Request<B>) -> Response<Body>
+    async fn page<B>(&self, request: Request<B>, peer: SocketAddr) -> Response<Body>
     where
         B: HttpBody<Error: Into<BoxError>>,
     {
-        if let Some(refused) = access::refusal(&request, self.token.as_ref()) {
+        let refused = match &self.token {
+            Some(token) => access::without_token(&request, token),
+            None => access::from_elsewhere(&request, peer, &self.origins),
+        };
+        if let Some(refused) = refused.or_else(|| access::action_of_other_site(&request)) {
             return refused;
         }
         let (head, body) = request.into_parts();
-        let (method, path) = (head.method, head.uri.path());
-        let found = match method {
+        let (method, path) = (&head.method, head.uri.path());
+        let found = match *method {
+            _ if actions::is_action(method, path) => {
+                actions::begin(&self.pages.handle, &head, body).await
+            }
             Method::GET | Method::HEAD if path == "/running" => self.pages.client(path),
             Method::GET | Method::HEAD => self.pages.operator(path),
-            Method::POST => actions::begin(&self.pages.handle, &head.uri, body).await,
             _ => None,
         };
-        found.unwrap_or_else(|| not_found(&method, path, HINT))
+        found.unwrap_or_else(|| not_found(method, path, HINT))
     }
 }

@@ -10,17 +10,21 @@ mod error;
 mod expand;
 mod headers;
 mod health;
+mod lines;
 mod load;
 mod seconds;
+mod server;
 mod swap;
 mod unsupported;
 mod upstream;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
+use toml::Spanned;
 use tower_triage::QueueConfig;
 use tower_triage::endpoints::{Endpoint, Registry};
 use tower_triage::queue::Concurrency;
@@ -34,6 +38,8 @@ pub(crate) use environment::{Environment, process};
 pub(crate) use error::InvalidConfig;
 use error::Problem;
 use health::Health;
+pub(crate) use server::{Origin, ServerConfig};
+use swap::SwapSection;
 use unsupported::Unsupported;
 pub(crate) use upstream::{Client, Upstream};
 
@@ -42,6 +48,7 @@ pub(crate) use upstream::{Client, Upstream};
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) body_limit_bytes: usize,
+    pub(crate) server: ServerConfig,
     /// `None`: the operator's pages are on the main address.
     pub(crate) admin: Option<AdminConfig>,
     pub(crate) queue: QueueConfig,
@@ -51,6 +58,8 @@ pub(crate) struct Config {
     pub(crate) registry: Registry,
     /// `None`: no model is started by the gateway.
     pub(crate) swap: Option<SwapConfig>,
+    /// llama.cpp's and llama-swap's paths to load and unload models are on the main address, too.
+    pub(crate) clients_may_unload: bool,
     /// Settings that are allowed but probably mistakes, one line each.
     pub(crate) warnings: Vec<String>,
 }
@@ -58,52 +67,69 @@ pub(crate) struct Config {
 impl Config {
     /// Reads and checks the file at `path`.
     pub(crate) fn read(path: &Path, environment: Environment) -> Result<Self, InvalidConfig> {
-        let at = |problem| InvalidConfig::in_file(path, problem);
-        let text = std::fs::read_to_string(path).map_err(|error| at(Problem::Unreadable(error)))?;
-        let mut file: File =
-            toml::from_str(&text).map_err(|error| at(Problem::syntax(&text, error)))?;
-        file.queue
+        let at = |line, problem| InvalidConfig::in_file(path, line, problem);
+        let text =
+            std::fs::read_to_string(path).map_err(|error| at(None, Problem::Unreadable(error)))?;
+        let file: File =
+            toml::from_str(&text).map_err(|error| at(None, Problem::syntax(&text, error)))?;
+        let (Queue(queue), queue_line) = lines::section(file.queue, &text);
+        let (mut routing, routing_line) = lines::section(file.routing, &text);
+        let (upstream, upstream_line) = lines::section(file.upstream, &text);
+        let (admin, admin_line) = lines::optional(file.admin, &text);
+        let (swap, swap_line) = lines::optional(file.swap, &text);
+        let backends = lines::each(file.backends, &text);
+        queue
             .validate()
-            .map_err(|error| at(Problem::Queue(error)))?;
-        let from_variable = environment::override_routing(&mut file.routing, environment)?;
-        file.routing
+            .map_err(|error| at(queue_line, Problem::Queue(error)))?;
+        let from_variable = environment::override_routing(&mut routing, environment)?;
+        routing
             .validate()
-            .map_err(|error| at(Problem::Routing(error)))?;
-        let admin = file.admin.map(|admin| admin.load(environment));
+            .map_err(|error| at(routing_line, Problem::Routing(error)))?;
+        let admin = admin.map(|admin| admin.load(environment));
         let admin = admin
             .transpose()
-            .map_err(|error| at(Problem::Admin(error)))?;
+            .map_err(|error| at(admin_line, Problem::Admin(error)))?;
         let base = path.parent().unwrap_or(Path::new(""));
-        let (upstream, client) = file
-            .upstream
+        let (upstream, client) = upstream
             .load(base)
-            .map_err(|error| at(Problem::Upstream(error)))?;
-        let endpoints: Result<Vec<Endpoint>, _> = file
-            .backends
+            .map_err(|error| at(upstream_line, Problem::Upstream(error)))?;
+        let endpoints = backends.iter().map(|(backend, line)| {
+            let endpoint = backend.endpoint(&file.health, environment);
+            endpoint.map_err(|problem| at(Some(*line), problem))
+        });
+        let endpoints: Vec<Endpoint> = endpoints.collect::<Result<_, _>>()?;
+        let names: Vec<_> = endpoints
             .iter()
-            .map(|backend| backend.endpoint(&file.health, environment))
+            .map(|endpoint| endpoint.name.clone())
             .collect();
-        let endpoints = endpoints.map_err(at)?;
-        let registry = Registry::new(endpoints).map_err(|error| at(Problem::Backends(error)))?;
-        let swap = file
-            .swap
-            .map(|swap| swap::load(swap, registry.endpoints(), environment));
-        let swap = swap.transpose().map_err(|error| at(Problem::Swap(error)))?;
+        let registry = Registry::new(endpoints).map_err(|error| {
+            let index = backend::index(&error, &names);
+            let line = index.and_then(|index| Some(backends.get(index)?.1));
+            at(line, Problem::Backends(error))
+        })?;
+        let clients_may_unload = swap.as_ref().is_some_and(|swap| swap.clients_may_unload);
+        let swap = swap.map(|swap| swap::load(swap.config, registry.endpoints(), environment));
+        let swap = swap
+            .transpose()
+            .map_err(|error| at(swap_line, Problem::Swap(error)))?;
 
         let source = path.display().to_string();
-        let mut warnings = routing_warnings(&file.routing, from_variable, &source);
+        let mut warnings = routing_warnings(&routing, from_variable, &source);
         let has_models = swap.as_ref().is_some_and(|swap| !swap.models.is_empty());
         warnings.extend(registry_warnings(&registry, has_models, &source));
+        warnings.extend(unknown_models(&routing, &registry, swap.as_ref(), &source));
         Ok(Self {
             listen: file.listen,
             body_limit_bytes: file.body_limit_bytes,
+            server: file.server,
             admin,
-            queue: file.queue,
-            routing: file.routing,
+            queue,
+            routing,
             upstream,
             client,
             registry,
             swap,
+            clients_may_unload,
             warnings,
         })
     }
@@ -118,6 +144,7 @@ impl Config {
         Ok(Self {
             listen: default_listen(),
             body_limit_bytes: default_body_limit(),
+            server: ServerConfig::default(),
             admin: None,
             queue: QueueConfig::default(),
             warnings: routing_warnings(&routing, from_variable, "demo"),
@@ -126,6 +153,7 @@ impl Config {
             client: Client::new(),
             registry,
             swap: None,
+            clients_may_unload: false,
         })
     }
 }
@@ -158,41 +186,80 @@ fn registry_warnings(registry: &Registry, has_models: bool, source: &str) -> Vec
     lines.collect()
 }
 
+/// Names in `[routing]` that lead to no model.
+fn unknown_models(
+    routing: &RoutingConfig,
+    registry: &Registry,
+    swap: Option<&SwapConfig>,
+    source: &str,
+) -> Vec<String> {
+    let started = swap.into_iter().flat_map(|swap| &swap.models);
+    let started = started.map(|model| model.model.name.as_str());
+    let models: HashSet<&str> = registry.models().chain(started).collect();
+    let is_unknown = |name: &&String| !models.contains(name.as_str());
+    let line = |what: String| {
+        format!("{source}: [routing]: {what}, a model that no backend and no [swap] has")
+    };
+    // An alias of an alias has a warning of its own.
+    let aliases = routing
+        .aliases
+        .iter()
+        .filter(|(_, target)| is_unknown(target) && !routing.aliases.contains_key(*target));
+    let aliases = aliases.map(|(alias, to)| line(format!("the alias {alias:?} stands for {to:?}")));
+    let fallbacks = routing.fallbacks.iter().flat_map(|(model, chain)| {
+        let unknown = chain.iter().filter(is_unknown);
+        unknown.map(move |to| line(format!("the fallbacks of {model:?} name {to:?}")))
+    });
+    let rooms = routing.rooms.keys().filter(is_unknown);
+    let rooms = rooms.map(|model| line(format!("there is a room for {model:?}")));
+    aliases.chain(fallbacks).chain(rooms).collect()
+}
+
 /// The sections and keys of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     #[serde(default = "default_listen", deserialize_with = "listen")]
     listen: SocketAddr,
-    #[serde(default = "default_body_limit")]
+    #[serde(default = "default_body_limit", deserialize_with = "body_limit")]
     body_limit_bytes: usize,
-    admin: Option<AdminSection>,
-    #[serde(default, deserialize_with = "queue")]
-    queue: QueueConfig,
     #[serde(default)]
-    routing: RoutingConfig,
-    #[serde(default)]
-    upstream: Upstream,
+    server: ServerConfig,
+    admin: Option<Spanned<AdminSection>>,
+    queue: Option<Spanned<Queue>>,
+    routing: Option<Spanned<RoutingConfig>>,
+    upstream: Option<Spanned<Upstream>>,
     #[serde(default)]
     health: Health,
     #[serde(default)]
-    backends: Vec<Backend>,
-    #[serde(default, deserialize_with = "swap::section")]
-    swap: Option<SwapConfig>,
+    backends: Vec<Spanned<Backend>>,
+    swap: Option<Spanned<SwapSection>>,
     /// Reading this section is an error.
     #[serde(default, rename = "durable")]
     _durable: Unsupported,
 }
 
-/// Reads `[queue]`, without `concurrency`: the gateway's slots are those of its backends.
-fn queue<'de, D: Deserializer<'de>>(deserializer: D) -> Result<QueueConfig, D::Error> {
-    let queue = QueueConfig::deserialize(deserializer)?;
-    if queue.concurrency == Concurrency::default() {
-        Ok(queue)
-    } else {
-        Err(D::Error::custom(
-            "`concurrency` is not allowed here: set `max_concurrent` of each backend",
-        ))
+/// `[queue]`, without `concurrency`: the gateway's slots are those of its backends.
+#[derive(Default)]
+struct Queue(QueueConfig);
+
+impl<'de> Deserialize<'de> for Queue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let queue = QueueConfig::deserialize(deserializer)?;
+        if queue.concurrency == Concurrency::default() {
+            Ok(Self(queue))
+        } else {
+            Err(D::Error::custom(
+                "`concurrency` is not allowed here: set `max_concurrent` of each backend",
+            ))
+        }
+    }
+}
+
+fn body_limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    match usize::deserialize(deserializer)? {
+        0 => Err(D::Error::custom("0 must be a number of bytes above 0")),
+        bytes => Ok(bytes),
     }
 }
 

@@ -1,18 +1,23 @@
 //! The request handler of the main address: routes every POST by its model, and serves pages.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 
 use axum::BoxError;
 use axum::body::Body;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response};
 use http_body::Body as HttpBody;
 use http_body_util::Either;
 use hyper::body::Incoming;
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_http::cors::CorsLayer;
 use tower_triage::upstream::PeerAddr;
 
-use crate::pages::{self, Pages, error, is_operators};
+use crate::access;
+use crate::actions;
+use crate::config::Origin;
+use crate::pages::{self, Pages, is_operators};
 use crate::service::Routed;
 
 pub(crate) struct Gateway {
@@ -20,18 +25,46 @@ pub(crate) struct Gateway {
     pub(crate) pages: Pages,
     /// Whether the operator's pages have an address of their own, and are not here.
     pub(crate) has_admin_address: bool,
+    pub(crate) origins: Vec<Origin>,
+    /// What browsers need for `origins`; `None` without any.
+    pub(crate) cors: Option<CorsLayer>,
 }
 
 impl Gateway {
-    /// Routes a POST by its body, whatever its path; every other request asks for a page.
+    /// Answers a request unless it is that of another site.
     pub(crate) async fn handle(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Response<impl HttpBody<Data = Bytes, Error = BoxError> + use<>> {
+        let refused = access::from_other_site(&request, &self.origins);
+        if let Some(refused) = refused {
+            return pages::response_to(request.method(), refused).map(Either::Right);
+        }
+        let Some(cors) = &self.cors else {
+            return self.answer(request, peer).await;
+        };
+        let answers = service_fn(|request| async move {
+            Ok::<_, Infallible>(self.answer(request, peer).await.map(Body::new))
+        });
+        match cors.layer(answers).oneshot(request).await {
+            Ok(response) => response.map(Either::Right),
+            Err(never) => match never {},
+        }
+    }
+
+    /// Routes a POST by its body, whatever its path; every other request asks for a page.
+    async fn answer(
         &self,
         mut request: Request<Incoming>,
         peer: SocketAddr,
-    ) -> Response<impl HttpBody<Data = Bytes, Error = BoxError> + use<>> {
-        if request.method() != Method::POST || is_operators(request.uri().path()) {
-            let page = self.page(request.method(), request.uri().path(), peer);
-            return page.map(Either::Right);
+    ) -> Response<Either<impl HttpBody<Data = Bytes, Error: Into<BoxError>> + use<>, Body>> {
+        let (method, path) = (request.method(), request.uri().path());
+        if actions::is_action(method, path) && self.clients_may(path) {
+            return self.act(request).await.map(Either::Right);
+        }
+        if method != Method::POST || is_operators(path) {
+            return self.page(&request, peer).map(Either::Right);
         }
         request.extensions_mut().insert(PeerAddr(peer));
         match self.routed.clone().oneshot(request).await {
@@ -40,17 +73,31 @@ impl Gateway {
         }
     }
 
-    fn page(&self, method: &Method, path: &str, peer: SocketAddr) -> Response<Body> {
+    /// Returns `true` if clients may ask for the action at `path`, if it is one.
+    fn clients_may(&self, path: &str) -> bool {
+        actions::is_of_peers(path) && self.pages.handle.clients_may_unload()
+    }
+
+    async fn act(&self, request: Request<Incoming>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let begun = actions::begin(&self.pages.handle, &head, body).await;
+        let (method, path) = (&head.method, head.uri.path());
+        let begun =
+            begun.unwrap_or_else(|| pages::not_found(method, path, self.hint(method, path)));
+        pages::response_to(method, begun)
+    }
+
+    fn page(&self, request: &Request<Incoming>, peer: SocketAddr) -> Response<Body> {
+        let (method, path) = (request.method(), request.uri().path());
         let found = if !matches!(*method, Method::GET | Method::HEAD) {
             None
         } else if !is_operators(path) {
             self.pages.client(path)
         } else if self.has_admin_address {
             None
-        } else if peer.ip().to_canonical().is_loopback() {
-            self.pages.operator(path)
         } else {
-            Some(forbidden())
+            let refused = access::from_elsewhere(request, peer, &self.origins);
+            refused.or_else(|| self.pages.operator(path))
         };
         let page = found.unwrap_or_else(|| pages::not_found(method, path, self.hint(method, path)));
         pages::response_to(method, page)
@@ -69,10 +116,4 @@ impl Gateway {
             }
         }
     }
-}
-
-fn forbidden() -> Response<Body> {
-    let message = "only clients on the gateway's own machine get this page: to serve it to others, give /metrics and \
-                   /admin/ an address of their own with [admin]";
-    error(StatusCode::FORBIDDEN, "forbidden", message.to_owned())
 }

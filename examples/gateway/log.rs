@@ -15,7 +15,8 @@ use http_body::Body;
 use tower_triage::RejectReason;
 use tower_triage::endpoints::{Decision, RouteError};
 use tower_triage::gate::PermitBody;
-use tower_triage::queue::QueueTime;
+use tower_triage::queue::{DelayedHead, QueueTime};
+use tower_triage::rejection::ToRejection;
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
@@ -121,17 +122,54 @@ pub(crate) struct LogLine {
 
 struct ResponseInfo {
     status: u16,
+    result: RequestResult,
+}
+
+/// What came of a request.
+enum RequestResult {
+    Known(Outcome),
+    /// It is in the body: the response began while the request waited.
+    Delayed(DelayedHead),
+}
+
+struct Outcome {
+    /// The status of a delayed answer.
+    answered: Option<u16>,
     queue_ms: Option<f64>,
+    /// The reason of a rejection.
+    code: Option<&'static str>,
     /// `None` if the request reached no endpoint.
     decision: Option<Decision>,
+}
+
+impl Outcome {
+    fn of(extensions: &Extensions) -> Self {
+        let reason = extensions.get::<RejectReason<RouteError>>();
+        Self {
+            answered: None,
+            queue_ms: queue_ms(extensions),
+            code: reason.map(|reason| reason.to_rejection().code()),
+            decision: extensions.get().cloned(),
+        }
+    }
+
+    /// Returns what came of a request whose response began while it waited, once that has ended.
+    fn of_delayed(head: &Parts) -> Self {
+        Self {
+            answered: Some(head.status.as_u16()),
+            ..Self::of(&head.extensions)
+        }
+    }
 }
 
 impl LogLine {
     fn with_response(mut self, head: &Parts) -> Self {
         self.response = Some(ResponseInfo {
             status: head.status.as_u16(),
-            queue_ms: queue_ms(&head.extensions),
-            decision: head.extensions.get().cloned(),
+            result: match head.extensions.get::<DelayedHead>() {
+                Some(delayed) => RequestResult::Delayed(delayed.clone()),
+                None => RequestResult::Known(Outcome::of(&head.extensions)),
+            },
         });
         self
     }
@@ -139,36 +177,46 @@ impl LogLine {
 
 impl Drop for LogLine {
     fn drop(&mut self) {
-        let Self { method, path, .. } = self;
+        let Self {
+            method,
+            path,
+            response,
+            start,
+        } = self;
         let method = truncate(method.as_str());
-        let total_ms = self.start.elapsed().as_micros() as f64 / 1e3;
-        match &self.response {
-            Some(ResponseInfo {
-                status,
-                queue_ms,
-                decision,
-            }) => {
-                let decision = decision.as_ref();
-                tracing::info!(
-                    %method,
-                    path,
-                    status,
-                    queue_ms,
-                    endpoint = decision.map(|to| to.endpoint.name()),
-                    model = decision.map(|to| &*to.model),
-                    asked = decision.filter(|to| to.asked != to.model).map(|to| &*to.asked),
-                    via = decision.map(|to| to.via.as_str()),
-                    strategy = decision.map(|to| to.strategy),
-                    score = decision.and_then(|to| to.score),
-                    retries = decision.map(|to| to.retries),
-                    total_ms,
-                    "request"
-                );
-            }
-            None => {
-                tracing::info!(%method, path, total_ms, "client disconnected before the response")
-            }
-        }
+        let total_ms = start.elapsed().as_micros() as f64 / 1e3;
+        let Some(ResponseInfo { status, result }) = response.take() else {
+            tracing::info!(%method, path, total_ms, "client disconnected before the response");
+            return;
+        };
+        let outcome = match result {
+            RequestResult::Known(outcome) => outcome,
+            RequestResult::Delayed(delayed) => match delayed.get() {
+                Some(head) => Outcome::of_delayed(head),
+                None => {
+                    tracing::info!(%method, path, status, total_ms, "client disconnected while its request waited");
+                    return;
+                }
+            },
+        };
+        let decision = outcome.decision.as_ref();
+        tracing::info!(
+            %method,
+            path,
+            status,
+            answered = outcome.answered,
+            code = outcome.code,
+            queue_ms = outcome.queue_ms,
+            endpoint = decision.map(|to| to.endpoint.name()),
+            model = decision.map(|to| &*to.model),
+            asked = decision.filter(|to| to.asked != to.model).map(|to| &*to.asked),
+            via = decision.map(|to| to.via.as_str()),
+            strategy = decision.map(|to| to.strategy),
+            score = decision.and_then(|to| to.score),
+            retries = decision.map(|to| to.retries),
+            total_ms,
+            "request"
+        );
     }
 }
 

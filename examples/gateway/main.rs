@@ -7,9 +7,12 @@
 //! cargo run --release --all-features --example gateway -- --config examples/gateway/swap.toml   # models that swap
 //! ```
 
+mod access;
+mod actions;
 mod admin;
 mod args;
 mod config;
+mod cors;
 mod demo;
 mod handler;
 mod hang_up;
@@ -45,8 +48,17 @@ use serve::Server;
 use service::Routed;
 use shutdown::Signals;
 
+/// Gives memory back to the system once connections are gone. The system's own allocator keeps it, because of what lives on
+/// between the freed blocks.
+#[cfg(unix)]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// How long the start waits for the first health checks. Until then no request is accepted.
 const FIRST_CHECKS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a connection of the admin address may be without a whole request.
+const ADMIN_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the runtime may take to stop the tasks that still run.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -157,12 +169,15 @@ async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), Box<dyn E
 }
 
 fn start_main(listener: TcpListener, config: &Config, routed: Routed, pages: Pages) -> Server {
+    let origins = config.server.allowed_origins.clone();
     let gateway = Arc::new(Gateway {
         routed,
         pages: pages.clone(),
         has_admin_address: config.admin.is_some(),
+        cors: cors::answers_for(&origins),
+        origins,
     });
-    Server::start(listener, &pages, move |request, peer| {
+    Server::start(listener, &pages, None, move |request, peer| {
         let gateway = Arc::clone(&gateway);
         async move { gateway.handle(request, peer).await }
     })
@@ -176,10 +191,12 @@ fn start_admin(listener: TcpListener, config: &Config, pages: Pages) -> Server {
     let admin = Arc::new(Admin {
         pages: pages.clone(),
         token: config.admin.as_ref().and_then(|admin| admin.token.clone()),
+        origins: config.server.allowed_origins.clone(),
     });
-    Server::start(listener, &pages, move |request, _| {
+    let timeout = Some(ADMIN_IDLE_TIMEOUT);
+    Server::start(listener, &pages, timeout, move |request, peer| {
         let admin = Arc::clone(&admin);
-        async move { admin.handle(request).await }
+        async move { admin.handle(request, peer).await }
     })
 }
 

@@ -5,12 +5,15 @@ mod models;
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tower_triage::rejection::Rejection;
 
+use crate::actions;
 use crate::log::StatusCounts;
 use crate::metrics;
 use crate::service::Handle;
@@ -28,7 +31,7 @@ impl Pages {
     /// The page for clients at `path`.
     pub(crate) fn client(&self, path: &str) -> Option<Response<Body>> {
         match path {
-            "/v1/models" => Some(json(&models::list_with_states(self.handle.names()))),
+            "/v1/models" | "/models" => Some(json(&models::list_with_states(self.handle.names()))),
             "/running" => Some(json(&models::running(&self.handle.models()))),
             "/healthz" => Some(self.healthz()),
             _ => None,
@@ -64,13 +67,15 @@ impl Pages {
 
 /// Whether only operators may see `path`, or act there: a request there is for no model, whatever its body says.
 pub(crate) fn is_operators(path: &str) -> bool {
-    matches!(path, "/metrics" | "/models/load" | "/models/unload")
-        || path.starts_with("/admin/")
-        || path.starts_with("/api/models/unload")
+    path == "/metrics" || path.starts_with("/admin/") || actions::is_of_peers(path)
 }
 
-/// `page` as the response to a request with `method`: for HEAD without its body. hyper leaves that out over HTTP/1 only.
-pub(crate) fn response_to(method: &Method, page: Response<Body>) -> Response<Body> {
+/// Returns `page` as the response to a request with `method`: for no cache, and for HEAD without its body, which hyper
+/// leaves out over HTTP/1 only.
+pub(crate) fn response_to(method: &Method, mut page: Response<Body>) -> Response<Body> {
+    let headers = page.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if *method != Method::HEAD {
         return page;
     }
@@ -92,7 +97,7 @@ pub(crate) fn json(page_of: &impl Serialize) -> Response<Body> {
     page("application/json", text)
 }
 
-fn page(content_type: &'static str, text: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn page(content_type: &'static str, text: impl Into<Bytes>) -> Response<Body> {
     let mut page = Response::new(Body::from(text.into()));
     let content_type = HeaderValue::from_static(content_type);
     page.headers_mut().insert(CONTENT_TYPE, content_type);

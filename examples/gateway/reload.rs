@@ -69,8 +69,10 @@ impl Reload {
         self.running = Config {
             listen: self.running.listen,
             body_limit_bytes: self.running.body_limit_bytes,
+            server: self.running.server.clone(),
             admin: self.running.admin.clone(),
             upstream: self.running.upstream.clone(),
+            clients_may_unload: new.clients_may_unload && swap.is_some(),
             swap,
             ..new
         };
@@ -116,6 +118,7 @@ fn restart_only(running: &Config, new: &Config) -> Vec<&'static str> {
             "body_limit_bytes",
             running.body_limit_bytes != new.body_limit_bytes,
         ),
+        ("[server]", running.server != new.server),
         ("[admin]", running.admin != new.admin),
         ("[swap]", running.swap.is_none() && new.swap.is_some()),
         ("[upstream]", running.upstream != new.upstream),
@@ -133,6 +136,10 @@ fn summary(changes: &Changes, old: &Config, new: &Config) -> Vec<String> {
     let sections = [
         ("[queue]", old.queue != new.queue),
         ("[routing]", old.routing != new.routing),
+        (
+            "`clients_may_unload` of [swap]",
+            old.clients_may_unload != new.clients_may_unload,
+        ),
     ];
     let sections = sections.into_iter().filter(|(_, changed)| *changed);
     lines(

@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use axum::BoxError;
 use axum::serve::{Listener, ListenerExt};
@@ -17,8 +18,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tower_triage::gate::PermitBody;
 
 use crate::hang_up;
 use crate::log::RequestLog;
@@ -34,8 +38,14 @@ pub(crate) struct Server {
 
 impl Server {
     /// Answers each request with what `handler` returns, logs it, and counts it in the statuses of `pages`. Their
-    /// endless responses end when the server is stopped.
-    pub(crate) fn start<H, F, B>(listener: TcpListener, pages: &Pages, handler: H) -> Self
+    /// endless responses end when the server is stopped. A connection that has been without a whole request for
+    /// `idle_timeout` is closed.
+    pub(crate) fn start<H, F, B>(
+        listener: TcpListener,
+        pages: &Pages,
+        idle_timeout: Option<Duration>,
+        handler: H,
+    ) -> Self
     where
         H: Fn(Request<Incoming>, SocketAddr) -> F + Send + Sync + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -48,7 +58,14 @@ impl Server {
             let (response, statuses) = (handler(request, peer), statuses.clone());
             async move { Ok::<_, Infallible>(log.attach(response.await, &statuses)) }
         });
-        let serving = serve(listener, handler, stop.clone(), Arc::downgrade(&open));
+        let open_connections = Arc::downgrade(&open);
+        let serving = serve(
+            listener,
+            handler,
+            stop.clone(),
+            idle_timeout,
+            open_connections,
+        );
         Self {
             stop,
             open,
@@ -75,6 +92,7 @@ async fn serve<H, F, B>(
     listener: TcpListener,
     handler: Arc<H>,
     stop: CancellationToken,
+    idle_timeout: Option<Duration>,
     open: Weak<()>,
 ) where
     H: Fn(Request<Incoming>, SocketAddr) -> F + Send + Sync + 'static,
@@ -97,14 +115,30 @@ async fn serve<H, F, B>(
             () = stop.cancelled() => break,
         };
         let handler = Arc::clone(&handler);
-        let handler = service_fn(move |request| handler(request, peer));
+        let requests = idle_timeout.map(|_| Requests::default());
+        let counted = requests.clone();
+        let handler = service_fn(move |request| {
+            let served = counted.as_ref().map(Requests::begin);
+            let response = handler(request, peer);
+            async move { Ok::<_, Infallible>(response.await?.map(|body| PermitBody::new(body, served))) }
+        });
+        let idle = async move {
+            match (requests, idle_timeout) {
+                (Some(requests), Some(limit)) => requests.idle(limit).await,
+                _ => std::future::pending().await,
+            }
+        };
         let (socket, watch) = hang_up::watch(socket);
         let connection = protocols.serve_connection(TokioIo::new(socket), handler);
         let connection = connections.watch(connection.into_owned());
         let open = open.upgrade();
         tokio::spawn(async move {
             let _open = open;
-            match watch.drive(connection).await {
+            let ended = tokio::select! {
+                ended = watch.drive(connection) => ended,
+                () = idle => return tracing::debug!("connection was idle"),
+            };
+            match ended {
                 Some(Ok(())) => {}
                 Some(Err(error)) => tracing::debug!(error, "connection failed"),
                 None => tracing::debug!("client hung up"),
@@ -113,4 +147,37 @@ async fn serve<H, F, B>(
     }
     drop(listener); // refuses new connections
     connections.shutdown().await;
+}
+
+/// The requests of one connection whose heads have arrived, and whose responses have not ended.
+#[derive(Clone, Default)]
+struct Requests(Arc<watch::Sender<usize>>);
+
+/// A request that is being served, until it is dropped.
+struct Served(Requests);
+
+impl Requests {
+    fn begin(&self) -> Served {
+        self.0.send_modify(|running| *running += 1);
+        Served(self.clone())
+    }
+
+    /// Waits until no request has run for `limit`.
+    async fn idle(&self, limit: Duration) {
+        let mut running = self.0.subscribe();
+        loop {
+            // It fails only without a sender, and `self` has one.
+            _ = running.wait_for(|running| *running == 0).await;
+            // Any change ends the wait, because a request may begin and end before this is polled again.
+            if timeout(limit, running.changed()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|running| *running -= 1);
+    }
 }

@@ -3,6 +3,8 @@
 mod models;
 
 use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tower::Layer;
@@ -24,16 +26,27 @@ pub(crate) fn service(config: &Config) -> Result<(Routed, Handle), InvalidSwapLa
         .routing(config.routing.clone())
         .body_limit(config.body_limit_bytes);
     let client = config.client.clone();
+    let clients_may_unload = Arc::new(config.clients_may_unload.into());
     Ok(match &config.swap {
         None => {
             let layer = router.try_build()?;
             let (router, swap) = (layer.handle(), None);
-            (layer.layer(client), Handle { router, swap })
+            let handle = Handle {
+                router,
+                swap,
+                clients_may_unload,
+            };
+            (layer.layer(client), handle)
         }
         Some(swap) => {
             let layer = SwapLayer::builder(swap.clone()).route(router).try_build()?;
             let (router, swap) = (layer.router(), Some(layer.handle()));
-            (layer.layer(client), Handle { router, swap })
+            let handle = Handle {
+                router,
+                swap,
+                clients_may_unload,
+            };
+            (layer.layer(client), handle)
         }
     })
 }
@@ -44,6 +57,8 @@ pub(crate) struct Handle {
     router: RouterHandle,
     /// `None` without `[swap]`.
     swap: Option<SwapHandle>,
+    /// Changes with a reload.
+    clients_may_unload: Arc<AtomicBool>,
 }
 
 impl Handle {
@@ -83,10 +98,13 @@ impl Handle {
             self.router.reconfigure(new.queue.clone())?;
         }
         let (registry, routing) = (new.registry.clone(), new.routing.clone());
-        Ok(match (&self.swap, models) {
+        let changes = match (&self.swap, models) {
             (Some(swap), Some(models)) => swap.replace(models.clone(), registry, routing).await?,
             _ => self.router.replace(registry, routing)?,
-        })
+        };
+        let may_unload = self.swap.is_some() && new.clients_may_unload;
+        self.clients_may_unload.store(may_unload, Ordering::Relaxed);
+        Ok(changes)
     }
 
     /// Starts the health checks. They stop when the returned value is dropped.

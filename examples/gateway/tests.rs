@@ -11,6 +11,8 @@ use serde_json::Value;
 use super::*;
 use service::Handle;
 
+mod half_requests;
+
 /// A running gateway and a client of it.
 struct Running {
     handle: Handle,

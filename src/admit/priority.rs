@@ -79,8 +79,12 @@ impl PriorityLevels {
                 return Err(InvalidPriorityLevels::Twice(name.to_string()));
             }
         }
-        let default = find(&names, default.trim().as_bytes())
-            .ok_or_else(|| InvalidPriorityLevels::UnknownDefault(default.to_owned()))?;
+        let default = find(&names, default.trim().as_bytes()).ok_or_else(|| {
+            InvalidPriorityLevels::UnknownDefault {
+                default: default.to_owned(),
+                names: names.iter().map(|name| name.to_string()).collect(),
+            }
+        })?;
         Ok(Self {
             names: names.into(),
             default,
@@ -172,8 +176,15 @@ pub enum InvalidPriorityLevels {
     #[error("`priorities` names {0:?} twice (case is ignored)")]
     Twice(String),
     /// The default is no level.
-    #[error("`default_priority` is {0:?}, which `priorities` does not name")]
-    UnknownDefault(String),
+    #[error(
+        "`default_priority` is {default:?}: it must be one of `priorities`, which are {names:?}"
+    )]
+    UnknownDefault {
+        /// The name of the default.
+        default: String,
+        /// The names of the levels, highest first.
+        names: Vec<String>,
+    },
 }
 
 #[cfg(test)]
@@ -223,7 +234,10 @@ mod tests {
         );
         assert_eq!(
             new(&["a"], "c"),
-            Err(InvalidPriorityLevels::UnknownDefault("c".into()))
+            Err(InvalidPriorityLevels::UnknownDefault {
+                default: "c".into(),
+                names: vec!["a".into()],
+            })
         );
         assert!(new(&["a", "b", "c"], "C").is_ok());
         let many = |names: u8| PriorityLevels::new((0..names).map(|n| n.to_string()), "0");

@@ -22,7 +22,10 @@ pub struct Model {
     /// The name by which requests ask for it, compared exactly.
     pub name: String,
     /// How many tokens it takes. Default 4096.
-    #[cfg_attr(feature = "serde", serde(default = "default_context_length"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(default = "default_context_length", deserialize_with = "above_zero")
+    )]
     pub context_length: u32,
     /// Whether it takes images. Default `false`.
     #[cfg_attr(feature = "serde", serde(default))]
@@ -259,8 +262,19 @@ fn default_max_concurrent() -> u32 {
 #[cfg(feature = "serde")]
 pub(super) fn uri<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
     let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+    // A `Uri` is parsed without it.
+    if text.contains('#') {
+        let message = "the URL must not contain a fragment";
+        return Err(serde::de::Error::custom(message));
+    }
     text.parse()
         .map_err(|error| serde::de::Error::custom(format_args!("{text:?} is not a URL: {error}")))
+}
+
+/// Reads a number of tokens.
+#[cfg(feature = "serde")]
+fn above_zero<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    std::num::NonZeroU32::deserialize(deserializer).map(std::num::NonZeroU32::get)
 }
 
 #[cfg(feature = "serde")]

@@ -32,7 +32,7 @@ impl Registry {
     /// # Errors
     ///
     /// If an endpoint has no printable name, another one's name, no slots, or a URL that is not `http` or `https`
-    /// or has more than a host, a port and a path; or if one of its models has no printable name or is listed twice;
+    /// or has more than a host, a port and a path; or if one of its models has no printable name, no context or is listed twice;
     /// or if one of its headers is about a single connection or request, and not its to set; or if its health
     /// check could never be sent, or never decide; or if its `limit` has bounds that cannot be kept, or its `load` could
     /// never be read.
@@ -113,9 +113,18 @@ fn check(config: &Endpoint) -> Result<(), InvalidRegistry> {
         return Err(InvalidRegistry::ReservedHeader { endpoint, header });
     }
     let mut models = HashSet::new();
-    for Model { name, .. } in &config.models {
+    for Model {
+        name,
+        context_length,
+        ..
+    } in &config.models
+    {
         if !is_name(name) {
             return Err(InvalidRegistry::BadModelName { endpoint });
+        }
+        if *context_length == 0 {
+            let model = name.clone();
+            return Err(InvalidRegistry::NoContext { endpoint, model });
         }
         if !models.insert(name) {
             let model = name.clone();
@@ -227,6 +236,16 @@ pub enum InvalidRegistry {
         /// The endpoint's name.
         endpoint: String,
     },
+    /// A model could take no request.
+    #[error(
+        "endpoint {endpoint:?} has the model {model:?} with `context_length` = 0: it must be above 0"
+    )]
+    NoContext {
+        /// The endpoint's name.
+        endpoint: String,
+        /// The model's name.
+        model: String,
+    },
     /// A model is listed twice.
     #[error("endpoint {endpoint:?} lists the model {model:?} twice: keep one")]
     DuplicateModel {
@@ -275,6 +294,8 @@ mod tests {
             .model(Model::new("m"))
             .model(Model::new("m"));
         assert!(refusal([twice]).contains("lists the model \"m\" twice"));
+        let empty = endpoint("a", "http://a").model(Model::new("m").context_length(0));
+        assert!(refusal([empty]).contains("`context_length` = 0"));
         assert!(
             refusal([endpoint("a", "http://a").model(Model::new(""))]).contains("`name` is empty")
         );

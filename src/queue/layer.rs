@@ -31,7 +31,8 @@ use crate::service::LayerState;
 /// holds none from the 101 on: see [`Hold`](super::Hold).
 ///
 /// For the layers around it, a response has extensions that say how long its request [waited](super::QueueTime), and why
-/// it was [rejected](crate::RejectReason).
+/// it was [rejected](crate::RejectReason). A response that began while its request waited has a
+/// [`DelayedHead`](super::DelayedHead) with them.
 ///
 /// ```
 /// use std::time::Duration;

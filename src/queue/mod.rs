@@ -27,6 +27,7 @@
 mod classify;
 mod clone_or_share_inner;
 mod config;
+mod delayed_head;
 mod error;
 mod future;
 mod handle;
@@ -47,6 +48,7 @@ pub use crate::http::RetryPlaces;
 pub use classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 pub use clone_or_share_inner::CloneOrShareInner;
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
+pub use delayed_head::DelayedHead;
 pub use error::{BoxedError, QueueError};
 pub use future::ResponseFuture;
 pub use handle::QueueHandle;

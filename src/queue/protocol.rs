@@ -207,8 +207,10 @@ where
             return None;
         }
         ask_for_identity(request.headers_mut());
-        let body = RenderedBody::new(StatusStream::new(queued.take()));
-        Some(Ok(status_response(QueueResponseBody::rendered(body))))
+        let stream = StatusStream::new(queued.take());
+        let delayed = stream.delayed_head();
+        let body = QueueResponseBody::rendered(RenderedBody::new(stream));
+        Some(Ok(status_response(body, delayed)))
     }
 
     #[inline]

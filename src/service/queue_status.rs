@@ -4,8 +4,12 @@ use http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 
 use crate::http::{EVENT_STREAM, grpc_content_type};
+use crate::queue::DelayedHead;
 
 const X_QUEUE_STATUS: HeaderName = HeaderName::from_static("x-queue-status");
+
+/// Tells nginx, and proxies that follow it, to pass a stream on as it comes.
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Whether a request asks for its status while it waits. It has to be one for a stream, too.
 pub(crate) fn asks_for_status<B>(request: &Request<B>) -> bool {
@@ -22,11 +26,13 @@ pub(crate) fn ask_for_identity(request: &mut HeaderMap) {
     let _ = request.try_insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
-/// The head of the response, with this body.
-pub(crate) fn status_response<B>(body: B) -> Response<B> {
+/// Returns the response with this body, in which the answer with the head `delayed` will be.
+pub(crate) fn status_response<B>(body: B, delayed: DelayedHead) -> Response<B> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response.extensions_mut().insert(delayed);
     response
 }

@@ -20,6 +20,7 @@ use crate::http::{
     LineEvents, Rejection, error_event, is_event_stream, is_json, queue_comment, read_short,
     with_retry_after,
 };
+use crate::queue::DelayedHead;
 
 /// A request that has no answer yet.
 pub(crate) trait PendingAnswer<T> {
@@ -55,9 +56,20 @@ impl<T> StatusStream<T> {
     pub(crate) fn new(pending: impl PendingAnswer<T> + Send + 'static) -> Self {
         Self(Mutex::new(Stage::Pending(Comments {
             pending: Box::pin(pending),
+            head: DelayedHead::default(),
             due: Due::Now,
             took: Duration::ZERO,
         })))
+    }
+
+    /// Returns what will have the head of the answer. The answer may not have come yet.
+    pub(crate) fn delayed_head(&self) -> DelayedHead {
+        self.look(|stage| match stage {
+            Stage::Pending(comments) => comments.head.clone(),
+            Stage::Events(_) | Stage::Text(_) | Stage::Failed(_) | Stage::Ended => {
+                DelayedHead::default()
+            }
+        })
     }
 
     fn look<R>(&self, look: impl FnOnce(&Stage<T>) -> R) -> R {
@@ -78,8 +90,14 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
         if let Stage::Pending(comments) = stage {
             match ready!(comments.poll(cx)) {
                 Said::Comment(comment) => return event(comment),
-                Said::Answer(Some(response)) => *stage = Stage::of(response),
+                Said::Answer(Some(response)) => {
+                    let head = comments.head.clone();
+                    *stage = Stage::of(response, &head);
+                }
                 Said::Answer(None) => {
+                    let mut failed = Response::new(());
+                    *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                    comments.head.set(failed.into_parts().0);
                     *stage = Stage::Ended;
                     let message = "the request failed before there was a response";
                     let error = failure(StatusCode::INTERNAL_SERVER_ERROR, message);
@@ -124,11 +142,12 @@ impl<T> std::fmt::Debug for StatusStream<T> {
 }
 
 impl<T> Stage<T> {
-    fn of(response: Response<T>) -> Self {
+    /// The stage in which the body of `response` is read. Its head goes to `delayed`.
+    fn of(response: Response<T>, delayed: &DelayedHead) -> Self {
         let (head, body) = response.into_parts();
         let body = Box::pin(body);
         let is_encoded = is_encoded(&head.headers);
-        match head.status.is_success() && !is_encoded {
+        let stage = match head.status.is_success() && !is_encoded {
             true if is_event_stream(&head.headers) => Self::Events(body),
             true => Self::Text(TextEvents::new(body)),
             false => Self::Failed(FailedAnswer {
@@ -139,7 +158,9 @@ impl<T> Stage<T> {
                 is_json: is_json(&head.headers),
                 retry_after: retry_after(&head.headers),
             }),
-        }
+        };
+        delayed.set(head);
+        stage
     }
 }
 
@@ -163,6 +184,8 @@ fn retry_after(response: &HeaderMap) -> Option<u64> {
 /// The comments while the request waits.
 struct Comments<T> {
     pending: Pin<Box<dyn PendingAnswer<T> + Send>>,
+    /// The head of the answer, once it is there.
+    head: DelayedHead,
     due: Due,
     /// How long the last look for the position took.
     took: Duration,

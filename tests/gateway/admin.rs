@@ -113,6 +113,107 @@ async fn without_admin_address_pages_are_for_loopback_peers() {
 }
 
 #[tokio::test]
+async fn without_token_the_admin_address_serves_only_known_hosts() {
+    let top = format!("{ADMIN}[server]\nallowed_origins = [\"http://gateway.lan:8081\"]");
+    let gateway = Setup::new().top(&top).start().await;
+    let admin = gateway.admin();
+    for host in [
+        "evil.example:8081",
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:8081",
+        "gateway.lan.evil.example",
+        "",
+    ] {
+        let origin = format!("http://{host}");
+        let action = admin.post("/admin/unload").header("origin", &origin);
+        let action = action.header("sec-fetch-site", "same-origin");
+        for request in [action, admin.get("/admin/state")] {
+            let refused = request.header("host", host).answer().await;
+            refused.assert_error(421, "misdirected_request");
+            assert!(refused.message().contains("token"), "{refused:?}");
+        }
+    }
+    for host in [
+        "127.0.0.1:8081",
+        "[::1]",
+        "localhost",
+        "LocalHost:8081",
+        "gateway.lan",
+    ] {
+        let page = admin.get("/admin/state").header("host", host);
+        assert_eq!(page.answer().await.status, 200, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn with_token_the_admin_address_serves_any_host() {
+    let gateway = Setup::new()
+        .top(&format!("{ADMIN}token = \"sk-1234\""))
+        .start()
+        .await;
+    let page = gateway.admin().get("/admin/state");
+    let page = page.header("authorization", "Bearer sk-1234");
+    let page = page.header("host", "gateway.lan").header("via", "1.1 p");
+    assert_eq!(page.answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn forwarded_requests_are_no_loopback_peers() {
+    for top in ["", ADMIN] {
+        let gateway = Setup::new().top(top).start().await;
+        let operators = if top.is_empty() {
+            gateway.client()
+        } else {
+            gateway.admin()
+        };
+        for header in ["forwarded", "x-forwarded-for", "x-real-ip", "via"] {
+            for path in ["/metrics", "/admin/state"] {
+                let page = operators.get(path).header(header, "127.0.0.1");
+                page.answer().await.assert_error(403, "forbidden");
+            }
+        }
+        assert_eq!(operators.get("/metrics").answer().await.status, 200);
+        let health = gateway.get("/healthz").header("via", "1.1 proxy");
+        assert_eq!(health.answer().await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn without_admin_address_pages_are_for_known_hosts() {
+    let gateway = Setup::new().start().await;
+    for path in ["/metrics", "/admin/state"] {
+        let refused = gateway.get(path).header("host", "evil.example").answer();
+        refused.await.assert_error(421, "misdirected_request");
+    }
+    let models = gateway.get("/v1/models").header("host", "gateway.lan");
+    assert_eq!(models.answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn own_pages_are_not_stored_or_sniffed() {
+    let gateway = Setup::new().top(ADMIN).start().await;
+    let admin = gateway.admin();
+    for page in [
+        admin.get("/metrics"),
+        admin.get("/admin/state"),
+        admin.get("/admin/nothing"),
+        admin.head("/admin/state"),
+        admin.post("/admin/unload"),
+        admin.get("/metrics").header("host", "evil.example"),
+        gateway.get("/v1/models"),
+        gateway.get("/metrics"),
+    ] {
+        let page = page.answer().await;
+        assert_eq!(page.header("cache-control"), Some("no-store"), "{page:?}");
+        let sniffing = page.header("x-content-type-options");
+        assert_eq!(sniffing, Some("nosniff"), "{page:?}");
+    }
+    let events = admin.get("/admin/events").open().await;
+    assert_eq!(events.headers()["cache-control"], "no-store");
+}
+
+#[tokio::test]
 async fn admin_address_without_token_must_be_loopback() {
     for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let (message, file) = Gateway::refusal(&format!("[admin]\nlisten = \"{listen}\"")).await;
@@ -134,7 +235,7 @@ async fn invalid_admin_token_error_names_the_problem_and_no_secret() {
         let config = format!("[admin]\ntoken = \"{token}\"");
         let (message, file) = Gateway::refusal(&config).await;
         assert!(
-            message.starts_with(&format!("{file}: [admin]: `token` ")),
+            message.starts_with(&format!("{file}: line 1, [admin]: `token` ")),
             "{message}"
         );
         assert!(message.contains(problem), "{message}");

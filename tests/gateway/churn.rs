@@ -155,3 +155,33 @@ fn resident_kib(pid: u32) -> u64 {
 fn open_files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn memory_of_connections_is_given_back_after_them() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    let gateway = Setup::new().start().await;
+    gateway.idle().await;
+    let before = resident_kib(gateway.pid());
+    let mut clients = Vec::new();
+    for _ in 0..2_000 {
+        let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
+        let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        client.write_all(request).await.unwrap();
+        assert_ne!(client.read(&mut [0; 512]).await.unwrap(), 0);
+        clients.push(client);
+    }
+    let open = resident_kib(gateway.pid());
+    drop(clients);
+    let end = Instant::now() + TIMEOUT;
+    while resident_kib(gateway.pid()) > before + (open - before) / 2 {
+        let now = resident_kib(gateway.pid());
+        assert!(
+            Instant::now() < end,
+            "{before} KiB, then {open} KiB, now {now} KiB"
+        );
+        sleep(Duration::from_millis(100)).await;
+    }
+}

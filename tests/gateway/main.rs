@@ -15,6 +15,7 @@ mod swap_support;
 
 mod adaptive;
 mod admin;
+mod browsers;
 mod churn;
 mod configuration;
 mod environment;

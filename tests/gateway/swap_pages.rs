@@ -5,7 +5,8 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::backend::Backend;
-use crate::process::{Setup, TIMEOUT};
+use crate::client::Client;
+use crate::process::{Gateway, Setup, TIMEOUT};
 use crate::swap_support::{TempFile, model, read_events, ready, swap};
 
 fn pairs(states: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -74,8 +75,6 @@ async fn models_are_loaded_and_unloaded_by_actions() {
         ),
         ("/admin/models/gpt/load", "/admin/models/gpt/unload"),
         ("/admin/models/org/a:7b/load", "/admin/unload"),
-        ("/admin/models/org/a:7b/load", "/api/models/unload"),
-        ("/admin/models/org/a:7b/load", "/api/models/unload/org/a:7b"),
     ] {
         assert_eq!(post(unload).await.status, 202, "{unload}");
         gateway.until_state("org/a:7b", "unloaded").await;
@@ -115,27 +114,88 @@ async fn models_are_loaded_and_unloaded_by_actions() {
     assert_eq!(gateway.model("org/a:7b").await["state"], "loaded");
 }
 
+/// Loads `a`, then unloads it by each path of llama.cpp and llama-swap, and checks the answers.
+async fn peers_unload(gateway: &Gateway, client: &Client) {
+    for (path, expected) in [
+        ("/models/unload", r#"{"success":true}"#),
+        ("/api/models/unload", r#"{"msg":"ok"}"#),
+        ("/api/models/unload/a", "OK"),
+        ("/unload", "OK"),
+    ] {
+        let load = client.ask("a").path("/models/load").answer().await;
+        load.assert_ok(r#"{"success":true}"#);
+        gateway.until_state("a", "loaded").await;
+        let unload = match path {
+            "/unload" => client.get(path),
+            "/models/unload" => client.ask("a").path(path),
+            _ => client.post(path),
+        };
+        unload.answer().await.assert_ok(expected);
+        gateway.until_state("a", "unloaded").await;
+    }
+    let unknown = client.ask("b").path("/models/unload").answer().await;
+    unknown.assert_error(404, "model_not_found");
+    let unknown = client.post("/api/models/unload/b").answer().await;
+    unknown.assert_error(404, "model_not_found");
+    let nameless = client.post("/models/load").answer().await;
+    nameless.assert_error(400, "model_missing");
+    let cross_site = client.get("/unload").header("sec-fetch-site", "cross-site");
+    cross_site.answer().await.assert_error(403, "cross_site");
+}
+
 #[tokio::test]
-async fn actions_may_be_llama_cpp_s() {
+async fn operators_unload_as_with_llama_cpp_and_llama_swap() {
     let gateway = swap("memory = 1.0")
         .sections(&model("a", &ready("a")))
         .start()
         .await;
-    let admin = |model: &str, path: &str| gateway.admin().ask(model).path(path).answer();
-    assert_eq!(admin("a", "/models/load").await.status, 202);
-    gateway.until_state("a", "loaded").await;
-    assert_eq!(admin("a", "/models/unload").await.status, 202);
-    gateway.until_state("a", "unloaded").await;
-    let unknown = admin("b", "/models/load").await;
-    unknown.assert_error(404, "model_not_found");
-    let nameless = gateway.admin().post("/models/load").answer().await;
-    nameless.assert_error(400, "model_missing");
-    // On the main address it is no request for the model.
-    for path in ["/models/load", "/models/unload", "/api/models/unload/a"] {
-        let elsewhere = gateway.ask("a").path(path).answer().await;
-        elsewhere.assert_error(404, "not_found");
+    peers_unload(&gateway, gateway.admin()).await;
+}
+
+#[tokio::test]
+async fn clients_unload_models_where_they_may() {
+    let gateway = swap("memory = 1.0\nclients_may_unload = true")
+        .sections(&model("a", &ready("a")))
+        .start()
+        .await;
+    peers_unload(&gateway, gateway.client()).await;
+    for path in ["/admin/unload", "/admin/models/a/load"] {
+        let own = gateway.client().post(path).answer().await;
+        own.assert_error(404, "not_found");
     }
-    assert_eq!(gateway.model("a").await["state"], "unloaded");
+    let models = gateway.get("/models").answer().await.json();
+    assert_eq!(models["data"][0]["status"]["value"], "unloaded");
+}
+
+#[tokio::test]
+async fn clients_may_not_unload_unless_the_file_says_so() {
+    let setup = |lines: &str| swap(lines).sections(&model("a", &ready("a")));
+    let gateway = setup("memory = 1.0").start().await;
+    assert_eq!(gateway.ask("a").answer().await.status, 200);
+    let paths = ["/models/load", "/models/unload", "/api/models/unload/a"];
+    for path in paths {
+        // It is no request for the model, either.
+        let refused = gateway.ask("a").path(path).answer().await;
+        refused.assert_error(404, "not_found");
+    }
+    gateway
+        .get("/unload")
+        .answer()
+        .await
+        .assert_error(404, "not_found");
+    assert_eq!(gateway.model("a").await["state"], "loaded");
+
+    gateway.reload(&setup("memory = 1.0\nclients_may_unload = true"));
+    gateway
+        .logs(&["INFO", "clients_may_unload", "changed"])
+        .await;
+    let unload = gateway.client().post("/api/models/unload/a");
+    unload.answer().await.assert_ok("OK");
+    gateway.until_state("a", "unloaded").await;
+    gateway.reload(&setup("memory = 1.0"));
+    gateway.logs_more_than("clients_may_unload", 1).await;
+    let refused = gateway.client().post("/api/models/unload/a").answer();
+    refused.await.assert_error(404, "not_found");
 }
 
 #[tokio::test]

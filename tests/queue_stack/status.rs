@@ -9,7 +9,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
-use tower_triage::queue::QueueResponseBody;
+use tower_triage::queue::{DelayedHead, QueueResponseBody, QueueTime};
 use tower_triage::rejection::RetryAfter;
 
 use super::adaptive::aimd;
@@ -191,6 +191,27 @@ async fn a_waiter_hears_its_position_every_second_and_then_the_events() {
     behind.abort();
     settle().await;
     nothing_is_left(&queue.handle);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_head_of_the_answer_is_known_once_it_is_there() {
+    for (answer, status) in [(Ok(answer(404, "text/plain", &[])), 404), (Err("no"), 500)] {
+        let (mut queue, first) = TestQueue::busy(QueueConfig::new(1)).await;
+        let response = queue.ask().await;
+        let delayed = response.extensions().get::<DelayedHead>().unwrap().clone();
+        assert!(delayed.get().is_none());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        drop(first);
+        let said = tokio::spawn(rest(response.into_body()));
+        let _ = queue.call().await.answer.send(answer);
+        said.await.unwrap();
+        let head = delayed.get().unwrap();
+        assert_eq!(head.status, status);
+        if status == 404 {
+            let QueueTime(waited) = head.extensions.get().unwrap();
+            assert_eq!(waited.as_secs(), 2);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -41,6 +41,10 @@ impl Client {
         self.to(Method::HEAD, path)
     }
 
+    pub(crate) fn options(&self, path: &str) -> ClientRequest {
+        self.to(Method::OPTIONS, path)
+    }
+
     /// A client of the same address that speaks HTTP/2.
     pub(crate) fn http2(&self) -> Self {
         let http = legacy::Client::builder(TokioExecutor::new())

@@ -42,6 +42,19 @@ async fn it_is_asked_by_its_signal() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn its_signal_reaches_it_though_this_process_ignores_it() {
+    let mut shell = std::process::Command::new("sh");
+    let script = "trap '' HUP INT QUIT; exec \"$0\" --exact stop::it_is_asked_by_its_signal";
+    shell.arg("-c").arg(script);
+    shell.arg(std::env::current_exe().unwrap());
+    let tests = shell.output().unwrap();
+    let output = String::from_utf8_lossy(&tests.stdout);
+    assert!(tests.status.success(), "{output}");
+    assert!(output.contains("1 passed"), "{output}");
+}
+
 #[tokio::test]
 async fn it_is_killed_when_its_grace_is_over() {
     let mut model = script("trap \"\" TERM; sleep 3600 & sleep 3600");

@@ -3,7 +3,7 @@
 use http::Uri;
 use serde::de::{Deserialize, Deserializer, Error};
 use tower_triage::admit::AdaptiveLimit;
-use tower_triage::endpoints::{Endpoint, MaxConcurrent, Model};
+use tower_triage::endpoints::{Endpoint, InvalidRegistry, MaxConcurrent, Model};
 
 use super::Environment;
 use super::error::Problem;
@@ -39,12 +39,35 @@ impl Backend {
         let endpoint = Endpoint::new(&self.name, self.url.clone());
         let mut endpoint = MaxConcurrent::apply_to(self.max_concurrent, self.limit, endpoint)
             .map_err(|problem| Problem::Limit(self.name.clone(), problem))?;
+        if self.load.is_some() && endpoint.limit.is_none() {
+            let problem = "`load` is there without `max_concurrent = \"auto\"`, which needs it";
+            return Err(Problem::Limit(self.name.clone(), problem));
+        }
         endpoint.priority = self.priority.unwrap_or(endpoint.priority);
         endpoint.models.clone_from(&self.models);
         endpoint.health = self.health.check(general);
         endpoint.load = self.load.as_ref().map(Load::metrics);
         let endpoint = self.headers.apply_to(endpoint, environment);
         endpoint.map_err(Problem::Header)
+    }
+}
+
+/// Returns which of the backends, of these names, an error is about.
+pub(super) fn index(error: &InvalidRegistry, names: &[String]) -> Option<usize> {
+    use InvalidRegistry as E;
+    match error {
+        E::BadName { index } => Some(*index),
+        E::DuplicateName { endpoint } => names.iter().rposition(|name| name == endpoint),
+        E::BadUrl { endpoint, .. }
+        | E::NoSlots { endpoint }
+        | E::BadLimit { endpoint, .. }
+        | E::BadHealthCheck { endpoint, .. }
+        | E::BadEngineMetrics { endpoint, .. }
+        | E::ReservedHeader { endpoint, .. }
+        | E::BadModelName { endpoint }
+        | E::NoContext { endpoint, .. }
+        | E::DuplicateModel { endpoint, .. } => names.iter().position(|name| name == endpoint),
+        _ => None,
     }
 }
 
@@ -55,6 +78,9 @@ fn url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
         .parse()
         .map_err(|error| D::Error::custom(format_args!("the URL is invalid ({error})")))?;
     match url.scheme_str() {
+        Some("http" | "https") if text.contains('#') => {
+            Err(D::Error::custom("the URL must not contain a fragment"))
+        }
         Some("http" | "https") => Ok(url),
         _ => Err(D::Error::custom(
             "the URL must begin with http:// or https://",

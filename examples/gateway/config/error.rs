@@ -16,8 +16,13 @@ use super::upstream::InvalidUpstream;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidConfig {
-    #[error("{}: {problem}", path.display())]
-    File { path: PathBuf, problem: Problem },
+    #[error("{}: {}{}", path.display(), at_line(*line), shortened(&problem.to_string()))]
+    File {
+        path: PathBuf,
+        /// Where the section begins, unless the problem says where it is.
+        line: Option<usize>,
+        problem: Box<Problem>,
+    },
     #[error(transparent)]
     Variable(#[from] InvalidVariable),
 }
@@ -47,10 +52,40 @@ pub(crate) enum Problem {
 }
 
 impl InvalidConfig {
-    pub(super) fn in_file(path: &Path, problem: Problem) -> Self {
+    pub(super) fn in_file(path: &Path, line: Option<usize>, problem: Problem) -> Self {
         let path = path.to_owned();
-        Self::File { path, problem }
+        Self::File {
+            path,
+            line,
+            problem: Box::new(problem),
+        }
     }
+}
+
+fn at_line(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!("line {line}, "))
+}
+
+/// The most digits of a number that are shown.
+const LONGEST_NUMBER: usize = 20;
+
+/// Returns `message` with numbers like `1e300` in place of very many digits.
+fn shortened(message: &str) -> String {
+    let mut short = String::new();
+    let mut rest = message;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, number) = rest.split_at(start);
+        let is_of_number = |c: char| c.is_ascii_digit() || c == '.';
+        let end = number.find(|c| !is_of_number(c)).unwrap_or(number.len());
+        let (number, after) = number.split_at(end);
+        short.push_str(before);
+        match number.parse::<f64>() {
+            Ok(value) if number.len() > LONGEST_NUMBER => short.push_str(&format!("{value:e}")),
+            _ => short.push_str(number),
+        }
+        rest = after;
+    }
+    short + rest
 }
 
 impl Problem {

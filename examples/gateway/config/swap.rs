@@ -3,15 +3,17 @@
 //! In `cmd`, `stop_cmd` and the values of `env`, `${GATEWAY}` stands for the path of this program and `${NAME}` for a
 //! variable of the environment. `${PORT}` and `${PID}` are left to the library, which knows them.
 
+mod section;
+
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-use serde::de::{Deserialize, Deserializer, Error};
 use tower_triage::endpoints::Endpoint;
 use tower_triage::swap::{SwapConfig, SwapModel};
 
 use super::Environment;
 use super::expand::{InvalidReference, expand_with, variable};
+pub(super) use section::SwapSection;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidSwapSection {
@@ -23,15 +25,6 @@ pub(crate) enum InvalidSwapSection {
     },
     #[error("the model {0:?} has the name of one of [[backends]]: rename that")]
     NameOfBackend(String),
-}
-
-/// Reads and checks the section.
-pub(super) fn section<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<SwapConfig>, D::Error> {
-    let config = SwapConfig::deserialize(deserializer)?;
-    config.validate().map_err(D::Error::custom)?;
-    Ok(Some(config))
 }
 
 /// Expands references, and checks the names beside those of the backends.

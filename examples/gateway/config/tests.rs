@@ -42,6 +42,9 @@ fn every_section_is_parsed() {
         listen = "127.0.0.1:0"
         body_limit_bytes = 1000
 
+        [server]
+        allowed_origins = ["https://chat.example", "http://localhost:3000", "app://notes"]
+
         [routing]
         strategy = "round_robin"
         max_retries = 0
@@ -77,6 +80,9 @@ fn every_section_is_parsed() {
     )
     .unwrap();
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    let origins = config.server.allowed_origins.iter();
+    let hosts: Vec<_> = origins.map(|origin| &*origin.host).collect();
+    assert_eq!(hosts, ["chat.example", "localhost", "notes"]);
     assert!(config.routing.strategy == StrategyChoice::RoundRobin);
     assert_eq!(config.routing.aliases["gpt-4"], "llama3:70b");
     assert_eq!(
@@ -106,6 +112,7 @@ fn example_file_states_the_defaults() {
     let default = read("").unwrap();
     assert_eq!(example.listen, default.listen);
     assert_eq!(example.body_limit_bytes, default.body_limit_bytes);
+    assert_eq!(example.server, default.server);
     assert_eq!(example.queue, default.queue);
     assert_eq!(example.upstream, default.upstream);
     let mut routing = example.routing;
@@ -121,6 +128,11 @@ fn example_file_states_the_defaults() {
     let plain = SwapModel::new("qwen:7b", &swap.models[0].cmd).memory(8.0);
     assert_eq!(swap, SwapConfig::memory(24.0).model(plain));
     assert_eq!(default.swap, None);
+    assert!(!example.clients_may_unload && !default.clients_may_unload);
+    let may =
+        read("[swap]\nmemory = 1\nclients_may_unload = true\ndefault = 'a'\nmodels.a = { cmd = 'a', memory = 1 }")
+            .unwrap();
+    assert!(may.clients_may_unload && may.swap.unwrap().default.is_some());
     assert!(example.warnings.is_empty(), "{:?}", example.warnings);
 }
 
@@ -181,6 +193,11 @@ fn invalid_config_error_names_line_and_key() {
             "[swap]\nmemry = 1".to_owned(),
             2,
             "unknown field `memry`, expected one of",
+        ),
+        (
+            "[swap]\nclients_may_unload = 1".to_owned(),
+            2,
+            "in `swap.clients_may_unload`: invalid type: integer `1`, expected a boolean",
         ),
         (
             "[swap.models.a]\ncmd = 'a'\nttl = 1".to_owned(),
@@ -414,7 +431,8 @@ fn model_with_name_of_backend_or_bad_reference_is_refused() {
         ),
     ] {
         let error = read(&text).unwrap_err();
-        assert!(error.starts_with("[swap]: "), "{text}\n{error}");
+        assert!(error.starts_with("line "), "{text}\n{error}");
+        assert!(error.contains(", [swap]: "), "{text}\n{error}");
         assert!(error.contains(problem), "{text}\n{error}");
     }
     assert!(read(&model("run ${PORT}")).is_ok());
@@ -437,7 +455,7 @@ fn duplicate_backend_error_names_the_file() {
 fn limit_without_auto_is_refused_by_backend() {
     for slots in ["", "max_concurrent = 4"] {
         let refused = read(&format!("{BACKEND}{slots}\nlimit.max = 8")).unwrap_err();
-        let said = "[[backends]]: endpoint \"a\": `limit` is there without `max_concurrent";
+        let said = "line 1, [[backends]]: endpoint \"a\": `limit` is there without `max_concurrent";
         assert!(refused.starts_with(said), "{refused}");
     }
     let refused = read(&format!("{BACKEND}max_concurrent = 'auto'\nlimit.min = 0")).unwrap_err();
@@ -463,7 +481,7 @@ fn header_value_from_environment_is_never_shown() {
     let error = read(&text).unwrap_err();
     assert_eq!(
         error,
-        "[[backends]]: the header `authorization` of \"a\" needs the environment variable OPENAI_KEY, \
+        "line 1, [[backends]]: the header `authorization` of \"a\" needs the environment variable OPENAI_KEY, \
          which is not set"
     );
 }
@@ -501,10 +519,147 @@ fn invalid_config_errors_never_show_secrets() {
 }
 
 #[test]
+fn silent_mistakes_are_refused_with_their_line() {
+    let backend = |lines: &str| format!("\n{BACKEND}{lines}");
+    for (text, line, problem) in [
+        (
+            backend("max_concurrent = 'auto'\nlimit.initial = 300"),
+            6,
+            "`limit.initial` is 300",
+        ),
+        (
+            backend("max_concurrent = 'auto'\nlimit = { max = 8, initial = 9 }"),
+            6,
+            "which is 8",
+        ),
+        (
+            backend("load.metrics = '/metrics'"),
+            2,
+            "`load` is there without `max_concurrent = \"auto\"`",
+        ),
+        (
+            backend("models = [\n{ name = 'm', context_length = 0 }]"),
+            6,
+            "context_length",
+        ),
+        (
+            "\n[swap.models.a]\ncmd = 'a'\ncontext_length = 0".to_owned(),
+            2,
+            "`context_length` is 0",
+        ),
+        (
+            "\nbody_limit_bytes = 0".to_owned(),
+            2,
+            "in `body_limit_bytes`: 0 must be",
+        ),
+        (
+            backend("").replace("http://a", "http://a/#v1"),
+            4,
+            "fragment",
+        ),
+        (
+            "\n[queue]\ndefault_priority = 'vip'".to_owned(),
+            2,
+            "[\"high\", \"normal\"]",
+        ),
+    ] {
+        let error = read(&text).unwrap_err();
+        assert!(
+            error.starts_with(&format!("line {line}, ")),
+            "{text}\n{error}"
+        );
+        assert!(error.contains(problem), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn problems_of_whole_sections_name_their_line() {
+    for (text, line, section) in [
+        (
+            "\n[queue]\npriority_header = 'x y'".to_owned(),
+            2,
+            "[queue]",
+        ),
+        (
+            "\n[routing]\nretry_share = 0.5\nweights = { priority = 50 }\nfallbacks.a = ['']"
+                .to_owned(),
+            5,
+            "fallbacks",
+        ),
+        ("\n\n[admin]\ntoken = ''".to_owned(), 3, "[admin]"),
+        (
+            "\n[upstream]\nca_file = '/no/such/file'".to_owned(),
+            2,
+            "[upstream]",
+        ),
+        (
+            format!("{BACKEND}headers = {{ x = '${{NONE}}' }}"),
+            1,
+            "[[backends]]",
+        ),
+        (format!("{BACKEND}\n{BACKEND}"), 5, "[[backends]]"),
+        (
+            format!("{BACKEND}\n{}", BACKEND.replace("'a'", "''")),
+            5,
+            "endpoint 2",
+        ),
+        (
+            format!("{BACKEND}\n[swap.models.a]\ncmd = 'a'"),
+            5,
+            "[swap]",
+        ),
+    ] {
+        let error = read(&text).unwrap_err();
+        assert!(
+            error.starts_with(&format!("line {line}, ")),
+            "{text}\n{error}"
+        );
+        assert!(error.contains(section), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn very_large_numbers_are_shown_without_their_zeros() {
+    for text in [
+        "[health]\ninterval_seconds = 1e300",
+        "[queue]\nmax_wait_seconds = 1e300",
+        "[queue]\ntarget_wait = 1e300",
+        "[queue]\nmax_size = 1e300",
+        "[queue]\nretry_after.jitter = 1e300",
+        "[routing]\nretry_share = 1e300",
+        "[routing]\neject_seconds = 1e300",
+        "[swap]\nswap_after_seconds = 1e300",
+        "[swap]\nmemory = 1e300",
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(error.contains("1e300"), "{text}\n{error}");
+        assert!(!error.contains("00000"), "{text}\n{error}");
+    }
+}
+
+#[test]
+fn names_that_lead_to_no_model_are_warned_of() {
+    let routing = "[routing]\naliases = { gpt = 'gone', here = 'm', started = 's' }\n\
+                   fallbacks = { old = ['m', 'lost'], m = ['s'] }\n\
+                   rooms = { nowhere = {}, m = {}, s = {} }\n";
+    let models = format!("{BACKEND}models = [{{ name = 'm' }}]\n[swap.models.s]\ncmd = 's'");
+    let warnings = read(&format!("{routing}{models}")).unwrap().warnings;
+    let expected = [
+        "alias \"gpt\" stands for \"gone\"",
+        "\"old\" name \"lost\"",
+        "room for \"nowhere\"",
+    ];
+    assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+    for (warning, expected) in warnings.iter().zip(expected) {
+        assert!(warning.contains(expected), "{warning}");
+    }
+}
+
+#[test]
 fn unusable_ca_file_error_names_the_path() {
     let roots = temporary("pem");
     let text = format!("[upstream]\nca_file = {:?}", roots.to_str().unwrap());
-    let place = format!("[upstream]: `ca_file` {}: ", roots.display());
+    let place = format!("line 1, [upstream]: `ca_file` {}: ", roots.display());
     let error = read(&text).unwrap_err();
     assert!(error.starts_with(&place), "{error}");
     std::fs::write(&roots, "").unwrap();

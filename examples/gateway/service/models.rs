@@ -1,6 +1,7 @@
 //! The models of the service: their names and states, and those of `[swap]` started and stopped.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 use tower_triage::endpoints::Registry;
 use tower_triage::swap::{ModelState, ModelStatus, SwapEvents, SwapHandle, UnknownModel, Unload};
@@ -31,6 +32,12 @@ impl Handle {
     /// What happens to models of `[swap]`. `None` without that section.
     pub(crate) fn events(&self) -> Option<SwapEvents> {
         self.swap.as_ref().map(SwapHandle::events)
+    }
+
+    /// Returns `true` if clients may load and unload models of `[swap]`.
+    pub(crate) fn clients_may_unload(&self) -> bool {
+        // Relaxed: nothing else is read by it.
+        self.clients_may_unload.load(Ordering::Relaxed)
     }
 
     /// Starts a model of `[swap]`, by its name or an alias.

@@ -19,7 +19,7 @@ use crate::admit::SlotPool;
 /// in which every key is optional.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
-#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[cfg_attr(feature = "serde", serde(try_from = "AdaptiveLimitFile"))]
 #[non_exhaustive]
 pub struct AdaptiveLimit {
     /// How the limit is found. Default [`LimitAlgorithm::Vegas`].
@@ -28,7 +28,8 @@ pub struct AdaptiveLimit {
     pub min: usize,
     /// The highest limit, at most [`SlotPool::MAX`]. Default 200.
     pub max: usize,
-    /// The limit before anything is measured, brought within `min` and `max`. Default 20.
+    /// The limit before anything is measured, brought within `min` and `max`. Default 20. In a file, one that is beyond them
+    /// is an error.
     ///
     /// Better too low than too high: a limit that is too low grows by up to a quarter at a time. One that is several times
     /// too high is found out in minutes only, because the service was never seen without a queue inside.
@@ -130,6 +131,40 @@ impl Default for AdaptiveLimit {
     }
 }
 
+/// An [`AdaptiveLimit`] as it is written.
+#[cfg(feature = "serde")]
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdaptiveLimitFile {
+    algorithm: Option<LimitAlgorithm>,
+    min: Option<usize>,
+    max: Option<usize>,
+    initial: Option<usize>,
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<AdaptiveLimitFile> for AdaptiveLimit {
+    type Error = InvalidAdaptiveLimit;
+
+    fn try_from(file: AdaptiveLimitFile) -> Result<Self, InvalidAdaptiveLimit> {
+        let default = Self::default();
+        let limit = Self {
+            algorithm: file.algorithm.unwrap_or(default.algorithm),
+            min: file.min.unwrap_or(default.min),
+            max: file.max.unwrap_or(default.max),
+            initial: file.initial.unwrap_or(default.initial),
+        };
+        let (min, max) = (limit.min, limit.max);
+        match file.initial {
+            // Bounds in the wrong order are for `validate`.
+            Some(initial) if min <= max && !(min..=max).contains(&initial) => {
+                Err(InvalidAdaptiveLimit::Initial { initial, min, max })
+            }
+            _ => Ok(limit),
+        }
+    }
+}
+
 /// An [`AdaptiveLimit`] that can't be used: which key, its value, and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -143,6 +178,18 @@ pub enum InvalidAdaptiveLimit {
         SlotPool::MAX
     )]
     Max {
+        /// `limit.min`.
+        min: usize,
+        /// `limit.max`.
+        max: usize,
+    },
+    /// Below `min` or above `max`.
+    #[error(
+        "`limit.initial` is {initial}: it must be from `limit.min`, which is {min}, to `limit.max`, which is {max}"
+    )]
+    Initial {
+        /// `limit.initial`.
+        initial: usize,
         /// `limit.min`.
         min: usize,
         /// `limit.max`.
@@ -186,7 +233,14 @@ mod tests {
             .max(9)
             .initial(3);
         assert_eq!(read(all).unwrap(), expected);
-        for (bad, said) in [("mni = 1", "mni"), ("algorithm = \"tcp\"", "`aimd`")] {
+        assert_eq!(read("max = 8").unwrap(), AdaptiveLimit::default().max(8));
+        for (bad, said) in [
+            ("mni = 1", "mni"),
+            ("algorithm = \"tcp\"", "`aimd`"),
+            ("initial = 300", "`limit.initial` is 300"),
+            ("max = 8\ninitial = 9", "`limit.max`, which is 8"),
+            ("min = 8\ninitial = 7", "`limit.min`, which is 8"),
+        ] {
             let error = read(bad).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
+use crate::short_number::Short;
+
 use super::{StrategyChoice, Weights, aliases, check_weights, empty_fallback};
 
 impl<'de> Deserialize<'de> for StrategyChoice {
@@ -46,7 +48,8 @@ pub(super) fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D
         Ok(share)
     } else {
         Err(D::Error::custom(format_args!(
-            "{share} must be between 0 and 1"
+            "{} must be between 0 and 1",
+            Short(share)
         )))
     }
 }
@@ -66,7 +69,8 @@ pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dura
     match Duration::try_from_secs_f64(seconds) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
         _ => Err(D::Error::custom(format_args!(
-            "{seconds} must be a number of seconds above 0"
+            "{} must be a number of seconds above 0",
+            Short(seconds)
         ))),
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, Unexpected, Visitor};
 
+use crate::short_number::Short;
+
 /// A duration in seconds, whole or with a fraction; `"none"`, or `null` in formats that have it, is `None`.
 ///
 /// The field's name is part of the errors.
@@ -48,7 +50,7 @@ impl Visitor<'_> for Seconds {
 
     fn visit_f64<E: Error>(self, seconds: f64) -> Result<Option<Duration>, E> {
         let duration = Duration::try_from_secs_f64(seconds);
-        duration.map(Some).map_err(|_| self.refusal(seconds))
+        duration.map(Some).map_err(|_| self.refusal(Short(seconds)))
     }
 
     fn visit_str<E: Error>(self, word: &str) -> Result<Option<Duration>, E> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::de::{DeserializeSeed, Deserializer, Error, Unexpected, Visitor};
 
 use crate::admit::TargetWait;
+use crate::short_number::Short;
 
 /// A number of seconds, whole or with a fraction, `"auto"` or `"none"`.
 ///
@@ -54,7 +55,9 @@ impl Visitor<'_> for Target {
 
     fn visit_f64<E: Error>(self, seconds: f64) -> Result<TargetWait, E> {
         let duration = Duration::try_from_secs_f64(seconds);
-        duration.map(Into::into).map_err(|_| self.refusal(seconds))
+        duration
+            .map(Into::into)
+            .map_err(|_| self.refusal(Short(seconds)))
     }
 
     fn visit_str<E: Error>(self, word: &str) -> Result<TargetWait, E> {

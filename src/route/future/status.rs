@@ -45,8 +45,10 @@ where
             retry,
             metrics: this.metrics.take(),
         };
-        let body = RouteResponseBody::status(StatusStream::new(pending));
-        Ok(status_response(PermitBody::new(body, None)))
+        let stream = StatusStream::new(pending);
+        let delayed = stream.delayed_head();
+        let body = PermitBody::new(RouteResponseBody::status(stream), None);
+        Ok(status_response(body, delayed))
     }
 }
 

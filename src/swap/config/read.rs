@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 use super::{AbandonedLoad, StopSignal, SwapConfig, SwapModel, SwapPolicy};
+use crate::short_number::Short;
 use crate::swap::swapper::{Group, MatrixConfig};
 
 /// The section as it is written.
@@ -160,7 +161,8 @@ impl<'de> Deserialize<'de> for Seconds {
         match Duration::try_from_secs_f64(seconds) {
             Ok(duration) => Ok(Self(duration)),
             Err(_) => Err(D::Error::custom(format_args!(
-                "{seconds} must be a number of seconds from 0"
+                "{} must be a number of seconds from 0",
+                Short(seconds)
             ))),
         }
     }

@@ -111,6 +111,7 @@ impl SwapModel {
             });
         }
         let zeros = [
+            ("context_length", self.model.context_length == 0),
             ("evict_cost", self.evict_cost == 0),
             ("concurrency", self.concurrency == 0),
             ("instances", self.instances == 0),

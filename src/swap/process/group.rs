@@ -23,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::members;
+use super::{ignored_signals, members};
 
 /// The first pause between looks whether a group is gone. It doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -44,6 +44,7 @@ impl Group {
     pub(super) fn spawn(command: &mut Command) -> io::Result<(Self, ChildEnds)> {
         // Before the process exists: no end is missed.
         let child_ends = signal(SignalKind::child())?;
+        ignored_signals::restore_in_children()?;
         let child = command.process_group(0).kill_on_drop(true).spawn()?;
         let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         let leader = pid.ok_or_else(|| io::Error::other("the process has no number"))?;

@@ -6,6 +6,7 @@ mod daemons;
 mod engine;
 mod group;
 mod health;
+mod ignored_signals;
 mod instance;
 mod launcher;
 mod life;

@@ -1,17 +1,21 @@
-//! What operators do to models: load and unload them.
+//! What operators, and clients that may, do to models: load and unload them. The paths are the gateway's own, llama.cpp's
+//! and llama-swap's, and the answers those of the program whose path it is.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::{Body, HttpBody};
-use http::{Response, StatusCode, Uri};
+use http::request::Parts;
+use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::timeout;
 use tower_triage::swap::Unload;
 
-use crate::pages::{error, json};
+use crate::pages::{error, json, page};
 use crate::service::Handle;
 
 #[derive(Debug, PartialEq)]
@@ -24,13 +28,69 @@ enum Action {
 /// A longer body names no model.
 const LONGEST_BODY: usize = 64 << 10;
 
-/// Begins the action that a POST to `uri` asks for. `None` if there is none.
-pub(super) async fn begin<B>(handle: &Handle, uri: &Uri, body: B) -> Option<Response<Body>>
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The program that a path, and so its answer, is of.
+enum Api {
+    Own,
+    LlamaCpp,
+    LlamaSwap,
+}
+
+impl Api {
+    fn of(path: &str) -> Self {
+        match path {
+            "/models/load" | "/models/unload" => Self::LlamaCpp,
+            UNLOAD => Self::LlamaSwap,
+            _ if path.starts_with("/api/models/unload") => Self::LlamaSwap,
+            _ => Self::Own,
+        }
+    }
+
+    /// Returns the answer that an action has begun.
+    fn begun(&self, action: &Action) -> Response<Body> {
+        match (self, action) {
+            (Self::LlamaCpp, _) => json(&json!({ "success": true })),
+            (Self::LlamaSwap, Action::UnloadAll) => json(&json!({ "msg": "ok" })),
+            (Self::LlamaSwap, _) => ok(),
+            (Self::Own, _) => {
+                let (name, model) = match action {
+                    Action::Load(model) => ("load", Some(model)),
+                    Action::Unload(model) => ("unload", Some(model)),
+                    Action::UnloadAll => ("unload", None),
+                };
+                let mut accepted = json(&json!({ "action": name, "model": model }));
+                *accepted.status_mut() = StatusCode::ACCEPTED;
+                accepted
+            }
+        }
+    }
+}
+
+/// llama-swap's first path to unload all models, which is a GET.
+const UNLOAD: &str = "/unload";
+
+/// Returns `true` if a request asks for more than a page.
+pub(crate) fn is_action(method: &Method, path: &str) -> bool {
+    *method == Method::POST || *method == Method::GET && path == UNLOAD
+}
+
+/// Returns `true` if `path` is an action of llama.cpp or llama-swap, which clients may do where the configuration says so.
+pub(crate) fn is_of_peers(path: &str) -> bool {
+    !matches!(Api::of(path), Api::Own)
+}
+
+/// Begins the action that a request asks for. `None` if there is none.
+pub(crate) async fn begin<B>(handle: &Handle, head: &Parts, body: B) -> Option<Response<Body>>
 where
     B: HttpBody<Error: Into<BoxError>>,
 {
-    let action = match uri.path() {
-        path @ ("/models/load" | "/models/unload") => match named(body).await {
+    let path = head.uri.path();
+    let action = match path {
+        UNLOAD if head.method != Method::GET => return None,
+        UNLOAD => Action::UnloadAll,
+        "/models/load" | "/models/unload" => match named(body).await {
             Some(model) if path == "/models/load" => Action::Load(model),
             Some(model) => Action::Unload(model),
             None => {
@@ -41,28 +101,34 @@ where
         },
         path => action(path)?,
     };
-    let how = match how(uri.query()) {
+    let how = match how(head.uri.query()) {
         Ok(how) => how,
         Err(message) => {
             let status = StatusCode::BAD_REQUEST;
             return Some(error(status, "invalid_parameter", message));
         }
     };
-    let (begun, name, model) = match &action {
-        Action::Load(model) => (handle.load(model), "load", Some(model)),
-        Action::Unload(model) => (handle.unload(model, how), "unload", Some(model)),
+    let begun = match &action {
+        Action::Load(model) => handle.load(model),
+        Action::Unload(model) => handle.unload(model, how),
         Action::UnloadAll => {
             handle.unload_all(how);
-            (Ok(()), "unload", None)
+            Ok(())
         }
     };
     if let Err(unknown) = begun {
         let message = format!("[swap] has no model {:?}", unknown.0);
         return Some(error(StatusCode::NOT_FOUND, "model_not_found", message));
     }
-    let mut accepted = json(&json!({ "action": name, "model": model }));
-    *accepted.status_mut() = StatusCode::ACCEPTED;
-    Some(accepted)
+    Some(match path {
+        UNLOAD => ok(),
+        _ => Api::of(path).begun(&action),
+    })
+}
+
+/// llama-swap's answer where it has nothing to say.
+fn ok() -> Response<Body> {
+    page("text/plain; charset=utf-8", "OK")
 }
 
 /// The model that a body names, as llama.cpp's router wants it.
@@ -74,7 +140,8 @@ where
     struct Named {
         model: String,
     }
-    let body = Limited::new(body, LONGEST_BODY).collect().await.ok()?;
+    let body = Limited::new(body, LONGEST_BODY).collect();
+    let body = timeout(BODY_TIMEOUT, body).await.ok()?.ok()?;
     let named: Named = serde_json::from_slice(&body.to_bytes()).ok()?;
     Some(named.model)
 }
@@ -115,6 +182,8 @@ fn decoded(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::TryStreamExt;
+
     use super::*;
 
     #[test]
@@ -141,6 +210,14 @@ mod tests {
         ] {
             assert_eq!(action(path), expected, "{path}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_names_no_model() {
+        let never = futures_util::stream::pending::<Result<_, std::convert::Infallible>>();
+        let body =
+            http_body_util::StreamBody::new(never.map_ok(http_body::Frame::<bytes::Bytes>::data));
+        assert_eq!(named(body).await, None);
     }
 
     #[test]

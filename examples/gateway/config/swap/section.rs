@@ -1,0 +1,103 @@
+//! Reads the `[swap]` section: the library's configuration, and a key of the gateway's own beside its keys.
+//!
+//! Serde's `flatten` would lose the line of an unknown key.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
+use tower_triage::swap::SwapConfig;
+
+/// The section, checked.
+pub(in crate::config) struct SwapSection {
+    pub(in crate::config) config: SwapConfig,
+    pub(in crate::config) clients_may_unload: bool,
+}
+
+const CLIENTS_MAY_UNLOAD: &str = "clients_may_unload";
+
+impl<'de> Deserialize<'de> for SwapSection {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Section)
+    }
+}
+
+struct Section;
+
+impl<'de> Visitor<'de> for Section {
+    type Value = SwapSection;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SwapSection, A::Error> {
+        let mut clients_may_unload = false;
+        let others = OtherKeys {
+            map,
+            clients_may_unload: &mut clients_may_unload,
+        };
+        let config = SwapConfig::deserialize(MapAccessDeserializer::new(others))?;
+        config.validate().map_err(A::Error::custom)?;
+        Ok(SwapSection {
+            config,
+            clients_may_unload,
+        })
+    }
+}
+
+/// The entries of a table without the gateway's own.
+struct OtherKeys<'a, A> {
+    map: A,
+    clients_may_unload: &'a mut bool,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for OtherKeys<'_, A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K>(&mut self, mut seed: K) -> Result<Option<K::Value>, A::Error>
+    where
+        K: DeserializeSeed<'de>,
+    {
+        loop {
+            match self.map.next_key_seed(KeySeed(seed))? {
+                None => return Ok(None),
+                Some(Key::Other(key)) => return Ok(Some(key)),
+                Some(Key::Own(unused)) => {
+                    *self.clients_may_unload = self.map.next_value()?;
+                    seed = unused;
+                }
+            }
+        }
+    }
+
+    fn next_value_seed<V>(&mut self, seed: V) -> Result<V::Value, A::Error>
+    where
+        V: DeserializeSeed<'de>,
+    {
+        self.map.next_value_seed(seed)
+    }
+}
+
+/// Reads a key with a seed, unless the key is the gateway's own: then it returns the seed.
+struct KeySeed<K>(K);
+
+enum Key<K, V> {
+    Own(K),
+    Other(V),
+}
+
+impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for KeySeed<K> {
+    type Value = Key<K, K::Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, key: D) -> Result<Self::Value, D::Error> {
+        match &*String::deserialize(key)? {
+            CLIENTS_MAY_UNLOAD => Ok(Key::Own(self.0)),
+            other => self
+                .0
+                .deserialize(StrDeserializer::new(other))
+                .map(Key::Other),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The head of an answer that comes in the body of a response, for the layers around a queue.
+
+use std::sync::{Arc, OnceLock};
+
+use http::response::Parts;
+
+/// The head of the answer to a request that was told its position while it waited: an extension of its response, which began
+/// before there was an answer.
+///
+/// The response itself is a 200 with a stream of events, whatever comes of the request. A layer that logs keeps a clone of
+/// this, and reads it when the body has ended. The head has the extensions that the response to a request without
+/// `x-queue-status` would have, such as its [`QueueTime`](super::QueueTime).
+///
+/// ```
+/// use http::Response;
+/// use tower_triage::queue::DelayedHead;
+///
+/// /// The status that tells what came of a request, once the body of its response has ended.
+/// fn status<B>(response: &Response<B>) -> Option<u16> {
+///     match response.extensions().get::<DelayedHead>() {
+///         None => Some(response.status().as_u16()),
+///         Some(delayed) => Some(delayed.get()?.status.as_u16()),
+///     }
+/// }
+/// assert_eq!(status(&Response::new(())), Some(200));
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct DelayedHead(Arc<OnceLock<Parts>>);
+
+impl DelayedHead {
+    /// Returns the head of the answer. `None` while there is none; after the end of the body: the client left before.
+    #[must_use]
+    pub fn get(&self) -> Option<&Parts> {
+        self.0.get()
+    }
+
+    /// Sets the head, once.
+    pub(crate) fn set(&self, head: Parts) {
+        _ = self.0.set(head); // a request has one answer
+    }
+}
