@@ -3,6 +3,7 @@
 //! In a queue that stands, each waiter that came first has waited for so long that its caller is about to leave. The newest
 //! are served at once instead, so some are served well, and not all badly.
 
+use super::PoolId;
 use super::ordered_queue::{ArrivalKey, OrderedQueue};
 use super::room_base::{BEHIND, RoomBase};
 use super::waiters::{WaiterMeta, Waiters};
@@ -58,10 +59,11 @@ impl RoomBase {
         self.config.lifo_when_standing || self.age_order == AgeOrder::NewestFirst
     }
 
-    /// Sets the order: newest first while the waiter that entered the room first has waited for longer than its target.
-    pub(crate) fn update_age_order(&mut self, first: Option<&WaiterMeta>) {
+    /// Sets the order: newest first while the queue is standing, by the waiter without a deadline that entered the room first
+    /// and a pool that could serve it.
+    pub(crate) fn update_age_order(&mut self, first: Option<(&WaiterMeta, PoolId)>) {
         let stands = self.config.lifo_when_standing
-            && first.is_some_and(|first| self.is_beyond_target(first));
+            && first.is_some_and(|(first, pool)| self.is_standing(first, pool));
         self.age_order = match stands {
             true => AgeOrder::NewestFirst,
             false => AgeOrder::OldestFirst,

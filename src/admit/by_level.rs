@@ -85,10 +85,10 @@ impl ByLevel {
         self.heads().min_by_key(|&idx| waiters.meta(idx).key())
     }
 
-    /// The waiter that entered the room first, whatever its level.
-    pub(crate) fn first_entered<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
+    /// Returns the waiter without a deadline that entered the room first, whatever its level.
+    pub(crate) fn first_silent<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         let levels = self.levels.iter();
-        let first = levels.filter_map(|level| level.first_entered(waiters));
+        let first = levels.filter_map(|level| level.first_silent(waiters));
         first.min_by_key(|&idx| waiters.meta(idx).entry_key())
     }
 

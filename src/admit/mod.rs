@@ -56,7 +56,7 @@ pub(crate) use level_status::seconds;
 pub use limiter::{
     AdaptiveLimit, InvalidAdaptiveLimit, LimitAlgorithm, LimitOutcome, LimitSample, Limiter,
 };
-pub use overload::Served;
+pub use overload::ServiceSample;
 pub(crate) use priority::MAX_LEVELS;
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};
 pub use reject_reason::RejectReason;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::nanos::Nanos;
+use super::nanos::{NEVER, Nanos};
 use super::room_base::BEHIND;
 use super::waiters::{NONE, Waiters};
 
@@ -172,13 +172,16 @@ impl OrderedQueue {
             .or(Some(tail))
     }
 
-    /// The waiter that entered the room first. Walks over those at the front that entered later: requeued ones.
-    pub(crate) fn first_entered<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
-        let mut first = self.head()?;
-        let in_tree = self.out_of_order.values().copied();
+    /// Returns the waiter without a deadline that entered the room first. Walks over those at the front that have a deadline,
+    /// or entered later: requeued ones.
+    pub(crate) fn first_silent<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
+        let is_silent = |idx: &u32| waiters.meta(*idx).limits.deadline == NEVER;
+        let in_list = || self.in_list(waiters).filter(is_silent);
+        let in_tree = || self.out_of_order.values().copied().filter(is_silent);
+        let mut first = in_list().next().or_else(|| in_tree().next())?;
         // Twice, as the two parts are in order, but not the one after the other.
-        earlier_entered(waiters, &mut first, self.in_list(waiters));
-        earlier_entered(waiters, &mut first, in_tree);
+        earlier_entered(waiters, &mut first, in_list());
+        earlier_entered(waiters, &mut first, in_tree());
         Some(first)
     }
 
@@ -312,8 +315,9 @@ mod tests {
                 prop_assert_eq!(queue.len(), order.len());
                 prop_assert_eq!(queue.head(), order.first().copied());
                 prop_assert_eq!(queue.tail(), order.last().copied());
-                let first = order.iter().min_by_key(|&&idx| waiters.meta(idx).entry_key());
-                prop_assert_eq!(queue.first_entered(&waiters), first.copied());
+                let silent = order.iter().filter(|&&idx| waiters.meta(idx).limits.deadline == NEVER);
+                let first = silent.min_by_key(|&&idx| waiters.meta(idx).entry_key());
+                prop_assert_eq!(queue.first_silent(&waiters), first.copied());
                 prop_assert_eq!(queue.to_vec(&waiters), order);
             }
         }

@@ -13,7 +13,7 @@ use super::tenant_leases::TenantLeases;
 use super::trim::HighWater;
 use super::waiters::{WaitLimits, WaiterMeta};
 use super::{
-    ClientRetry, Discipline, KeptSlots, PoolId, Priority, RejectReason, RoomStats, Served,
+    ClientRetry, Discipline, KeptSlots, PoolId, Priority, RejectReason, RoomStats, ServiceSample,
     TargetWait, Tenant, Ticket, WaitingRoomConfig,
 };
 
@@ -288,7 +288,7 @@ impl RoomBase {
         wait: PredictedWait,
     ) -> Result<f64, RejectReason<N>> {
         let level = self.config.levels.clamp(ticket.priority).0;
-        let arriving = self.arriving(level, &ticket.tenant, limits, self.now, wait);
+        let arriving = self.arriving(level, limits, wait);
         let admitted = self
             .overload
             .admit(&arriving, &ticket.tenant, &self.config, self.now);
@@ -302,35 +302,16 @@ impl RoomBase {
         }
     }
 
-    /// A request as it is at the time `from`, as far as its wait is concerned.
-    fn arriving(
-        &mut self,
-        level: u8,
-        tenant: &Tenant,
-        limits: WaitLimits,
-        from: Nanos,
-        wait: PredictedWait,
-    ) -> Arriving {
+    /// Returns a request as far as its wait is concerned.
+    fn arriving(&self, level: u8, limits: WaitLimits, wait: PredictedWait) -> Arriving {
         let until = |end: Nanos| match end {
             NEVER => f64::INFINITY,
-            _ => seconds(end.saturating_sub(from)),
+            _ => seconds(end.saturating_sub(self.now)),
         };
-        // Only callers that name no deadline have to be guessed at.
-        let is_told = limits.deadline < NEVER;
-        let caller = match is_told {
-            true => until(limits.deadline),
-            false => self
-                .overload
-                .patience
-                .of(tenant, self.now)
-                .unwrap_or(f64::INFINITY),
-        };
-        let bound = until(limits.arrival.saturating_add(self.max_wait()));
+        let deadline = (limits.deadline < NEVER).then(|| until(limits.deadline));
         // The caller waits for an answer, not for a slot.
-        let service = match caller.is_finite() {
-            true => self.service_time(wait.lane_hash).unwrap_or(0.0),
-            false => 0.0,
-        };
+        let in_time = deadline.map(|time| time - self.shortest_service(wait.lane_hash));
+        let bound = until(limits.arrival.saturating_add(self.max_wait()));
         Arriving {
             pool: wait.pool,
             level,
@@ -338,45 +319,31 @@ impl RoomBase {
             flows: wait.flows,
             predicted: wait.seconds,
             leased: wait.leased,
-            patience: caller.min(bound),
-            is_told,
-            longest: (caller - service).min(bound),
+            deadline: deadline.map(|time| time.min(bound)),
+            longest: in_time.map_or(bound, |time| time.min(bound)),
         }
     }
 
-    /// Whether a waiter has waited here for longer than the target that it had when it entered, by what is known now.
-    pub(crate) fn is_beyond_target(&mut self, meta: &WaiterMeta) -> bool {
-        // For a target, only the flows and the lane's service times matter.
-        let wait = PredictedWait {
-            pool: PoolId(0),
-            lane_hash: meta.lane_hash,
-            is_first: false,
-            flows: self.config.has_flows().then_some(self.config.discipline),
-            leased: 0,
-            seconds: None,
-        };
-        let (entered, tenant) = (meta.entered(), meta.tenant());
-        let arriving = self.arriving(meta.priority, tenant, meta.limits, entered, wait);
-        let (target, _) = self
-            .overload
-            .targets(&arriving, tenant, &self.config, self.now);
-        seconds(self.now.saturating_sub(entered)) > target
+    /// Returns `true` if the queue of this waiter, which names no deadline, is standing: it has waited here for several
+    /// service times of its pool.
+    pub(crate) fn is_standing(&self, meta: &WaiterMeta, pool: PoolId) -> bool {
+        let waited = seconds(self.now.saturating_sub(meta.entered()));
+        let service = self.overload.service_seconds(pool);
+        service.is_some_and(|service| waited > STANDING_SERVICES * service)
     }
 
-    /// How long a request of this lane will be served until its answer begins, in seconds.
-    fn service_time(&self, lane_hash: u32) -> Option<f64> {
-        let quantile = self.config.service_quantile?;
-        self.overload.service.quantile(lane_hash, quantile)
+    /// Returns the shortest of the latest services of this lane until their answers began, in seconds; 0 while too few are
+    /// known.
+    fn shortest_service(&self, lane_hash: u32) -> f64 {
+        self.overload.service.shortest(lane_hash).unwrap_or(0.0)
     }
 
-    /// Whether a waiter has less time left than its service will take.
+    /// Returns `true` if a waiter has less time left until its deadline than any of the latest services of its lane took.
     #[inline]
     pub(crate) fn is_hopeless(&self, meta: &WaiterMeta) -> bool {
         let deadline = meta.limits.deadline;
         deadline < NEVER
-            && self
-                .service_time(meta.lane_hash)
-                .is_some_and(|service| seconds(deadline.saturating_sub(self.now)) < service)
+            && seconds(deadline.saturating_sub(self.now)) < self.shortest_service(meta.lane_hash)
     }
 
     /// A wait ended: compares it with what was predicted.
@@ -404,39 +371,9 @@ impl RoomBase {
     }
 
     /// The answer to a request begins.
-    pub(crate) fn on_answered(&mut self, served: &Served, now: Instant) {
-        let now = self.epoch.nanos(now);
-        let time = now.saturating_sub(served.started);
-        self.overload.service.add(served.lane_hash, seconds(time));
-        if served.teaches_patience {
-            let age = seconds(now.saturating_sub(served.arrival));
-            self.overload
-                .patience
-                .on_answered(served.tenant(), age, now);
-        }
-    }
-
-    /// The caller of a request that had a slot gave up.
-    pub(crate) fn on_abandoned(&mut self, served: &Served, now: Instant) {
-        let now = self.epoch.nanos(now);
-        if served.teaches_patience {
-            self.on_gave_up(served.tenant(), served.arrival, now);
-        }
-    }
-
-    /// The caller of a waiter gave up.
-    pub(crate) fn on_cancelled(&mut self, meta: &WaiterMeta) {
-        if meta.teaches_patience {
-            self.on_gave_up(meta.tenant(), meta.limits.arrival, self.now);
-        }
-    }
-
-    fn on_gave_up(&mut self, tenant: &Tenant, arrival: Nanos, now: Nanos) {
-        // The clock is not read where nothing is to be learned.
-        if now > arrival {
-            let (age, longest) = (seconds(now - arrival), self.max_wait());
-            self.overload.patience.on_gave_up(tenant, age, longest, now);
-        }
+    pub(crate) fn on_answered(&mut self, sample: &ServiceSample, now: Instant) {
+        let time = self.epoch.nanos(now).saturating_sub(sample.started);
+        self.overload.service.add(sample.lane_hash, seconds(time));
     }
 
     /// A waiter got a slot. Where its lane has flows: by which discipline, its tenant, and its cost.
@@ -484,6 +421,10 @@ impl WaitLimits {
         }
     }
 }
+
+/// The wait of the oldest waiter without a deadline from which on a queue is standing, in service times: a queue that keeps
+/// the slots busy is shorter.
+const STANDING_SERVICES: f64 = 3.0;
 
 /// A thousand services per second teach as much as a million, in nanoseconds.
 const SAMPLE_INTERVAL: Nanos = 1_000_000;

@@ -7,7 +7,6 @@
 use super::compact_slab::CompactSlab;
 use super::nanos::Nanos;
 use super::ordered_queue::{ArrivalKey, Link, List};
-use super::overload::teaches_patience;
 use super::{Priority, Tenant, Ticket};
 
 /// Stands for a waiter, a lane or a flow that there is not.
@@ -67,8 +66,6 @@ pub(crate) struct WaiterMeta {
     pub(crate) is_parked: bool,
     /// Whether it was granted a slot that counts for its tenant's limit.
     pub(crate) is_counted: bool,
-    /// See [`teaches_patience`].
-    pub(crate) teaches_patience: bool,
     cost: u32,
     /// Boxed, because most tickets name none: an entry fits into fewer cache lines.
     tenant: Option<Box<Tenant>>,
@@ -100,7 +97,6 @@ impl WaiterMeta {
             waits: true,
             is_parked: false,
             is_counted: false,
-            teaches_patience: teaches_patience(&ticket),
             cost: ticket.cost.max(1),
             tenant: has_tenant.then(|| Box::new(ticket.tenant)),
         }
@@ -132,11 +128,6 @@ impl WaiterMeta {
     /// The tenant that its ticket names, or the empty one.
     pub(crate) fn tenant(&self) -> &Tenant {
         self.tenant.as_deref().unwrap_or(&NO_TENANT)
-    }
-
-    /// The tenant that its ticket names.
-    pub(crate) fn into_tenant(self) -> Option<Box<Tenant>> {
-        self.tenant
     }
 
     /// Its cost to its tenant's share; at least 1.

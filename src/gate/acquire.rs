@@ -16,7 +16,7 @@ use super::state::Shared;
 use super::timer::TimerRequest;
 use super::with_lock::WithLock;
 use crate::admit::{
-    AdmitOutcome, Answered, Capacity, Making, RejectReason, Served, State, Ticket, WaiterId,
+    AdmitOutcome, Answered, Capacity, Making, RejectReason, ServiceSample, State, Ticket, WaiterId,
 };
 use crate::clock;
 use crate::sync::{Arc, poll_proceed};
@@ -54,7 +54,7 @@ struct Waiting<C: Capacity> {
     place: Option<Place<C>>,
     request: u64,
     /// What is to be learned from its service, if it is watched, once it was granted a slot.
-    served: Option<Served>,
+    served: Option<ServiceSample>,
 }
 
 /// Where a request waits at one instant.
@@ -163,7 +163,7 @@ impl<C: Capacity> Acquire<C> {
     }
 
     /// What the waiting room is to learn from its service, if it waited, was granted a slot and is watched. Once.
-    pub(crate) fn take_served(&mut self) -> Option<Served> {
+    pub(crate) fn take_served(&mut self) -> Option<ServiceSample> {
         match &mut self.0 {
             Step::Waiting(waiting) => waiting.served.take(),
             _ => None,

@@ -79,7 +79,7 @@ pub use crate::admit::{FirstWaiter, LevelStatus};
 
 pub use crate::http::PermitBody;
 
-use crate::admit::{Capacity, RejectReason, Served, SlotPool, Ticket, WaitingRoomConfig};
+use crate::admit::{Capacity, RejectReason, ServiceSample, SlotPool, Ticket, WaitingRoomConfig};
 pub(crate) use crate::clock::now;
 use crate::sync::Arc;
 pub(crate) use fast_reject::RoomFull;
@@ -249,18 +249,11 @@ impl<C: Capacity> Gate<C> {
     }
 
     /// The answer to a request that waited begins.
-    pub(crate) fn on_answered(&self, served: &Served) {
+    pub(crate) fn on_answered(&self, served: &ServiceSample) {
         // Nothing that is read without the lock changes.
         let mut state = self.origin.lock();
         let now = state.now_if_needed();
         state.room.on_answered(served, now);
-    }
-
-    /// The caller of a request that waited, and has a slot, gave up.
-    pub(crate) fn on_abandoned(&self, served: &Served) {
-        let mut state = self.origin.lock();
-        let now = state.now_if_needed();
-        state.room.on_abandoned(served, now);
     }
 
     /// When the wait of a request ends that arrived at `arrival` and has this deadline of its own, and why.

@@ -82,9 +82,10 @@ impl HeaderClassifier {
     ///
     /// - The priority header names the level. A missing or unknown name is the default level.
     /// - The tenant header's bytes are the tenant.
-    /// - `x-request-timeout` (seconds, which may be a fraction) and `grpc-timeout` set the deadline, counted from
-    ///   `arrival`: the earlier one of the two, or of those that can be read. They are the client's whole patience, until
-    ///   the head of the answer: a request that would be answered later is refused, or gets no slot.
+    /// - `x-request-timeout` (seconds, which may be a fraction), `grpc-timeout`, and the `x-stainless-read-timeout` of the
+    ///   OpenAI and Anthropic clients (`x-stainless-timeout` of older ones; seconds) set the deadline, counted from
+    ///   `arrival`: the earliest of those that can be read. They are the client's whole patience, until the head of the
+    ///   answer: a request that can't be answered by then is refused, or gets no slot.
     /// - A retry, by `x-stainless-retry-count`, `x-retry-attempt` (more than 0) or `x-envoy-attempt-count` (more than 1),
     ///   is [`ClientRetry::Early`].
     /// - With `retry_places` (feature `place`), a token in `x-triage-place` makes it [`ClientRetry::Kept`], if the time
@@ -165,6 +166,12 @@ impl HeaderClassifier {
             if *name == GRPC_TIMEOUT {
                 found.grpc_timeout.get_or_insert(value);
             }
+            if *name == READ_TIMEOUT {
+                found.read_timeout.get_or_insert(value);
+            }
+            if *name == OLDER_READ_TIMEOUT {
+                found.older_read_timeout.get_or_insert(value);
+            }
             found.says_retry |= says_retry(name, value);
             #[cfg(feature = "place")]
             if *name == X_TRIAGE_PLACE {
@@ -182,13 +189,15 @@ struct TicketHeaders<'a> {
     tenant: Option<&'a HeaderValue>,
     request_timeout: Option<&'a HeaderValue>,
     grpc_timeout: Option<&'a HeaderValue>,
+    read_timeout: Option<&'a HeaderValue>,
+    older_read_timeout: Option<&'a HeaderValue>,
     says_retry: bool,
     #[cfg(feature = "place")]
     place: Option<&'a HeaderValue>,
 }
 
 impl TicketHeaders<'_> {
-    /// The timeout that the client sends: the shorter one if there are two.
+    /// Returns the shortest of the timeouts that the client sends.
     fn timeout(&self) -> Option<Duration> {
         let read = |value: Option<&HeaderValue>, parse: fn(&str) -> Option<Duration>| {
             parse(value?.to_str().ok()?.trim_ascii())
@@ -196,6 +205,8 @@ impl TicketHeaders<'_> {
         [
             read(self.request_timeout, seconds),
             read(self.grpc_timeout, grpc_timeout),
+            read(self.read_timeout, seconds),
+            read(self.older_read_timeout, seconds),
         ]
         .into_iter()
         .flatten()
@@ -216,6 +227,10 @@ pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
 
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+/// Sent by the OpenAI and Anthropic clients with every request: the time after which they give up, in seconds.
+const READ_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-read-timeout");
+/// The same of their older versions.
+const OLDER_READ_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-timeout");
 
 /// `2`, `0.3`. `None` if it is negative, no number, or more than a [`Duration`] can hold.
 fn seconds(value: &str) -> Option<Duration> {
@@ -505,6 +520,19 @@ mod tests {
         assert_eq!(both(b"3", b"5S"), Some(3));
         assert_eq!(both(b"soon", b"5S"), Some(5));
         assert_eq!(both(b"5", b"soon"), Some(5));
+    }
+
+    #[test]
+    fn the_timeouts_of_openai_and_anthropic_clients_count() {
+        let timeout = |pairs: &[(&'static str, &[u8])]| timeout_of(pairs).map(|it| it.as_secs());
+        assert_eq!(timeout(&[("x-stainless-read-timeout", b"600")]), Some(600));
+        assert_eq!(timeout(&[("x-stainless-timeout", b"60.0")]), Some(60));
+        let nearer: [(&'static str, &[u8]); 2] = [
+            ("x-stainless-read-timeout", b"600"),
+            ("x-request-timeout", b"2"),
+        ];
+        assert_eq!(timeout(&nearer), Some(2));
+        assert_eq!(timeout(&[("x-stainless-read-timeout", b"none")]), None);
     }
 
     #[test]

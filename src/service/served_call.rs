@@ -1,39 +1,23 @@
-//! The call of the inner service for a request that waited, until its answer begins or its caller gives up.
-//!
-//! The waiting room learns from it how long requests are served, and how long callers wait.
+//! The call of the inner service for a request that waited, until its answer begins. The waiting room learns from it how
+//! long requests are served.
 
-use crate::admit::{Capacity, Served};
+use crate::admit::{Capacity, ServiceSample};
 use crate::gate::Gate;
 
-/// Dropped before it was [`answered`](Self::answered), it reports that the caller gave up; not if it is dropped by the
-/// panic of the inner service.
+/// A call whose length is reported once it is [`answered`](Self::answered). A call that is dropped before reports nothing.
 pub(super) struct ServedCall<C: Capacity> {
     gate: Gate<C>,
-    served: Option<Served>,
+    sample: ServiceSample,
 }
 
 impl<C: Capacity> ServedCall<C> {
-    pub(super) fn new(gate: &Gate<C>, served: Served) -> Self {
-        Self {
-            gate: gate.clone(),
-            served: Some(served),
-        }
+    pub(super) fn new(gate: &Gate<C>, sample: ServiceSample) -> Self {
+        let gate = gate.clone();
+        Self { gate, sample }
     }
 
-    /// The inner service has answered, with a response or an error.
-    pub(super) fn answered(mut self) {
-        if let Some(served) = self.served.take() {
-            self.gate.on_answered(&served);
-        }
-    }
-}
-
-impl<C: Capacity> Drop for ServedCall<C> {
-    fn drop(&mut self) {
-        if let Some(served) = self.served.take()
-            && !std::thread::panicking()
-        {
-            self.gate.on_abandoned(&served);
-        }
+    /// Reports that the inner service has answered, with a response or an error.
+    pub(super) fn answered(self) {
+        self.gate.on_answered(&self.sample);
     }
 }

@@ -12,7 +12,7 @@ use super::AdmissionHandler;
 use super::adaptive_limit::MeasuredCall;
 use super::call_watch::CallWatch;
 use super::served_call::ServedCall;
-use crate::admit::{Capacity, ClientRetry, RejectReason, Served, Ticket};
+use crate::admit::{Capacity, ClientRetry, RejectReason, ServiceSample, Ticket};
 use crate::clock;
 use crate::gate::{self, Acquire, Permit, ReadinessClaim};
 
@@ -38,7 +38,7 @@ pub(super) struct Admitted<C: Capacity> {
     claim: Option<ReadinessClaim<C>>,
     permit: Permit<C>,
     /// What the waiting room is to learn, if the request waited for the slot.
-    served: Option<Served>,
+    served: Option<ServiceSample>,
     measured: Option<MeasuredCall>,
 }
 

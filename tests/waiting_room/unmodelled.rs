@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, LevelStatus, Reserve, Served, TargetWait, WaiterId, WaitingRoom,
+    AdmitOutcome, Capacity, LevelStatus, Reserve, ServiceSample, TargetWait, WaiterId, WaitingRoom,
     WakeList,
 };
 use tower_triage::{Discipline, Priority, PriorityLevels, RejectReason, Ticket, WaitingRoomConfig};
@@ -89,7 +89,7 @@ struct Waiting {
 struct Running {
     pool: usize,
     level: usize,
-    served: Served,
+    served: ServiceSample,
 }
 
 struct Driver<const ONE: bool> {
@@ -177,9 +177,8 @@ impl<const ONE: bool> Driver<ONE> {
             Event::End(which, is_answered) => {
                 if let Some(number) = pick(&self.running, which) {
                     let Running { pool, served, .. } = self.running.remove(&number).unwrap();
-                    match is_answered {
-                        true => self.room.on_answered(&served, self.now),
-                        false => self.room.on_abandoned(&served, self.now),
+                    if is_answered {
+                        self.room.on_answered(&served, self.now);
                     }
                     self.update_kept();
                     let pool = self.pools.release(pool);
@@ -293,8 +292,8 @@ impl<const ONE: bool> Driver<ONE> {
     }
 
     fn start(&mut self, number: usize, pool: usize) {
-        let (ticket, demand) = &self.tickets[number];
-        let served = self.room.served(&self.pools, demand, ticket, self.now);
+        let (_, demand) = &self.tickets[number];
+        let served = self.room.served(&self.pools, demand, self.now);
         let level = self.level(demand);
         let running = Running {
             pool,

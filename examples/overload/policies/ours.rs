@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, Served, TargetWait, Tenant, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, ServiceSample, TargetWait, Tenant, WaiterId, WaitingRoom, WakeList,
 };
 use tower_triage::{Discipline, Priority, SlotPool, Ticket, WaitingRoomConfig};
 
@@ -20,7 +20,6 @@ pub(crate) fn before(setting: &Setting) -> WaitingRoomConfig {
         .max_size(100)
         .max_wait(Duration::from_secs(30))
         .target_wait(TargetWait::Off)
-        .service_quantile(None)
         .displace(false)
         .discipline(discipline(setting))
 }
@@ -46,9 +45,8 @@ pub(crate) struct Ours {
     leases: HashMap<RequestId, <SlotPool as Capacity>::Lease>,
     waiting: HashMap<RequestId, WaiterId>,
     until: Until,
-    /// Requests that arrived and are not over, where the room is told when their answers begin.
-    tickets: HashMap<RequestId, Ticket>,
-    served: HashMap<RequestId, Served>,
+    /// Requests that run, if the room is told when their answers begin.
+    samples: HashMap<RequestId, ServiceSample>,
 }
 
 impl Ours {
@@ -62,8 +60,7 @@ impl Ours {
             leases: HashMap::new(),
             waiting: HashMap::new(),
             until: setting.until,
-            tickets: HashMap::new(),
-            served: HashMap::new(),
+            samples: HashMap::new(),
         }
     }
 
@@ -86,7 +83,7 @@ impl Ours {
             let outcome = waiter.and_then(|waiter| self.room.take_outcome(waiter));
             match outcome.expect("a waiter that is woken has an outcome") {
                 Ok(lease) => self.admit(id, lease, now, decisions),
-                Err(_) => self.refuse(id, decisions),
+                Err(_) => decisions.push(Decision::Refuse(id)),
             }
         }
     }
@@ -98,17 +95,13 @@ impl Ours {
         now: Duration,
         decisions: &mut Vec<Decision>,
     ) {
-        if let Some(ticket) = self.tickets.remove(&id) {
-            let served = self.room.served(&self.slots, &(), &ticket, self.base + now);
-            self.served.insert(id, served);
+        // The answer to a request that is only to be started in time begins when it is started.
+        if self.until == Until::Answered {
+            let sample = self.room.served(&self.slots, &(), self.base + now);
+            self.samples.insert(id, sample);
         }
         self.leases.insert(id, lease);
         decisions.push(Decision::Admit(id));
-    }
-
-    fn refuse(&mut self, id: RequestId, decisions: &mut Vec<Decision>) {
-        self.tickets.remove(&id);
-        decisions.push(Decision::Refuse(id));
     }
 }
 
@@ -116,10 +109,6 @@ impl Policy for Ours {
     fn arrive(&mut self, arrival: Arrival, now: Duration, decisions: &mut Vec<Decision>) {
         let instant = self.base + now;
         let ticket = self.ticket(&arrival, instant);
-        // The answer to a request that is only to be started in time begins when it is started.
-        if self.until == Until::Answered {
-            self.tickets.insert(arrival.id, ticket.clone());
-        }
         let mut wakes = WakeList::new();
         let outcome = self
             .room
@@ -131,7 +120,7 @@ impl Policy for Ours {
                 let set = self.room.set_waker(waiter, arrival.id);
                 set.expect("a waiter that was just queued waits");
             }
-            AdmitOutcome::Rejected(_) => self.refuse(arrival.id, decisions),
+            AdmitOutcome::Rejected(_) => decisions.push(Decision::Refuse(arrival.id)),
         }
         self.pass_on(wakes, now, decisions);
     }
@@ -143,11 +132,9 @@ impl Policy for Ours {
         now: Duration,
         decisions: &mut Vec<Decision>,
     ) {
-        if let Some(served) = self.served.remove(&id) {
-            match ended {
-                Ended::Finished => self.room.on_answered(&served, self.base + now),
-                Ended::Cancelled => self.room.on_abandoned(&served, self.base + now),
-            }
+        let sample = self.samples.remove(&id);
+        if let Some(sample) = sample.filter(|_| ended == Ended::Finished) {
+            self.room.on_answered(&sample, self.base + now);
         }
         let lease = self.leases.remove(&id).expect("an admitted request");
         let pool = self.slots.release(lease);
@@ -158,7 +145,6 @@ impl Policy for Ours {
     }
 
     fn leave(&mut self, id: RequestId, now: Duration, _: &mut Vec<Decision>) {
-        self.tickets.remove(&id);
         if let Some(waiter) = self.waiting.remove(&id) {
             // It waits, so it has no lease.
             self.room.cancel(waiter, self.base + now);

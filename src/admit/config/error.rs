@@ -64,7 +64,4 @@ pub enum InvalidWaitingRoom {
         "`lifo_when_standing` is true with `discipline = \"deadline\"`: it must be \"fifo\" or \"fair\""
     )]
     LifoByDeadline,
-    /// Not a share of something.
-    #[error("`service_quantile` is {0}: it must be from 0 to 1, or `None`")]
-    ServiceQuantile(f64),
 }

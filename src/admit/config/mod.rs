@@ -127,12 +127,6 @@ pub struct WaitingRoomConfig {
     /// effect beside [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure), and none on
     /// [`WaitQueue`](crate::admit::WaitQueue)s and partitions with [`Discipline::Deadline`].
     pub lifo_when_standing: bool,
-    /// A waiter that has less time left until its own deadline than its service will take is rejected when its turn
-    /// comes, and the slot goes to the next. What its service will take is this quantile of the times that requests of
-    /// its lane took until their answer began, as far as those are reported
-    /// ([`WaitingRoom::on_answered`](crate::admit::WaitingRoom::on_answered)): at least 20 of them. From 0 to 1; `None`:
-    /// every waiter that is still in time is started. Default 0.5, the median. Not in a file.
-    pub service_quantile: Option<f64>,
     /// Slots that are kept for a level and those above, by the level's name. Requests of lower levels wait rather than take
     /// one of them. Every arrival goes through the lock then. Default empty. [`WaitQueue`](crate::admit::WaitQueue)s, which
     /// have no slots, ignore it.
@@ -233,13 +227,6 @@ macro_rules! room_methods {
             self
         }
 
-        /// Which quantile of the service times has to fit into what is left until a waiter's deadline. `None`: none.
-        #[must_use]
-        pub fn service_quantile(mut self, quantile: impl Into<Option<f64>>) -> Self {
-            self$(.$room)?.service_quantile = quantile.into();
-            self
-        }
-
         /// Keeps slots for the level of this name and those above.
         #[must_use]
         pub fn reserve(mut self, level: impl Into<String>, reserve: Reserve) -> Self {
@@ -291,10 +278,7 @@ impl WaitingRoomConfig {
 
     /// Whether a room needs to know the time of a release, and of a waiter that leaves.
     pub(crate) fn needs_clock(&self) -> bool {
-        self.promote_after.is_some()
-            || self.lend
-            || self.service_quantile.is_some()
-            || self.target_wait != TargetWait::Off
+        self.promote_after.is_some() || self.lend || self.target_wait != TargetWait::Off
     }
 
     /// Whether the configuration makes sense. Where it is not asked, a weight of 0 counts as 1, that of an unknown level is
@@ -306,11 +290,6 @@ impl WaitingRoomConfig {
     pub fn validate(&self) -> Result<(), InvalidWaitingRoom> {
         if self.promote_after == Some(Duration::ZERO) {
             return Err(InvalidWaitingRoom::ZeroPromoteAfter);
-        }
-        if let Some(quantile) = self.service_quantile
-            && !(0.0..=1.0).contains(&quantile)
-        {
-            return Err(InvalidWaitingRoom::ServiceQuantile(quantile));
         }
         for (name, reserve) in &self.reserve {
             if !self.has_level(name) {
@@ -352,7 +331,6 @@ impl Default for WaitingRoomConfig {
             displace: true,
             target_wait: TargetWait::Auto,
             lifo_when_standing: false,
-            service_quantile: Some(0.5),
             reserve: HashMap::new(),
             lend: false,
             level_weights: HashMap::new(),
@@ -380,7 +358,6 @@ mod tests {
             .displace(false)
             .target_wait(seconds(1))
             .lifo_when_standing(true)
-            .service_quantile(0.9)
             .reserve("gold", Reserve::Slots(1))
             .lend(true)
             .level_weight("gold", 3)
@@ -396,7 +373,6 @@ mod tests {
             displace: false,
             target_wait: TargetWait::After(seconds(1)),
             lifo_when_standing: true,
-            service_quantile: Some(0.9),
             reserve: HashMap::from([("gold".to_owned(), Reserve::Slots(1))]),
             lend: true,
             level_weights: HashMap::from([("gold".to_owned(), 3)]),
@@ -427,11 +403,6 @@ mod tests {
             refusal(room().weight("team-a", 0)),
             "`tenant_weights` gives \"team-a\" the weight 0: a weight must be at least 1"
         );
-        assert_eq!(
-            refusal(room().service_quantile(1.5)),
-            "`service_quantile` is 1.5: it must be from 0 to 1, or `None`"
-        );
-        assert!(room().service_quantile(f64::NAN).validate().is_err());
         assert_eq!(
             refusal(room().reserve("gold", Reserve::Slots(1))),
             "`reserve` names the level \"gold\": it must be one of \"high\", \"normal\""

@@ -6,20 +6,21 @@
 //! ([`pool_load`]), which is corrected by how past predictions came out. Where that is longer than the target, the arrival
 //! is refused.
 //!
-//! The target is short as long as the slots are never idle: then a longer queue serves no request more. It grows where
-//! slots were idle of late ([`idleness`]), as bursts are then worth waiting for; and for tenants, or levels with weights,
-//! that had less than their share where another had more ([`shares`]). It depends on how long the caller waits, which is learned if it does not say
-//! so ([`patience`]). How long a request is served is known from others of its lane ([`service_times`]).
+//! Only what the slots do decides, because whatever is learned from clients can be taught by clients. While the slots are
+//! never idle, a longer queue serves no request more, so the target is what keeps them busy: a part of a service time. It
+//! grows if slots were idle lately ([`idleness`]), because a burst is then worth a wait; and for tenants, or levels with
+//! weights, that had less than their share while another had more ([`shares`]). A target that was configured stays as it is.
+//! A caller that names a deadline is refused only if even the shortest service of its lane would end too late
+//! ([`service_times`]).
 //!
 //! The constants are those with which a recorded hour of a language model's requests, at 1.2 to 2 times the load that can
 //! be served, is served best: see `examples/overload`.
 
 mod idleness;
-mod patience;
 mod pool_load;
 mod report;
 mod reserves;
-mod served;
+mod sample;
 mod service_times;
 mod shares;
 pub(crate) mod wait;
@@ -28,11 +29,9 @@ use super::flow::FlowKey;
 use super::nanos::Nanos;
 use super::{Discipline, PoolId, TargetWait, Tenant, WaitingRoomConfig};
 use idleness::Idleness;
-use patience::Patience;
 use pool_load::PoolLoad;
 pub(crate) use reserves::Reserves;
-pub use served::Served;
-pub(crate) use served::teaches_patience;
+pub use sample::ServiceSample;
 use service_times::ServiceTimes;
 use shares::Shares;
 
@@ -42,34 +41,9 @@ pub(crate) struct Overload {
     /// By pool.
     pools: Vec<PoolLoad>,
     levels: usize,
-    /// If any was bounded.
-    mean_patience: Option<MeanPatience>,
     idleness: Idleness,
     shares: Shares,
     pub(crate) service: ServiceTimes,
-    pub(crate) patience: Patience,
-}
-
-/// The mean of the patiences of late.
-#[derive(Debug, Clone, Copy)]
-struct MeanPatience {
-    seconds: f64,
-    /// Its logarithm, which is what is averaged.
-    ln: f64,
-}
-
-impl MeanPatience {
-    fn of(seconds: f64) -> Self {
-        let ln = seconds.ln();
-        Self { seconds, ln }
-    }
-
-    /// With one more of so many seconds.
-    fn towards(self, patience: f64) -> Self {
-        let ln = self.ln + PATIENCE_WEIGHT * (patience.ln() - self.ln);
-        let seconds = ln.exp();
-        Self { seconds, ln }
-    }
 }
 
 /// An arrival that found no slot, as far as its wait is concerned. Times are in seconds; infinite without a bound.
@@ -84,27 +58,29 @@ pub(crate) struct Arriving {
     pub(crate) flows: Option<Discipline>,
     /// The wait that the work ahead leads to, if that is known.
     pub(crate) predicted: Option<f64>,
-    /// How long the caller waits for the beginning of an answer, or the room lets it.
-    pub(crate) patience: f64,
-    /// Whether the caller said so. Otherwise it may wait for longer than most.
-    pub(crate) is_told: bool,
-    /// The longest wait after which the answer still comes in time. Below 0 if it would come too late without a wait.
+    /// The time until the deadline that the caller named.
+    pub(crate) deadline: Option<f64>,
+    /// The longest wait that the room allows and after which the answer may still come in time. Below 0 if the answer would
+    /// come too late without a wait.
     pub(crate) longest: f64,
     /// How many leases the capacity has given so far.
     pub(crate) leased: u64,
 }
 
-/// The automatic target's share of the patience.
-const AUTO: f64 = 0.095;
-/// Over how long idleness is averaged, in patiences.
-const MEMORY: f64 = 20.0;
-/// How far a caller that names its patience moves the mean. It is the mean of logarithms, so that no caller can make the
-/// memory long or short by what it says.
-const PATIENCE_WEIGHT: f64 = 1.0 / 64.0;
+/// The automatic target, in services that start meanwhile on the pool's slots: so many waiters keep the slots busy.
+const AUTO_WAITERS: f64 = 3.0;
+/// The least automatic target, in service times, for pools of many slots.
+const AUTO_SERVICES: f64 = 0.125;
+/// The time over which idleness is averaged, in service times, and its bounds in seconds. The shorter it is, the sooner a
+/// standing queue is short again; the longer, the more of a burst is let in.
+const MEMORY_SERVICES: f64 = 10.0;
+const MEMORY: (f64, f64) = (10.0, 60.0);
 /// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
 const IDLE: f64 = 0.18;
 /// What is taken to be idle before that was measured.
 const INITIAL: f64 = 0.16;
+/// The longest wait of a burst where a wait has no bound, in seconds: the default of `max_wait`.
+const UNBOUNDED: f64 = 30.0;
 /// By how much a prediction may exceed the longest useful wait in a burst: predictions err, and a slot that would be idle
 /// is worth more than a wait in vain.
 const SLACK: f64 = 0.125;
@@ -190,21 +166,35 @@ impl Overload {
         Some(known.sum()).filter(|&total| total > 0.0)
     }
 
-    /// The mean patience, this one included. Infinite as long as none was bounded.
-    fn mean_patience(&mut self, arriving: &Arriving) -> f64 {
-        let patience = arriving.patience;
-        // The logarithm of any other value would spoil the mean for good.
-        let is_bounded = patience.is_finite() && patience > 0.0;
-        let mean = match self.mean_patience {
-            // Most callers wait equally long: spares most arrivals the logarithm.
-            Some(mean) if mean.seconds == patience || !is_bounded => return mean.seconds,
-            None if !is_bounded => return f64::INFINITY,
-            Some(mean) if arriving.is_told => mean.towards(patience),
-            // The first, or learned from many.
-            _ => MeanPatience::of(patience),
-        };
-        self.mean_patience = Some(mean);
-        mean.seconds
+    /// The mean time for which a request holds a slot of this pool, in seconds, if that is certain.
+    pub(crate) fn service_seconds(&self, PoolId(pool): PoolId) -> Option<f64> {
+        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1))?;
+        load.service_seconds().filter(|_| load.is_certain())
+    }
+
+    /// The target in a standing queue for this pool, in seconds; infinite without one.
+    fn busy_target(&self, pool: PoolId, config: &WaitingRoomConfig) -> f64 {
+        match config.target_wait {
+            TargetWait::Auto => {
+                let slots = self.slots(pool);
+                let service = self.service_seconds(pool).unwrap_or(f64::INFINITY);
+                service * AUTO_SERVICES.max(AUTO_WAITERS / slots)
+            }
+            TargetWait::After(target) => target.as_secs_f64(),
+            TargetWait::Off => f64::INFINITY,
+        }
+    }
+
+    /// The number of slots of a pool, as it was last observed; at least 1.
+    fn slots(&self, PoolId(pool): PoolId) -> f64 {
+        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1));
+        load.map_or(1.0, PoolLoad::slots)
+    }
+
+    /// The time over which the idleness of slots is averaged, in seconds.
+    fn memory(&self, pool: PoolId) -> f64 {
+        let service = self.service_seconds(pool).unwrap_or(0.0);
+        (MEMORY_SERVICES * service).clamp(MEMORY.0, MEMORY.1)
     }
 
     /// Whether an arrival is let in. Returns the wait as it was predicted, for [`PoolLoad::on_wait_ended`]; 0 if it is
@@ -221,7 +211,7 @@ impl Overload {
         now: Nanos,
     ) -> Result<f64, f64> {
         let level = arriving.level;
-        let memory = MEMORY * self.mean_patience(arriving);
+        let memory = self.memory(arriving.pool);
         // Without a known rate it is unknown what was possible: the averages keep their initial value.
         if self.total_per_second().is_some() {
             let pools = &mut self.pools;
@@ -242,7 +232,10 @@ impl Overload {
         // If it is refused, the slot that is free next may be idle.
         // The probe comes last: asking for it uses it up.
         if arriving.is_first
-            && (!is_late || !arriving.is_told || load.is_probed_by(now, arriving.patience))
+            && (!is_late
+                || arriving
+                    .deadline
+                    .is_none_or(|time| load.is_probed_by(now, time)))
         {
             return Ok(predicted);
         }
@@ -271,25 +264,19 @@ impl Overload {
         now: Nanos,
     ) -> (f64, f64) {
         let level = arriving.level;
-        let target = busy_target(config, arriving.patience);
+        let target = self.busy_target(arriving.pool, config);
         let mut idle = self.idle_for(level, arriving.flows.is_some(), config);
         if let Some(discipline) = arriving.flows {
-            let mean = self.mean_patience.map(|mean| mean.seconds);
-            let patience = mean.unwrap_or(arriving.patience);
-            let memory = SHARES_MEMORY * MEMORY * patience;
-            self.shares.observe(now, memory);
+            self.shares
+                .observe(now, SHARES_MEMORY * self.memory(arriving.pool));
             let flow = FlowKey::new(level, tenant, discipline, config);
             let unused = self.shares.unused(flow, config, now);
             // On the scale of idleness: `UNUSED` of a share counts as much as `IDLE` of the slots.
             idle = idle.max(unused / UNUSED * IDLE);
         }
-        // A patience that was learned may be too short: such a request is late at twice the target at the earliest.
-        let longest = match arriving.is_told {
-            true => arriving.longest,
-            false => arriving.longest.max(2.0 * target),
-        };
+        let longest = arriving.longest;
         let late_after = longest * (1.0 + SLACK * burst(idle));
-        (burst_target(target, longest, idle), late_after)
+        (burst_target(target, longest, idle, config), late_after)
     }
 
     /// The share of the slots that was idle of late, as a level sees it. `has_flows`: of a lane that flows share.
@@ -302,26 +289,20 @@ impl Overload {
     }
 }
 
-/// The target where no slot was idle of late.
-fn busy_target(config: &WaitingRoomConfig, patience: f64) -> f64 {
-    match config.target_wait {
-        TargetWait::Auto => AUTO * patience,
-        TargetWait::After(target) => target.as_secs_f64(),
-        TargetWait::Off => f64::INFINITY,
-    }
-}
-
 /// How far bursts are let in where this share of the slots was idle of late: from 0 to 1, with the square.
 fn burst(idle: f64) -> f64 {
     (idle / IDLE).min(1.0).powi(2)
 }
 
-/// The target where this share of the slots was idle of late: it grows up to the longest useful wait, if there is one.
-fn burst_target(target: f64, longest: f64, idle: f64) -> f64 {
-    // The sum below would be infinite, or no number.
-    if longest == f64::INFINITY {
+/// Returns the target where this share of the slots was idle lately: up to the longest useful wait, unless it was configured.
+fn burst_target(target: f64, longest: f64, idle: f64, config: &WaitingRoomConfig) -> f64 {
+    if config.target_wait != TargetWait::Auto {
         return target;
     }
+    let longest = match longest.is_finite() {
+        true => longest,
+        false => UNBOUNDED,
+    };
     target + burst(idle) * (longest - target).max(0.0)
 }
 
@@ -331,18 +312,24 @@ mod tests {
 
     const SECOND: Nanos = 1_000_000_000;
 
-    /// A room whose slots were never idle, and an arrival that would wait for 10 s, of a caller with a patience of 30 s.
+    /// A room of one slot that serves a request in 1 s and was never idle, and an arrival that would wait for 10 s, of a
+    /// caller with a deadline in 30 s.
     fn busy() -> (Overload, Arriving) {
         let mut overload = Overload::new(1);
         overload.idleness = Idleness::new(1, 0.0);
+        let pool = overload.pool_mut(PoolId(0));
+        pool.observe(SECOND, 1, true);
+        for second in 2..=101 {
+            pool.observe(second * SECOND, 1, false);
+            pool.on_handed_over();
+        }
         let arriving = Arriving {
             pool: PoolId(0),
             level: 0,
             is_first: false,
             flows: None,
             predicted: Some(10.0),
-            patience: 30.0,
-            is_told: true,
+            deadline: Some(30.0),
             longest: 30.0,
             leased: 0,
         };
@@ -371,8 +358,25 @@ mod tests {
             let refused = refused(&mut overload, &arriving, after(target));
             assert_eq!(refused, expected, "{target}");
         }
-        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 100);
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Off), 0);
+    }
+
+    #[test]
+    fn the_automatic_target_keeps_the_slots_busy() {
+        let (mut overload, mut arriving) = busy();
+        // Three services of 1 s on one slot.
+        for (wait, expected) in [(3.0, 0), (4.5, 50), (6.0, 100)] {
+            arriving.predicted = Some(wait);
+            let refused = refused(&mut overload, &arriving, TargetWait::Auto);
+            assert_eq!(refused, expected, "{wait}");
+        }
+        // An eighth of a service where there are many slots.
+        overload.pool_mut(PoolId(0)).observe(101 * SECOND, 96, true);
+        for (wait, expected) in [(0.125, 0), (0.25, 100)] {
+            arriving.predicted = Some(wait);
+            let refused = refused(&mut overload, &arriving, TargetWait::Auto);
+            assert_eq!(refused, expected, "{wait}");
+        }
     }
 
     #[test]
@@ -382,22 +386,32 @@ mod tests {
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
         arriving.longest = 9.0;
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 100);
-        // What was learned of other callers may be wrong for this one.
-        arriving.is_told = false;
+        // A caller without a deadline may wait for longer than the room lets it.
+        arriving.deadline = None;
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
     }
 
     #[test]
-    fn without_a_longest_wait_the_target_is_what_was_configured() {
-        let (mut overload, mut arriving) = busy();
-        (arriving.patience, arriving.longest) = (f64::INFINITY, f64::INFINITY);
+    fn a_configured_target_does_not_grow() {
+        let (mut overload, arriving) = busy();
         for idle in [0.0, IDLE] {
             overload.idleness = Idleness::new(1, idle);
             for (target, expected) in [(10, 0), (8, 25), (5, 100)] {
                 let refused = refused(&mut overload, &arriving, after(target));
                 assert_eq!(refused, expected, "{target}, {idle} idle");
             }
-            assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
+        }
+    }
+
+    #[test]
+    fn without_a_bound_a_burst_waits_as_long_as_with_the_default() {
+        let (mut overload, mut arriving) = busy();
+        (arriving.deadline, arriving.longest) = (None, f64::INFINITY);
+        overload.idleness = Idleness::new(1, IDLE);
+        for (wait, expected) in [(29.0, 0), (60.0, 100)] {
+            arriving.predicted = Some(wait);
+            let refused = refused(&mut overload, &arriving, TargetWait::Auto);
+            assert_eq!(refused, expected, "{wait}");
         }
     }
 

@@ -136,6 +136,16 @@ impl PoolLoad {
         is_known.then(|| self.slots * self.handed_over / slot_time)
     }
 
+    /// The mean time for which a request holds a slot, in seconds. `None` before a slot was handed over.
+    pub(crate) fn service_seconds(&self) -> Option<f64> {
+        self.per_second().map(|per_second| self.slots / per_second)
+    }
+
+    /// The number of slots, as it was last observed; at least 1.
+    pub(crate) fn slots(&self) -> f64 {
+        self.slots
+    }
+
     /// How many slots it could have handed over in the last so many seconds, since this was last asked. While requests wait,
     /// no slot is idle, however few are handed over.
     pub(crate) fn take_possible(&mut self, time: f64) -> f64 {

@@ -1,6 +1,7 @@
 //! How long requests are served until their answer begins: the latest samples of each lane.
 //!
-//! A waiter with less time left than that is not started. One number for all lanes would not do: a small model answers
+//! A waiter with less time left than the shortest of them is not started: even if its answer is as quick as any was, it
+//! comes too late. One number for all lanes would not do: a small model answers
 //! in a tenth of the time that a large one takes.
 
 use std::collections::HashMap;
@@ -52,13 +53,11 @@ impl ServiceTimes {
         samples.by_length.insert(nth, seconds);
     }
 
-    /// This quantile of a lane's service times, in seconds; `None` before enough are known.
-    pub(crate) fn quantile(&self, lane: u32, quantile: f64) -> Option<f64> {
+    /// Returns the shortest of a lane's samples, in seconds; `None` before enough are known.
+    pub(crate) fn shortest(&self, lane: u32) -> Option<f64> {
         let samples = &self.lanes.get(&lane)?.by_length;
-        // At least one: a lane is kept from its first sample on.
-        // The last is the quantile 1. A quantile that is no number counts as 0.
-        let nth = (quantile * (samples.len() - 1) as f64).round() as usize;
-        (samples.len() >= MIN_SAMPLES).then(|| samples[nth.min(samples.len() - 1)])
+        let shortest = samples.first().copied();
+        shortest.filter(|_| samples.len() >= MIN_SAMPLES)
     }
 
     /// Forgets the lane whose latest sample is the oldest. O(lanes), and only where more lanes are in use than are kept.
@@ -75,21 +74,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantile_is_that_of_the_latest_samples() {
+    fn the_shortest_is_that_of_the_latest_samples() {
         let mut times = ServiceTimes::default();
-        for nth in 0..19 {
+        for nth in 1..20 {
             times.add(7, f64::from(nth));
         }
-        assert_eq!(times.quantile(7, 0.5), None);
-        times.add(7, 19.0);
-        let quantiles = [0.0, 0.5, 1.0, 9.0, f64::NAN].map(|q| times.quantile(7, q));
-        assert_eq!(quantiles, [0.0, 10.0, 19.0, 19.0, 0.0].map(Some));
+        assert_eq!(times.shortest(7), None);
+        times.add(7, 20.0);
+        assert_eq!(times.shortest(7), Some(1.0));
         for _ in 0..KEPT {
             times.add(7, 2.5);
         }
-        assert_eq!(times.quantile(7, 0.0), Some(2.5));
-        assert_eq!(times.quantile(7, 1.0), Some(2.5));
-        assert_eq!(times.quantile(8, 0.5), None);
+        assert_eq!(times.shortest(7), Some(2.5));
+        assert_eq!(times.shortest(8), None);
     }
 
     #[test]
@@ -102,7 +99,7 @@ mod tests {
             times.add(0, 1.0);
         }
         assert_eq!(times.lanes.len(), MAX_LANES);
-        let known = |lane| times.quantile(lane, 0.5).is_some();
+        let known = |lane| times.shortest(lane).is_some();
         assert!(known(0) && known(999) && !known(1));
     }
 }

@@ -298,8 +298,8 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
             self.reject_idx(idx, why, wakes);
         }
         if self.base.has_age_order() {
-            let first = self.by_level.first_entered(&self.waiters);
-            let first = first.map(|idx| self.waiters.meta(idx));
+            let first = self.by_level.first_silent(&self.waiters);
+            let first = first.map(|idx| (self.waiters.meta(idx), ONLY_POOL));
             self.base.update_age_order(first);
         }
     }

@@ -39,7 +39,7 @@ use super::capacity::{Partition, PoolId, PoolSet};
 use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::List;
 use super::room_base::RoomBase;
-use super::waiters::{WaiterId, Waiters};
+use super::waiters::{NONE, WaiterId, Waiters};
 use super::{Account, RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
 
 /// The pool of all lanes of a queue that is in front of no capacity.
@@ -498,8 +498,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Sets the order of equals, in all lanes.
     pub(super) fn update_age_order(&mut self) {
-        let first = self.by_level.first_entered(&self.waiters);
-        let first = first.map(|idx| self.waiters.meta(idx));
+        let first = self.by_level.first_silent(&self.waiters);
+        let first = first.map(|idx| self.waiters.meta(idx)).map(|meta| {
+            // A parked waiter is in no lane, and a queue of levels alone has none.
+            let lane = (!meta.is_parked && meta.lane != NONE).then_some(meta.lane);
+            let pool = lane.and_then(|lane| self.lanes.pools(lane).first().copied());
+            (meta, pool.unwrap_or(ONLY_POOL))
+        });
         self.base.update_age_order(first);
         self.lanes.set_age_order(&self.waiters, self.base.age_order);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::WaitingRoom;
 use crate::admit::room::{ExpectedWait, all_pools, has_free_slot, usage};
 use crate::admit::room_base::RoomBase;
-use crate::admit::{Capacity, LevelStatus, Priority, Tenant};
+use crate::admit::{Capacity, LevelStatus, PoolId, Priority};
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// The state of each level at `now`, highest first.
@@ -61,6 +61,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let room = self.room_mut();
         let waiting = room.waiting_at(level);
         let wait = room.expected_wait_at(capacity, level);
+        let pool = wait.map_or(PoolId(0), |wait| wait.pool);
         let base = room.base_mut();
         let (reserved, lent) = base.reserved_and_lent(capacity, level);
         LevelStatus {
@@ -68,7 +69,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             waiting,
             stats: base.stats_by_level[usize::from(level)],
             estimated_wait: wait.and_then(|wait| base.corrected(level, wait)),
-            target_wait: base.target_at(level),
+            target_wait: base.target_at(pool, level),
             reserved,
             lent,
         }
@@ -106,15 +107,9 @@ impl RoomBase {
         Duration::try_from_secs_f64(wait.seconds * correction).ok()
     }
 
-    /// The target of callers that name no deadline.
-    fn target_at(&self, level: u8) -> Option<Duration> {
-        let learned = self.overload.patience.of(&Tenant::NONE, self.now);
-        let bound = self
-            .config
-            .max_wait
-            .map_or(f64::INFINITY, |max| max.as_secs_f64());
-        let patience = learned.map_or(bound, |learned| learned.min(bound));
-        let target = self.overload.target_at(level, patience, &self.config);
+    /// Returns the target at a pool of callers that name no deadline.
+    fn target_at(&self, pool: PoolId, level: u8) -> Option<Duration> {
+        let target = self.overload.target_at(pool, level, &self.config);
         Duration::try_from_secs_f64(target).ok()
     }
 }

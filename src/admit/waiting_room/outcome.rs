@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Answer, WaitingRoom};
 use crate::admit::room::{State, Waiter};
 use crate::admit::waiters::WaiterId;
-use crate::admit::{Capacity, RejectReason, Served, Share, Ticket, WakeList};
+use crate::admit::{Capacity, RejectReason, ServiceSample, Share, WakeList};
 
 /// The outcome of a wait, and what is left of the waiter.
 pub(crate) struct Answered<C: Capacity> {
@@ -14,7 +14,7 @@ pub(crate) struct Answered<C: Capacity> {
     /// The tenant that the slot belongs to, where tenants have shares or limits.
     pub(crate) share: Option<Box<Share>>,
     /// What is to be learned from its service, if anything is.
-    pub(crate) served: Option<Served>,
+    pub(crate) served: Option<ServiceSample>,
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
@@ -51,7 +51,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         // Granted in the latest event or before it.
         let base = self.room_mut().base_mut();
         let is_watched = answer.is_ok() && base.is_sampled();
-        let served = is_watched.then(|| Served::from_waiter(meta, base.now));
+        let served = is_watched.then(|| ServiceSample {
+            started: base.now,
+            lane_hash: meta.lane_hash,
+        });
         Some(Answered {
             answer,
             demand,
@@ -60,29 +63,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         })
     }
 
-    /// A request with this demand and ticket, which has a slot from now on. For one that did not wait; what a waiter's
-    /// service teaches is known to the gate.
+    /// Returns the beginning of the service of a request with this demand, which has a slot from now on. For requests that
+    /// did not wait, and for rooms without a gate.
     #[must_use]
-    pub fn served(
-        &self,
-        capacity: &C,
-        demand: &C::Demand,
-        ticket: &Ticket,
-        now: Instant,
-    ) -> Served {
+    pub fn served(&self, capacity: &C, demand: &C::Demand, now: Instant) -> ServiceSample {
         let lane = self.room().lane_hash(capacity, demand);
-        Served::new(ticket, lane, self.base().epoch, now)
+        ServiceSample::new(lane, self.base().epoch, now)
     }
 
-    /// The answer to a request begins. Teaches how long requests of its lane are served, and how long its caller waited
-    /// without giving up.
-    pub fn on_answered(&mut self, served: &Served, now: Instant) {
-        self.room_mut().base_mut().on_answered(served, now);
-    }
-
-    /// The caller of a request gave up before its answer began. If it named no deadline, that teaches how long callers wait.
-    pub fn on_abandoned(&mut self, served: &Served, now: Instant) {
-        self.room_mut().base_mut().on_abandoned(served, now);
+    /// Records that the answer to a request begins. Teaches how long requests of its lane are served.
+    pub fn on_answered(&mut self, sample: &ServiceSample, now: Instant) {
+        self.room_mut().base_mut().on_answered(sample, now);
     }
 
     /// Removes the waiter, whose caller gave up. Returns the slot that it was granted, to be released by the caller, and
@@ -107,7 +98,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             room.on_wait_ended(id.idx, false);
             let (base, waiters) = room.base_and_waiters();
             base.count_cancelled(waiters.meta(id.idx).priority);
-            base.on_cancelled(waiters.meta(id.idx));
         }
         let (meta, waiter) = room.waiters_mut().take(id.idx);
         room.trim_if_empty();
