@@ -34,12 +34,19 @@ const SECOND: Nanos = 1_000_000_000;
 #[derive(Default)]
 struct World {
     is_busy: Vec<bool>,
+    /// The model that has become idle, and when.
+    idled: Option<(ModelId, Nanos)>,
     begun: Vec<(Generation, ModelId, Vec<ModelId>)>,
 }
 
 impl Effects for World {
     fn is_busy(&self, ModelId(model): ModelId) -> bool {
         self.is_busy[model as usize]
+    }
+
+    fn take_idled(&mut self, model: ModelId) -> Option<Nanos> {
+        let (_, at) = self.idled.take_if(|(idled, _)| *idled == model)?;
+        Some(at)
     }
 
     fn open(&mut self, _: ModelId) {}
@@ -128,7 +135,8 @@ impl Test {
         let mut models = self.world.is_busy.iter();
         let busy = models.position(|is_busy| *is_busy).expect("models run");
         self.world.is_busy[busy] = false;
-        (self.scheduler).on_idle(ModelId(busy as u32), self.now, &mut self.world);
+        self.world.idled = Some((ModelId(busy as u32), self.now));
+        (self.scheduler).on_tick(self.now, &mut self.world);
         assert_eq!(self.world.begun.len(), 1);
         self.end_swaps();
     }

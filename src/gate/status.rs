@@ -16,7 +16,7 @@ use crate::admit::{LevelStatus, RoomStats};
 /// let json = serde_json::to_value(status)?;
 /// assert_eq!(json["limit"], 8);
 /// assert_eq!(json["stats"]["full"], 0);
-/// assert!(json["estimated_wait_seconds"].is_null());
+/// assert_eq!(json["estimated_wait_seconds"], 0.0);
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
