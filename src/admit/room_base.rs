@@ -308,7 +308,7 @@ impl RoomBase {
             NEVER => f64::INFINITY,
             _ => seconds(end.saturating_sub(self.now)),
         };
-        let deadline = (limits.deadline < NEVER).then(|| until(limits.deadline));
+        let deadline = (limits.deadline < NEVER).then_some(until(limits.deadline));
         // The caller waits for an answer, not for a slot.
         let in_time = deadline.map(|time| time - self.shortest_service(wait.lane_hash));
         let bound = until(limits.arrival.saturating_add(self.max_wait()));

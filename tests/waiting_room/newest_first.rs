@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, ClientRetry, Slot, TargetWait, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, ClientRetry, Slot, WaiterId, WaitingRoom, WakeList,
 };
 use tower_triage::{Discipline, Priority, SlotPool, Ticket, WaitingRoomConfig};
 
-use super::scenarios::{HIGH, LOW, NORMAL, config};
+use super::scenarios::{HIGH, NORMAL, config};
 
 const TARGET: u64 = 3_000;
 /// For so many seconds, the slot is never idle before a test begins.

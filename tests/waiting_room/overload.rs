@@ -33,6 +33,9 @@ struct Study {
     pause: (u64, u64),
     /// The share of the first tenant's requests that are given up after 1 ms.
     hasty: f64,
+    /// The load of another client in the first half of the time, in terms of what the slots can serve: its requests are
+    /// given up after 20 ms. All other callers are patient for 20 s then.
+    hang_ups: f64,
 }
 
 impl Default for Study {
@@ -45,6 +48,7 @@ impl Default for Study {
             tenants: 1,
             pause: (0, 0),
             hasty: 0.0,
+            hang_ups: 0.0,
         }
     }
 }
@@ -69,6 +73,7 @@ struct Request {
     served: Option<ServiceSample>,
     wait: Option<Duration>,
     in_time: bool,
+    is_hang_up: bool,
     rejected: Option<RejectReason>,
 }
 
@@ -197,7 +202,10 @@ impl<C: Slots> Run<C> {
 
     fn arrive(&mut self, wakes: &mut WakeList<usize>) {
         let number = self.requests.len();
-        let per_second = self.study.load * SLOTS as f64 / SERVICE.as_secs_f64();
+        let is_attack = self.now < Duration::from_secs(SECONDS / 2);
+        let hang_ups = if is_attack { self.study.hang_ups } else { 0.0 };
+        let load = self.study.load + hang_ups;
+        let per_second = load * SLOTS as f64 / SERVICE.as_secs_f64();
         let gap = -(1.0 - self.random.f64()).ln() / per_second;
         self.after(Duration::from_secs_f64(gap), Event::Arrival);
         let level = u8::from(self.random.f64() >= self.study.high);
@@ -210,6 +218,10 @@ impl<C: Slots> Run<C> {
         if tenant == 0 && self.study.hasty > 0.0 && self.random.f64() < self.study.hasty {
             patience = Duration::from_millis(1);
         }
+        let is_hang_up = hang_ups > 0.0 && self.random.f64() < hang_ups / load;
+        if self.study.hang_ups > 0.0 {
+            patience = Duration::from_millis(if is_hang_up { 20 } else { 20_000 });
+        }
         if self.study.is_told {
             ticket = ticket.timeout(patience);
         }
@@ -218,6 +230,7 @@ impl<C: Slots> Run<C> {
             tenant,
             arrived: self.now,
             found: self.room.len(),
+            is_hang_up,
             ..Request::default()
         });
         let now = self.now();
@@ -760,4 +773,31 @@ fn a_short_request_among_long_ones_is_served_though_it_names_a_deadline() {
     let pool = slots.release(slot);
     room.on_release(&slots, pool, now + Duration::from_millis(1_300), &mut wakes);
     assert!(room.take_outcome(id).unwrap().is_ok());
+}
+
+/// The share of patient requests that are served from a second on, until another.
+fn patient_served(all: &[Request], from: u64, to: u64) -> f64 {
+    let is_counted = |r: &Request| !r.is_hang_up && (from..to).contains(&r.arrived.as_secs());
+    share(all, is_counted, |r| r.wait.is_some())
+}
+
+#[test]
+fn hang_ups_of_others_do_not_lock_out_patient_callers() {
+    for (hang_ups, least) in [(0.1, 0.97), (0.25, 0.9), (0.5, 0.85)] {
+        for discipline in DISCIPLINES {
+            let all = Study {
+                config: WaitingRoomConfig::default().discipline(discipline),
+                load: 0.75,
+                is_told: false,
+                hang_ups,
+                ..Study::default()
+            };
+            let all = all.run();
+            let half = SECONDS / 2;
+            let during = patient_served(&all, 0, half);
+            assert!(during >= least, "{discipline:?}, {hang_ups}: {during}");
+            let after = patient_served(&all, half + 10, SECONDS);
+            assert!(after >= 0.999, "{discipline:?}, {hang_ups}: {after}");
+        }
+    }
 }

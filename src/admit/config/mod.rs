@@ -115,12 +115,12 @@ pub struct WaitingRoomConfig {
     /// How long a wait may get before arrivals are refused. Default [`TargetWait::Auto`]. In front of a capacity only:
     /// a [`WaitQueue`](crate::admit::WaitQueue) alone does not know how fast it will be emptied.
     pub target_wait: TargetWait,
-    /// Whether, while the queue stands, the newest of equal rank go first, so that some are served well and not all badly.
-    /// It stands while the waiter that entered the room first, whatever its level, has waited in it for longer than its
-    /// target, as `target_wait` says for a request like it: so not where slots were idle lately. Equal are requests of a
-    /// level, and with [`Discipline::Fair`] of a tenant; retries that came too early stay behind first attempts. A request
-    /// that came back ([`Ticket::requeued`](super::Ticket::requeued)) is as new as its first arrival, but makes no queue
-    /// stand by the time before.
+    /// `true` to serve the newest first while a queue is standing, so that some are served well, and not all badly. A queue is
+    /// standing while the waiter without a deadline that entered the room first, whatever its level, has waited in it for
+    /// three service times of its pool. The order concerns requests of equal rank: of a level, and with
+    /// [`Discipline::Fair`] of a tenant; retries that came too early stay behind first attempts. A request that came back
+    /// ([`Ticket::requeued`](super::Ticket::requeued)) is as new as its first arrival, but the time before does not count
+    /// as waited.
     ///
     /// The price: as long as the overload lasts, those that are passed wait until their time is over, in vain; and newcomers
     /// are not refused for those they pass, so a room may fill up with them. Default `false`. Needs a `target_wait`; has no

@@ -163,10 +163,10 @@ impl PoolLoad {
         self.handed_over >= MIN_HANDED_OVER
     }
 
-    /// Whether to let a request in though it would wait for too long: one in `patience`, in seconds. While none waits nothing
+    /// Whether to let a request in though it would wait for too long: one in `interval`, in seconds. While none waits nothing
     /// is measured, so without that a pool that was slow would be taken to be so for ever.
-    pub(crate) fn is_probed_by(&mut self, now: Nanos, patience: f64) -> bool {
-        let is_due = seconds(now.saturating_sub(self.probed)) >= patience;
+    pub(crate) fn is_probed_by(&mut self, now: Nanos, interval: f64) -> bool {
+        let is_due = seconds(now.saturating_sub(self.probed)) >= interval;
         if is_due {
             self.probed = now;
         }
