@@ -347,7 +347,7 @@ impl<C: Capacity> Waiting<C> {
         // The panic is this request's, but the slot must not be lost.
         let retried = catch_unwind(AssertUnwindSafe(|| {
             origin.with_lock(|shared, state, wakes| {
-                let now = state.now_if_needed();
+                let now = clock::now();
                 state.room.retry(&shared.capacity, *waiter, now, wakes);
             });
         }));
@@ -366,7 +366,7 @@ impl<C: Capacity> Waiting<C> {
         };
         // Taken apart without the lock: the waker and the demand are the caller's, and so are their destructors.
         let (waiter, missed_slot) = origin.with_lock(|_, state, _| {
-            let now = state.now_if_needed();
+            let now = clock::now();
             let waiter = state.room.remove(waiter, now);
             (waiter, state.room.take_missed_slot())
         });

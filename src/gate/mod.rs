@@ -252,7 +252,7 @@ impl<C: Capacity> Gate<C> {
     pub(crate) fn on_answered(&self, served: &ServiceSample) {
         // Nothing that is read without the lock changes.
         let mut state = self.origin.lock();
-        let now = state.now_if_needed();
+        let now = now();
         state.room.on_answered(served, now);
     }
 
@@ -270,7 +270,7 @@ impl<C: Capacity> Gate<C> {
     #[must_use]
     pub fn estimated_wait(&self) -> Option<Duration> {
         let mut state = self.origin.lock();
-        let now = state.now_if_needed();
+        let now = now();
         state.room.next_wait(&self.origin.capacity, now)
     }
 
@@ -278,7 +278,7 @@ impl<C: Capacity> Gate<C> {
     #[must_use]
     pub fn status(&self) -> GateStatus {
         let mut state = self.origin.lock();
-        let now = state.now_if_needed();
+        let now = now();
         let mut levels = state.room.levels(&self.origin.capacity, now);
         let estimated_wait = state.room.next_wait(&self.origin.capacity, now);
         let room = &state.room;
@@ -341,7 +341,7 @@ impl<C: Capacity> Gate<C> {
     /// The inner service is ready for one call: one slot goes to the waiter that is the head by now.
     pub(crate) fn on_inner_ready(&self) {
         self.origin.with_lock(|shared, state, wakes| {
-            let now = state.now_if_needed();
+            let now = now();
             if let Some(inner_ready) = &mut state.inner_ready {
                 inner_ready.offer(&shared.capacity, &mut state.room, now, wakes);
             }

@@ -142,7 +142,7 @@ impl<C: Capacity> Shared<C> {
             if state.room.is_empty() && !state.room.is_closed() {
                 return Some(lease);
             }
-            let now = state.now_if_needed();
+            let now = clock::now();
             state
                 .room
                 .on_lease_returned(&shared.capacity, lease, now, wakes);
@@ -238,7 +238,7 @@ impl<C: Capacity> Shared<C> {
     pub(super) fn release_slow(self: &Arc<Self>, pool: Option<PoolId>) {
         self.or_log(|| {
             self.with_lock(|shared, state, wakes| {
-                let now = state.now_if_needed();
+                let now = clock::now();
                 match pool {
                     Some(pool) => state.room.on_release(&shared.capacity, pool, now, wakes),
                     None => state.room.on_capacity_grown(&shared.capacity, now, wakes),
@@ -264,7 +264,7 @@ impl<C: Capacity> Shared<C> {
             self.with_lock(|shared, state, wakes| {
                 // First: the capacity may panic below.
                 state.room.on_tenant_released(tenant);
-                let now = state.now_if_needed();
+                let now = clock::now();
                 match (kept, pool) {
                     (Some(lease), _) => {
                         shared.capacity.release(lease);
@@ -304,7 +304,7 @@ impl<C: Capacity> Shared<C> {
     /// More slots are free than were: they go to the best waiters.
     pub(crate) fn on_capacity_grown(self: &Arc<Self>) {
         self.with_lock(|shared, state, wakes| {
-            let now = state.now_if_needed();
+            let now = clock::now();
             state.room.on_capacity_grown(&shared.capacity, now, wakes);
         });
     }
@@ -393,29 +393,20 @@ impl<C: Capacity> WithLock for Shared<C> {
 }
 
 impl<C: Capacity> State<C> {
-    /// The time, if the room needs it at every event: where waiters are promoted, or time decides which of them are let
-    /// in or started.
-    pub(super) fn now_if_needed(&self) -> Instant {
-        match self.room.config().needs_clock() {
-            true => clock::now(),
-            false => self.room.epoch(), // any instant will do
-        }
-    }
-
     /// The waiter's position by now: promotions that are due count.
     pub(super) fn position(
         &mut self,
         waiter: WaiterId,
         wakes: &mut WakeList<Waker>,
     ) -> Option<usize> {
-        let now = self.now_if_needed();
+        let now = clock::now();
         self.room.advance_waits(now, wakes);
         self.room.position(waiter)
     }
 
     /// Returns the time that a waiter at this position will probably still wait, over the slots of now.
     pub(super) fn wait_at(&mut self, capacity: &C, position: usize) -> Option<Duration> {
-        let now = self.now_if_needed();
+        let now = clock::now();
         self.room.wait_behind(capacity, position - 1, now)
     }
 

@@ -1,5 +1,5 @@
 use http::StatusCode;
-use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
+use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm, TargetWait};
 use tower_triage::queue::Concurrency;
 
 use super::*;
@@ -31,7 +31,9 @@ async fn found<S>(inner: S) -> usize
 where
     S: Service<Job, Response = &'static str, Error = &'static str, Future: Send> + Clone + Send,
 {
-    let config = QueueConfig::adaptive(AdaptiveLimit::default().initial(1)).max_wait(None);
+    let config = QueueConfig::adaptive(AdaptiveLimit::default().initial(1))
+        .max_wait(None)
+        .target_wait(TargetWait::Off);
     let (queue, handle) = queue(config, inner);
     let end = tokio::time::Instant::now() + secs(60.0);
     join_all((0..40).map(|_| async {

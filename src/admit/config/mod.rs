@@ -276,11 +276,6 @@ impl WaitingRoomConfig {
         }
     }
 
-    /// Whether a room needs to know the time of a release, and of a waiter that leaves.
-    pub(crate) fn needs_clock(&self) -> bool {
-        self.promote_after.is_some() || self.lend || self.target_wait != TargetWait::Off
-    }
-
     /// Whether the configuration makes sense. Where it is not asked, a weight of 0 counts as 1, that of an unknown level is
     /// ignored, and an interval of 0 promotes no waiter.
     ///

@@ -177,7 +177,8 @@ impl Overload {
         match config.target_wait {
             TargetWait::Auto => {
                 let slots = self.slots(pool);
-                let service = self.service_seconds(pool).unwrap_or(f64::INFINITY);
+                // Until it is known, no wait is: the target is for reports then.
+                let service = self.service_seconds(pool).unwrap_or(0.0);
                 service * AUTO_SERVICES.max(AUTO_WAITERS / slots)
             }
             TargetWait::After(target) => target.as_secs_f64(),

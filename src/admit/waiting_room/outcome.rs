@@ -51,7 +51,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         // Granted in the latest event or before it.
         let base = self.room_mut().base_mut();
         let is_watched = answer.is_ok() && base.is_sampled();
-        let served = is_watched.then(|| ServiceSample {
+        let served = is_watched.then_some(ServiceSample {
             started: base.now,
             lane_hash: meta.lane_hash,
         });
