@@ -10,8 +10,8 @@ use std::time::Duration;
 /// deadline is refused if even the shortest of the latest services of its lane would end too late; where no waiter goes
 /// before it, one is let in now and then, to see whether the service is as slow as it was.
 ///
-/// The target depends on nothing that a client says or does, because clients could teach the room to refuse others. If you
-/// know how long your callers wait, set `max_wait`.
+/// The room does not learn how long callers wait, because clients could teach it to refuse others. If you know how long your
+/// callers wait, set `max_wait`.
 ///
 /// In a configuration file: a number of seconds, which may be a fraction, `"auto"` or `"none"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
