@@ -141,8 +141,7 @@ async fn a_port_that_is_taken_before_the_engine_listens_fails_its_start() {
         let service = service.clone();
         async move { ask(&service, "/asks").await }
     });
-    mark.until_count(1).await;
-    let pid = mark.pids()[0];
+    let pid = mark.until_count(1).await[0];
     until(|| port(pid).is_some()).await;
     let taken = TcpListener::bind(("127.0.0.1", port(pid).unwrap())).unwrap();
     let (status, body) = soon(waits).await.unwrap();

@@ -52,7 +52,7 @@ async fn a_start_that_is_given_up() {
     let cleanup = launch.cleanup.clone();
     tokio::select! {
         result = start(launch) => panic!("{result:?}"),
-        () = mark.until_count(2) => {}
+        _ = mark.until_count(2) => {}
     }
     soon(cleanup.wait()).await;
     assert_stopped(&dir, &mark);

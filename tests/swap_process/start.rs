@@ -91,10 +91,10 @@ async fn the_process_learns_its_port_its_variables_and_its_device() {
 
 #[tokio::test]
 async fn without_a_health_path_it_is_ready_as_soon_as_it_runs() {
-    let mut model = script("sleep 3600");
+    let mut model = script("exec sleep 3600");
     let mark = Mark::on(&mut model);
     let _instance = started(model).await;
-    assert!(!mark.pids().is_empty());
+    mark.until_count(1).await;
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn a_dropped_start_kills_all_that_was_started() {
     let start = start(launch(model));
     tokio::select! {
         result = start => panic!("{result:?}"),
-        () = mark.until_count(3) => {}
+        _ = mark.until_count(3) => {}
     }
     mark.until_count(0).await;
 }
@@ -118,7 +118,7 @@ async fn the_end_of_a_dropped_start_can_be_waited_for() {
     let cleanup = launch.cleanup.clone();
     tokio::select! {
         result = start(launch) => panic!("{result:?}"),
-        () = mark.until_count(3) => {}
+        _ = mark.until_count(3) => {}
     }
     let dropped = Instant::now();
     soon(cleanup.wait()).await;
@@ -144,9 +144,7 @@ async fn a_child_outside_the_group_does_not_hold_up_the_end() {
     let mark = Mark::on(&mut model);
     let error = failed(launch(model)).await;
     assert_eq!(error.output, ["gone"]);
-    let pids = mark.pids();
-    assert_eq!(pids.len(), 1);
-    kill(pids[0]);
+    kill(mark.until_count(1).await[0]);
 }
 
 #[tokio::test]

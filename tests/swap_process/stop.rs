@@ -96,7 +96,7 @@ async fn it_is_signalled_once_however_often_it_is_stopped() {
     let (instance, mark) = run(model, 2).await;
     tokio::select! {
         () = instance.stop() => panic!("it is not asked"),
-        () = mark.until_count(3) => {}
+        _ = mark.until_count(3) => {}
     }
     soon(instance.stop()).await;
     assert_eq!(soon(instance.ended()).await, KILLED);
@@ -178,6 +178,7 @@ async fn its_end_is_that_of_all_its_children() {
         script("(head -c 300000000 /dev/zero; sleep 3600) | tail -n 1 > /dev/null 2>&1");
     let mark = Mark::on(&mut model);
     let instance = started(model).await;
+    until(|| !mark.pids().is_empty()).await;
     let leader = mark.pids().into_iter().min().unwrap();
     let group = Group::led_by(leader);
     until(|| group.memory() > 300_000_000).await;

@@ -43,8 +43,17 @@ impl Mark {
         pids().filter(is_marked).collect()
     }
 
-    pub(crate) async fn until_count(&self, count: usize) {
-        until(|| self.pids().len() == count).await;
+    /// Resolves with the processes that run when there are that many.
+    ///
+    /// A process that was started a moment ago, or that becomes another program, has no environment to be found by yet.
+    pub(crate) async fn until_count(&self, count: usize) -> Vec<u32> {
+        let mut pids = Vec::new();
+        let has_count = || {
+            pids = self.pids();
+            pids.len() == count
+        };
+        until(has_count).await;
+        pids
     }
 }
 
