@@ -24,7 +24,9 @@ pub enum TargetWait {
     /// weights; with the discipline `fair`, or with weights, so do slots that others had beyond their shares.
     #[default]
     Auto,
-    /// This long, from the first request on, and in bursts.
+    /// This long, from the first request on, and in bursts. A request that has waited for twice as long, not counting the
+    /// load of its model, is refused, too, unless it is the next of its lane then: a prediction may be wrong, and a service
+    /// may slow down.
     After(Duration),
     /// No arrival is refused for its wait.
     Off,

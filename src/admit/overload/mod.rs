@@ -135,6 +135,23 @@ impl Overload {
         &mut self.pools[pool]
     }
 
+    /// Returns since when any of these pools has slots, or 0 where none has. `None` if slots are being made and there are
+    /// no others.
+    pub(crate) fn made_since(&self, pools: &[PoolId]) -> Option<Nanos> {
+        let loads = || pools.iter().filter_map(|&pool| self.load(pool));
+        // One that was never observed gives slots as far as is known.
+        if loads().count() < pools.len() {
+            return Some(0);
+        }
+        let first = loads().filter_map(PoolLoad::made_since).min();
+        first.or_else(|| (!loads().any(PoolLoad::is_making)).then_some(0))
+    }
+
+    /// The measurements of a pool that was observed.
+    fn load(&self, PoolId(pool): PoolId) -> Option<&PoolLoad> {
+        self.pools.get((pool as usize).min(MAX_POOLS - 1))
+    }
+
     /// A request of this level got a slot.
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8) {
@@ -153,8 +170,8 @@ impl Overload {
     }
 
     /// How many slots a pool hands over per second, if that is certain.
-    pub(crate) fn per_second(&self, PoolId(pool): PoolId) -> Option<f64> {
-        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1))?;
+    pub(crate) fn per_second(&self, pool: PoolId) -> Option<f64> {
+        let load = self.load(pool)?;
         load.per_second().filter(|_| load.is_certain())
     }
 
@@ -167,8 +184,8 @@ impl Overload {
     }
 
     /// The mean time for which a request holds a slot of this pool, in seconds, if that is certain.
-    pub(crate) fn service_seconds(&self, PoolId(pool): PoolId) -> Option<f64> {
-        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1))?;
+    pub(crate) fn service_seconds(&self, pool: PoolId) -> Option<f64> {
+        let load = self.load(pool)?;
         load.service_seconds().filter(|_| load.is_certain())
     }
 
@@ -187,9 +204,8 @@ impl Overload {
     }
 
     /// The number of slots of a pool, as it was last observed; at least 1.
-    fn slots(&self, PoolId(pool): PoolId) -> f64 {
-        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1));
-        load.map_or(1.0, PoolLoad::slots)
+    fn slots(&self, pool: PoolId) -> f64 {
+        self.load(pool).map_or(1.0, PoolLoad::slots)
     }
 
     /// The time over which the idleness of slots is averaged, in seconds.
