@@ -8,7 +8,7 @@ use super::age_order::AgeOrder;
 use super::flow::FlowKey;
 use super::nanos::{Epoch, NEVER, Nanos, seconds, span};
 use super::ordered_queue::ArrivalKey;
-use super::overload::{Arriving, Overload, Reserves};
+use super::overload::{Arriving, Overload, Reserves, Slots};
 use super::tenant_leases::TenantLeases;
 use super::trim::HighWater;
 use super::waiters::{MILLISECOND, WaitBounds, WaitLimits, WaiterMeta};
@@ -150,8 +150,7 @@ impl RoomBase {
         }
     }
 
-    /// Decides on a wait that may be over at `now`. Its slots are there since `made_since`; `None` while they are being made.
-    /// Returns the later instant at which it may be.
+    /// Decides on a wait that may be over at `now`, for one of these slots. Returns the later instant at which it may be.
     ///
     /// # Errors
     ///
@@ -160,31 +159,17 @@ impl RoomBase {
         &self,
         meta: &WaiterMeta,
         is_next: bool,
-        made_since: Option<Nanos>,
+        slots: Slots,
         now: Nanos,
     ) -> Result<Nanos, RejectReason<N>> {
         let bounds = self.bounds();
-        let Some(made_since) = made_since else {
-            return match meta.limits.deadline {
-                passed if passed <= now => Err(RejectReason::DeadlinePassed),
-                // The rest does not count yet, and matters after its shortest time at the earliest.
-                deadline => {
-                    let next_look = now.saturating_add(bounds.shortest().max(MILLISECOND));
-                    Ok(next_look.min(deadline))
-                }
-            };
-        };
-        let limits = WaitLimits {
-            arrival: meta.limits.arrival.max(made_since),
-            deadline: meta.limits.deadline,
-        };
+        let limits = counted(meta.limits, slots, now);
         let end = limits.end(bounds.max_wait);
-        let behind_next = match is_next {
-            true => NEVER,
-            false => meta
-                .entered()
-                .max(made_since)
-                .saturating_add(bounds.behind_next),
+        let behind_next = match slots {
+            _ if is_next => NEVER,
+            Slots::Made { since } => meta.entered().max(since).saturating_add(bounds.behind_next),
+            // Counts from when they are there.
+            _ => now.saturating_add(bounds.behind_next.max(MILLISECOND)),
         };
         match end.min(behind_next) {
             later if later > now => Ok(later),
@@ -467,6 +452,19 @@ impl RoomBase {
     pub(crate) fn on_queued(&mut self) {
         self.waiting += 1;
         self.high_water.note(self.waiting);
+    }
+}
+
+/// Returns what bounds a wait for these slots: `max_wait` counts from when they are there, and not while they are made.
+pub(crate) fn counted(limits: WaitLimits, slots: Slots, now: Nanos) -> WaitLimits {
+    let since = match slots {
+        Slots::Made { since } => since,
+        Slots::Making => now,
+        Slots::Unmade => 0,
+    };
+    WaitLimits {
+        arrival: limits.arrival.max(since),
+        ..limits
     }
 }
 

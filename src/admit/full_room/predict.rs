@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::FullRoom;
 use crate::admit::overload::wait::{PoolBacklog, expected_wait};
 use crate::admit::room::{ExpectedWait, Room, all_pools, is_free, slot_state, slots};
-use crate::admit::room_base::PredictedWait;
+use crate::admit::room_base::{PredictedWait, counted};
 use crate::admit::wait_queue::Newcomer;
 use crate::admit::waiters::WaitLimits;
 use crate::admit::{Capacity, PoolId, RejectReason, SlotState, Ticket};
@@ -93,11 +93,8 @@ impl<C: Capacity, W> FullRoom<C, W> {
             return limits;
         }
         let (base, lanes) = (self.base(), self.queue.lanes());
-        let made_since = base.overload.made_since(lanes.pools(lane));
-        WaitLimits {
-            arrival: limits.arrival.max(made_since.unwrap_or(base.now)),
-            ..limits
-        }
+        let slots = base.overload.slots_of(lanes.pools(lane));
+        counted(limits, slots, base.now)
     }
 
     /// Identifies a lane in the service times.

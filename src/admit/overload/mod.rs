@@ -67,6 +67,17 @@ pub(crate) struct Arriving {
     pub(crate) leased: u64,
 }
 
+/// The slots that could serve a waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slots {
+    /// Some are there, without a break since then.
+    Made { since: Nanos },
+    /// They are being made.
+    Making,
+    /// They are not there, and nothing is done for that yet.
+    Unmade,
+}
+
 /// The automatic target, in services that start meanwhile on the pool's slots: so many waiters keep the slots busy.
 const AUTO_WAITERS: f64 = 3.0;
 /// The least automatic target, in service times, for pools of many slots.
@@ -135,16 +146,18 @@ impl Overload {
         &mut self.pools[pool]
     }
 
-    /// Returns since when any of these pools has slots, or 0 where none has. `None` if slots are being made and there are
-    /// no others.
-    pub(crate) fn made_since(&self, pools: &[PoolId]) -> Option<Nanos> {
+    /// Returns the state of the slots that any of these pools has.
+    pub(crate) fn slots_of(&self, pools: &[PoolId]) -> Slots {
         let loads = || pools.iter().filter_map(|&pool| self.load(pool));
         // One that was never observed gives slots as far as is known.
         if loads().count() < pools.len() {
-            return Some(0);
+            return Slots::Made { since: 0 };
         }
-        let first = loads().filter_map(PoolLoad::made_since).min();
-        first.or_else(|| (!loads().any(PoolLoad::is_making)).then_some(0))
+        match loads().filter_map(PoolLoad::made_since).min() {
+            Some(since) => Slots::Made { since },
+            None if loads().any(PoolLoad::is_making) => Slots::Making,
+            None => Slots::Unmade,
+        }
     }
 
     /// The measurements of a pool that was observed.

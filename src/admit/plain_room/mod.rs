@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::admit::by_level::ByLevel;
 use crate::admit::nanos::Nanos;
 use crate::admit::ordered_queue::List;
+use crate::admit::overload::Slots;
 use crate::admit::room::{Arrival, ExpectedWait, Room, Waiter, is_free, lease, slots};
 use crate::admit::room_base::RoomBase;
 use crate::admit::timeouts::Timeouts;
@@ -295,10 +296,10 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         // Ends because each round unlinks a waiter, or puts it off until later.
         while let Some(idx) = self.timeouts.due(&self.waiters, now) {
             let is_next = self.head_idx() == Some(idx);
-            // The slots are always there.
+            let slots = Slots::Made { since: 0 };
             let wait = self
                 .base
-                .wait_goes_on(self.waiters.meta(idx), is_next, Some(0), now);
+                .wait_goes_on(self.waiters.meta(idx), is_next, slots, now);
             match wait {
                 Ok(end) => self.timeouts.extend(&mut self.waiters, idx, end),
                 Err(why) => self.reject_idx(idx, why, wakes),

@@ -311,9 +311,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[cold]
     fn expire<N>(&mut self, idx: u32, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
         let meta = self.waiters.meta(idx);
-        let made_since = self.base.overload.made_since(self.lanes.pools(meta.lane));
+        let slots = self.base.overload.slots_of(self.lanes.pools(meta.lane));
         let is_next = self.lanes.head(meta.lane) == Some(idx);
-        match self.base.wait_goes_on(meta, is_next, made_since, now) {
+        match self.base.wait_goes_on(meta, is_next, slots, now) {
             Ok(end) => {
                 self.timeouts.extend(&mut self.waiters, idx, end);
                 None
