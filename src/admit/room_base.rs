@@ -166,10 +166,14 @@ impl RoomBase {
         let limits = counted(meta.limits, slots, now);
         let end = limits.end(bounds.max_wait);
         let behind_next = match slots {
-            _ if is_next => NEVER,
             Slots::Made { since } => meta.entered().max(since).saturating_add(bounds.behind_next),
             // Counts from when they are there.
             _ => now.saturating_add(bounds.behind_next.max(MILLISECOND)),
+        };
+        // Only then, as another may go before it by then.
+        let behind_next = match is_next && behind_next <= now {
+            true => NEVER,
+            false => behind_next,
         };
         match end.min(behind_next) {
             later if later > now => Ok(later),

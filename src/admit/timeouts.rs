@@ -39,11 +39,18 @@ impl Timeouts {
     /// Adds a waiter.
     #[inline]
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
-        match early(waiters, idx) {
-            None => _ = self.in_order.push(waiters, idx),
-            Some(timeout) => _ = self.by_end.insert(timeout),
-        }
-        self.not_before = self.not_before.min(waiters.timeout(idx));
+        let due = match early(waiters, idx) {
+            None => {
+                self.in_order.push(waiters, idx);
+                // Of a requeued request that may be long before the end of its wait, which is put off then.
+                by_place(waiters, idx).0
+            }
+            Some(timeout) => {
+                self.by_end.insert(timeout);
+                timeout.0
+            }
+        };
+        self.not_before = self.not_before.min(due);
     }
 
     /// Removes a waiter.

@@ -60,6 +60,16 @@ impl Busy {
         self.room.advance(until, &mut self.wakes);
     }
 
+    /// Ends the waits that are over, as a timer does: it has nothing more to do until later then.
+    fn assert_timer_rests(&mut self) {
+        self.room.advance(self.now, &mut self.wakes);
+        let next = self.room.next_timeout();
+        assert!(
+            next.is_none_or(|next| next > self.now),
+            "the timer would not rest"
+        );
+    }
+
     fn release(&mut self) {
         if let Some(slot) = self.running.pop() {
             let pool = self.slots.release(slot);
@@ -103,10 +113,47 @@ fn only_the_next_waits_longer_than_twice_the_target() {
     }
 }
 
+#[test]
+fn a_requeued_request_waits_behind_the_next_for_twice_the_target() {
+    for discipline in [Discipline::Fifo, Discipline::Fair, Discipline::Deadline] {
+        let mut busy = Busy::new(config(discipline), 1);
+        let first = busy.now;
+        busy.advance(first + 10 * TARGET);
+        let ticket = |arrival| Ticket::new(Priority(1), arrival).requeued();
+        let next = Ticket::new(Priority::HIGHEST, busy.now);
+        let next = busy.arrive(next).expect("it waits");
+        let again = busy.arrive(ticket(first)).expect("it waits");
+        busy.assert_timer_rests();
+        let end = busy.now + 2 * TARGET;
+        busy.advance(end - Duration::from_millis(1));
+        assert!(busy.room.take_outcome(again).is_none(), "{discipline:?}");
+        busy.advance(end);
+        assert!(busy.room.take_outcome(again).is_some(), "{discipline:?}");
+        assert!(busy.room.take_outcome(next).is_none(), "{discipline:?}");
+    }
+}
+
+#[test]
+fn a_waiter_that_was_the_next_before_may_not_wait_longer() {
+    let mut busy = Busy::new(config(Discipline::Fifo), 1);
+    let first = busy.now;
+    busy.advance(first + 10 * TARGET);
+    // Its arrival is long ago, but it has not waited here.
+    let low = Ticket::new(Priority(1), first).requeued();
+    let low = busy.arrive(low).expect("it waits");
+    busy.assert_timer_rests();
+    let high = Ticket::new(Priority::HIGHEST, busy.now);
+    busy.arrive(high).expect("it waits");
+    busy.advance(busy.now + 2 * TARGET);
+    assert!(busy.room.take_outcome(low).is_some());
+}
+
 #[derive(Debug, Clone)]
 enum Event {
     /// Of this level and tenant, with a timeout perhaps.
     Arrive(u8, u8, Option<u64>),
+    /// Of this level and tenant, so many milliseconds after its first arrival.
+    Requeue(u8, u8, u64),
     Release,
     Cancel(prop::sample::Index),
     /// So many milliseconds pass.
@@ -118,6 +165,8 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         10 => (0..LEVELS, 0..3u8, prop::option::weighted(0.2, 100..4_000u64))
             .prop_map(|(level, tenant, timeout)| Event::Arrive(level, tenant, timeout)),
+        3 => (0..LEVELS, 0..3u8, 0..20_000u64)
+            .prop_map(|(level, tenant, age)| Event::Requeue(level, tenant, age)),
         4 => Just(Event::Release),
         1 => any::<prop::sample::Index>().prop_map(Event::Cancel),
         8 => (0..700u64).prop_map(Event::Pass),
@@ -153,6 +202,13 @@ proptest! {
                     let entered = busy.now;
                     waiting.extend(busy.arrive(ticket).map(|id| (id, entered)));
                 }
+                Event::Requeue(level, tenant, age) => {
+                    let arrival = busy.now.checked_sub(Duration::from_millis(age));
+                    let ticket = Ticket::new(Priority(level), arrival.unwrap_or(busy.now)).requeued();
+                    let entered = busy.now;
+                    let id = busy.arrive(ticket.tenant(format!("{tenant}").into()));
+                    waiting.extend(id.map(|id| (id, entered)));
+                }
                 Event::Release => busy.release(),
                 Event::Cancel(which) if !waiting.is_empty() => {
                     let (id, _) = waiting.swap_remove(which.index(waiting.len()));
@@ -166,11 +222,12 @@ proptest! {
                     // Step by step, to see which is the next at the end of each wait.
                     while let Some(next) = busy.room.next_timeout().filter(|&next| next <= until) {
                         let is_due = |&&(_, entered): &&(_, Instant)| entered + 2 * TARGET == next;
+                        let due: Vec<_> = waiting.iter().filter(is_due).map(|&(id, _)| id).collect();
                         let head = busy.room.head();
-                        excused.extend(
-                            waiting.iter().filter(is_due).map(|&(id, _)| id).filter(|&id| head == Some(id)),
-                        );
                         busy.advance(next);
+                        // The one before it may end at the same instant.
+                        let heads = [head, busy.room.head()];
+                        excused.extend(due.into_iter().filter(|&id| heads.contains(&Some(id))));
                     }
                     busy.advance(until);
                 }
@@ -179,6 +236,7 @@ proptest! {
                     busy.room.reconfigure(&busy.slots, config, now, &mut busy.wakes);
                 }
             }
+            busy.assert_timer_rests();
             waiting.retain(|&(id, entered)| match busy.room.take_outcome(id) {
                 None => {
                     let waited = busy.now - entered;
