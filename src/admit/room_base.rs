@@ -163,7 +163,7 @@ impl RoomBase {
         now: Nanos,
     ) -> Result<Nanos, RejectReason<N>> {
         let bounds = self.bounds();
-        let limits = counted(meta.limits, slots, now);
+        let limits = counted(meta.limits, meta.entered(), slots, now);
         let end = limits.end(bounds.max_wait);
         let behind_next = match slots {
             Slots::Made { since } => meta.entered().max(since).saturating_add(bounds.behind_next),
@@ -459,12 +459,14 @@ impl RoomBase {
     }
 }
 
-/// Returns what bounds a wait for these slots: `max_wait` counts from when they are there, and not while they are made.
-pub(crate) fn counted(limits: WaitLimits, slots: Slots, now: Nanos) -> WaitLimits {
+/// Returns what bounds a wait for these slots, of a request that entered the room then: `max_wait` counts from when they are
+/// there, and not while they are made.
+pub(crate) fn counted(limits: WaitLimits, entered: Nanos, slots: Slots, now: Nanos) -> WaitLimits {
     let since = match slots {
         Slots::Made { since } => since,
         Slots::Making => now,
-        Slots::Unmade => 0,
+        // A requeued request may have waited for the load of another model before.
+        Slots::Unmade { since } => since.max(entered),
     };
     WaitLimits {
         arrival: limits.arrival.max(since),

@@ -1,8 +1,14 @@
 //! Loads that take longer than a request may wait.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use http::StatusCode;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use tower::{Service, ServiceExt};
 use tower_triage::admit::TargetWait;
 use tower_triage::endpoints::Registry;
 use tower_triage::swap::SwapConfig;
@@ -77,4 +83,28 @@ async fn max_wait_counts_while_a_request_waits_for_memory() {
     assert_eq!((status, at), (StatusCode::SERVICE_UNAVAILABLE, 131));
     assert!(body.contains("queue_timeout"), "{body}");
     assert_eq!(a.await.unwrap().0, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_failed_after_a_long_load_waits_for_another_instance() {
+    let mut model = model("a", 1.0);
+    model.instances = 2;
+    let rig = rig(SwapConfig::memory(2.0).model(model), QueueConfig::default());
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&calls);
+    let inner = tower::service_fn(move |_: Request<_>| {
+        let status = match counted.fetch_add(1, SeqCst) {
+            0 => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::OK,
+        };
+        let mut response = Response::new(Full::new(Bytes::new()));
+        *response.status_mut() = status;
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let mut service = rig.in_front_of(inner);
+    let body = Full::new(Bytes::from(r#"{"model": "a"}"#));
+    let request = Request::post("/v1/chat/completions").body(body).unwrap();
+    let response = service.ready().await.unwrap().call(request).await.unwrap();
+    assert_eq!((response.status(), calls.load(SeqCst)), (StatusCode::OK, 2));
+    assert_eq!(rig.begin.elapsed().as_secs(), 200);
 }

@@ -358,7 +358,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
             Ok(predicted) => predicted,
             Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
         };
-        match self.queue.place_for(&ticket, lane, limits, now) {
+        match self.queue.place_for(&ticket, lane, limits.arrival, now) {
             Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
             Ok(Some(displaced)) => self.reject_idx(displaced, RejectReason::Displaced, wakes),
             Ok(None) => {}

@@ -194,7 +194,15 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         // Opened even if the item is rejected below; empty lanes are closed later.
         let lane = self.lane(lane, |_| (PoolSet::one(ONLY_POOL), Partition::default()));
         // Before anything is indexed: most requests that are rejected are rejected here.
-        let displaced = match self.place_for(&ticket, lane, limits, now) {
+        let refusal = match self.base.is_closed {
+            true => Some(RejectReason::ShuttingDown),
+            false => self.base.refusal(&ticket, limits, now),
+        };
+        let place = match refusal {
+            None => self.place_for(&ticket, lane, limits.arrival, now),
+            Some(why) => Err(why),
+        };
+        let displaced = match place {
             Ok(displaced) => displaced,
             Err(why) => {
                 self.base.stats.reject(&why);
