@@ -11,7 +11,7 @@ use http_body_util::Full;
 use tower::{Service, ServiceExt};
 use tower_triage::admit::TargetWait;
 use tower_triage::endpoints::Registry;
-use tower_triage::swap::SwapConfig;
+use tower_triage::swap::{SwapConfig, SwapModel};
 use tower_triage::{QueueConfig, RouteLayer};
 
 use crate::fake::{Rig, STOP, model};
@@ -107,4 +107,21 @@ async fn a_request_that_failed_after_a_long_load_waits_for_another_instance() {
     let response = service.ready().await.unwrap().call(request).await.unwrap();
     assert_eq!((response.status(), calls.load(SeqCst)), (StatusCode::OK, 2));
     assert_eq!(rig.begin.elapsed().as_secs(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_in_a_long_load_refuses_no_request() {
+    for (concurrency, cmd) in [(1, "not run"), (2, "not run"), (1, "not run either")] {
+        let rig = rig(one(), QueueConfig::default());
+        let waits = rig.send("a", "normal").await;
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        let again = SwapModel::new("a", cmd)
+            .memory(1.0)
+            .concurrency(concurrency);
+        rig.swap
+            .reconfigure(SwapConfig::memory(1.0).model(again))
+            .unwrap();
+        let (status, body, at) = waits.await.unwrap();
+        assert_eq!(status, StatusCode::OK, "{cmd} {at}: {body}");
+    }
 }
