@@ -279,16 +279,21 @@ impl RoomBase {
         }
     }
 
-    /// The end of the wait of a request with this arrival and deadline, and the reason then. `None` without a bound.
+    /// Returns the end of the wait of a request with this arrival and deadline that has a slot of `pool`, and the reason
+    /// then. `None` without a bound.
     pub(crate) fn end_of_wait<N>(
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
+        pool: PoolId,
+        now: Instant,
     ) -> Option<(Instant, RejectReason<N>)> {
         let limits = WaitLimits {
             arrival: self.epoch.nanos(arrival),
             deadline: deadline.map_or(NEVER, |end| self.epoch.nanos(end)),
         };
+        let (slots, now) = (self.overload.slots_of(&[pool]), self.epoch.nanos(now));
+        let limits = counted(limits, now, slots, now);
         let end = self.epoch.instant(limits.end(self.max_wait()))?;
         Some((end, limits.why_expired(self.max_wait())))
     }
