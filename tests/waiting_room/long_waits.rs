@@ -148,6 +148,20 @@ fn a_waiter_that_was_the_next_before_may_not_wait_longer() {
     assert!(busy.room.take_outcome(low).is_some());
 }
 
+#[test]
+fn a_tenant_s_next_request_may_wait_for_its_own_slots() {
+    let config = config(Discipline::Fifo).max_concurrent_per_tenant(1);
+    let mut busy = Busy::new(config, 2);
+    (0..2).for_each(|_| busy.release());
+    let ticket = |busy: &Busy| Ticket::new(Priority::HIGHEST, busy.now).tenant("a".into());
+    assert!(busy.arrive(ticket(&busy)).is_none(), "it has a slot");
+    // The other slot is free.
+    let [next, behind] = [0, 1].map(|_| busy.arrive(ticket(&busy)).expect("it waits"));
+    busy.advance(busy.now + 4 * TARGET);
+    assert!(busy.room.take_outcome(behind).is_some());
+    assert!(busy.room.take_outcome(next).is_none());
+}
+
 #[derive(Debug, Clone)]
 enum Event {
     /// Of this level and tenant, with a timeout perhaps.

@@ -25,8 +25,8 @@ pub enum TargetWait {
     #[default]
     Auto,
     /// This long, from the first request on, and in bursts. A request that has waited for twice as long, not counting the
-    /// load of its model, is refused, too, unless it is the next of its lane then: a prediction may be wrong, and a service
-    /// may slow down.
+    /// load of its model, is refused, too, because a prediction may be wrong, and a service may slow down. Only the next of
+    /// its lane goes on waiting then, and the next of a tenant that has all its slots.
     After(Duration),
     /// No arrival is refused for its wait.
     Off,

@@ -320,7 +320,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     fn expire<N>(&mut self, idx: u32, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
         let meta = self.waiters.meta(idx);
         let slots = self.base.overload.slots_of(self.lanes.pools(meta.lane));
-        let is_next = self.lanes.head(meta.lane) == Some(idx);
+        let is_next = match meta.is_parked {
+            true => self.is_next_of_tenant(idx),
+            false => self.lanes.head(meta.lane) == Some(idx),
+        };
         match self.base.wait_goes_on(meta, is_next, slots, now) {
             Ok(end) => {
                 self.timeouts.extend(&mut self.waiters, idx, end);
