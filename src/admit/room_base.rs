@@ -157,7 +157,7 @@ impl RoomBase {
     /// The reason why it is over.
     pub(crate) fn wait_goes_on<N>(
         &self,
-        meta: &WaiterMeta,
+        meta: &mut WaiterMeta,
         is_next: bool,
         slots: Slots,
         now: Nanos,
@@ -171,7 +171,8 @@ impl RoomBase {
             _ => now.saturating_add(bounds.behind_next.max(MILLISECOND)),
         };
         // Only then, as another may go before it by then.
-        let behind_next = match is_next && behind_next <= now {
+        meta.goes_on |= is_next && behind_next <= now;
+        let behind_next = match meta.goes_on {
             true => NEVER,
             false => behind_next,
         };

@@ -149,6 +149,27 @@ fn a_waiter_that_was_the_next_before_may_not_wait_longer() {
 }
 
 #[test]
+fn what_was_the_next_then_waits_on_through_any_change() {
+    for discipline in [Discipline::Fifo, Discipline::Fair, Discipline::Deadline] {
+        let mut busy = Busy::new(config(discipline), 1);
+        let begin = busy.now;
+        let ticket = |level, busy: &Busy| Ticket::new(Priority(level), busy.now);
+        let low = busy.arrive(ticket(1, &busy)).expect("it waits");
+        busy.advance(begin + 2 * TARGET);
+        busy.arrive(ticket(0, &busy)).expect("it waits");
+        busy.room
+            .on_capacity_changed(&busy.slots, busy.now, &mut busy.wakes);
+        busy.assert_timer_rests();
+        assert!(busy.room.take_outcome(low).is_none(), "{discipline:?}");
+        let again = config(discipline).target_wait(TARGET / 2);
+        busy.room
+            .reconfigure(&busy.slots, again, busy.now, &mut busy.wakes);
+        busy.advance(begin + Duration::from_secs(30) - Duration::from_millis(1));
+        assert!(busy.room.take_outcome(low).is_none(), "{discipline:?}");
+    }
+}
+
+#[test]
 fn a_tenant_s_next_request_may_wait_for_its_own_slots() {
     let config = config(Discipline::Fifo).max_concurrent_per_tenant(1);
     let mut busy = Busy::new(config, 2);

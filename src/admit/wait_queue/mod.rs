@@ -324,6 +324,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             true => self.is_next_of_tenant(idx),
             false => self.lanes.head(meta.lane) == Some(idx),
         };
+        let meta = self.waiters.meta_mut(idx);
         match self.base.wait_goes_on(meta, is_next, slots, now) {
             Ok(end) => {
                 self.timeouts.extend(&mut self.waiters, idx, end);
