@@ -400,6 +400,8 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         self.observe_pools_in_service(capacity);
         self.observe_waiters(capacity);
         self.pump(capacity, Scope::All, wakes);
+        // Last: a waiter that gets a slot needs no end of its wait.
+        self.advance(now, wakes);
     }
 
     /// As [`lease_in_order`](Self::lease_in_order), for a waiter that is queued already. Ends for the same reasons.
