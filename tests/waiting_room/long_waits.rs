@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use tower_triage::admit::{AdmitOutcome, Capacity, Slot, WaiterId, WaitingRoom, WakeList};
+use tower_triage::admit::{
+    AdmitOutcome, Capacity, ClientRetry, Slot, WaiterId, WaitingRoom, WakeList,
+};
 use tower_triage::{Discipline, Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
 const TARGET: Duration = Duration::from_secs(1);
@@ -214,7 +216,110 @@ fn discipline() -> impl Strategy<Value = Discipline> {
     prop_oneof![Just(Fifo), Just(Fair), Just(Deadline)]
 }
 
+/// A room of any kind, with a target that may change.
+fn any_config() -> impl Strategy<Value = WaitingRoomConfig> {
+    (
+        discipline(),
+        0..3_000u64,
+        prop::option::weighted(0.8, 1..6_000u64),
+        prop::option::weighted(0.3, 1..2_000u64),
+        prop::option::weighted(0.3, 1..3usize),
+        1..12usize,
+        any::<[bool; 2]>(),
+    )
+        .prop_map(
+            |(discipline, target, max_wait, promote, per_tenant, max_size, [displace, lifo])| {
+                WaitingRoomConfig::default()
+                    .discipline(discipline)
+                    .target_wait(Duration::from_millis(target))
+                    .max_wait(max_wait.map(Duration::from_millis))
+                    .promote_after(promote.map(Duration::from_millis))
+                    .max_concurrent_per_tenant(per_tenant)
+                    .max_size(max_size)
+                    .displace(displace)
+                    .lifo_when_standing(lifo)
+            },
+        )
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Event(Event),
+    /// A client came back before it was told to.
+    Early(u8),
+    Config(WaitingRoomConfig),
+    Capacity,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        12 => event().prop_map(Change::Event),
+        2 => (0..LEVELS).prop_map(Change::Early),
+        1 => any_config().prop_map(Change::Config),
+        1 => Just(Change::Capacity),
+    ]
+}
+
 proptest! {
+    #[test]
+    fn each_wait_ends_and_the_timer_rests_whatever_changes(
+        first in any_config(),
+        slots in 1..3usize,
+        changes in prop::collection::vec(change(), 1..200),
+    ) {
+        let mut busy = Busy::new(first, slots);
+        let mut waiting: Vec<WaiterId> = Vec::new();
+        for change in changes {
+            let now = busy.now;
+            match change {
+                Change::Event(Event::Arrive(level, tenant, timeout)) => {
+                    let ticket = Ticket::new(Priority(level), now).tenant(format!("{tenant}").into());
+                    let ticket = match timeout {
+                        Some(timeout) => ticket.timeout(Duration::from_millis(timeout)),
+                        None => ticket,
+                    };
+                    waiting.extend(busy.arrive(ticket));
+                }
+                Change::Event(Event::Requeue(level, tenant, age)) => {
+                    let arrival = now.checked_sub(Duration::from_millis(age)).unwrap_or(now);
+                    let ticket = Ticket::new(Priority(level), arrival).requeued();
+                    waiting.extend(busy.arrive(ticket.tenant(format!("{tenant}").into())));
+                }
+                Change::Early(level) => {
+                    let ticket = Ticket::new(Priority(level), now).client_retry(ClientRetry::Early);
+                    waiting.extend(busy.arrive(ticket));
+                }
+                Change::Event(Event::Release) => busy.release(),
+                Change::Event(Event::Cancel(which)) if !waiting.is_empty() => {
+                    let id = waiting.swap_remove(which.index(waiting.len()));
+                    busy.running.extend(busy.room.cancel(id, now).0);
+                }
+                Change::Event(Event::Pass(millis)) => busy.advance(now + Duration::from_millis(millis)),
+                Change::Event(_) => {}
+                Change::Config(config) => {
+                    busy.room.reconfigure(&busy.slots, config, now, &mut busy.wakes);
+                }
+                Change::Capacity => {
+                    busy.room.on_capacity_changed(&busy.slots, now, &mut busy.wakes);
+                }
+            }
+            busy.assert_timer_rests();
+            waiting.retain(|&id| match busy.room.take_outcome(id) {
+                None => true,
+                Some(outcome) => {
+                    busy.running.extend(outcome);
+                    false
+                }
+            });
+            assert_eq!(busy.room.len(), waiting.len());
+        }
+        let bounded = WaitingRoomConfig::default().max_wait(TARGET);
+        busy.room.reconfigure(&busy.slots, bounded, busy.now, &mut busy.wakes);
+        busy.advance(busy.now + 2 * TARGET);
+        assert!(busy.room.is_empty());
+        assert!(waiting.iter().all(|&id| busy.room.take_outcome(id).is_some()));
+    }
+
     /// A service may stand still, or become slow in the middle. One waiter of each lane may be its next at a time.
     #[test]
     fn no_wait_behind_the_next_is_longer_than_twice_the_target(
