@@ -8,12 +8,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::Full;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tower::{Service, ServiceExt};
 use tower_triage::admit::TargetWait;
-use tower_triage::endpoints::Registry;
+use tower_triage::endpoints::{Endpoint, Model, Registry};
 use tower_triage::swap::{SwapConfig, SwapModel};
 use tower_triage::{QueueConfig, RouteLayer};
 
@@ -174,4 +174,33 @@ async fn max_wait_for_the_service_counts_from_the_end_of_a_load() {
         let at = rig.begin.elapsed().as_secs();
         assert_eq!((response.status(), at), answered, "{load}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_comes_back_in_a_load_ends_no_wait() {
+    let url = Uri::from_static("http://fixed:1");
+    let fixed = Endpoint::new("fixed", url)
+        .max_concurrent(1)
+        .model(Model::new("a"));
+    let route = RouteLayer::builder(Registry::new(vec![fixed]).unwrap());
+    let rig = Rig::timed(one(), route, Duration::from_secs(100), STOP);
+    let fixed = rig.router.endpoints()[0].clone();
+    rig.router.set_healthy(&fixed, false);
+    let service = rig.in_front_of(tower::service_fn(|_: Request<_>| async {
+        sleep(Duration::from_secs(5)).await;
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::new())))
+    }));
+    let sent: Vec<_> = (0..3)
+        .map(|_| {
+            let body = Full::new(Bytes::from(r#"{"model": "a"}"#));
+            let request = Request::post("/v1/chat/completions").body(body).unwrap();
+            tokio::spawn(service.clone().oneshot(request))
+        })
+        .collect();
+    sleep(Duration::from_secs(50)).await;
+    rig.router.set_healthy(&fixed, true);
+    for sent in sent {
+        assert_eq!(sent.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(rig.begin.elapsed().as_secs(), 65);
 }

@@ -38,7 +38,8 @@ impl<C: Capacity, W> FullRoom<C, W> {
     pub(super) fn observe_pools_in_service(&mut self, capacity: &C) {
         // A panic of the capacity must not reach the requests that wait.
         if let Ok(Some(pools)) = catch_unwind(AssertUnwindSafe(|| capacity.all_pools())) {
-            self.queue.base_mut().overload.set_in_service(&pools);
+            let base = self.queue.base_mut();
+            base.overload.set_in_service(&pools, base.now);
         }
     }
 

@@ -25,6 +25,8 @@ mod service_times;
 mod shares;
 pub(crate) mod wait;
 
+use std::collections::BTreeSet;
+
 use super::flow::FlowKey;
 use super::nanos::Nanos;
 use super::{Discipline, PoolId, TargetWait, Tenant, WaitingRoomConfig};
@@ -126,20 +128,24 @@ impl Overload {
         }
     }
 
-    /// These pools are in service. What was measured of others is kept until they are again.
-    pub(crate) fn set_in_service(&mut self, pools: &[PoolId]) {
-        self.pools
-            .iter_mut()
-            .for_each(|load| load.is_in_service = false);
-        for &pool in pools {
-            self.pool_mut(pool).is_in_service = true;
+    /// These pools are in service from now on. What was measured of others is kept until they are again.
+    pub(crate) fn set_in_service(&mut self, pools: &[PoolId], now: Nanos) {
+        let known = self.pools.len();
+        let pools: BTreeSet<usize> = pools.iter().map(|&pool| index(pool)).collect();
+        let count = pools.last().map_or(0, |last| last + 1).max(known);
+        let levels = self.levels;
+        self.pools.resize_with(count, || PoolLoad::new(levels));
+        for (nth, load) in self.pools.iter_mut().enumerate() {
+            // One that was never observed was not in service.
+            load.is_in_service &= nth < known;
+            load.set_in_service(now, pools.contains(&nth));
         }
     }
 
     /// The measurements of a pool.
     #[inline]
-    pub(crate) fn pool_mut(&mut self, PoolId(pool): PoolId) -> &mut PoolLoad {
-        let (pool, levels) = ((pool as usize).min(MAX_POOLS - 1), self.levels);
+    pub(crate) fn pool_mut(&mut self, pool: PoolId) -> &mut PoolLoad {
+        let (pool, levels) = (index(pool), self.levels);
         if pool >= self.pools.len() {
             self.pools.resize_with(pool + 1, || PoolLoad::new(levels));
         }
@@ -153,7 +159,17 @@ impl Overload {
         if loads().count() < pools.len() || pools.is_empty() {
             return Slots::Made { since: 0 };
         }
-        match loads().filter_map(PoolLoad::made_since).min() {
+        // Until a pool came back that has slots, those of the others may have been made.
+        let is_on_demand = loads().any(PoolLoad::is_on_demand);
+        let made_since = loads().filter_map(|load| {
+            let since = load.made_since()?;
+            Some(if is_on_demand {
+                since.max(load.in_service_since())
+            } else {
+                since
+            })
+        });
+        match made_since.min() {
             Some(since) => Slots::Made { since },
             None if loads().any(PoolLoad::is_making) => Slots::Making,
             None => Slots::Unmade {
@@ -163,8 +179,8 @@ impl Overload {
     }
 
     /// The measurements of a pool that was observed.
-    fn load(&self, PoolId(pool): PoolId) -> Option<&PoolLoad> {
-        self.pools.get((pool as usize).min(MAX_POOLS - 1))
+    fn load(&self, pool: PoolId) -> Option<&PoolLoad> {
+        self.pools.get(index(pool))
     }
 
     /// A request of this level got a slot.
@@ -319,6 +335,11 @@ impl Overload {
             false => self.idleness.share(level),
         }
     }
+}
+
+/// Returns the index of a pool's measurements.
+fn index(PoolId(pool): PoolId) -> usize {
+    (pool as usize).min(MAX_POOLS - 1)
 }
 
 /// How far bursts are let in where this share of the slots was idle of late: from 0 to 1, with the square.

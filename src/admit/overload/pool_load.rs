@@ -26,8 +26,12 @@ pub(crate) struct PoolLoad {
     slots: f64,
     /// Whether it can hand slots over now.
     pub(crate) is_in_service: bool,
+    /// The instant since which it can; 0 if it always could.
+    in_service_since: Nanos,
     /// Since when its slots are there without a break; `None` while they are not.
     made_since: Option<Nanos>,
+    /// Whether its slots were ever not there.
+    is_on_demand: bool,
     /// Whether its slots are being made.
     is_making: bool,
     /// When its slots were last being made.
@@ -71,7 +75,9 @@ impl PoolLoad {
             probed: 0,
             slots: 1.0,
             is_in_service: true,
+            in_service_since: 0,
             made_since: Some(0),
+            is_on_demand: false,
             is_making: false,
             load_ended: 0,
             levels: vec![LevelLoad::default(); levels].into(),
@@ -108,6 +114,7 @@ impl PoolLoad {
     pub(crate) fn set_slot_state(&mut self, now: Nanos, state: SlotState) {
         let is_made = state == SlotState::Made;
         self.made_since = is_made.then(|| self.made_since.unwrap_or(now));
+        self.is_on_demand |= !is_made;
         let was_making = self.is_making;
         self.is_making = matches!(state, SlotState::Making { .. });
         if was_making && !self.is_making {
@@ -118,6 +125,24 @@ impl PoolLoad {
     /// Returns since when its slots are there; `None` while they are not.
     pub(crate) fn made_since(&self) -> Option<Nanos> {
         self.made_since
+    }
+
+    /// Sets whether it can hand slots over from now on.
+    pub(crate) fn set_in_service(&mut self, now: Nanos, is_in_service: bool) {
+        if is_in_service && !self.is_in_service {
+            self.in_service_since = now;
+        }
+        self.is_in_service = is_in_service;
+    }
+
+    /// Returns since when it can hand slots over; 0 if it always could.
+    pub(crate) fn in_service_since(&self) -> Nanos {
+        self.in_service_since
+    }
+
+    /// Returns `true` if its slots were ever not there.
+    pub(crate) fn is_on_demand(&self) -> bool {
+        self.is_on_demand
     }
 
     /// Returns `true` while its slots are being made.
