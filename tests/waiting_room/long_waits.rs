@@ -247,7 +247,7 @@ enum Change {
     Event(Event),
     /// A client came back before it was told to.
     Early(u8),
-    Config(WaitingRoomConfig),
+    Config(Box<WaitingRoomConfig>),
     Capacity,
 }
 
@@ -255,7 +255,7 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         12 => event().prop_map(Change::Event),
         2 => (0..LEVELS).prop_map(Change::Early),
-        1 => any_config().prop_map(Change::Config),
+        1 => any_config().prop_map(|config| Change::Config(config.into())),
         1 => Just(Change::Capacity),
     ]
 }
@@ -297,7 +297,7 @@ proptest! {
                 Change::Event(Event::Pass(millis)) => busy.advance(now + Duration::from_millis(millis)),
                 Change::Event(_) => {}
                 Change::Config(config) => {
-                    busy.room.reconfigure(&busy.slots, config, now, &mut busy.wakes);
+                    busy.room.reconfigure(&busy.slots, *config, now, &mut busy.wakes);
                 }
                 Change::Capacity => {
                     busy.room.on_capacity_changed(&busy.slots, now, &mut busy.wakes);

@@ -163,10 +163,9 @@ impl Overload {
         let is_on_demand = loads().any(PoolLoad::is_on_demand);
         let made_since = loads().filter_map(|load| {
             let since = load.made_since()?;
-            Some(if is_on_demand {
-                since.max(load.in_service_since())
-            } else {
-                since
+            Some(match is_on_demand {
+                true => since.max(load.in_service_since()),
+                false => since,
             })
         });
         match made_since.min() {
