@@ -16,6 +16,8 @@ use super::response_body::Routed;
 use super::response_class::{ResponseClass, Retry};
 use super::retry::{FailedResponse, Retryable};
 use crate::admit::RejectReason;
+#[cfg(feature = "swap")]
+use crate::endpoints::on_demand::DoubtSettled;
 use crate::endpoints::{Decision, RouteError};
 use crate::gate;
 use crate::http::PermitBody;
@@ -82,6 +84,10 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
         } => {
             let class = ResponseClass::of(&result);
             let is_refused_probe = metrics.shared.measure(&permit, &result, class);
+            #[cfg(feature = "swap")]
+            if class.is_unreachable() && !is_doubt_settled(&result) {
+                permit.lease().endpoint().doubt(); // before the slot comes back
+            }
             let requeues = is_refused_probe && retry.as_ref().is_ok_and(|it| it.may_requeue());
             // A limit that was probed is no failure of the endpoint.
             if !requeues {
@@ -156,6 +162,13 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             NextStep::Respond(Ok(response))
         }
     }
+}
+
+/// Returns `true` if it is known, as far as possible, whether the endpoint has ended.
+#[cfg(feature = "swap")]
+fn is_doubt_settled<R, E>(result: &Result<Response<R>, E>) -> bool {
+    let extensions = result.as_ref().map(Response::extensions);
+    extensions.is_ok_and(|it| it.get::<DoubtSettled>().is_some())
 }
 
 /// Returns the `Retry-After` of a 429 in seconds. A date is not read.

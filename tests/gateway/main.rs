@@ -45,6 +45,8 @@ mod shutdown;
 #[cfg(unix)]
 mod swap;
 #[cfg(unix)]
+mod swap_crash;
+#[cfg(unix)]
 mod swap_pages;
 mod tenant_limit;
 mod upstream;
