@@ -1,10 +1,15 @@
 //! Tests of models whose processes end, or only end their connections.
 
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::client::Answer;
 use crate::process::Gateway;
-use crate::swap_support::{model, swap};
+use crate::swap_support::{TempFile, model, ready, swap};
 
 /// The answers of a model `m`, which this engine serves, to four callers.
 async fn answers_of(engine: &str, each: usize) -> (Gateway, Vec<Answer>) {
@@ -48,4 +53,38 @@ async fn engine_that_resets_connections_has_not_crashed() {
     }
     assert!(!failed.is_empty());
     assert_eq!(gateway.logged("model is loaded"), 1);
+}
+
+/// Kills the process of `m`, whose number is in the file. Returns as soon as its port is closed.
+async fn kill(gateway: &Gateway, pid: &TempFile) {
+    let model = gateway.until_state("m", "loaded").await;
+    let url = model["url"].as_str().unwrap();
+    let addr = url.trim_start_matches("http://").trim_end_matches('/');
+    let pid = std::fs::read_to_string(pid.path()).unwrap();
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    while TcpStream::connect(addr).is_ok() {}
+}
+
+#[tokio::test]
+async fn request_right_after_the_end_of_an_idle_process_goes_to_a_new_one() {
+    let pid = TempFile::new();
+    let file = pid.path().display();
+    let cmd = format!("sh -c \"echo $$ > {file}; exec {}\"", ready("m"));
+    // With and without retries, which this costs none of.
+    for retries in [0, 2] {
+        let setup = swap("memory = 1.0").routing(&format!("max_retries = {retries}"));
+        let setup = setup.sections(&(model("m", &cmd) + "concurrency = 4\n"));
+        let gateway = setup.start().await;
+        gateway.ask("m").answer().await;
+        for round in 0..25 {
+            kill(&gateway, &pid).await;
+            sleep(Duration::from_millis(round % 4)).await;
+            let sent = [(); 2].map(|()| gateway.ask("m").send());
+            for sent in sent {
+                let answer = sent.answer().await;
+                assert_eq!(answer.status, 200, "round {round}: {answer:?}");
+            }
+        }
+    }
 }
