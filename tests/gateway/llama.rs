@@ -1,35 +1,28 @@
 //! Tests with llama.cpp's server, which closes its connections without announcing it.
 
-use tokio::task::JoinSet;
-
+use crate::client::{Answer, Client};
 use crate::process::{Gateway, Setup};
 use crate::python::environment;
 use crate::swap_support::{model, swap};
 
 /// Asserts that each of 200 requests of four callers is answered in full.
 async fn assert_served(gateway: &Gateway) {
-    let mut callers = JoinSet::new();
-    for _ in 0..4 {
-        let client = gateway.client().clone();
-        callers.spawn(async move {
-            for nth in 0..50 {
-                let stream = nth % 10 > 0;
-                let body = serde_json::json!({
-                    "model": "m",
-                    "messages": [{ "role": "user", "content": "Am I next?" }],
-                    "max_tokens": 4,
-                    "stream": stream,
-                });
-                let answer = client.ask("m").body(body.to_string()).answer().await;
-                assert_eq!(answer.status, 200, "{nth}: {answer:?}");
-                if stream {
-                    let text = answer.text();
-                    assert!(text.ends_with("data: [DONE]\n\n"), "{nth}: {text}");
-                }
-            }
+    let streams = |nth: usize| nth % 10 > 0;
+    let request = move |client: &Client, nth| {
+        let body = serde_json::json!({
+            "model": "m",
+            "messages": [{ "role": "user", "content": "Am I next?" }],
+            "max_tokens": 4,
+            "stream": streams(nth),
         });
+        client.ask("m").body(body.to_string())
+    };
+    let answers = gateway.client().four_callers(50, request).await;
+    for answer in &answers {
+        assert_eq!(answer.status, 200, "{answer:?}");
     }
-    callers.join_all().await;
+    let is_whole = |it: &&Answer| it.text().ends_with("data: [DONE]\n\n");
+    assert_eq!(answers.iter().filter(is_whole).count(), 4 * 45);
 }
 
 #[tokio::test]

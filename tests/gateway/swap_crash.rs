@@ -4,7 +4,6 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::client::Answer;
@@ -20,18 +19,8 @@ async fn answers_of(engine: &str, each: usize) -> (Gateway, Vec<Answer>) {
     let section = model("m", &format!("python3 '{script}' ${{PORT}} {engine}"));
     let setup = swap("memory = 1.0").sections(&(section + "concurrency = 4\n"));
     let gateway = setup.start().await;
-    let mut callers = JoinSet::new();
-    for _ in 0..4 {
-        let client = gateway.client().clone();
-        callers.spawn(async move {
-            let mut answers = Vec::new();
-            for _ in 0..each {
-                answers.push(client.ask("m").answer().await);
-            }
-            answers
-        });
-    }
-    let answers = callers.join_all().await.into_iter().flatten().collect();
+    let client = gateway.client();
+    let answers = client.four_callers(each, |client, _| client.ask("m")).await;
     (gateway, answers)
 }
 
