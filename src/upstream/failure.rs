@@ -30,7 +30,7 @@ pub(super) enum Failure {
     /// The same, on request of the operator.
     #[cfg(feature = "swap")]
     #[error("Model '{0}' was unloaded before it answered")]
-    Unloaded(String, NoResponse),
+    Unloaded(String),
     #[error("Endpoint '{0}' did not begin to answer within {s} s", s = .1.as_secs_f64())]
     Timeout(String, Duration),
     #[error("Endpoint '{0}' closed the connection before it had read the request's body")]
@@ -59,7 +59,7 @@ impl Failure {
             #[cfg(feature = "swap")]
             Self::Crashed(..) => (StatusCode::BAD_GATEWAY, "model_crashed"),
             #[cfg(feature = "swap")]
-            Self::Unloaded(..) => (StatusCode::SERVICE_UNAVAILABLE, "model_unloaded"),
+            Self::Unloaded(_) => (StatusCode::SERVICE_UNAVAILABLE, "model_unloaded"),
             Self::Timeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
             Self::Body(_) => (StatusCode::BAD_REQUEST, "request_body_failed"),
             Self::Target => (StatusCode::BAD_REQUEST, "invalid_path"),
@@ -96,7 +96,7 @@ impl Failure {
         };
         match end {
             End::Crashed => Self::Crashed(name, seen),
-            End::Killed => Self::Unloaded(name, seen),
+            End::Killed => Self::Unloaded(name),
         }
     }
 
@@ -108,7 +108,10 @@ impl Failure {
             Self::ConnectTimeout(..) => Some(NoResponse::ConnectTimeout),
             Self::Reset(_) => Some(NoResponse::Reset),
             #[cfg(feature = "swap")]
-            Self::Crashed(_, seen) | Self::Unloaded(_, seen) => Some(*seen),
+            Self::Crashed(_, seen) => Some(*seen),
+            // It is not to be started again for the request, though that may not have been sent.
+            #[cfg(feature = "swap")]
+            Self::Unloaded(_) => Some(NoResponse::Reset),
             Self::Timeout(..) => Some(NoResponse::Timeout),
             Self::NotRead(_) | Self::Body(_) => Some(NoResponse::BodyNotSent),
             Self::Target | Self::Tunnel | Self::NoEndpoint => None,

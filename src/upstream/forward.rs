@@ -65,7 +65,7 @@ use crate::endpoints::{Decision, HealthReporter};
 /// | it closed before it had read the request's body | 502 | `upstream_failed` | `BodyNotSent` |
 /// | the request's body broke off | 400 | `request_body_failed` | `BodyNotSent` |
 /// | a model that was started on demand has ended | 502 | `model_crashed` | `Unreachable`, `Reset` |
-/// | the operator ended it | 503 | `model_unloaded` | `Unreachable`, `Reset` |
+/// | the operator ended it | 503 | `model_unloaded` | `Reset` |
 ///
 /// An endpoint that was started on demand may only have ended the connection. The answer waits until that is known: for a
 /// check of the endpoint, or for 0.1 s where there is none.

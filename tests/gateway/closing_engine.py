@@ -1,6 +1,11 @@
-"""An engine that closes its connections without announcing it: after each answer or, with `resets`, also in the middle."""
+"""An engine that closes its connections without announcing it: after each answer or, with `resets`, also in the middle.
+
+With `dies`, the first request ends it.
+"""
 
 import itertools
+import os
+import signal
 import socket
 import struct
 import sys
@@ -9,7 +14,7 @@ import threading
 ANSWER = b'HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\r\n{"model":"m"}'
 RESET = struct.pack("ii", 1, 0)
 
-resets = "resets" in sys.argv[2:]
+how = sys.argv[2]
 asked = itertools.count()
 
 
@@ -22,9 +27,12 @@ def serve(connection):
                 length = int(value)
         reader.read(length)
         answer = ANSWER
-        if resets and b"/health" not in first:
-            # Nothing, a half, or all of an answer.
-            answer = (b"", ANSWER[:-5], ANSWER)[next(asked) % 3]
+        if b"/health" not in first:
+            if how == "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "resets":
+                # Nothing, a half, or all of an answer.
+                answer = (b"", ANSWER[:-5], ANSWER)[next(asked) % 3]
         connection.sendall(answer)
         if answer != ANSWER:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

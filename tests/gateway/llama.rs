@@ -7,7 +7,7 @@ use crate::swap_support::{model, swap};
 
 /// Asserts that each of 200 requests of four callers is answered in full.
 async fn assert_served(gateway: &Gateway) {
-    let streams = |nth: usize| nth % 10 > 0;
+    let streams = |nth: usize| !nth.is_multiple_of(10);
     let request = move |client: &Client, nth| {
         let body = serde_json::json!({
             "model": "m",

@@ -1,13 +1,11 @@
 //! Tests of `[swap]`: models that are started when requests ask for them, as real processes.
 
-use std::process::Command;
-
 use crate::process::Setup;
 use crate::swap_support::{TempFile, listens, model, ready, swap, until_closed};
 use crate::waiting_status::{asks, reads};
 
 /// A canned response of the model server.
-fn assert_served(answer: &crate::client::Answer, model: &str) {
+pub(crate) fn assert_served(answer: &crate::client::Answer, model: &str) {
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.json()["model"], model);
 }
@@ -174,31 +172,6 @@ async fn failed_start_is_503_and_its_output_only_in_the_log() {
     let error = failed["last_error"].as_str().unwrap();
     assert!(error.contains("exit status: 3"), "{error}");
     assert_served(&gateway.ask("c").answer().await, "c");
-}
-
-#[tokio::test]
-async fn crash_while_serving_is_502_and_model_is_started_again() {
-    let pids = TempFile::new();
-    let cmd = format!(
-        "sh -c \"echo $$ >> {0}; [ $(wc -l < {0}) = 1 ] && exec {1}; exec {2}\"",
-        pids.path().display(),
-        ready("a").replace("--answer-ms 0", "--answer-ms 600000"),
-        ready("a"),
-    );
-    let setup = swap("memory = 1.0")
-        .routing("max_retries = 0")
-        .sections(&model("a", &cmd));
-    let gateway = setup.start().await;
-    let running = gateway.ask("a").send();
-    gateway.until_model("a", |a| a["in_flight"] == 1).await;
-    let pid = std::fs::read_to_string(pids.path()).unwrap();
-    let kill = Command::new("kill").args(["-9", pid.trim()]).status();
-    assert!(kill.unwrap().success());
-    running.answer().await.assert_error(502, "model_crashed");
-    gateway.logs(&["WARN", "\"a\"", "ended"]).await;
-    assert_served(&gateway.ask("a").answer().await, "a");
-    assert_eq!(gateway.logged("model is loaded"), 2);
-    assert!(gateway.model("a").await["last_error"].is_string());
 }
 
 #[tokio::test]
