@@ -18,6 +18,7 @@ use super::health::Client;
 use super::life::{LifeReader, life};
 use super::output::Output;
 use super::port::Port;
+use super::records::{Record, Records};
 use super::supervise::{Supervised, supervise};
 use crate::swap::{Launch, StartError};
 use crate::upstream::Prober;
@@ -51,6 +52,7 @@ impl Engine {
         launch: Launch,
         prober: Prober,
         starts: &Starts,
+        records: Option<&Arc<Records>>,
     ) -> Result<Arc<Self>, StartError> {
         let no_port = |error| StartError::new(format!("there is no free port: {error}"));
         let port = Port::choose().map_err(no_port)?;
@@ -70,6 +72,8 @@ impl Engine {
             StartError::new(format!("cannot run `{}`: {error}", program.display()))
         })?;
 
+        // Until it is recorded, its environment says where it comes from.
+        let record = records.and_then(|records| record(records, &group));
         let (life_sender, life) = life();
         let engine = Arc::new(Self {
             output: Output::new(launch.name.clone()),
@@ -87,7 +91,10 @@ impl Engine {
             asleep: AtomicBool::new(false),
             asked_to_stop: AtomicBool::new(false),
         });
-        let supervised = Supervised(engine.clone());
+        let supervised = Supervised {
+            engine: engine.clone(),
+            record,
+        };
         tokio::spawn(supervise(supervised, child_ends, pipe, life_sender));
         Ok(engine)
     }
@@ -112,6 +119,16 @@ impl Engine {
         self.stops.notify_one();
         !self.asked_to_stop.swap(true, Relaxed)
     }
+}
+
+/// Records a group, so that it is found if this program is killed.
+fn record(records: &Arc<Records>, group: &Group) -> Option<Record> {
+    let record = records.add(group.pid());
+    let log = |error: &std::io::Error| {
+        let pid = group.pid();
+        tracing::warn!(pid, %error, "the process of a model could not be recorded");
+    };
+    record.inspect_err(log).ok()
 }
 
 /// Starts a process. The pipe has all of its output: the lines of both streams in the order in which they were written.
