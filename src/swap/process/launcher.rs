@@ -24,15 +24,15 @@ use crate::upstream::Prober;
 ///
 /// Killing this program by `SIGKILL` leaves its processes running, with their memory and their ports. On Linux, the next
 /// program of the same user that starts models ends them before its first start: by `SIGTERM`, and after 5 s by `SIGKILL`,
-/// without their [`stop_cmd`](crate::swap::SwapModel::stop_cmd). It finds process groups by records, which are empty files
-/// in `$XDG_RUNTIME_DIR/tower-triage`, or else in `tower-triage-UID` in the directory for temporary files. A directory that
-/// other users control is not used, and the log says so. Processes that were started by a program that still runs, or in
-/// another container, are left alone. Elsewhere, what starts this program has to end its processes then, as a container
-/// does, or systemd with its default `KillMode`.
+/// without their [`stop_cmd`](crate::swap::SwapModel::stop_cmd). It finds a process group whose leader still runs by its
+/// record, which is an empty file in `$XDG_RUNTIME_DIR/tower-triage`, or else in `tower-triage-UID` in the directory for
+/// temporary files. A directory that other users control is not used, and the log says so. Processes that were started by
+/// a program that still runs, or in another container, are left alone. Elsewhere, what starts this program has to end its
+/// processes then, as a container does, or systemd with its default `KillMode`.
 ///
 /// A process that has left its group (`setsid`, a daemon) is stopped by no unload. On Linux, the launcher finds daemons by
-/// the variable `TOWER_TRIAGE_START` in their environment, unless they write over it. The next program ends daemons of one
-/// that has ended, too, and a model is not started again while daemons of two of its starts run.
+/// the variable `TOWER_TRIAGE_START` in their environment, unless they write over it. A model is not started again while
+/// daemons of two of its starts run, and the next program ends the daemons of one that has ended.
 ///
 /// A process listens on `127.0.0.1`, on the port that stands for `${PORT}`. What it writes goes to the log, line by line,
 /// as events of the level `debug` and the target `tower_triage::swap`.
