@@ -1,5 +1,6 @@
 //! One process that serves a model, from its start to its end.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed; // no other memory depends on these flags
@@ -68,12 +69,10 @@ impl Engine {
             .map_err(|error| StartError::new(error.to_string()))?;
         starts.mark(&mut command, &launch.name);
         let program = command.as_std().get_program().to_owned();
-        let (group, child_ends, pipe) = spawn_piped(command).map_err(|error| {
+        let spawned = Spawned::new(command, records).map_err(|error| {
             StartError::new(format!("cannot run `{}`: {error}", program.display()))
         })?;
 
-        // Until it is recorded, its environment says where it comes from.
-        let record = records.and_then(|records| record(records, &group));
         let (life_sender, life) = life();
         let engine = Arc::new(Self {
             output: Output::new(launch.name.clone()),
@@ -81,7 +80,7 @@ impl Engine {
             port,
             url,
             client,
-            group,
+            group: spawned.group,
             activity: Activity::default(),
             life,
             ready: Notify::new(),
@@ -93,9 +92,10 @@ impl Engine {
         });
         let supervised = Supervised {
             engine: engine.clone(),
-            record,
+            record: spawned.record,
         };
-        tokio::spawn(supervise(supervised, child_ends, pipe, life_sender));
+        let (child_ends, output) = (spawned.child_ends, spawned.output);
+        tokio::spawn(supervise(supervised, child_ends, output, life_sender));
         Ok(engine)
     }
 
@@ -121,21 +121,36 @@ impl Engine {
     }
 }
 
-/// Records a group, so that it is found if this program is killed.
-fn record(records: &Arc<Records>, group: &Group) -> Option<Record> {
-    let record = records.add(group.pid());
-    let log = |error: &std::io::Error| {
-        let pid = group.pid();
-        tracing::warn!(pid, %error, "the process of a model could not be recorded");
-    };
-    record.inspect_err(log).ok()
+/// A process that was started.
+struct Spawned {
+    group: Group,
+    child_ends: ChildEnds,
+    /// All of its output: the lines of both streams in the order in which they were written.
+    output: Receiver,
+    record: Option<Record>,
 }
 
-/// Starts a process. The pipe has all of its output: the lines of both streams in the order in which they were written.
-fn spawn_piped(mut command: Command) -> std::io::Result<(Group, ChildEnds, Receiver)> {
-    let (reader, writer) = std::io::pipe()?;
-    let reader = Receiver::from_owned_fd(reader.into())?;
-    command.stdout(writer.try_clone()?).stderr(writer);
-    let (group, child_ends) = Group::spawn(&mut command)?;
-    Ok((group, child_ends, reader)) // the command closes its ends of the pipe
+impl Spawned {
+    /// Starts a process. Its record is there before it, so that it is found whenever this program is killed.
+    fn new(mut command: Command, records: Option<&Arc<Records>>) -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        let log = |error: &io::Error| {
+            tracing::warn!(%error, "a model's process has no record, by which it would be ended after a SIGKILL");
+        };
+        let record = records.map(|records| records.add(&reader));
+        let mut record = record.and_then(|record| record.inspect_err(log).ok());
+        let output = Receiver::from_owned_fd(reader.into())?;
+        command.stdout(writer.try_clone()?).stderr(writer);
+        let (group, child_ends) = Group::spawn(&mut command)?;
+        if let Some(record) = &mut record {
+            _ = record.set_leader(group.pid()).inspect_err(log);
+        }
+        // The command closes its ends of the pipe.
+        Ok(Self {
+            group,
+            child_ends,
+            output,
+            record,
+        })
+    }
 }

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep};
 
 use super::daemons;
 use super::owner::Owner;
-use super::proc::{Process, Stat};
-use super::records::{Record, Records};
+use super::proc::{Process, Stat, writes_to};
+use super::records::{File, Leader, Records};
 
 /// The time that processes have to end by themselves: some have to end what runs elsewhere, as `docker run` does.
 const GRACE: Duration = Duration::from_secs(5);
@@ -76,7 +76,7 @@ struct Group {
     number: u32,
     /// Its processes at the last look.
     members: HashSet<Process>,
-    record: Record,
+    record: File,
 }
 
 /// Tells orphans from processes that have to run on.
@@ -104,13 +104,9 @@ impl Orphans {
         let parent = daemons::parent();
         let check = OrphanCheck { this, parent };
         let orphaned = records.map(|records| records.orphaned(|owner| check.is_orphaned_by(owner)));
-        let group = |(leader, record): (Process, Record)| Group {
-            number: leader.pid,
-            members: HashSet::from([leader]),
-            record,
-        };
+        let group = |(leader, record)| Group::find(leader, record);
         Self {
-            groups: orphaned.into_iter().flatten().map(group).collect(),
+            groups: orphaned.into_iter().flatten().filter_map(group).collect(),
             check,
             asked: HashSet::new(),
         }
@@ -144,6 +140,26 @@ impl Orphans {
 }
 
 impl Group {
+    /// Returns the group of a leader. `None`, and removes its record, if the leader was not started, or has ended.
+    fn find(leader: Leader, record: File) -> Option<Self> {
+        let leader = match leader {
+            Leader::Process(process) => Some(process),
+            Leader::WriterOf(pipe) => Stat::all()
+                .filter(|stat| stat.group == stat.process.pid)
+                .map(|stat| stat.process)
+                .find(|process| writes_to(process.pid, pipe)),
+        };
+        let Some(leader) = leader else {
+            record.remove();
+            return None;
+        };
+        Some(Self {
+            number: leader.pid,
+            members: HashSet::from([leader]),
+            record,
+        })
+    }
+
     /// Looks for its processes among all. Returns `None`, and removes its record, when all of it has ended: from then on
     /// its number may be another group's.
     fn look(mut self, stats: &[Stat]) -> Option<Self> {
@@ -183,20 +199,26 @@ fn send(signal: Signal, process: Process) {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::mem::forget;
     use std::os::unix::process::CommandExt;
-    use std::process::{Child, Command};
+    use std::process::{Child, Command, Stdio};
 
     use super::super::owner::tests::dead;
     use super::super::records::tests::TestDir;
     use super::*;
 
     /// A process that leads a group of its own. It is killed when it is dropped.
-    struct Leader(Child);
+    struct Sleep(Child);
 
-    impl Leader {
+    impl Sleep {
         fn new() -> Self {
+            Self::with_output(Stdio::null())
+        }
+
+        fn with_output(output: impl Into<Stdio>) -> Self {
             let mut command = Command::new("sleep");
-            Self(command.arg("3600").process_group(0).spawn().unwrap())
+            command.arg("3600").process_group(0).stdout(output);
+            Self(command.spawn().unwrap())
         }
 
         fn process(&self) -> Process {
@@ -204,7 +226,7 @@ mod tests {
         }
     }
 
-    impl Drop for Leader {
+    impl Drop for Sleep {
         fn drop(&mut self) {
             _ = self.0.kill();
             _ = self.0.wait();
@@ -217,7 +239,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_recorded_group_of_a_program_that_has_ended_is_ended() {
-        let (dir, leader) = (TestDir::new("ended"), Leader::new());
+        let (dir, leader) = (TestDir::new("ended"), Sleep::new());
         dir.write(&format!("{}_{}", dead(), leader.process()));
         assert!(end(this(), Some(dir.records(&this()))).await.is_some());
         assert!(!leader.process().is_alive());
@@ -225,8 +247,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_group_is_found_though_its_start_was_not_recorded_to_the_end() {
+        let (dir, other) = (TestDir::new("begun"), Sleep::new());
+        let (pipe, writer) = std::io::pipe().unwrap();
+        forget(dir.records(&dead()).add(&pipe).unwrap());
+        let leader = Sleep::with_output(writer);
+        assert!(end(this(), Some(dir.records(&this()))).await.is_some());
+        assert!(!leader.process().is_alive());
+        assert!(other.process().is_alive());
+        assert!(dir.names().is_empty());
+        // Killed before it was started at all.
+        forget(dir.records(&dead()).add(&pipe).unwrap());
+        end(this(), Some(dir.records(&this()))).await;
+        assert!(dir.names().is_empty());
+    }
+
+    #[tokio::test]
     async fn a_number_that_another_process_has_now_is_not_touched() {
-        let (dir, leader) = (TestDir::new("number"), Leader::new());
+        let (dir, leader) = (TestDir::new("number"), Sleep::new());
         let now = leader.process();
         let earlier = Process {
             start: now.start - 1,
@@ -240,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn groups_of_programs_that_run_or_are_elsewhere_are_kept() {
-        let (dir, leader) = (TestDir::new("runs"), Leader::new());
+        let (dir, leader) = (TestDir::new("runs"), Sleep::new());
         let elsewhere = dead().to_string().replacen('.', ".9", 1);
         for owner in [this().to_string(), elsewhere] {
             dir.write(&format!("{owner}_{}", leader.process()));
@@ -276,11 +314,12 @@ mod tests {
             &[stat(grandchild, false)],
         ];
         let dir = TestDir::new("same");
-        let record = dir.records(&this()).add(std::process::id());
+        dir.write(&format!("{}_{leader}", dead()));
+        let mut left = dir.records(&this()).orphaned(|_| true);
         let mut group = Group {
             number: 7,
             members: HashSet::from([leader]),
-            record: record.unwrap(),
+            record: left.remove(0).1,
         };
         for stats in looks {
             group = group.look(stats).unwrap();

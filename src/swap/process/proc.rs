@@ -103,6 +103,15 @@ pub(super) fn variable(pid: u32, name: &str) -> Option<String> {
     })
 }
 
+/// Returns `true` if the output of the process goes to the pipe of this number.
+pub(super) fn writes_to(pid: u32, pipe: u64) -> bool {
+    let pipe = format!("pipe:[{pipe}]");
+    [1, 2].into_iter().any(|fd| {
+        let file = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
+        file.is_ok_and(|file| file.as_os_str() == &*pipe)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

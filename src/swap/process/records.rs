@@ -1,22 +1,26 @@
 //! Records of the process groups that run, for the next program that starts processes, should this one be killed.
 //!
-//! A record is an empty file. Its name says all: the program that has started the group, and the leader of the group. So it
-//! is there or not, and never half written.
+//! A record is an empty file. Its name says all: the program that starts the group, and the leader of the group. So it is
+//! there or not, and never half written. It is there before the leader is, and names the pipe for the leader's output until
+//! it is renamed: so no group is without a record at any time.
 
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, Dir, FlockOperation, Mode, OFlags, flock, fstat, open, openat, unlinkat,
+    AtFlags, Dir, FlockOperation, Mode, OFlags, flock, fstat, open, openat, renameat, unlinkat,
 };
 use rustix::process::geteuid;
 
 use super::owner::Owner;
 use super::proc::Process;
+
+/// The beginning of the name of a leader that has no number yet.
+const PIPE: &str = "pipe.";
 
 /// The records of one user's programs.
 #[derive(Debug)]
@@ -26,12 +30,24 @@ pub(super) struct Records {
     owner: Owner,
 }
 
-/// The record of one process group.
+/// The process that leads a recorded group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leader {
+    Process(Process),
+    /// The process that writes to the pipe of this number, if it was started at all.
+    WriterOf(u64),
+}
+
+/// The file of a record.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct File {
     records: Arc<Records>,
     name: String,
 }
+
+/// The record of a process group of this program. Dropping it removes it.
+#[derive(Debug)]
+pub(super) struct Record(File);
 
 impl Records {
     /// Opens the first directory that is safe to use. Logs why an earlier one is not.
@@ -68,21 +84,21 @@ impl Records {
         Ok(Self { dir, owner })
     }
 
-    /// Records a process group of this program.
-    pub(super) fn add(self: &Arc<Self>, leader: u32) -> io::Result<Record> {
-        let leader = Process::find(leader)?;
-        let name = format!("{}_{leader}", self.owner);
+    /// Records that a process group is about to be started, of which the leader writes to this pipe.
+    pub(super) fn add(self: &Arc<Self>, output: impl AsFd) -> io::Result<Record> {
+        let leader = Leader::WriterOf(fstat(output)?.st_ino);
+        let name = self.name(leader);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         openat(&self.dir, &*name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(self.record(name))
+        Ok(Record(self.file(name)))
     }
 
-    /// Returns the leader of each group that was left by a program that `is_gone`, with its record. Removes the records of
-    /// earlier boots.
+    /// Returns the leader of each group that was left by a program that `is_gone`, with the file of its record. Removes the
+    /// records of earlier boots.
     pub(super) fn orphaned(
         self: &Arc<Self>,
         is_gone: impl Fn(&Owner) -> bool,
-    ) -> Vec<(Process, Record)> {
+    ) -> Vec<(Leader, File)> {
         let entries = Dir::read_from(&self.dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_owned()));
         let names: Vec<String> = names.collect(); // before any of them is removed
@@ -92,27 +108,53 @@ impl Records {
             let Some((owner, leader)) = parse(&name) else {
                 continue;
             };
-            let record = self.record(name);
+            let file = self.file(name);
             if self.owner.is_after_boot_of(&owner) {
-                record.remove();
+                file.remove();
             } else if is_gone(&owner) {
-                orphaned.push((leader, record));
+                orphaned.push((leader, file));
             }
         }
         orphaned
     }
 
-    fn record(self: &Arc<Self>, name: String) -> Record {
+    fn name(&self, leader: Leader) -> String {
+        let owner = &self.owner;
+        match leader {
+            Leader::Process(process) => format!("{owner}_{process}"),
+            Leader::WriterOf(pipe) => format!("{owner}_{PIPE}{pipe}"),
+        }
+    }
+
+    fn file(self: &Arc<Self>, name: String) -> File {
         let records = Arc::clone(self);
-        Record { records, name }
+        File { records, name }
+    }
+}
+
+impl File {
+    /// Removes the record, because its group has ended.
+    pub(super) fn remove(&self) {
+        // Another program may have removed it.
+        _ = unlinkat(&self.records.dir, &*self.name, AtFlags::empty());
     }
 }
 
 impl Record {
-    /// Removes the record, because its group has ended.
-    pub(super) fn remove(self) {
-        // Another program may have removed it.
-        _ = unlinkat(&self.records.dir, &*self.name, AtFlags::empty());
+    /// Records the leader of the group, which has been started.
+    pub(super) fn set_leader(&mut self, pid: u32) -> io::Result<()> {
+        let File { records, name } = &mut self.0;
+        let leader = Leader::Process(Process::find(pid)?);
+        let renamed = records.name(leader);
+        renameat(&records.dir, &**name, &records.dir, &*renamed)?;
+        *name = renamed;
+        Ok(())
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.0.remove();
     }
 }
 
@@ -127,9 +169,13 @@ fn directories() -> Vec<PathBuf> {
 }
 
 /// Returns the program and the leader that the name of a record has.
-fn parse(name: &str) -> Option<(Owner, Process)> {
+fn parse(name: &str) -> Option<(Owner, Leader)> {
     let (owner, leader) = name.split_once('_')?;
-    Some((owner.parse().ok()?, leader.parse().ok()?))
+    let leader = match leader.strip_prefix(PIPE) {
+        Some(pipe) => Leader::WriterOf(pipe.parse().ok()?),
+        None => Leader::Process(leader.parse().ok()?),
+    };
+    Some((owner.parse().ok()?, leader))
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -179,13 +225,19 @@ pub(super) mod tests {
     #[test]
     fn a_record_is_found_until_it_is_removed() {
         let dir = TestDir::new("found");
-        let records = dir.records(&dead());
+        let found = || {
+            let found = dir.records(&this()).orphaned(|owner| *owner == dead());
+            found.into_iter().map(|(leader, _)| leader)
+        };
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        let mut record = dir.records(&dead()).add(&pipe).unwrap();
+        let number = fstat(&pipe).unwrap().st_ino;
+        assert!(found().eq([Leader::WriterOf(number)]));
         let leader = std::process::id();
-        let record = records.add(leader).unwrap();
-        let found = dir.records(&this()).orphaned(|owner| *owner == dead());
-        assert_eq!(found[0].0, Process::find(leader).unwrap());
+        record.set_leader(leader).unwrap();
+        assert!(found().eq([Leader::Process(Process::find(leader).unwrap())]));
         assert!(dir.records(&this()).orphaned(|_| false).is_empty());
-        record.remove();
+        drop(record);
         assert!(dir.names().is_empty());
     }
 
@@ -194,13 +246,13 @@ pub(super) mod tests {
         let dir = TestDir::new("boots");
         let record = format!("{}_7.8", dead());
         let earlier = format!("0{record}");
-        for name in [&*earlier, "notes", "a_b", "_", &record] {
+        for name in [&*earlier, "notes", "a_pipe.", "_", &record] {
             dir.write(name);
         }
         assert_eq!(dir.records(&this()).orphaned(|_| true).len(), 1);
         let mut names = dir.names();
         names.sort();
-        let mut expected = ["_", "a_b", "notes", &record].map(str::to_owned);
+        let mut expected = ["_", "a_pipe.", "notes", &record].map(str::to_owned);
         expected.sort();
         assert_eq!(names, expected);
     }

@@ -52,30 +52,20 @@ pub(super) async fn supervise(
     _ = timeout(GROUP_ENDS, engine.group.gone()).await;
     group_gone.cancel();
     _ = reading.await; // soon: it waits for no process that has left the group
-    supervised.forget(); // before its end is known: then the program may end
+    drop(supervised.record.take()); // before its end is known: then the program may end
     life.send_replace(Life::Gone(reason, Instant::now()));
 }
 
 /// Ends the group when its supervisor is dropped with the runtime, also before that has run at all.
 pub(super) struct Supervised {
     pub(super) engine: Arc<Engine>,
-    /// The record of the group, until it has ended.
+    /// The record of the group, until that has ended.
     pub(super) record: Option<Record>,
-}
-
-impl Supervised {
-    /// Removes the record of the group.
-    fn forget(&mut self) {
-        if let Some(record) = self.record.take() {
-            record.remove();
-        }
-    }
 }
 
 impl Drop for Supervised {
     fn drop(&mut self) {
         self.engine.group.kill();
-        self.forget();
     }
 }
 
