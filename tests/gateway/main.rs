@@ -44,6 +44,8 @@ mod routing_waiting;
 mod shutdown;
 #[cfg(unix)]
 mod swap;
+#[cfg(target_os = "linux")]
+mod swap_killed;
 #[cfg(unix)]
 mod swap_pages;
 mod tenant_limit;
