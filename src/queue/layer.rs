@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
 use super::classify::{ClassifyContext, DefaultPriority, FromHeaders};
-use super::clone_or_share_inner::CloneOrShareInner;
 use super::handle::QueueHandle;
 use super::protocol::{Http, Plain};
 use super::response_body::RenderedBody;
@@ -422,7 +421,7 @@ impl<P> QueueLayer<P> {
     }
 }
 
-impl<S: CloneOrShareInner, P: Clone> Layer<S> for QueueLayer<P> {
+impl<S, P: Clone> Layer<S> for QueueLayer<P> {
     type Service = Queue<S, P>;
 
     /// # Panics

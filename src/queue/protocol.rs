@@ -27,23 +27,28 @@ use crate::service::{
 /// A service that is not HTTP has a queue made by [`QueueLayer::plain`](super::QueueLayer::plain):
 ///
 /// ```
-/// use tower::{Layer, Service, service_fn};
+/// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_triage::{QueueConfig, QueueLayer};
 ///
-/// fn is_service<Req, S: Service<Req>>(_: &S) {}
-///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
-/// is_service::<u32, _>(&QueueLayer::plain(QueueConfig::new(8)).layer(next));
+/// let service = QueueLayer::plain(QueueConfig::new(8)).layer(next);
+/// assert_eq!(service.oneshot(1).await?, 2);
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// With [`QueueLayer::new`](super::QueueLayer::new), the same does not compile:
 ///
-/// ```compile_fail
-/// # use tower::{Layer, Service, service_fn};
+/// ```compile_fail,E0277
+/// # use tower::{Layer, ServiceExt, service_fn};
 /// # use tower_triage::{QueueConfig, QueueLayer};
-/// # fn is_service<Req, S: Service<Req>>(_: &S) {}
+/// # async fn send() {
 /// # let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
-/// is_service::<u32, _>(&QueueLayer::new(QueueConfig::new(8)).layer(next));
+/// let service = QueueLayer::new(QueueConfig::new(8)).layer(next);
+/// let response = service.oneshot(1).await;
+/// # }
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{S}` is no service that `{Self}` can answer for",
@@ -64,7 +69,9 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     #[doc(hidden)]
     fn on_queued(
         queued: sealed::Queued<'_, S, Req, Self>,
-    ) -> Option<Result<Self::Response, Self::Error>>;
+    ) -> Option<Result<Self::Response, Self::Error>>
+    where
+        S: Clone;
 
     /// The request's priority, if it is read without the rest of its ticket.
     #[doc(hidden)]
@@ -162,7 +169,7 @@ impl<K> sealed::Sealed for Http<K> {}
 #[diagnostic::do_not_recommend]
 impl<B, R, S, K> Protocol<http::Request<B>, S> for Http<K>
 where
-    S: Service<http::Request<B>, Response = http::Response<R>> + Clone + Send + 'static,
+    S: Service<http::Request<B>, Response = http::Response<R>> + Send + 'static,
     S::Future: Send,
     S::Error: Send,
     B: Send + 'static,
@@ -197,7 +204,10 @@ where
 
     fn on_queued(
         queued: sealed::Queued<'_, S, http::Request<B>, Self>,
-    ) -> Option<Result<Self::Response, S::Error>> {
+    ) -> Option<Result<Self::Response, S::Error>>
+    where
+        S: Clone,
+    {
         let mut queued = queued.0;
         let (handler, request) = queued.parts()?;
         if !asks_for_status(request)
@@ -317,7 +327,10 @@ where
         self.classify.priority(request, &settings.0.classifier)
     }
 
-    fn on_queued(_: sealed::Queued<'_, S, Req, Self>) -> Option<Result<S::Response, Self::Error>> {
+    fn on_queued(_: sealed::Queued<'_, S, Req, Self>) -> Option<Result<S::Response, Self::Error>>
+    where
+        S: Clone,
+    {
         None
     }
 

@@ -48,7 +48,10 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket;
 
     /// The answer to a request that has just been queued, if it gets one before its wait is over. Asked once per wait.
-    fn on_queued(_: JustQueued<'_, C, S, Req, Self>) -> Option<Self::Answer> {
+    fn on_queued(_: JustQueued<'_, C, S, Req, Self>) -> Option<Self::Answer>
+    where
+        S: Clone,
+    {
         None
     }
 

@@ -54,7 +54,7 @@ pub(super) fn announce<C, S, Req, H, A>(
 ) -> Poll<Option<A>>
 where
     C: Capacity,
-    S: Service<Req>,
+    S: Service<Req> + Clone,
     H: AdmissionHandler<C, Req, S, Answer = A>,
 {
     // The task's cooperative budget may be used up, and the request not have arrived.
