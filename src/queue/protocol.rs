@@ -22,7 +22,7 @@ use crate::service::{
     asks_for_status, hold_in_body, insert_waited, status_response,
 };
 
-/// How the service behind a queue is spoken to: [`Http`] or [`Plain`].
+/// The protocol of the service behind a queue: [`Http`] or [`Plain`].
 ///
 /// A service that is not HTTP has a queue made by [`QueueLayer::plain`](super::QueueLayer::plain):
 ///
@@ -58,9 +58,9 @@ use crate::service::{
     note = "for any other service, make the layer with `QueueLayer::plain`"
 )]
 pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
-    /// What callers get: for [`Http`] the inner response, its body in a [`QueueResponseBody`].
+    /// The response to callers: for [`Http`] the inner response, its body in a [`QueueResponseBody`].
     type Response;
-    /// What callers get instead: for [`Http`] the inner service's error, for [`Plain`] a [`QueueError`].
+    /// The error for callers: for [`Http`] the inner service's error, for [`Plain`] a [`QueueError`].
     type Error;
 
     #[doc(hidden)]
@@ -73,7 +73,7 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     where
         S: Clone;
 
-    /// The request's priority, if it is read without the rest of its ticket.
+    /// Returns the request's priority, if it is read without the rest of its ticket.
     #[doc(hidden)]
     fn priority(&self, request: &Req, settings: &sealed::Settings<'_>) -> Option<Priority>;
 
@@ -88,7 +88,7 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     #[doc(hidden)]
     fn on_admitted(&self, _request: &mut Req, _waited: Duration) {}
 
-    /// Whether the service had too much to do.
+    /// Returns `true` if the service had too much to do.
     #[doc(hidden)]
     fn is_overloaded(result: &Result<S::Response, S::Error>) -> bool {
         result.is_err()
@@ -111,9 +111,9 @@ pub(super) mod sealed {
 
     /// Allows no protocols but those of this module.
     pub trait Sealed {}
-    /// What a classifier reads a ticket with.
+    /// The settings with which a classifier reads a ticket.
     pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
-    /// Why a request is rejected, and the state that the rejection is written with.
+    /// The reason of a rejection, and the state with which the rejection is written.
     pub struct Rejected<'a> {
         pub(in crate::queue) state: &'a LayerState<SlotPool>,
         pub(in crate::queue) reason: RejectReason,
@@ -125,7 +125,7 @@ pub(super) mod sealed {
     pub struct Queued<'a, S, Req, P>(
         pub(in crate::queue) JustQueued<'a, SlotPool, S, Req, QueueHandler<P>>,
     );
-    /// How a response is passed on.
+    /// The options with which a response is passed on.
     #[derive(Clone, Copy)]
     pub struct Options(pub(in crate::queue) ResponseOptions);
 }

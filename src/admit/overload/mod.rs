@@ -35,7 +35,7 @@ pub use sample::ServiceSample;
 use service_times::ServiceTimes;
 use shares::Shares;
 
-/// What a room measures.
+/// The measurements of a room.
 #[derive(Debug, Default)]
 pub(crate) struct Overload {
     /// By pool.
@@ -52,7 +52,7 @@ pub(crate) struct Arriving {
     /// The first pool that could serve the request; its corrections apply.
     pub(crate) pool: PoolId,
     pub(crate) level: u8,
-    /// Whether no waiter goes before it.
+    /// `true` if no waiter goes before it.
     pub(crate) is_first: bool,
     /// The discipline of its lane, if that is shared by flows.
     pub(crate) flows: Option<Discipline>,
@@ -63,7 +63,7 @@ pub(crate) struct Arriving {
     /// The longest wait that the room allows and after which the answer may still come in time. Below 0 if the answer would
     /// come too late without a wait.
     pub(crate) longest: f64,
-    /// How many leases the capacity has given so far.
+    /// The number of leases that the capacity has given so far.
     pub(crate) leased: u64,
 }
 
@@ -77,7 +77,7 @@ const MEMORY_SERVICES: f64 = 10.0;
 const MEMORY: (f64, f64) = (10.0, 60.0);
 /// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
 const IDLE: f64 = 0.18;
-/// What is taken to be idle before that was measured.
+/// The share of idle slots that is assumed before one was measured.
 const INITIAL: f64 = 0.16;
 /// The longest wait of a burst where a wait has no bound, in seconds: the default of `max_wait`.
 const UNBOUNDED: f64 = 30.0;
@@ -152,13 +152,13 @@ impl Overload {
         self.shares.on_served(flow, cost, config, now);
     }
 
-    /// How many slots a pool hands over per second, if that is certain.
+    /// Returns the number of slots that a pool hands over per second, if that is certain.
     pub(crate) fn per_second(&self, PoolId(pool): PoolId) -> Option<f64> {
         let load = self.pools.get((pool as usize).min(MAX_POOLS - 1))?;
         load.per_second().filter(|_| load.is_certain())
     }
 
-    /// How many slots all pools hand over per second, if that is known of any.
+    /// Returns the number of slots that all pools hand over per second, if that is known of any.
     pub(crate) fn total_per_second(&self) -> Option<f64> {
         let known = self.pools.iter().filter(|pool| pool.is_in_service);
         let known = known.filter_map(PoolLoad::per_second);
@@ -198,12 +198,12 @@ impl Overload {
         (MEMORY_SERVICES * service).clamp(MEMORY.0, MEMORY.1)
     }
 
-    /// Whether an arrival is let in. Returns the wait as it was predicted, for [`PoolLoad::on_wait_ended`]; 0 if it is
-    /// not known.
+    /// Decides about an arrival. If it may wait, returns the wait as it was predicted, for [`PoolLoad::on_wait_ended`]; 0 if
+    /// it is not known.
     ///
     /// # Errors
     ///
-    /// By how many seconds its wait would exceed the target.
+    /// If the arrival is refused: by how many seconds its wait would exceed the target.
     pub(crate) fn admit(
         &mut self,
         arriving: &Arriving,
@@ -256,7 +256,8 @@ impl Overload {
         }
     }
 
-    /// Beyond which wait a request is refused, perhaps, and beyond which it is late, in seconds.
+    /// Returns `(target, late_after)` in seconds. Above `target` a request may be refused, and above `late_after` its answer
+    /// would come too late.
     pub(crate) fn targets(
         &mut self,
         arriving: &Arriving,
@@ -290,7 +291,7 @@ impl Overload {
     }
 }
 
-/// How far bursts are let in where this share of the slots was idle of late: from 0 to 1, with the square.
+/// Returns how far bursts are let in if this share of the slots was idle lately: from 0 to 1, with the square.
 fn burst(idle: f64) -> f64 {
     (idle / IDLE).min(1.0).powi(2)
 }

@@ -163,8 +163,8 @@ impl PoolLoad {
         self.handed_over >= MIN_HANDED_OVER
     }
 
-    /// Whether to let a request in though it would wait for too long: one in `interval`, in seconds. While none waits nothing
-    /// is measured, so without that a pool that was slow would be taken to be so for ever.
+    /// Returns `true` once per `interval` seconds, to let one request in although it would wait for too long. While no
+    /// request waits nothing is measured, so without such a probe a pool that was slow would be taken to be slow for ever.
     pub(crate) fn is_probed_by(&mut self, now: Nanos, interval: f64) -> bool {
         let is_due = seconds(now.saturating_sub(self.probed)) >= interval;
         if is_due {

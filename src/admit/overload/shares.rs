@@ -14,7 +14,7 @@ use crate::admit::nanos::{Nanos, seconds};
 /// What the flows had that were served lately.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// By what they had, those that had the most.
+    /// The flows that had the most, with what they had.
     flows: LargestFlows<Used, Weight>,
     /// The weights of all flows that were served lately.
     weights: f64,

@@ -16,7 +16,7 @@ const LIMIT: usize = 2;
 /// The starts of one launcher.
 #[derive(Debug)]
 pub(super) struct Starts {
-    /// What all its starts have in their variable, and no other launcher's.
+    /// The beginning of the variable that all starts of this launcher have, and those of no other.
     prefix: String,
     next: AtomicU64,
 }
