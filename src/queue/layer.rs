@@ -454,8 +454,8 @@ impl<S, P: Clone> Layer<S> for QueueLayer<P> {
 /// # }
 /// ```
 ///
-/// The layer makes one service, and the clones of that share the inner one. The layer is not `Clone`, so that a function that would make more
-/// of them, such as `axum::Router::layer`, does not take it. Each further service needs a layer of its own.
+/// The layer makes one service, and the clones of that share the inner one. The layer is not `Clone`, so a function that would
+/// make more of them, such as `axum::Router::layer`, does not take it. Each further service needs a layer of its own.
 #[derive(Debug)]
 pub struct SharedQueueLayer<P = Http>(QueueLayer<P>);
 

@@ -75,9 +75,9 @@ pub struct WaitingRoomConfig {
     /// Every arrival goes through the lock then. When the limit is set for a gate in use, requests that have a slot already
     /// do not count. [`WaitQueue`](crate::admit::WaitQueue)s, which have no slots, ignore it.
     pub max_concurrent_per_tenant: Option<usize>,
-    /// The longest wait of a request, from its arrival. `None`: until its own deadline, if it has one. Default 30 s. If you
-    /// know how long your callers wait, set that. `max_wait_seconds` in a file: a number, which may be a fraction, or
-    /// `"none"`.
+    /// The longest wait of a request, from its arrival; where its slots are made after that (its model is loaded), from then
+    /// on. `None`: until its own deadline, if it has one. Default 30 s. If you know how long your callers wait, set that.
+    /// `max_wait_seconds` in a file: a number, which may be a fraction, or `"none"`.
     pub max_wait: Option<Duration>,
     /// The order of waiting requests of equal priority. Default [`Discipline::Fifo`].
     pub discipline: Discipline,
@@ -179,7 +179,8 @@ macro_rules! room_methods {
             self
         }
 
-        /// Lets a request wait for `max_wait` from its arrival. `None`: until its own deadline, if it has one.
+        /// Lets a request wait for `max_wait` from its arrival, or from the end of the load of its model. `None`: until its
+        /// own deadline, if it has one.
         #[must_use]
         pub fn max_wait(mut self, max_wait: impl Into<Option<Duration>>) -> Self {
             self$(.$room)?.max_wait = max_wait.into();

@@ -20,12 +20,14 @@ pub enum TargetWait {
     /// The mean service time × max(1/8, 3 ÷ slots) of the first pool that could serve the request. A queue of that length
     /// keeps the slots busy, and a longer one only adds to the waits. The target grows with the share of the slots that was
     /// idle lately (by the square, up to a share of 0.18), so that bursts are let in: up to the request's own deadline, or
-    /// `max_wait`, or 30 s without either. "Lately" is 10 service times, at least 10 s and at most 60 s. Slots that lower levels had count as idle, unless levels have
-    /// weights; with the discipline `fair`, or with weights, so do slots that others had beyond their shares.
+    /// `max_wait`, or 30 s without either. "Lately" is 10 service times, at least 10 s and at most 60 s. Slots that lower
+    /// levels had count as idle, unless levels have weights; with the discipline `fair`, or with weights, so do slots that
+    /// others had beyond their shares.
     #[default]
     Auto,
-    /// A fixed target, which holds from the first request on, and in bursts. So an arrival whose predicted wait is twice as
-    /// long is refused, unless it is the head of the queue.
+    /// A fixed target, which holds from the first request on, and in bursts. An arrival whose predicted wait is twice as long
+    /// is refused. So is a request that has waited for twice as long, not counting the load of its model, unless it is the
+    /// next of its lane then: a prediction may be wrong, and a service may slow down.
     After(Duration),
     /// Every arrival may wait, however long its predicted wait is.
     Off,

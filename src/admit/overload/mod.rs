@@ -67,6 +67,17 @@ pub(crate) struct Arriving {
     pub(crate) leased: u64,
 }
 
+/// The slots that could serve a waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slots {
+    /// Some are there, without a break since then.
+    Made { since: Nanos },
+    /// They are being made.
+    Making,
+    /// They are not there, and nothing is done for that yet.
+    Unmade,
+}
+
 /// The automatic target, in services that start meanwhile on the pool's slots: so many waiters keep the slots busy.
 const AUTO_WAITERS: f64 = 3.0;
 /// The least automatic target, in service times, for pools of many slots.
@@ -135,6 +146,25 @@ impl Overload {
         &mut self.pools[pool]
     }
 
+    /// Returns the state of the slots that any of these pools has.
+    pub(crate) fn slots_of(&self, pools: &[PoolId]) -> Slots {
+        let loads = || pools.iter().filter_map(|&pool| self.load(pool));
+        // One that was never observed gives slots as far as is known.
+        if loads().count() < pools.len() {
+            return Slots::Made { since: 0 };
+        }
+        match loads().filter_map(PoolLoad::made_since).min() {
+            Some(since) => Slots::Made { since },
+            None if loads().any(PoolLoad::is_making) => Slots::Making,
+            None => Slots::Unmade,
+        }
+    }
+
+    /// The measurements of a pool that was observed.
+    fn load(&self, PoolId(pool): PoolId) -> Option<&PoolLoad> {
+        self.pools.get((pool as usize).min(MAX_POOLS - 1))
+    }
+
     /// A request of this level got a slot.
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8) {
@@ -153,8 +183,8 @@ impl Overload {
     }
 
     /// Returns the number of slots that a pool hands over per second, if that is certain.
-    pub(crate) fn per_second(&self, PoolId(pool): PoolId) -> Option<f64> {
-        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1))?;
+    pub(crate) fn per_second(&self, pool: PoolId) -> Option<f64> {
+        let load = self.load(pool)?;
         load.per_second().filter(|_| load.is_certain())
     }
 
@@ -167,8 +197,8 @@ impl Overload {
     }
 
     /// The mean time for which a request holds a slot of this pool, in seconds, if that is certain.
-    pub(crate) fn service_seconds(&self, PoolId(pool): PoolId) -> Option<f64> {
-        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1))?;
+    pub(crate) fn service_seconds(&self, pool: PoolId) -> Option<f64> {
+        let load = self.load(pool)?;
         load.service_seconds().filter(|_| load.is_certain())
     }
 
@@ -187,9 +217,8 @@ impl Overload {
     }
 
     /// The number of slots of a pool, as it was last observed; at least 1.
-    fn slots(&self, PoolId(pool): PoolId) -> f64 {
-        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1));
-        load.map_or(1.0, PoolLoad::slots)
+    fn slots(&self, pool: PoolId) -> f64 {
+        self.load(pool).map_or(1.0, PoolLoad::slots)
     }
 
     /// The time over which the idleness of slots is averaged, in seconds.

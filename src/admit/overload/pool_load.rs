@@ -4,6 +4,7 @@
 //! are all taken in that time, so its length times the slots, divided by the slots that were handed over, is the mean time
 //! for which a request holds a slot (Little's law). No request is timed for that.
 
+use crate::admit::SlotState;
 use crate::admit::nanos::{Nanos, seconds};
 
 /// The measurements of one pool.
@@ -27,6 +28,8 @@ pub(crate) struct PoolLoad {
     pub(crate) is_in_service: bool,
     /// Since when its slots are there without a break; `None` while they are not.
     made_since: Option<Nanos>,
+    /// Whether its slots are being made.
+    is_making: bool,
     /// By level.
     levels: Box<[LevelLoad]>,
 }
@@ -67,6 +70,7 @@ impl PoolLoad {
             slots: 1.0,
             is_in_service: true,
             made_since: Some(0),
+            is_making: false,
             levels: vec![LevelLoad::default(); levels].into(),
         }
     }
@@ -97,9 +101,21 @@ impl PoolLoad {
         self.slots == slots.max(1) as f64
     }
 
-    /// Whether its slots are there from now on. Time in which they are not has to be observed as if no request waited.
-    pub(crate) fn set_made(&mut self, now: Nanos, is_made: bool) {
+    /// Sets the state of its slots from now on. Time in which they are not there has to be observed as if no request waited.
+    pub(crate) fn set_slot_state(&mut self, now: Nanos, state: SlotState) {
+        let is_made = state == SlotState::Made;
         self.made_since = is_made.then(|| self.made_since.unwrap_or(now));
+        self.is_making = matches!(state, SlotState::Making { .. });
+    }
+
+    /// Returns since when its slots are there; `None` while they are not.
+    pub(crate) fn made_since(&self) -> Option<Nanos> {
+        self.made_since
+    }
+
+    /// Returns `true` while its slots are being made.
+    pub(crate) fn is_making(&self) -> bool {
+        self.is_making
     }
 
     /// Whether its slots are there, and have been since `then`.
