@@ -112,7 +112,7 @@ impl Overload {
         }
     }
 
-    /// Another configuration holds from now on.
+    /// Takes another configuration.
     pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
         self.shares.set_config(config);
         let levels = config.levels.count();
@@ -126,7 +126,7 @@ impl Overload {
         }
     }
 
-    /// These pools are in service. What was measured of others is kept until they are again.
+    /// Sets the pools that are in service. The measurements of others are kept until they are again.
     pub(crate) fn set_in_service(&mut self, pools: &[PoolId]) {
         self.pools
             .iter_mut()
@@ -136,7 +136,7 @@ impl Overload {
         }
     }
 
-    /// The measurements of a pool.
+    /// Returns the measurements of a pool.
     #[inline]
     pub(crate) fn pool_mut(&mut self, PoolId(pool): PoolId) -> &mut PoolLoad {
         let (pool, levels) = ((pool as usize).min(MAX_POOLS - 1), self.levels);
@@ -160,18 +160,18 @@ impl Overload {
         }
     }
 
-    /// The measurements of a pool that was observed.
+    /// Returns the measurements of a pool that was observed.
     fn load(&self, PoolId(pool): PoolId) -> Option<&PoolLoad> {
         self.pools.get((pool as usize).min(MAX_POOLS - 1))
     }
 
-    /// A request of this level got a slot.
+    /// Records that a request of this level got a slot.
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8) {
         self.idleness.on_served(level);
     }
 
-    /// A request of this flow got a slot, where flows have shares.
+    /// Records that a request of this flow got a slot, where flows have shares.
     pub(crate) fn on_flow_served(
         &mut self,
         flow: FlowKey<'_>,
@@ -196,13 +196,13 @@ impl Overload {
         Some(known.sum()).filter(|&total| total > 0.0)
     }
 
-    /// The mean time for which a request holds a slot of this pool, in seconds, if that is certain.
+    /// Returns the mean time for which a request holds a slot of this pool, in seconds, if that is certain.
     pub(crate) fn service_seconds(&self, pool: PoolId) -> Option<f64> {
         let load = self.load(pool)?;
         load.service_seconds().filter(|_| load.is_certain())
     }
 
-    /// The target in a standing queue for this pool, in seconds; infinite without one.
+    /// Returns the target in a standing queue for this pool, in seconds; infinite without one.
     fn busy_target(&self, pool: PoolId, config: &WaitingRoomConfig) -> f64 {
         match config.target_wait {
             TargetWait::Auto => {
@@ -216,12 +216,12 @@ impl Overload {
         }
     }
 
-    /// The number of slots of a pool, as it was last observed; at least 1.
+    /// Returns the number of slots of a pool, as it was last observed; at least 1.
     fn slots(&self, pool: PoolId) -> f64 {
         self.load(pool).map_or(1.0, PoolLoad::slots)
     }
 
-    /// The time over which the idleness of slots is averaged, in seconds.
+    /// Returns the time over which the idleness of slots is averaged, in seconds.
     fn memory(&self, pool: PoolId) -> f64 {
         let service = self.service_seconds(pool).unwrap_or(0.0);
         (MEMORY_SERVICES * service).clamp(MEMORY.0, MEMORY.1)
@@ -310,7 +310,7 @@ impl Overload {
         (burst_target(target, longest, idle, config), late_after)
     }
 
-    /// The share of the slots that was idle of late, as a level sees it. `has_flows`: of a lane that flows share.
+    /// Returns the share of the slots that was idle lately, as a level sees it. `has_flows`: of a lane that flows share.
     fn idle_for(&self, level: u8, has_flows: bool, config: &WaitingRoomConfig) -> f64 {
         match has_flows && !config.level_weights.is_empty() {
             // What other levels had, they had by right: only what was left by all is idle.
@@ -367,7 +367,7 @@ mod tests {
         (overload, arriving)
     }
 
-    /// How many of 100 such arrivals are refused.
+    /// Returns how many of 100 such arrivals are refused.
     fn refused(overload: &mut Overload, arriving: &Arriving, target: TargetWait) -> usize {
         let config = WaitingRoomConfig::default().target_wait(target);
         let admit = |_: &i32| {
