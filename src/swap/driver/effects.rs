@@ -25,7 +25,7 @@ pub(super) struct Units {
     /// The names of the memory pools, if there are several.
     pub(super) pools: Vec<Arc<str>>,
     pub(super) start_timeout: Duration,
-    /// What the scheduler's times are counted from.
+    /// The instant from which the scheduler's times are counted.
     epoch: Instant,
     /// Of the swaps on their way: which instance starts, and what gives that up.
     pub(super) starting: HashMap<Generation, (ModelId, CancellationToken)>,

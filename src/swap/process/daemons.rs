@@ -20,7 +20,7 @@ const LIMIT: usize = 2;
 pub(super) struct Starts {
     /// This program, where that is known.
     pub(super) owner: Option<Owner>,
-    /// The beginning that the variable has in all its starts, and in no other launcher's.
+    /// The beginning of the variable that all starts of this launcher have, and those of no other.
     prefix: String,
     next: AtomicU64,
 }
