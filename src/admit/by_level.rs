@@ -1,34 +1,20 @@
-//! Waiters by level, each level in the order of arrival; and which wait ends first.
-
-use std::collections::BTreeSet;
+//! Waiters by level, each level in the order of arrival.
 
 use super::age_order::AgeOrder;
-use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::{List, OrderedQueue};
 use super::waiters::Waiters;
 
-/// One queue for each level: finds the waiter that goes first, the one that is evicted first, the one that arrived first,
-/// and the one that expires first.
+/// One queue for each level: finds the waiter that goes first, the one that is evicted first, and the one that arrived first.
 #[derive(Debug)]
 pub(crate) struct ByLevel {
     /// Level 0 is the most urgent.
     levels: Box<[OrderedQueue]>,
-    /// The waiters that expire earlier than their place in the order of arrival says, by their ends. The wait of any
-    /// other ends no earlier than that of the head of its level.
-    early: BTreeSet<Timeout>,
-    /// No wait ends before that. Not the end of a wait if the waiter that had it has left.
-    not_before: Nanos,
 }
-
-/// The end of a wait, the waiter's sequence number, and its index.
-type Timeout = (Nanos, u64, u32);
 
 impl ByLevel {
     pub(crate) fn new(list: List, levels: usize) -> Self {
         Self {
             levels: (0..levels).map(|_| OrderedQueue::new(list)).collect(),
-            early: BTreeSet::new(),
-            not_before: NEVER,
         }
     }
 
@@ -37,22 +23,12 @@ impl ByLevel {
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let level = waiters.meta(idx).level;
         self.levels[usize::from(level)].push(waiters, idx);
-        if let Some(timeout) = early_timeout(waiters, idx) {
-            self.early.insert(timeout);
-        }
-        self.not_before = self.not_before.min(waiters.end(idx));
     }
 
     /// Removes a waiter from this level.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, level: u8) {
         self.levels[usize::from(level)].remove(waiters, idx);
-        // The first check spares nearly all removals the second.
-        if !self.early.is_empty()
-            && let Some(timeout) = early_timeout(waiters, idx)
-        {
-            self.early.remove(&timeout);
-        }
     }
 
     /// How many wait at this level.
@@ -98,63 +74,8 @@ impl ByLevel {
         self.levels.iter().rev().find_map(OrderedQueue::tail)
     }
 
-    /// The earliest end of a wait; `NEVER` if none ends.
-    #[inline]
-    pub(crate) fn next_end<T>(&self, waiters: &Waiters<T>) -> Nanos {
-        let since = self.heads().map(|idx| waiters.meta(idx).since).min();
-        let end = since.map_or(NEVER, |since| since.saturating_add(waiters.max_wait));
-        let early = self.early.first();
-        early.map_or(end, |&(early, ..)| end.min(early))
-    }
-
-    /// No wait ends before that.
-    #[cfg(feature = "batch")]
-    #[inline]
-    pub(crate) fn not_before(&self) -> Nanos {
-        self.not_before
-    }
-
-    /// The waiter that expires first, if that is by `now`.
-    #[inline]
-    pub(crate) fn expired<T>(&mut self, waiters: &Waiters<T>, now: Nanos) -> Option<u32> {
-        // Nearly always: asked at each event.
-        if self.not_before > now {
-            return None;
-        }
-        self.find_expired(waiters, now)
-    }
-
-    #[cold]
-    fn find_expired<T>(&mut self, waiters: &Waiters<T>, now: Nanos) -> Option<u32> {
-        self.not_before = self.next_end(waiters);
-        if self.not_before > now {
-            return None;
-        }
-        // A head that ends early is in both: its own end is smaller than the one that its place says.
-        let heads = self.heads().map(|idx| timeout_by_place(waiters, idx));
-        let first = heads.chain(self.early.first().copied()).min();
-        first.map(|(.., idx)| idx)
-    }
-
     /// All waiters of a level, in this order.
     pub(crate) fn level<T>(&self, waiters: &Waiters<T>, level: u8, order: AgeOrder) -> Vec<u32> {
         order.to_vec(&self.levels[usize::from(level)], waiters)
     }
-}
-
-/// The end of a wait that began when the waiter's place in the order of arrival says. No wait ends later.
-#[inline]
-fn timeout_by_place<T>(waiters: &Waiters<T>, idx: u32) -> Timeout {
-    let (since, seq) = waiters.meta(idx).key();
-    // Saturates at `NEVER` if `max_wait` is `NEVER`.
-    (since.saturating_add(waiters.max_wait), seq, idx)
-}
-
-/// The end of a wait, if that is earlier: by a deadline, or because the request arrived before another that was queued
-/// before it.
-#[inline]
-fn early_timeout<T>(waiters: &Waiters<T>, idx: u32) -> Option<Timeout> {
-    let (by_place, seq, _) = timeout_by_place(waiters, idx);
-    let end = waiters.end(idx);
-    (end < by_place).then_some((end, seq, idx))
 }

@@ -12,7 +12,7 @@
 //! - `limiter`: how many slots there are, where that is found by measurement.
 //! - `wait_queue`: the order of the full room, apart from slots: lanes, disciplines, partitions, aging.
 //! - `overload`: what a room measures, to refuse early which request would wait too long.
-//! - `waiters`, `ordered_queue`, `by_level`, `room_base`, `nanos`, `trim`: what both rooms are built of.
+//! - `waiters`, `ordered_queue`, `by_level`, `timeouts`, `room_base`, `nanos`, `trim`: what both rooms are built of.
 
 mod account;
 mod age_order;
@@ -38,6 +38,7 @@ mod room_stats;
 mod slot_pool;
 mod tenant_leases;
 mod ticket;
+mod timeouts;
 mod trim;
 mod wait_queue;
 mod waiters;

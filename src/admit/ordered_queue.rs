@@ -21,10 +21,11 @@ pub(crate) enum List {
     Lane,
     Room,
     Partition,
+    Timeout,
 }
 
 impl List {
-    pub(crate) const COUNT: usize = 4;
+    pub(crate) const COUNT: usize = 5;
 }
 
 /// The neighbours of a waiter in the list of a queue; `NONE` at an end.
@@ -223,7 +224,7 @@ mod tests {
     use crate::admit::Priority;
     use crate::admit::age_order::AgeOrder;
     use crate::admit::nanos::NEVER;
-    use crate::admit::waiters::{MILLISECOND, WaitLimits, WaiterMeta};
+    use crate::admit::waiters::{MILLISECOND, WaitBounds, WaitLimits, WaiterMeta};
     use proptest::prelude::*;
 
     #[derive(Debug, Clone)]
@@ -249,7 +250,7 @@ mod tests {
 
         #[test]
         fn newest_is_the_latest_that_is_no_early_retry(ops in prop::collection::vec((op(), prop::bool::weighted(0.3)), 1..200)) {
-            let mut waiters = Waiters::new(NEVER);
+            let mut waiters = Waiters::new(WaitBounds::max_wait(NEVER));
             let mut queue = OrderedQueue::new(List::Level);
             let mut model: Vec<(ArrivalKey, u32)> = Vec::new();
             for (seq, (op, is_early)) in (0u64..).zip(ops) {
@@ -279,7 +280,7 @@ mod tests {
 
         #[test]
         fn order_and_ends_are_those_of_a_sorted_list(ops in prop::collection::vec(op(), 1..400)) {
-            let mut waiters = Waiters::new(NEVER);
+            let mut waiters = Waiters::new(WaitBounds::max_wait(NEVER));
             let mut queue = OrderedQueue::new(List::Level);
             let mut model: Vec<(ArrivalKey, u32)> = Vec::new();
             for (seq, op) in (0u64..).zip(ops) {

@@ -229,9 +229,12 @@ pub(crate) trait Room<C: Capacity, W> {
     fn finish(&mut self, idx: u32, state: State<C, W>, wakes: &mut WakeList<W>) {
         match &state {
             State::Leased(_) => self.on_wait_ended(idx, true),
-            State::Rejected(RejectReason::TimedOut | RejectReason::DeadlinePassed) => {
-                self.on_wait_ended(idx, false);
-            }
+            // A waiter is overloaded when it has waited for twice the target.
+            State::Rejected(
+                RejectReason::TimedOut
+                | RejectReason::DeadlinePassed
+                | RejectReason::Overloaded { .. },
+            ) => self.on_wait_ended(idx, false),
             // How long it would have waited is not known.
             _ => {}
         }

@@ -8,10 +8,10 @@ use super::age_order::AgeOrder;
 use super::flow::FlowKey;
 use super::nanos::{Epoch, NEVER, Nanos, seconds, span};
 use super::ordered_queue::ArrivalKey;
-use super::overload::{Arriving, Overload, Reserves};
+use super::overload::{Arriving, Overload, Reserves, Slots};
 use super::tenant_leases::TenantLeases;
 use super::trim::HighWater;
-use super::waiters::{WaitLimits, WaiterMeta};
+use super::waiters::{MILLISECOND, WaitBounds, WaitLimits, WaiterMeta};
 use super::{
     ClientRetry, Discipline, KeptSlots, PoolId, Priority, RejectReason, RoomStats, ServiceSample,
     TargetWait, Tenant, Ticket, WaitingRoomConfig,
@@ -28,6 +28,8 @@ pub(crate) struct RoomBase {
     /// Places promised to requests that have not arrived.
     pub(crate) reserved: usize,
     pub(crate) is_closed: bool,
+    /// Whether it is in front of slots. Elsewhere no wait is predicted, and `target_wait` bounds none.
+    pub(crate) has_slots: bool,
     pub(crate) stats: RoomStats,
     /// The same by level, as far as it is known.
     pub(crate) stats_by_level: Vec<RoomStats>,
@@ -64,6 +66,7 @@ impl RoomBase {
             waiting: 0,
             reserved: 0,
             is_closed: false,
+            has_slots: true,
             stats: RoomStats::default(),
             age_order: AgeOrder::OldestFirst,
             high_water: HighWater::default(),
@@ -133,6 +136,49 @@ impl RoomBase {
     #[inline]
     pub(crate) fn max_wait(&self) -> Nanos {
         self.config.max_wait.map_or(NEVER, span)
+    }
+
+    /// How long requests may wait.
+    pub(crate) fn bounds(&self) -> WaitBounds {
+        let behind_next = match self.config.target_wait {
+            TargetWait::After(target) if self.has_slots => span(target).saturating_mul(2),
+            _ => NEVER,
+        };
+        WaitBounds {
+            max_wait: self.max_wait(),
+            behind_next,
+        }
+    }
+
+    /// Decides on a wait that may be over at `now`, for one of these slots. Returns the later instant at which it may be.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it is over.
+    pub(crate) fn wait_goes_on<N>(
+        &self,
+        meta: &WaiterMeta,
+        is_next: bool,
+        slots: Slots,
+        now: Nanos,
+    ) -> Result<Nanos, RejectReason<N>> {
+        let bounds = self.bounds();
+        let limits = counted(meta.limits, slots, now);
+        let end = limits.end(bounds.max_wait);
+        let behind_next = match slots {
+            _ if is_next => NEVER,
+            Slots::Made { since } => meta.entered().max(since).saturating_add(bounds.behind_next),
+            // Counts from when they are there.
+            _ => now.saturating_add(bounds.behind_next.max(MILLISECOND)),
+        };
+        match end.min(behind_next) {
+            later if later > now => Ok(later),
+            over if over == end => Err(limits.why_expired(bounds.max_wait)),
+            // It was let in for the target, and has waited for twice of it.
+            _ => Err(RejectReason::Overloaded {
+                retry_after: Duration::from_nanos(bounds.behind_next / 2),
+            }),
+        }
     }
 
     /// Whether one more request may wait.
@@ -406,6 +452,19 @@ impl RoomBase {
     pub(crate) fn on_queued(&mut self) {
         self.waiting += 1;
         self.high_water.note(self.waiting);
+    }
+}
+
+/// Returns what bounds a wait for these slots: `max_wait` counts from when they are there, and not while they are made.
+pub(crate) fn counted(limits: WaitLimits, slots: Slots, now: Nanos) -> WaitLimits {
+    let since = match slots {
+        Slots::Made { since } => since,
+        Slots::Making => now,
+        Slots::Unmade => 0,
+    };
+    WaitLimits {
+        arrival: limits.arrival.max(since),
+        ..limits
     }
 }
 

@@ -5,7 +5,7 @@
 //! *unlinked*, which means that its wait is over and its outcome has not been taken yet.
 
 use super::compact_slab::CompactSlab;
-use super::nanos::Nanos;
+use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::{ArrivalKey, Link, List};
 use super::{Priority, Tenant, Ticket};
 
@@ -36,6 +36,31 @@ impl WaitLimits {
     pub(crate) fn end(self, max_wait: Nanos) -> Nanos {
         // Saturates at `NEVER` if `max_wait` is `NEVER`.
         self.arrival.saturating_add(max_wait).min(self.deadline)
+    }
+}
+
+/// How long the configuration lets requests wait, in nanoseconds; `NEVER` without a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WaitBounds {
+    /// From the arrival.
+    pub(crate) max_wait: Nanos,
+    /// From the entry into the room, for a request that is not the next of its lane.
+    pub(crate) behind_next: Nanos,
+}
+
+impl WaitBounds {
+    /// Bounds of nothing but `max_wait`.
+    pub(crate) fn max_wait(max_wait: Nanos) -> Self {
+        Self {
+            max_wait,
+            behind_next: NEVER,
+        }
+    }
+
+    /// Returns the shorter of the two.
+    #[inline]
+    pub(crate) fn shortest(self) -> Nanos {
+        self.max_wait.min(self.behind_next)
     }
 }
 
@@ -148,16 +173,15 @@ pub(crate) struct Waiters<T> {
     slab: CompactSlab<Entry<T>>,
     /// The links of the queues that waiters are in, by [`List`](super::ordered_queue::List) and index.
     pub(super) links: [Vec<Link>; List::COUNT],
-    /// How long a request may wait; `NEVER` without a bound.
-    pub(crate) max_wait: Nanos,
+    pub(crate) bounds: WaitBounds,
 }
 
 impl<T> Waiters<T> {
-    pub(crate) fn new(max_wait: Nanos) -> Self {
+    pub(crate) fn new(bounds: WaitBounds) -> Self {
         Self {
             slab: CompactSlab::new(),
             links: [const { Vec::new() }; List::COUNT],
-            max_wait,
+            bounds,
         }
     }
 
@@ -230,7 +254,15 @@ impl<T> Waiters<T> {
     /// The end of its wait; `NEVER` without a bound.
     #[inline]
     pub(crate) fn end(&self, idx: u32) -> Nanos {
-        self.meta(idx).limits.end(self.max_wait)
+        self.meta(idx).limits.end(self.bounds.max_wait)
+    }
+
+    /// When to look whether its wait is over; `NEVER` without a bound. Not after the end.
+    #[inline]
+    pub(crate) fn timeout(&self, idx: u32) -> Nanos {
+        let meta = self.meta(idx);
+        let behind_next = meta.entered().saturating_add(self.bounds.behind_next);
+        meta.limits.end(self.bounds.max_wait).min(behind_next)
     }
 
     /// All waiters that still wait, in the order of their indices.
@@ -284,7 +316,6 @@ impl<T> Waiters<T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::admit::nanos::NEVER;
 
     #[test]
     fn a_wait_ends_at_the_earlier_of_max_wait_and_deadline() {

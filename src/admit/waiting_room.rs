@@ -29,7 +29,7 @@ use super::room_base::RoomBase;
 use super::trim::{INTERVAL, KEPT};
 use super::wait_queue::lanes::Lanes;
 use super::wait_queue::rename_levels;
-use super::waiters::{WaiterId, Waiters};
+use super::waiters::{WaitBounds, WaiterId, Waiters};
 use super::{
     Capacity, PoolId, Priority, RejectReason, RoomStats, Ticket, WaitingRoomConfig, WakeList,
 };
@@ -132,7 +132,10 @@ impl<C: Capacity, W> AnyRoom<C, W> {
     /// A room without waiters.
     fn empty(base: RoomBase) -> Self {
         match PlainRoom::<C, W>::serves(&base.config) {
-            true => Self::Plain(PlainRoom::new(base, Waiters::new(NEVER))),
+            true => Self::Plain(PlainRoom::new(
+                base,
+                Waiters::new(WaitBounds::max_wait(NEVER)),
+            )),
             false => Self::Full(Box::new(FullRoom::new(base))),
         }
     }
@@ -382,7 +385,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// When to call [`advance`](Self::advance) at the latest for the sake of this waiter. `None` if that is not needed.
     pub(crate) fn timeout_of(&self, id: WaiterId) -> Option<Instant> {
-        self.timeout(self.waiters().end(id.idx))
+        self.timeout(self.waiters().timeout(id.idx))
     }
 
     /// This end of a wait, or the instant at which waiters may use kept slots that they may not use now, if that is earlier:
@@ -557,13 +560,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.base().stats
     }
 
-    /// The end of the wait of a request with this arrival and deadline, and the reason then. `None` without a bound.
+    /// Returns the end of the wait of a request with this arrival and deadline that has its slot, and the reason then. `None`
+    /// without a bound.
     pub(crate) fn end_of_wait(
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
+        now: Instant,
     ) -> Option<(Instant, RejectReason<C::Unservable>)> {
-        self.base().end_of_wait(arrival, deadline)
+        let end = |arrival| self.base().end_of_wait(arrival, deadline);
+        match end(arrival)? {
+            // `max_wait` is over because its slot was made meanwhile, which does not count.
+            (past, RejectReason::TimedOut) if C::MAKES_SLOTS && past <= now => end(now),
+            other => Some(other),
+        }
     }
 
     /// Gives memory back, or says when to look again; `None`: not before another request waits. For a timer that has

@@ -256,13 +256,14 @@ impl<C: Capacity> Gate<C> {
         state.room.on_answered(served, now);
     }
 
-    /// When the wait of a request ends that arrived at `arrival` and has this deadline of its own, and why.
+    /// When the wait of a request ends that arrived at `arrival`, has this deadline of its own and has its slot, and why.
     pub(crate) fn end_of_wait(
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
     ) -> Option<(Instant, RejectReason<C::Unservable>)> {
-        self.origin.lock().room.end_of_wait(arrival, deadline)
+        let now = now();
+        self.origin.lock().room.end_of_wait(arrival, deadline, now)
     }
 
     /// Returns the time that the next arrival would probably wait: 0 while no request waits and a slot is free. `None`

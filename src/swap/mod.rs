@@ -46,10 +46,10 @@
 //!   a slot free. Then it takes no more, finishes, and stops.
 //! - No request is passed by one of lower priority for a model that would be in the way of its own.
 //!
-//! A request waits for its model for no longer than [`max_wait`](crate::QueueConfig::max_wait), 30 s by default: set it to
-//! more than a load takes, or a load that only one request waits for is given up with it each time (unless
-//! [`abandoned_load`](SwapConfig::abandoned_load) says otherwise). How long the load takes counts neither as work ahead nor as slow service, so no request is refused
-//! as `overloaded` for it.
+//! While its model loads, a request waits for as long as that takes ([`start_timeout`](SwapModel::start_timeout)), or until
+//! its own deadline: [`max_wait`](crate::QueueConfig::max_wait) and a configured `target_wait` count from the end of the
+//! load. They do count while a request waits for the memory that its model needs. How long the load takes counts neither as
+//! work ahead nor as slow service, so no request is refused as `overloaded` for it.
 //!
 //! # When it goes wrong
 //!

@@ -131,7 +131,7 @@ struct Shared<B> {
     /// The client for large bodies, which are not kept to be sent again. It keeps no connections.
     large: Client<Connector, Upload<B>>,
     replay: Arc<ReplayClient>,
-    /// That of all three clients.
+    /// The connector of all three clients.
     connector: Connector,
 }
 

@@ -13,7 +13,7 @@ use super::upstream::Connection;
 use super::{Failure, OK, SOON, bind, endpoint, post, send, text};
 use crate::upstream::Upstream;
 
-/// How an endpoint ends a connection.
+/// A way in which an endpoint ends a connection.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Close,

@@ -48,6 +48,8 @@ mod routing_waiting;
 mod shutdown;
 #[cfg(unix)]
 mod swap;
+#[cfg(target_os = "linux")]
+mod swap_killed;
 #[cfg(unix)]
 mod swap_crash;
 #[cfg(unix)]

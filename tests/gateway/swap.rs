@@ -280,6 +280,40 @@ async fn reload_keeps_unchanged_models_and_restarts_changed_ones() {
 }
 
 #[tokio::test]
+async fn memory_lowered_by_reload_stops_what_is_idle() {
+    let slow = ready("c").replace("--answer-ms 0", "--answer-ms 600000");
+    let setup = |memory| {
+        let setup = swap(&format!("memory = {memory}"));
+        let setup = setup.sections(&model("a", &ready("a")));
+        let setup = setup.sections(&model("b", &ready("b")));
+        setup.sections(&model("c", &slow))
+    };
+    let gateway = setup("3.0").arguments(&["--grace", "0.1"]).start().await;
+    let mut before = Vec::new();
+    for name in ["a", "b"] {
+        assert_served(&gateway.ask(name).answer().await, name);
+        before.push(gateway.model(name).await);
+    }
+    let running = gateway.ask("c").send();
+    gateway.until_model("c", |c| c["in_flight"] == 1).await;
+
+    gateway.reload(&setup("2.0"));
+    gateway.until_state("a", "unloaded").await; // it was used before b
+    assert!(!listens(&before[0]).await);
+    assert_eq!(gateway.model("b").await["state"], "loaded");
+
+    gateway.reload(&setup("1.0"));
+    gateway.until_state("b", "unloaded").await;
+    assert!(!listens(&before[1]).await);
+    let serving = gateway.model("c").await;
+    assert_eq!(
+        (&serving["state"], &serving["in_flight"]),
+        (&"loaded".into(), &1.into())
+    );
+    assert!(!running.is_answered());
+}
+
+#[tokio::test]
 async fn model_moves_between_backends_and_swap_while_requests_wait() {
     // Both with the name of the model, which two that run together may not have.
     let backend = crate::backend::Backend::start().await;

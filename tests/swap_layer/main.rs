@@ -5,6 +5,7 @@ mod client_waits;
 mod fake;
 mod fallback;
 mod hostile;
+mod long_loads;
 mod operator;
 mod order;
 mod pinned;

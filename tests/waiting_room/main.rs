@@ -9,6 +9,7 @@ mod fairness;
 mod inconsistent;
 mod level_weights;
 mod levels;
+mod long_waits;
 mod model;
 mod newest_first;
 mod one_lane;

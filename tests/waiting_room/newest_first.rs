@@ -171,7 +171,7 @@ fn without_it_the_oldest_go_first_however_long_they_waited() {
         for name in ["a", "b", "c"] {
             assert!(room.arrives(name, NORMAL));
         }
-        room.now += 2 * TARGET;
+        room.now += 2 * TARGET - 1;
         assert_eq!(room.served(), ["a", "b", "c"]);
     }
 }

@@ -370,7 +370,6 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         let lane_hash = self.hash_of_lane(lane);
         let meta = self.waiters_mut().meta_mut(id.idx);
         (meta.predicted, meta.lane_hash) = (predicted, lane_hash);
-        meta.set_entered(now);
         self.queue.trim_if_due(now);
         Arrival::queued(id)
     }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::FullRoom;
 use crate::admit::overload::wait::{PoolBacklog, expected_wait};
 use crate::admit::room::{ExpectedWait, Room, all_pools, is_free, slot_state, slots};
-use crate::admit::room_base::PredictedWait;
+use crate::admit::room_base::{PredictedWait, counted};
 use crate::admit::wait_queue::Newcomer;
 use crate::admit::waiters::WaitLimits;
 use crate::admit::{Capacity, PoolId, RejectReason, SlotState, Ticket};
@@ -16,11 +16,14 @@ impl<C: Capacity, W> FullRoom<C, W> {
         let is_idle = self.queue.lanes().is_idle(pool);
         let base = self.queue.base_mut();
         let load = base.overload.pool_mut(pool);
-        let is_made = !C::MAKES_SLOTS || slot_state(capacity, pool) == SlotState::Made;
-        // Asked before `set_made`: the time since the last call counts only if the slots were there in it.
-        let was_made = is_made && load.is_made_since(base.now);
+        let state = match C::MAKES_SLOTS {
+            true => slot_state(capacity, pool),
+            false => SlotState::Made,
+        };
+        // Asked before it is set: the time since the last call counts only if the slots were there in it.
+        let was_made = state == SlotState::Made && load.is_made_since(base.now);
         load.observe(base.now, slots(capacity, pool), is_idle || !was_made);
-        load.set_made(base.now, is_made);
+        load.set_slot_state(base.now, state);
     }
 
     /// As [`observe`](Self::observe), for all pools that could serve a lane.
@@ -55,7 +58,8 @@ impl<C: Capacity, W> FullRoom<C, W> {
         limits: WaitLimits,
         lane: u32,
     ) -> Result<f32, RejectReason<C::Unservable>> {
-        if let Some(why) = self.base().refusal(ticket, limits, self.base().now) {
+        let now = self.base().now;
+        if let Some(why) = self.base().refusal(ticket, self.counted(limits, lane), now) {
             return Err(why);
         }
         // The backlog of others is not what it waits for.
@@ -80,6 +84,17 @@ impl<C: Capacity, W> FullRoom<C, W> {
             seconds: self.expected_wait(ahead, newcomer, lane),
         };
         Ok(self.base_mut().admit(ticket, limits, wait)? as f32)
+    }
+
+    /// Returns what bounds the wait of a request that was made to wait before: the time in which slots of its lane are made
+    /// does not count.
+    fn counted(&self, limits: WaitLimits, lane: u32) -> WaitLimits {
+        if !C::MAKES_SLOTS {
+            return limits;
+        }
+        let (base, lanes) = (self.base(), self.queue.lanes());
+        let slots = base.overload.slots_of(lanes.pools(lane));
+        counted(limits, slots, base.now)
     }
 
     /// Identifies a lane in the service times.

@@ -35,7 +35,7 @@ pub use sample::ServiceSample;
 use service_times::ServiceTimes;
 use shares::Shares;
 
-/// What a room measures.
+/// The measurements of a room.
 #[derive(Debug, Default)]
 pub(crate) struct Overload {
     /// By pool.
@@ -52,7 +52,7 @@ pub(crate) struct Arriving {
     /// The first pool that could serve the request; its corrections apply.
     pub(crate) pool: PoolId,
     pub(crate) level: u8,
-    /// Whether no waiter goes before it.
+    /// `true` if no waiter goes before it.
     pub(crate) is_first: bool,
     /// The discipline of its lane, if that is shared by flows.
     pub(crate) flows: Option<Discipline>,
@@ -63,8 +63,19 @@ pub(crate) struct Arriving {
     /// The longest wait that the room allows and after which the answer may still come in time. Below 0 if the answer would
     /// come too late without a wait.
     pub(crate) longest: f64,
-    /// How many leases the capacity has given so far.
+    /// The number of leases that the capacity has given so far.
     pub(crate) leased: u64,
+}
+
+/// The slots that could serve a waiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slots {
+    /// Some are there, without a break since then.
+    Made { since: Nanos },
+    /// They are being made.
+    Making,
+    /// They are not there, and nothing is done for that yet.
+    Unmade,
 }
 
 /// The automatic target, in services that start meanwhile on the pool's slots: so many waiters keep the slots busy.
@@ -77,7 +88,7 @@ const MEMORY_SERVICES: f64 = 10.0;
 const MEMORY: (f64, f64) = (10.0, 60.0);
 /// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
 const IDLE: f64 = 0.18;
-/// What is taken to be idle before that was measured.
+/// The share of idle slots that is assumed before one was measured.
 const INITIAL: f64 = 0.16;
 /// The longest wait of a burst where a wait has no bound, in seconds: the default of `max_wait`.
 const UNBOUNDED: f64 = 30.0;
@@ -101,7 +112,7 @@ impl Overload {
         }
     }
 
-    /// Another configuration holds from now on.
+    /// Takes another configuration.
     pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
         self.shares.set_config(config);
         let levels = config.levels.count();
@@ -115,7 +126,7 @@ impl Overload {
         }
     }
 
-    /// These pools are in service. What was measured of others is kept until they are again.
+    /// Sets the pools that are in service. The measurements of others are kept until they are again.
     pub(crate) fn set_in_service(&mut self, pools: &[PoolId]) {
         self.pools
             .iter_mut()
@@ -125,7 +136,7 @@ impl Overload {
         }
     }
 
-    /// The measurements of a pool.
+    /// Returns the measurements of a pool.
     #[inline]
     pub(crate) fn pool_mut(&mut self, PoolId(pool): PoolId) -> &mut PoolLoad {
         let (pool, levels) = ((pool as usize).min(MAX_POOLS - 1), self.levels);
@@ -135,13 +146,32 @@ impl Overload {
         &mut self.pools[pool]
     }
 
-    /// A request of this level got a slot.
+    /// Returns the state of the slots that any of these pools has.
+    pub(crate) fn slots_of(&self, pools: &[PoolId]) -> Slots {
+        let loads = || pools.iter().filter_map(|&pool| self.load(pool));
+        // One that was never observed gives slots as far as is known.
+        if loads().count() < pools.len() {
+            return Slots::Made { since: 0 };
+        }
+        match loads().filter_map(PoolLoad::made_since).min() {
+            Some(since) => Slots::Made { since },
+            None if loads().any(PoolLoad::is_making) => Slots::Making,
+            None => Slots::Unmade,
+        }
+    }
+
+    /// Returns the measurements of a pool that was observed.
+    fn load(&self, PoolId(pool): PoolId) -> Option<&PoolLoad> {
+        self.pools.get((pool as usize).min(MAX_POOLS - 1))
+    }
+
+    /// Records that a request of this level got a slot.
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8) {
         self.idleness.on_served(level);
     }
 
-    /// A request of this flow got a slot, where flows have shares.
+    /// Records that a request of this flow got a slot, where flows have shares.
     pub(crate) fn on_flow_served(
         &mut self,
         flow: FlowKey<'_>,
@@ -152,13 +182,13 @@ impl Overload {
         self.shares.on_served(flow, cost, config, now);
     }
 
-    /// How many slots a pool hands over per second, if that is certain.
-    pub(crate) fn per_second(&self, PoolId(pool): PoolId) -> Option<f64> {
-        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1))?;
+    /// Returns the number of slots that a pool hands over per second, if that is certain.
+    pub(crate) fn per_second(&self, pool: PoolId) -> Option<f64> {
+        let load = self.load(pool)?;
         load.per_second().filter(|_| load.is_certain())
     }
 
-    /// How many slots all pools hand over per second, if that is known of any.
+    /// Returns the number of slots that all pools hand over per second, if that is known of any.
     pub(crate) fn total_per_second(&self) -> Option<f64> {
         let known = self.pools.iter().filter(|pool| pool.is_in_service);
         let known = known.filter_map(PoolLoad::per_second);
@@ -166,13 +196,13 @@ impl Overload {
         Some(known.sum()).filter(|&total| total > 0.0)
     }
 
-    /// The mean time for which a request holds a slot of this pool, in seconds, if that is certain.
-    pub(crate) fn service_seconds(&self, PoolId(pool): PoolId) -> Option<f64> {
-        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1))?;
+    /// Returns the mean time for which a request holds a slot of this pool, in seconds, if that is certain.
+    pub(crate) fn service_seconds(&self, pool: PoolId) -> Option<f64> {
+        let load = self.load(pool)?;
         load.service_seconds().filter(|_| load.is_certain())
     }
 
-    /// The target in a standing queue for this pool, in seconds; infinite without one.
+    /// Returns the target in a standing queue for this pool, in seconds; infinite without one.
     fn busy_target(&self, pool: PoolId, config: &WaitingRoomConfig) -> f64 {
         match config.target_wait {
             TargetWait::Auto => {
@@ -186,24 +216,23 @@ impl Overload {
         }
     }
 
-    /// The number of slots of a pool, as it was last observed; at least 1.
-    fn slots(&self, PoolId(pool): PoolId) -> f64 {
-        let load = self.pools.get((pool as usize).min(MAX_POOLS - 1));
-        load.map_or(1.0, PoolLoad::slots)
+    /// Returns the number of slots of a pool, as it was last observed; at least 1.
+    fn slots(&self, pool: PoolId) -> f64 {
+        self.load(pool).map_or(1.0, PoolLoad::slots)
     }
 
-    /// The time over which the idleness of slots is averaged, in seconds.
+    /// Returns the time over which the idleness of slots is averaged, in seconds.
     fn memory(&self, pool: PoolId) -> f64 {
         let service = self.service_seconds(pool).unwrap_or(0.0);
         (MEMORY_SERVICES * service).clamp(MEMORY.0, MEMORY.1)
     }
 
-    /// Whether an arrival is let in. Returns the wait as it was predicted, for [`PoolLoad::on_wait_ended`]; 0 if it is
-    /// not known.
+    /// Decides about an arrival. If it may wait, returns the wait as it was predicted, for [`PoolLoad::on_wait_ended`]; 0 if
+    /// it is not known.
     ///
     /// # Errors
     ///
-    /// By how many seconds its wait would exceed the target.
+    /// If the arrival is refused: by how many seconds its wait would exceed the target.
     pub(crate) fn admit(
         &mut self,
         arriving: &Arriving,
@@ -256,7 +285,8 @@ impl Overload {
         }
     }
 
-    /// Beyond which wait a request is refused, perhaps, and beyond which it is late, in seconds.
+    /// Returns `(target, late_after)` in seconds. Above `target` a request may be refused, and above `late_after` its answer
+    /// would come too late.
     pub(crate) fn targets(
         &mut self,
         arriving: &Arriving,
@@ -280,7 +310,7 @@ impl Overload {
         (burst_target(target, longest, idle, config), late_after)
     }
 
-    /// The share of the slots that was idle of late, as a level sees it. `has_flows`: of a lane that flows share.
+    /// Returns the share of the slots that was idle lately, as a level sees it. `has_flows`: of a lane that flows share.
     fn idle_for(&self, level: u8, has_flows: bool, config: &WaitingRoomConfig) -> f64 {
         match has_flows && !config.level_weights.is_empty() {
             // What other levels had, they had by right: only what was left by all is idle.
@@ -290,7 +320,7 @@ impl Overload {
     }
 }
 
-/// How far bursts are let in where this share of the slots was idle of late: from 0 to 1, with the square.
+/// Returns how far bursts are let in if this share of the slots was idle lately: from 0 to 1, with the square.
 fn burst(idle: f64) -> f64 {
     (idle / IDLE).min(1.0).powi(2)
 }
@@ -337,7 +367,7 @@ mod tests {
         (overload, arriving)
     }
 
-    /// How many of 100 such arrivals are refused.
+    /// Returns how many of 100 such arrivals are refused.
     fn refused(overload: &mut Overload, arriving: &Arriving, target: TargetWait) -> usize {
         let config = WaitingRoomConfig::default().target_wait(target);
         let admit = |_: &i32| {

@@ -1,4 +1,4 @@
-//! What is predicted of arrivals at a level, for reports: it decides nothing, and changes nothing.
+//! Predictions about arrivals at a level, for reports: they decide nothing, and change nothing.
 
 use super::{MAX_POOLS, Overload, burst_target};
 use crate::admit::{PoolId, WaitingRoomConfig};

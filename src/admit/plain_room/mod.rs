@@ -12,8 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::admit::by_level::ByLevel;
 use crate::admit::nanos::Nanos;
 use crate::admit::ordered_queue::List;
+use crate::admit::overload::Slots;
 use crate::admit::room::{Arrival, ExpectedWait, Room, Waiter, is_free, lease, slots};
 use crate::admit::room_base::RoomBase;
+use crate::admit::timeouts::Timeouts;
 use crate::admit::trim::KEPT;
 use crate::admit::waiters::{WaiterId, WaiterMeta, Waiters};
 use crate::admit::{
@@ -26,6 +28,7 @@ pub(crate) struct PlainRoom<C: Capacity, W> {
     base: RoomBase,
     waiters: Waiters<Waiter<C, W>>,
     by_level: ByLevel,
+    timeouts: Timeouts,
     /// As [`Room::missed_slot`].
     missed_slot: bool,
 }
@@ -49,9 +52,10 @@ impl<C: Capacity, W> PlainRoom<C, W> {
 
     /// A room with these waiters, in the order of their keys.
     pub(crate) fn new(base: RoomBase, mut waiters: Waiters<Waiter<C, W>>) -> Self {
-        waiters.max_wait = base.max_wait();
+        waiters.bounds = base.bounds();
         let mut room = Self {
             by_level: ByLevel::new(List::Level, base.config.levels.count()),
+            timeouts: Timeouts::new(),
             missed_slot: false,
             base,
             waiters,
@@ -80,6 +84,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     #[inline]
     fn link(&mut self, idx: u32) {
         self.by_level.push(&mut self.waiters, idx);
+        self.timeouts.push(&mut self.waiters, idx);
         self.base.on_queued();
     }
 
@@ -197,7 +202,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     }
 
     fn next_timeout(&self) -> Nanos {
-        self.by_level.next_end(&self.waiters)
+        self.timeouts.next(&self.waiters)
     }
 
     fn arrive(
@@ -288,14 +293,17 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     }
 
     fn advance(&mut self, now: Nanos, wakes: &mut WakeList<W>) {
-        // Ends because each round unlinks a waiter.
-        while let Some(idx) = self.by_level.expired(&self.waiters, now) {
-            let why = self
-                .waiters
-                .meta(idx)
-                .limits
-                .why_expired(self.waiters.max_wait);
-            self.reject_idx(idx, why, wakes);
+        // Ends because each round unlinks a waiter, or puts it off until later.
+        while let Some(idx) = self.timeouts.due(&self.waiters, now) {
+            let is_next = self.head_idx() == Some(idx);
+            let slots = Slots::Made { since: 0 };
+            let wait = self
+                .base
+                .wait_goes_on(self.waiters.meta(idx), is_next, slots, now);
+            match wait {
+                Ok(end) => self.timeouts.extend(&mut self.waiters, idx, end),
+                Err(why) => self.reject_idx(idx, why, wakes),
+            }
         }
         if self.base.has_age_order() {
             let first = self.by_level.first_silent(&self.waiters);
@@ -309,6 +317,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         meta.waits = false;
         let level = meta.level;
         self.by_level.remove(&mut self.waiters, idx, level);
+        self.timeouts.remove(&mut self.waiters, idx);
         self.base.waiting -= 1;
     }
 

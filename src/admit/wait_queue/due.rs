@@ -26,7 +26,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// latest [`advance`](Self::advance).
     #[inline]
     pub(crate) fn not_before(&mut self) -> Option<Instant> {
-        let not_before = self.by_level.not_before();
+        let not_before = self.timeouts.not_before();
         // With `max_wait` alone it changes once in each `max_wait`.
         if self.not_before.0 != not_before {
             self.not_before = (not_before, self.base.epoch.instant(not_before));

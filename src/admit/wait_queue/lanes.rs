@@ -329,6 +329,11 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         std::mem::take(&mut self.heads_changed)
     }
 
+    /// Returns the waiter of a lane that goes next.
+    pub(crate) fn head(&self, lane: u32) -> Option<u32> {
+        Some(self.lanes[lane as usize].head?.idx)
+    }
+
     /// The lanes that have waiters, and the waiter that goes next in each.
     pub(crate) fn heads(&self) -> impl Iterator<Item = (&L, u32)> {
         let lanes = self.lanes.iter();

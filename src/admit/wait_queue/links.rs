@@ -29,6 +29,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let key = self.base.next_key(&ticket, limits);
         let meta = WaiterMeta::new(key, priority, limits, ticket);
         let id = self.waiters.insert(meta, payload);
+        if self.base.has_slots {
+            self.waiters.meta_mut(id.idx).set_entered(now);
+        }
         self.link(id.idx, lane, None, now);
         id
     }
@@ -48,6 +51,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             let tenant = self.waiters.meta(idx).tenant().clone();
             *self.tenants.entry(tenant).or_default() += 1;
         }
+        self.timeouts.push(&mut self.waiters, idx);
         self.link_level(idx);
     }
 
@@ -69,7 +73,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Whether waiters may be linked in a partition, in an order of eviction or in the promotions.
+    /// Returns `true` if waiters may be linked in a partition, in an order of eviction or in the promotions.
     #[inline]
     fn has_rare_links(&self) -> bool {
         self.lanes.have_bounds()
@@ -122,6 +126,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         if self.base.config.max_size_per_tenant.is_some() {
             self.unlink_tenant(idx);
         }
+        self.timeouts.remove(&mut self.waiters, idx);
         self.unlink_level(idx, level);
     }
 

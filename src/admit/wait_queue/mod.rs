@@ -39,6 +39,7 @@ use super::capacity::{Partition, PoolId, PoolSet};
 use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::List;
 use super::room_base::RoomBase;
+use super::timeouts::Timeouts;
 use super::waiters::{NONE, WaiterId, Waiters};
 use super::{Account, RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
 
@@ -83,9 +84,10 @@ pub struct WaitQueue<L, T> {
     waiters: Waiters<T>,
     lanes: Lanes<L>,
     by_level: ByLevel,
+    timeouts: Timeouts,
     /// Whether `by_level` is the order of all waiters, and none is linked in its lane.
     is_plain: bool,
-    /// What [`ByLevel::not_before`] was when it was last converted, and its instant.
+    /// What [`Timeouts::not_before`] was when it was last converted, and its instant.
     #[cfg(feature = "batch")]
     not_before: (Nanos, Option<Instant>),
     /// The waiters that will be promoted, by when.
@@ -134,7 +136,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// An empty queue.
     #[must_use]
     pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
-        let mut queue = Self::from_base(RoomBase::new(config, now));
+        let mut base = RoomBase::new(config, now);
+        base.has_slots = false;
+        let mut queue = Self::from_base(base);
         queue.is_plain = queue.needs_no_lane();
         queue
     }
@@ -143,9 +147,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     fn empty(base: RoomBase, lanes: Lanes<L>) -> Self {
         let levels = base.config.levels.count();
         Self {
-            waiters: Waiters::new(base.max_wait()),
+            waiters: Waiters::new(base.bounds()),
             lanes,
             by_level: ByLevel::new(List::Level, levels),
+            timeouts: Timeouts::new(),
             is_plain: false,
             #[cfg(feature = "batch")]
             not_before: (NEVER, None),
@@ -289,8 +294,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks the next waiter that has expired by `now`. If there is none, promotes the waiters that are due.
     #[inline]
     pub(super) fn expire_next<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
-        if let Some(idx) = self.by_level.expired(&self.waiters, now) {
-            return Some(self.expire(idx));
+        // Ends because each round but the last puts a waiter off until later.
+        while let Some(idx) = self.timeouts.due(&self.waiters, now) {
+            if let Some(expired) = self.expire(idx, now) {
+                return Some(expired);
+            }
         }
         // Last: no expired waiter is promoted.
         if !self.promotions.is_empty() {
@@ -299,12 +307,22 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         None
     }
 
+    /// Unlinks a waiter whose wait is over, or says when it may be.
     #[cold]
-    fn expire<N>(&mut self, idx: u32) -> (WaiterId, RejectReason<N>) {
-        let limits = self.waiters.meta(idx).limits;
-        let why = limits.why_expired(self.waiters.max_wait);
-        self.unlink(idx, false);
-        (self.waiters.id(idx), why)
+    fn expire<N>(&mut self, idx: u32, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
+        let meta = self.waiters.meta(idx);
+        let slots = self.base.overload.slots_of(self.lanes.pools(meta.lane));
+        let is_next = self.lanes.head(meta.lane) == Some(idx);
+        match self.base.wait_goes_on(meta, is_next, slots, now) {
+            Ok(end) => {
+                self.timeouts.extend(&mut self.waiters, idx, end);
+                None
+            }
+            Err(why) => {
+                self.unlink(idx, false);
+                Some((self.waiters.id(idx), why))
+            }
+        }
     }
 
     /// When to call [`advance`](Self::advance) next. `None` if no wait ends.
@@ -323,7 +341,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The earliest end of a wait; `NEVER` if none ends.
     #[inline]
     pub(super) fn next_end(&self) -> Nanos {
-        self.by_level.next_end(&self.waiters)
+        self.timeouts.next(&self.waiters)
     }
 
     /// Stops accepting. Items that wait go on waiting.

@@ -88,7 +88,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             level: self.level_of(ticket.priority, limits.arrival, now),
             tenant: &ticket.tenant,
             cost: u128::from(ticket.cost.max(1)),
-            end: limits.end(self.waiters.max_wait),
+            end: limits.end(self.waiters.bounds.max_wait),
         }
     }
 

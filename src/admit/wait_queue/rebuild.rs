@@ -16,6 +16,7 @@ use crate::admit::capacity::{Partition, PoolSet};
 use crate::admit::nanos::Nanos;
 use crate::admit::ordered_queue::List;
 use crate::admit::room_base::RoomBase;
+use crate::admit::timeouts::Timeouts;
 use crate::admit::waiters::{WaiterId, Waiters};
 use crate::admit::{Priority, PriorityLevels, RejectReason, WaitingRoomConfig};
 
@@ -122,8 +123,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks all waiters at once, and returns the old lanes.
     pub(super) fn clear_links(&mut self) -> Lanes<L> {
         let levels = self.base.config.levels.count();
-        self.waiters.max_wait = self.base.max_wait();
+        self.waiters.bounds = self.base.bounds();
         self.by_level = ByLevel::new(List::Level, levels);
+        self.timeouts = Timeouts::new();
         self.promotions.clear();
         self.partitions = Partitions::default();
         self.eviction = EvictionOrder::of_room(&self.base.config);

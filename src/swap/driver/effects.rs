@@ -26,13 +26,13 @@ pub(super) struct Units {
     /// The names of the memory pools, if there are several.
     pub(super) pools: Vec<Arc<str>>,
     pub(super) start_timeout: Duration,
-    /// What the scheduler's times are counted from.
+    /// The instant from which the scheduler's times are counted.
     epoch: Instant,
     /// Of the swaps on their way: which instance starts, and what gives that up.
     pub(super) starting: HashMap<Generation, (ModelId, CancellationToken)>,
     /// How many instances that slept are being ended.
     pub(super) ending_sleeps: usize,
-    /// Whether an endpoint was opened or closed and the gate is still to be told.
+    /// Whether an endpoint was opened, closed or is being loaded, and the gate is still to be told.
     pub(super) has_changed: bool,
     /// Their waiters are still to be told that they can't be started.
     pub(super) impossible: Vec<ModelId>,
@@ -159,6 +159,8 @@ impl Effects for Units {
         }
         self.board
             .set_state(target.0 as usize, ModelState::Loading, None);
+        // Its waiters wait for the load from now on.
+        self.has_changed = true;
         let progress = self.board.entries()[target.0 as usize].told();
         let default_timeout = self.start_timeout;
         let launcher = Arc::clone(&self.launcher);

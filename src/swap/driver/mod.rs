@@ -192,7 +192,7 @@ impl Driver {
         self.tell_gate(router);
     }
 
-    /// Tells the gate that endpoints were opened or closed, if any were.
+    /// Tells the gate that endpoints were opened or closed, or are being loaded, if any were.
     fn tell_gate(&mut self, router: &RouterHandle) {
         if std::mem::take(&mut self.units.has_changed) {
             router.gate().capacity_changed();
