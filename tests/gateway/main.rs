@@ -48,10 +48,10 @@ mod routing_waiting;
 mod shutdown;
 #[cfg(unix)]
 mod swap;
-#[cfg(target_os = "linux")]
-mod swap_killed;
 #[cfg(unix)]
 mod swap_crash;
+#[cfg(target_os = "linux")]
+mod swap_killed;
 #[cfg(unix)]
 mod swap_pages;
 mod tenant_limit;
