@@ -69,17 +69,17 @@ fn overloaded(scenario: &str, load: f64, callers: Callers) -> Workload {
     scenario.build(&source(1.0), load, callers)
 }
 
-/// Nearly all of the slots' time is of use, the served wait little, and next to none of the refused waited.
+/// Nearly all of the slots' time is of use, the served wait little, and few of the refused waited.
 #[test]
 fn a_room_bounded_by_time_spends_its_slots_well() {
-    for (load, useful) in [(1.2, 0.94), (1.5, 0.96), (2.0, 0.97)] {
+    for (load, useful) in [(1.2, 0.95), (1.5, 0.97), (2.0, 0.98)] {
         let workload = overloaded("conversation", load, Callers::LeaveAndSaySo);
         let after = figures(AFTER, &workload);
         assert!(after.useful >= useful, "{load}: {after:?}");
         let median = after.median_wait.unwrap().as_secs_f64();
         let patience = workload.patience.as_secs_f64();
-        assert!(median <= 0.3 * patience, "{load}: {after:?}");
-        assert!(after.in_vain <= 0.01, "{load}: {after:?}");
+        assert!(median <= 0.35 * patience, "{load}: {after:?}");
+        assert!(after.in_vain <= 0.03, "{load}: {after:?}");
     }
 }
 
@@ -117,7 +117,7 @@ fn urgent_requests_pay_nothing_for_the_overload_of_others() {
 fn modest_tenants_pay_nothing_for_a_greedy_one() {
     let workload = overloaded("tenants", 1.5, Callers::LeaveAndSaySo);
     let report = Report::new(&workload, &run(AFTER, &workload));
-    assert!(report.groups[1].in_time > 0.96, "{:?}", report.groups);
+    assert!(report.groups[1].in_time > 0.95, "{:?}", report.groups);
     assert!(report.all.useful > 0.96, "{:?}", report.all);
 }
 

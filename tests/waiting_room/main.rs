@@ -3,6 +3,7 @@
 
 #![cfg(not(loom))]
 
+mod deadlines;
 mod disciplines;
 mod driver;
 mod fairness;
