@@ -121,6 +121,19 @@ fn modest_tenants_pay_nothing_for_a_greedy_one() {
     assert!(report.all.useful > 0.96, "{:?}", report.all);
 }
 
+#[test]
+fn hang_ups_of_others_cost_patient_callers_little_and_only_while_they_last() {
+    for (load, least) in [(0.875, 0.92), (1.0, 0.85), (1.5, 0.6)] {
+        let workload = overloaded("attack", load, Callers::Leave);
+        let report = Report::new(&workload, &run(AFTER, &workload));
+        let [attacked, later, _] = report.groups[..] else {
+            panic!("three groups");
+        };
+        assert!(attacked.in_time >= least, "{load}: {attacked:?}");
+        assert!(later.in_time >= 0.999, "{load}: {later:?}");
+    }
+}
+
 // ## The other policies, as published: the table of the recorded conversation, within the noise of a generated one
 
 fn assert_near(what: &str, value: f64, expected: f64, tolerance: f64) {
@@ -269,7 +282,7 @@ fn every_request_has_one_outcome_and_slots_suffice() {
                     (Outcome::Served, None) => panic!("{name}: served without a slot"),
                     (Outcome::Left, _) => {
                         assert_ne!(workload.callers, Callers::Stay, "{name}");
-                        let patience_ends = request.arrival + workload.patience;
+                        let patience_ends = request.arrival + workload.patience_of(request);
                         assert_eq!(record.decided, patience_ends, "{name}");
                     }
                     (Outcome::Refused, _) => {}
@@ -364,6 +377,7 @@ fn by_hand(requests: &[(u64, u64)], until: Until, callers: Callers, notices: boo
         input_tokens: 0,
         level: 1,
         tenant: 0,
+        hangs_up: None,
     };
     Workload {
         requests: requests.iter().map(request).collect(),
