@@ -121,9 +121,10 @@ fn modest_tenants_pay_nothing_for_a_greedy_one() {
     assert!(report.all.useful > 0.96, "{:?}", report.all);
 }
 
+/// In the first half, hang-ups are 1/4, 2/5 and 2/3 of all requests.
 #[test]
-fn hang_ups_of_others_cost_patient_callers_little_and_only_while_they_last() {
-    for (load, least) in [(0.875, 0.92), (1.0, 0.85), (1.5, 0.6)] {
+fn hang_ups_take_no_more_than_their_part_and_only_while_they_last() {
+    for (load, least) in [(0.875, 0.97), (1.0, 0.8), (1.5, 0.45)] {
         let workload = overloaded("attack", load, Callers::Leave);
         let report = Report::new(&workload, &run(AFTER, &workload));
         let [attacked, later, _] = report.groups[..] else {

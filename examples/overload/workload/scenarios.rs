@@ -108,7 +108,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "attack",
-        about: "8 slots of 200 ms, patient callers at a load of 0.75; in the first half the rest are hang-ups after 20 ms",
+        about: "8 slots of 200 ms, patient callers at a load of 0.75; in the first half the rest are hang-ups after 600 ms",
         // In the first half, hang-ups add 1/4, 1/2 and 1 1/2 of what the slots can do.
         loads: &[0.875, 1.0, 1.5],
         callers: &[Callers::Leave],
@@ -289,7 +289,7 @@ fn attack(source: &Source, load: f64) -> Workload {
         input_tokens: 0,
         level: NORMAL,
         tenant: HANG_UPS,
-        hangs_up: Some(MEAN_SHORT / 10),
+        hangs_up: Some(3 * MEAN_SHORT),
     });
     let honest = workload.requests.iter().map(|request| Request {
         tenant: match request.arrival > half + Duration::from_secs(10) {
