@@ -3,9 +3,11 @@
 
 #![cfg(not(loom))]
 
+mod deadlines;
 mod disciplines;
 mod driver;
 mod fairness;
+mod game;
 mod inconsistent;
 mod level_weights;
 mod levels;
@@ -16,6 +18,7 @@ mod one_lane;
 mod overload;
 mod partitions;
 mod pools;
+mod predictions;
 mod promises;
 mod requeued;
 mod reserves;
@@ -23,6 +26,7 @@ mod rooms;
 mod scale;
 mod scenarios;
 mod shares;
+mod simulation;
 mod tenant_limit;
 mod trims;
 mod unmodelled;

@@ -19,8 +19,8 @@ use std::time::Duration;
 pub enum TargetWait {
     /// The mean service time × max(1/8, 3 ÷ slots) of the first pool that could serve the request. A queue of that length
     /// keeps the slots busy, and a longer one only adds to the waits. The target grows with the share of the slots that was
-    /// idle lately (by the square, up to a share of 0.18), so that bursts are let in: up to the request's own deadline, or
-    /// `max_wait`, or 30 s without either. "Lately" is 10 service times, at least 10 s and at most 60 s. Slots that lower
+    /// idle lately (by the square, up to a share of 0.18), so that bursts are let in: up to `max_wait`, or 30 s without it. A
+    /// request that would get its slot too late for the deadline that it names is refused in bursts, too. "Lately" is 10 service times, at least 10 s and at most 60 s. Slots that lower
     /// levels had count as idle, unless levels have weights; with the discipline `fair`, or with weights, so do slots that
     /// others had beyond their shares.
     #[default]

@@ -63,6 +63,8 @@ pub(crate) struct Arriving {
     /// The longest wait that the room allows and after which the answer may still come in time. Below 0 if the answer would
     /// come too late without a wait.
     pub(crate) longest: f64,
+    /// The time until the room's own bound on its wait.
+    pub(crate) max_wait: f64,
     /// The number of leases that the capacity has given so far.
     pub(crate) leased: u64,
 }
@@ -305,9 +307,10 @@ impl Overload {
             // On the scale of idleness: `UNUSED` of a share counts as much as `IDLE` of the slots.
             idle = idle.max(unused / UNUSED * IDLE);
         }
-        let longest = arriving.longest;
-        let late_after = longest * (1.0 + SLACK * burst(idle));
-        (burst_target(target, longest, idle, config), late_after)
+        let late_after = arriving.longest * (1.0 + SLACK * burst(idle));
+        // The same for all: a nearer deadline makes no target shorter, or it would be worse to name one than to be silent.
+        let target = burst_target(target, arriving.max_wait, idle, config);
+        (target, late_after)
     }
 
     /// Returns the share of the slots that was idle lately, as a level sees it. `has_flows`: of a lane that flows share.
@@ -325,16 +328,16 @@ fn burst(idle: f64) -> f64 {
     (idle / IDLE).min(1.0).powi(2)
 }
 
-/// Returns the target where this share of the slots was idle lately: up to the longest useful wait, unless it was configured.
-fn burst_target(target: f64, longest: f64, idle: f64, config: &WaitingRoomConfig) -> f64 {
+/// Returns the target where this share of the slots was idle lately: up to the room's bound, unless it was configured.
+fn burst_target(target: f64, max_wait: f64, idle: f64, config: &WaitingRoomConfig) -> f64 {
     if config.target_wait != TargetWait::Auto {
         return target;
     }
-    let longest = match longest.is_finite() {
-        true => longest,
+    let max_wait = match max_wait.is_finite() {
+        true => max_wait,
         false => UNBOUNDED,
     };
-    target + burst(idle) * (longest - target).max(0.0)
+    target + burst(idle) * (max_wait - target).max(0.0)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -362,6 +365,7 @@ mod tests {
             predicted: Some(10.0),
             deadline: Some(30.0),
             longest: 30.0,
+            max_wait: 30.0,
             leased: 0,
         };
         (overload, arriving)
@@ -438,6 +442,7 @@ mod tests {
     fn without_a_bound_a_burst_waits_as_long_as_with_the_default() {
         let (mut overload, mut arriving) = busy();
         (arriving.deadline, arriving.longest) = (None, f64::INFINITY);
+        arriving.max_wait = f64::INFINITY;
         overload.idleness = Idleness::new(1, IDLE);
         for (wait, expected) in [(29.0, 0), (60.0, 100)] {
             arriving.predicted = Some(wait);
@@ -451,10 +456,21 @@ mod tests {
         let (mut overload, mut arriving) = busy();
         overload.idleness = Idleness::new(1, IDLE);
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
-        // By less than what predictions err: on the ramp.
+        // By less than what predictions err.
         arriving.longest = 9.5;
-        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 5);
+        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
         arriving.longest = 8.5;
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 100);
+    }
+
+    #[test]
+    fn a_deadline_makes_no_target_shorter() {
+        let (mut overload, mut arriving) = busy();
+        // A target of 3 s, and a third of the way to 30 s.
+        overload.idleness = Idleness::new(1, IDLE * (1.0_f64 / 3.0).sqrt());
+        for longest in [30.0, 10.0] {
+            arriving.longest = longest;
+            assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
+        }
     }
 }
