@@ -41,6 +41,41 @@ async fn a_wait_ends_at_the_request_s_own_deadline() {
     assert_eq!(gate.status().stats.deadline_passed, 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_new_target_ends_waits_that_began_before() {
+    for (max_wait, target, ends) in [(None, 10, 20), (None, 1, 5), (Some(ms(25_000)), 12, 24)] {
+        let gate = gate(1, 3, max_wait);
+        let _held = gate.try_acquire(&()).unwrap();
+        let start = Instant::now();
+        let mut first = gate.acquire(ticket(), ());
+        assert!(poll(&mut first).is_pending());
+        let behind = spawn_acquire(&gate, ticket());
+        sleep(ms(5_000)).await;
+        gate.reconfigure(config(3, max_wait).target_wait(ms(1_000 * target)));
+        let why = behind.await.unwrap().unwrap_err();
+        let retry_after = ms(1_000 * target);
+        assert_eq!(why, RejectReason::Overloaded { retry_after });
+        assert_eq!(start.elapsed(), ms(1_000 * ends), "{target}");
+        sleep(ms(100)).await;
+        assert!(poll(&mut first).is_pending());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeued_request_lets_the_timer_sleep() {
+    let target = ms(1_000);
+    let gate = Gate::new(SlotPool::new(1), config(3, None).target_wait(target));
+    let (_held, first) = (gate.try_acquire(&()).unwrap(), ticket());
+    sleep(ms(10_000)).await;
+    let start = Instant::now();
+    let _next = spawn_acquire(&gate, first.clone().requeued());
+    let behind = spawn_acquire(&gate, first.requeued());
+    let why = behind.await.unwrap().unwrap_err();
+    let retry_after = target;
+    assert_eq!(why, RejectReason::Overloaded { retry_after });
+    assert_eq!(start.elapsed(), 2 * target);
+}
+
 #[test]
 fn seeded_random_numbers_give_no_two_gates_the_same_names() {
     let [one, other] = [(), ()].map(|()| {

@@ -110,6 +110,30 @@ fn an_idle_gate_keeps_little_memory_of_a_burst_that_timed_out() {
 }
 
 #[test]
+fn waits_that_went_on_leave_little_memory() {
+    let config = WaitingRoomConfig::default()
+        .max_size(2 * MANY)
+        .max_wait(None)
+        .target_wait(Duration::from_secs(20));
+    let kept = kept_after_in(config, |gate| async move {
+        let (held, first) = (gate.try_acquire(&()).unwrap(), Instant::now().into_std());
+        advance(Duration::from_secs(100)).await;
+        let again = Ticket::new(Priority::HIGHEST, first).requeued();
+        let requeued = (0..MANY).map(|_| gate.acquire(again.clone(), ()));
+        let mut all: Vec<_> = requeued.collect();
+        assert!(all.iter_mut().all(|acquire| poll(acquire).is_pending()));
+        drop((all, held));
+        assert!(poll(&mut acquire(&gate, 0)).is_ready());
+        yield_now().await;
+        for _ in 0..4 {
+            advance(Duration::from_secs(61)).await;
+            yield_now().await;
+        }
+    });
+    assert!(kept < LITTLE, "{kept} bytes");
+}
+
+#[test]
 fn a_gate_that_fills_repeatedly_keeps_its_memory() {
     // Paused: memory is given back after half a minute.
     let runtime = Builder::new_current_thread();
@@ -145,13 +169,21 @@ fn burst_and(gate: &Gate<SlotPool>, act: impl FnOnce()) -> Permit<SlotPool> {
 
 /// The bytes that are still allocated after `act`, and were not before.
 fn kept_after<F: Future<Output = ()>>(act: impl FnOnce(Gate<SlotPool>) -> F) -> i64 {
+    kept_after_in(config(), act)
+}
+
+/// As [`kept_after`], in a waiting room of this configuration.
+fn kept_after_in<F: Future<Output = ()>>(
+    config: WaitingRoomConfig,
+    act: impl FnOnce(Gate<SlotPool>) -> F,
+) -> i64 {
     let runtime = Builder::new_current_thread();
     let runtime = { runtime }
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
-    let gate = runtime.block_on(async { gate() });
+    let gate = runtime.block_on(async { Gate::new(SlotPool::new(1), config) });
     let act = act(gate.clone());
     // All requests of a burst arrive in one poll.
     let measured = allocation_counter::measure(|| runtime.block_on(unconstrained(act)));
@@ -161,11 +193,15 @@ fn kept_after<F: Future<Output = ()>>(act: impl FnOnce(Gate<SlotPool>) -> F) -> 
 }
 
 fn gate() -> Gate<SlotPool> {
+    Gate::new(SlotPool::new(1), config())
+}
+
+fn config() -> WaitingRoomConfig {
     let mut config = WaitingRoomConfig::default();
     config.max_size = 2 * MANY;
     config.discipline = Discipline::Fair;
     config.max_size_per_tenant = Some(10);
-    Gate::new(SlotPool::new(1), config)
+    config
 }
 
 fn acquire(gate: &Gate<SlotPool>, tenant: usize) -> Acquire<SlotPool> {

@@ -153,8 +153,9 @@ pub trait Capacity: Send + Sync + 'static {
         None
     }
 
-    /// Whether the slots of a pool are there. While they are not, requests wait for them as for busy ones, and how long
-    /// says nothing of how fast they are handed over. Default: always.
+    /// Returns the state of the slots of a pool. While they are not there, requests wait for them as for busy ones, and how
+    /// long says nothing of how fast they are handed over. While they are made, only its own deadline ends a wait;
+    /// `max_wait` and a configured target count from then on. Default: they are always there.
     fn slot_state(&self, _pool: PoolId) -> SlotState {
         SlotState::Made
     }

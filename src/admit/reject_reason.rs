@@ -24,10 +24,11 @@ pub enum RejectReason<N = Infallible> {
     /// The waiting room is full.
     #[error("every slot is busy and the waiting room is full")]
     Full,
-    /// It would have had to wait for too long (see [`TargetWait`](super::TargetWait)).
+    /// It would have had to wait for too long, or has waited for twice a configured target (see
+    /// [`TargetWait`](super::TargetWait)).
     #[error("every slot is busy and the wait would be too long")]
     Overloaded {
-        /// By how much the wait would exceed the target: the time after which to try again.
+        /// The time after which to try again: by how much the wait would exceed the target, or did.
         retry_after: Duration,
     },
     /// The tenant has as many waiting requests as one tenant may have.

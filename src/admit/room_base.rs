@@ -157,19 +157,24 @@ impl RoomBase {
     /// The reason why it is over.
     pub(crate) fn wait_goes_on<N>(
         &self,
-        meta: &WaiterMeta,
+        meta: &mut WaiterMeta,
         is_next: bool,
         slots: Slots,
         now: Nanos,
     ) -> Result<Nanos, RejectReason<N>> {
         let bounds = self.bounds();
-        let limits = counted(meta.limits, slots, now);
+        let limits = counted(meta.limits, meta.entered(), slots, now);
         let end = limits.end(bounds.max_wait);
         let behind_next = match slots {
-            _ if is_next => NEVER,
             Slots::Made { since } => meta.entered().max(since).saturating_add(bounds.behind_next),
             // Counts from when they are there.
             _ => now.saturating_add(bounds.behind_next.max(MILLISECOND)),
+        };
+        // Only then, as another may go before it by then.
+        meta.goes_on |= is_next && behind_next <= now;
+        let behind_next = match meta.goes_on {
+            true => NEVER,
+            false => behind_next,
         };
         match end.min(behind_next) {
             later if later > now => Ok(later),
@@ -275,16 +280,21 @@ impl RoomBase {
         }
     }
 
-    /// The end of the wait of a request with this arrival and deadline, and the reason then. `None` without a bound.
+    /// Returns the end of the wait of a request with this arrival and deadline that has a slot of `pool`, and the reason
+    /// then. `None` without a bound.
     pub(crate) fn end_of_wait<N>(
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
+        pool: PoolId,
+        now: Instant,
     ) -> Option<(Instant, RejectReason<N>)> {
         let limits = WaitLimits {
             arrival: self.epoch.nanos(arrival),
             deadline: deadline.map_or(NEVER, |end| self.epoch.nanos(end)),
         };
+        let (slots, now) = (self.overload.slots_of(&[pool]), self.epoch.nanos(now));
+        let limits = counted(limits, now, slots, now);
         let end = self.epoch.instant(limits.end(self.max_wait()))?;
         Some((end, limits.why_expired(self.max_wait())))
     }
@@ -456,12 +466,14 @@ impl RoomBase {
     }
 }
 
-/// Returns what bounds a wait for these slots: `max_wait` counts from when they are there, and not while they are made.
-pub(crate) fn counted(limits: WaitLimits, slots: Slots, now: Nanos) -> WaitLimits {
+/// Returns what bounds a wait for these slots, of a request that entered the room then: `max_wait` counts from when they are
+/// there, and not while they are made.
+pub(crate) fn counted(limits: WaitLimits, entered: Nanos, slots: Slots, now: Nanos) -> WaitLimits {
     let since = match slots {
         Slots::Made { since } => since,
         Slots::Making => now,
-        Slots::Unmade => 0,
+        // A requeued request may have waited for the load of another model before.
+        Slots::Unmade { since } => since.max(entered),
     };
     WaitLimits {
         arrival: limits.arrival.max(since),

@@ -4,7 +4,7 @@
 //! next, in O(1). The few that end earlier, by a deadline, and those that [go on](Timeouts::extend) are ordered by their
 //! ends.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::{List, OrderedQueue};
@@ -17,8 +17,8 @@ pub(crate) struct Timeouts {
     in_order: OrderedQueue,
     /// The others, by when they are due.
     by_end: BTreeSet<Timeout>,
-    /// Of these, the ends of the waits that go on, by waiter.
-    extended: HashMap<u32, Nanos>,
+    /// Of these, the ends of the waits that go on, by waiter. A tree gives memory back by itself.
+    extended: BTreeMap<u32, Nanos>,
     /// An instant before which none is due. May be too early: the waiter that was due then may have left.
     not_before: Nanos,
 }
@@ -31,7 +31,7 @@ impl Timeouts {
         Self {
             in_order: OrderedQueue::new(List::Timeout),
             by_end: BTreeSet::new(),
-            extended: HashMap::new(),
+            extended: BTreeMap::new(),
             not_before: NEVER,
         }
     }
@@ -39,11 +39,18 @@ impl Timeouts {
     /// Adds a waiter.
     #[inline]
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
-        match early(waiters, idx) {
-            None => _ = self.in_order.push(waiters, idx),
-            Some(timeout) => _ = self.by_end.insert(timeout),
-        }
-        self.not_before = self.not_before.min(waiters.timeout(idx));
+        let due = match early(waiters, idx) {
+            None => {
+                self.in_order.push(waiters, idx);
+                // Of a requeued request that may be long before the end of its wait, which is put off then.
+                by_place(waiters, idx).0
+            }
+            Some(timeout) => {
+                self.by_end.insert(timeout);
+                timeout.0
+            }
+        };
+        self.not_before = self.not_before.min(due);
     }
 
     /// Removes a waiter.

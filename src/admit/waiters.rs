@@ -89,6 +89,8 @@ pub(crate) struct WaiterMeta {
     pub(crate) waits: bool,
     /// Whether it waits for its tenant's own slots, and is in no lane meanwhile.
     pub(crate) is_parked: bool,
+    /// Whether it was the next when the target's bound had passed, so that only `max_wait` or its deadline ends its wait.
+    pub(crate) goes_on: bool,
     /// Whether it was granted a slot that counts for its tenant's limit.
     pub(crate) is_counted: bool,
     cost: u32,
@@ -121,6 +123,7 @@ impl WaiterMeta {
             level,
             waits: true,
             is_parked: false,
+            goes_on: false,
             is_counted: false,
             cost: ticket.cost.max(1),
             tenant: has_tenant.then(|| Box::new(ticket.tenant)),

@@ -560,20 +560,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.base().stats
     }
 
-    /// Returns the end of the wait of a request with this arrival and deadline that has its slot, and the reason then. `None`
-    /// without a bound.
+    /// Returns the end of the wait of a request with this arrival and deadline that has a slot of `pool`, and the reason
+    /// then. `None` without a bound.
     pub(crate) fn end_of_wait(
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
+        pool: PoolId,
         now: Instant,
     ) -> Option<(Instant, RejectReason<C::Unservable>)> {
-        let end = |arrival| self.base().end_of_wait(arrival, deadline);
-        match end(arrival)? {
-            // `max_wait` is over because its slot was made meanwhile, which does not count.
-            (past, RejectReason::TimedOut) if C::MAKES_SLOTS && past <= now => end(now),
-            other => Some(other),
-        }
+        self.base().end_of_wait(arrival, deadline, pool, now)
     }
 
     /// Gives memory back, or says when to look again; `None`: not before another request waits. For a timer that has

@@ -256,14 +256,17 @@ impl<C: Capacity> Gate<C> {
         state.room.on_answered(served, now);
     }
 
-    /// When the wait of a request ends that arrived at `arrival`, has this deadline of its own and has its slot, and why.
+    /// Returns when the wait of a request with this arrival and deadline ends that has its slot, and why.
     pub(crate) fn end_of_wait(
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
+        permit: &Permit<C>,
     ) -> Option<(Instant, RejectReason<C::Unservable>)> {
+        let pool = self.capacity().pool(permit.lease()); // without the lock: it may panic
         let now = now();
-        self.origin.lock().room.end_of_wait(arrival, deadline, now)
+        let state = self.origin.lock();
+        state.room.end_of_wait(arrival, deadline, pool, now)
     }
 
     /// Returns the time that the next arrival would probably wait: 0 while no request waits and a slot is free. `None`

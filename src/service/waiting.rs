@@ -347,7 +347,8 @@ where
             arrival, deadline, ..
         } = self.times;
         let gate = self.handler.gate();
-        let (end, reason) = gate.end_of_wait(arrival, deadline)?;
+        let permit = &self.wait.admitted.as_ref()?.permit;
+        let (end, reason) = gate.end_of_wait(arrival, deadline, permit)?;
         // As in the gate: without Tokio's clock, no wait times out.
         let sleep = Box::pin(clock::sleep_until(end)?);
         Some(ReadyTimeout { sleep, reason })

@@ -48,8 +48,8 @@
 //!
 //! While its model loads, a request waits for as long as that takes ([`start_timeout`](SwapModel::start_timeout)), or until
 //! its own deadline: [`max_wait`](crate::QueueConfig::max_wait) and a configured `target_wait` count from the end of the
-//! load. They do count while a request waits for the memory that its model needs. How long the load takes counts neither as
-//! work ahead nor as slow service, so no request is refused as `overloaded` for it.
+//! load. While a request waits for the memory that its model needs, `max_wait` counts, and the target does not. How long the
+//! load takes counts neither as work ahead nor as slow service, so no request is refused as `overloaded` for it.
 //!
 //! # When it goes wrong
 //!

@@ -12,6 +12,7 @@ mod inconsistent;
 mod level_weights;
 mod levels;
 mod long_waits;
+mod made_slots;
 mod model;
 mod newest_first;
 mod one_lane;

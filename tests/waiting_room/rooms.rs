@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
-use tower_triage::admit::{AdmitOutcome, PoolId, WaiterId, WaitingRoom, WakeList};
+use tower_triage::admit::{AdmitOutcome, PoolId, TargetWait, WaiterId, WaitingRoom, WakeList};
 use tower_triage::{Priority, Ticket};
 
 use super::driver::{Event, RoomOptions, TENANTS, one_lane_events, room_options};
@@ -23,12 +23,14 @@ struct Subject<C: TestCapacity> {
     reserved: usize,
     arrived: usize,
     now: Instant,
+    target: TargetWait,
 }
 
 impl<C: TestCapacity> Subject<C> {
-    fn new(begin: Instant, options: &RoomOptions, slots: &[usize]) -> Self {
+    fn new(begin: Instant, options: &RoomOptions, slots: &[usize], target: TargetWait) -> Self {
         Self {
-            room: WaitingRoom::new(options.config(), begin),
+            room: WaitingRoom::new(options.config().target_wait(target), begin),
+            target,
             pools: C::from(TestPools::new(slots, &[vec![0, 1]])),
             ids: BTreeMap::new(),
             running: Vec::new(),
@@ -55,7 +57,11 @@ impl<C: TestCapacity> Subject<C> {
 
     fn apply_event(&mut self, event: Event, wakes: &mut WakeList<usize>) -> String {
         let Self {
-            room, pools, now, ..
+            room,
+            pools,
+            now,
+            target,
+            ..
         } = self;
         match event {
             Event::Arrive { .. } => return self.arrive(event, wakes),
@@ -75,7 +81,8 @@ impl<C: TestCapacity> Subject<C> {
                 room.advance(*now, wakes);
             }
             Event::Reconfigure(options) => {
-                room.reconfigure(pools, options.config(), *now, wakes);
+                let config = options.config().target_wait(*target);
+                room.reconfigure(pools, config, *now, wakes);
             }
             Event::SetSlots { pool, slots } => {
                 pools.as_ref().set_slots(pool, slots);
@@ -117,6 +124,10 @@ impl<C: TestCapacity> Subject<C> {
         let arrival = ticket.arrival.unwrap_or(self.now);
         ticket.deadline = within.map(|within| arrival + Duration::from_secs(within));
         ticket.requeued = requeued;
+        if self.target != TargetWait::Off {
+            // Its wait is not predicted.
+            (ticket.arrival, ticket.requeued) = (Some(arrival), true);
+        }
         let number = self.arrived;
         self.arrived += 1;
         match self.room.arrive(&self.pools, ticket, lane, self.now, wakes) {
@@ -200,10 +211,12 @@ proptest! {
         options in room_options(ORDERS),
         slots in prop::array::uniform2(0usize..3),
         events in one_lane_events(ORDERS),
+        target in prop::option::of(1u64..10),
     ) {
+        let target = target.map_or(TargetWait::Off, |target| Duration::from_secs(target).into());
         let begin = Instant::now();
-        let mut one = Subject::<OneLane>::new(begin, &options, &slots);
-        let mut other = Subject::<TestPools>::new(begin, &options, &slots);
+        let mut one = Subject::<OneLane>::new(begin, &options, &slots, target);
+        let mut other = Subject::<TestPools>::new(begin, &options, &slots, target);
         for event in events {
             assert_eq!(one.apply(event.clone()), other.apply(event.clone()), "{event:?}");
             let snapshots = (one.snapshot(), other.snapshot());

@@ -20,14 +20,15 @@ pub enum TargetWait {
     /// The mean service time × max(1/8, 3 ÷ slots) of the first pool that could serve the request. A queue of that length
     /// keeps the slots busy, and a longer one only adds to the waits. The target grows with the share of the slots that was
     /// idle lately (by the square, up to a share of 0.18), so that bursts are let in: up to `max_wait`, or 30 s without it. A
-    /// request that would get its slot too late for the deadline that it names is refused in bursts, too. "Lately" is 10 service times, at least 10 s and at most 60 s. Slots that lower
-    /// levels had count as idle, unless levels have weights; with the discipline `fair`, or with weights, so do slots that
-    /// others had beyond their shares.
+    /// request that would get its slot too late for the deadline that it names is refused in bursts, too. "Lately" is 10
+    /// service times, at least 10 s and at most 60 s. Slots that lower levels had count as idle, unless levels have weights;
+    /// with the discipline `fair`, or with weights, so do slots that others had beyond their shares.
     #[default]
     Auto,
     /// A fixed target, which holds from the first request on, and in bursts. An arrival whose predicted wait is twice as long
-    /// is refused. So is a request that has waited for twice as long, not counting the load of its model, unless it is the
-    /// next of its lane then: a prediction may be wrong, and a service may slow down.
+    /// is refused. So is a request that has waited for twice as long, not counting the load of its model, because a
+    /// prediction may be wrong, and a service may slow down. Only the next of its lane goes on waiting then, and the next of
+    /// a tenant that has all its slots.
     After(Duration),
     /// Every arrival may wait, however long its predicted wait is.
     Off,

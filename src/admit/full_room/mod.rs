@@ -358,7 +358,7 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
             Ok(predicted) => predicted,
             Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
         };
-        match self.queue.place_for(&ticket, lane, limits, now) {
+        match self.queue.place_for(&ticket, lane, limits.arrival, now) {
             Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
             Ok(Some(displaced)) => self.reject_idx(displaced, RejectReason::Displaced, wakes),
             Ok(None) => {}
@@ -400,6 +400,8 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         self.observe_pools_in_service(capacity);
         self.observe_waiters(capacity);
         self.pump(capacity, Scope::All, wakes);
+        // Last: a waiter that gets a slot needs no end of its wait.
+        self.advance(now, wakes);
     }
 
     /// As [`lease_in_order`](Self::lease_in_order), for a waiter that is queued already. Ends for the same reasons.

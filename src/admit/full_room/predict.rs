@@ -59,7 +59,8 @@ impl<C: Capacity, W> FullRoom<C, W> {
         lane: u32,
     ) -> Result<f32, RejectReason<C::Unservable>> {
         let now = self.base().now;
-        if let Some(why) = self.base().refusal(ticket, self.counted(limits, lane), now) {
+        let counted = self.counted(limits, lane);
+        if let Some(why) = self.base().refusal(ticket, counted, now) {
             return Err(why);
         }
         // The backlog of others is not what it waits for.
@@ -83,7 +84,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
             leased: self.base().leases_used(capacity.leased()),
             seconds: self.expected_wait(ahead, newcomer, lane),
         };
-        Ok(self.base_mut().admit(ticket, limits, wait)? as f32)
+        Ok(self.base_mut().admit(ticket, counted, wait)? as f32)
     }
 
     /// Returns what bounds the wait of a request that was made to wait before: the time in which slots of its lane are made
@@ -94,7 +95,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         }
         let (base, lanes) = (self.base(), self.queue.lanes());
         let slots = base.overload.slots_of(lanes.pools(lane));
-        counted(limits, slots, base.now)
+        counted(limits, base.now, slots, base.now)
     }
 
     /// Identifies a lane in the service times.

@@ -76,8 +76,8 @@ pub(crate) enum Slots {
     Made { since: Nanos },
     /// They are being made.
     Making,
-    /// They are not there, and nothing is done for that yet.
-    Unmade,
+    /// They are not there, and nothing is done for that since then.
+    Unmade { since: Nanos },
 }
 
 /// The automatic target, in services that start meanwhile on the pool's slots: so many waiters keep the slots busy.
@@ -151,14 +151,16 @@ impl Overload {
     /// Returns the state of the slots that any of these pools has.
     pub(crate) fn slots_of(&self, pools: &[PoolId]) -> Slots {
         let loads = || pools.iter().filter_map(|&pool| self.load(pool));
-        // One that was never observed gives slots as far as is known.
-        if loads().count() < pools.len() {
+        // One that was never observed gives slots as far as is known. Without a pool, nothing is waited for.
+        if loads().count() < pools.len() || pools.is_empty() {
             return Slots::Made { since: 0 };
         }
         match loads().filter_map(PoolLoad::made_since).min() {
             Some(since) => Slots::Made { since },
             None if loads().any(PoolLoad::is_making) => Slots::Making,
-            None => Slots::Unmade,
+            None => Slots::Unmade {
+                since: loads().map(PoolLoad::load_ended).max().unwrap_or(0),
+            },
         }
     }
 

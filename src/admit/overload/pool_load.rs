@@ -30,6 +30,8 @@ pub(crate) struct PoolLoad {
     made_since: Option<Nanos>,
     /// `true` while its slots are being made.
     is_making: bool,
+    /// The time at which its slots were last being made.
+    load_ended: Nanos,
     /// By level.
     levels: Box<[LevelLoad]>,
 }
@@ -71,6 +73,7 @@ impl PoolLoad {
             is_in_service: true,
             made_since: Some(0),
             is_making: false,
+            load_ended: 0,
             levels: vec![LevelLoad::default(); levels].into(),
         }
     }
@@ -105,7 +108,11 @@ impl PoolLoad {
     pub(crate) fn set_slot_state(&mut self, now: Nanos, state: SlotState) {
         let is_made = state == SlotState::Made;
         self.made_since = is_made.then(|| self.made_since.unwrap_or(now));
+        let was_making = self.is_making;
         self.is_making = matches!(state, SlotState::Making { .. });
+        if was_making && !self.is_making {
+            self.load_ended = now;
+        }
     }
 
     /// Returns since when its slots are there; `None` while they are not.
@@ -116,6 +123,11 @@ impl PoolLoad {
     /// Returns `true` while its slots are being made.
     pub(crate) fn is_making(&self) -> bool {
         self.is_making
+    }
+
+    /// Returns the time at which its slots were last being made; 0 if they never were.
+    pub(crate) fn load_ended(&self) -> Nanos {
+        self.load_ended
     }
 
     /// Returns `true` if its slots are there, and have been since `then`.

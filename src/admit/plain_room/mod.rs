@@ -299,7 +299,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
             let slots = Slots::Made { since: 0 };
             let wait = self
                 .base
-                .wait_goes_on(self.waiters.meta(idx), is_next, slots, now);
+                .wait_goes_on(self.waiters.meta_mut(idx), is_next, slots, now);
             match wait {
                 Ok(end) => self.timeouts.extend(&mut self.waiters, idx, end),
                 Err(why) => self.reject_idx(idx, why, wakes),

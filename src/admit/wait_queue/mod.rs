@@ -194,7 +194,15 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         // Opened even if the item is rejected below; empty lanes are closed later.
         let lane = self.lane(lane, |_| (PoolSet::one(ONLY_POOL), Partition::default()));
         // Before anything is indexed: most requests that are rejected are rejected here.
-        let displaced = match self.place_for(&ticket, lane, limits, now) {
+        let refusal = match self.base.is_closed {
+            true => Some(RejectReason::ShuttingDown),
+            false => self.base.refusal(&ticket, limits, now),
+        };
+        let place = match refusal {
+            None => self.place_for(&ticket, lane, limits.arrival, now),
+            Some(why) => Err(why),
+        };
+        let displaced = match place {
             Ok(displaced) => displaced,
             Err(why) => {
                 self.base.stats.reject(&why);
@@ -312,7 +320,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     fn expire<N>(&mut self, idx: u32, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
         let meta = self.waiters.meta(idx);
         let slots = self.base.overload.slots_of(self.lanes.pools(meta.lane));
-        let is_next = self.lanes.head(meta.lane) == Some(idx);
+        let is_next = match meta.is_parked {
+            true => self.is_next_of_tenant(idx),
+            false => self.lanes.head(meta.lane) == Some(idx),
+        };
+        let meta = self.waiters.meta_mut(idx);
         match self.base.wait_goes_on(meta, is_next, slots, now) {
             Ok(end) => {
                 self.timeouts.extend(&mut self.waiters, idx, end);

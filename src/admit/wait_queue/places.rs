@@ -11,25 +11,19 @@ use crate::admit::waiters::WaitLimits;
 use crate::admit::{RejectReason, Ticket};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// The place in which a request may wait: a free one (`None`), or that of a waiter which it displaces.
+    /// Returns the place of a request that may wait: a free one (`None`), or that of a waiter which it displaces.
     ///
     /// # Errors
     ///
-    /// The reason why it may not wait.
+    /// The reason why there is none.
     #[inline]
     pub(crate) fn place_for<N>(
         &self,
         ticket: &Ticket,
         lane: u32,
-        limits: WaitLimits,
+        arrival: Nanos,
         now: Nanos,
     ) -> Result<Option<u32>, RejectReason<N>> {
-        if self.base.is_closed {
-            return Err(RejectReason::ShuttingDown);
-        }
-        if let Some(why) = self.base.refusal(ticket, limits, now) {
-            return Err(why);
-        }
         // Before the room's own bound: it says more, and displacing another tenant's waiter would not help.
         if let Some(max) = self.base.config.max_size_per_tenant
             && self
@@ -48,7 +42,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         if !config.displace {
             return Err(RejectReason::Full);
         }
-        let level = self.level_of(ticket.priority, limits.arrival, now);
+        let level = self.level_of(ticket.priority, arrival, now);
         let tenant = &ticket.tenant;
         // In a full partition, one of its own waiters has to go: that makes room in both.
         let displaced = match (full_partition, &self.eviction) {

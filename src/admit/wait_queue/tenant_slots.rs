@@ -232,6 +232,15 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         any
     }
 
+    /// Returns `true` if a parked waiter goes before all others of its tenant and lane.
+    pub(super) fn is_next_of_tenant(&self, idx: u32) -> bool {
+        let meta = self.waiters.meta(idx);
+        let place = self.place(idx, meta.level);
+        let slots = self.tenant_slots.as_ref();
+        let own = slots.and_then(|slots| slots.tenants.get(meta.tenant())?.get(&meta.lane));
+        own.is_some_and(|own| own.standing.is_empty() && own.parked.first() == Some(&place))
+    }
+
     /// How many parked waiters of its tenant and lane go before a parked one.
     pub(super) fn parked_before(&self, idx: u32) -> usize {
         let meta = self.waiters.meta(idx);
