@@ -104,6 +104,7 @@ mod clock;
 pub mod endpoints;
 pub mod gate;
 mod http;
+mod implies;
 mod on_cancel;
 #[cfg(feature = "route")]
 pub mod openai;

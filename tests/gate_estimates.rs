@@ -1,4 +1,4 @@
-//! For how long the next arrival would wait, as a gate says.
+//! A gate's estimate of the next arrival's wait.
 #![cfg(not(loom))]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which requests are served: of browsers, those of the gateway's own site and of origins that the configuration names; of
+//! The requests that are served: of browsers, those of the gateway's own site and of origins that the configuration names; of
 //! operators, those with the token, or from this machine.
 //!
 //! A page that any browser on this machine shows could otherwise use backends, and send actions to an address that only
@@ -130,9 +130,9 @@ fn has_known_host<B>(request: &Request<B>, origins: &[Origin]) -> bool {
 /// The page that a browser sends a request for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Sender {
-    /// One of the gateway's own origin, the user, or a client that is no browser.
+    /// A request of the gateway's own origin, of the user, or of a client that is no browser.
     Own,
-    /// One of another origin, perhaps of the same site: its request has no `Origin`, so it is a link or an image.
+    /// A request of another origin, perhaps of the same site, without an `Origin`: so it is a link or an image.
     SameSite,
     OtherSite,
 }

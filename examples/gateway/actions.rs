@@ -1,4 +1,4 @@
-//! What operators, and clients that may, do to models: load and unload them. The paths are the gateway's own, llama.cpp's
+//! Actions of operators, and of clients that may, on models: load and unload them. The paths are the gateway's own, llama.cpp's
 //! and llama-swap's, and the answers those of the program whose path it is.
 
 use std::borrow::Cow;
@@ -28,7 +28,7 @@ enum Action {
 /// A longer body names no model.
 const LONGEST_BODY: usize = 64 << 10;
 
-/// How long a body may take to arrive.
+/// The longest time that a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The program that a path, and so its answer, is of.

@@ -1,4 +1,4 @@
-//! What browsers ask before a page of another origin may send a request and read its response.
+//! Answers to browsers that ask whether a page of another origin may send a request and read its response.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, Any, CorsLayer};
 
 use crate::config::Origin;
 
-/// How long a browser may remember what it was allowed.
+/// The time for which a browser may remember what it was allowed.
 const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// Returns the layer that allows pages of `origins` every header, and to read every header of a response. `None` without

@@ -23,10 +23,10 @@ use crate::service::Routed;
 pub(crate) struct Gateway {
     pub(crate) routed: Routed,
     pub(crate) pages: Pages,
-    /// Whether the operator's pages have an address of their own, and are not here.
+    /// `true` if the operator's pages have an address of their own, and are not here.
     pub(crate) has_admin_address: bool,
     pub(crate) origins: Vec<Origin>,
-    /// What browsers need for `origins`; `None` without any.
+    /// The CORS answers to pages of `origins`; `None` without any.
     pub(crate) cors: Option<CorsLayer>,
 }
 

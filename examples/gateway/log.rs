@@ -125,10 +125,10 @@ struct ResponseInfo {
     result: RequestResult,
 }
 
-/// What came of a request.
+/// The result of a request.
 enum RequestResult {
     Known(Outcome),
-    /// It is in the body: the response began while the request waited.
+    /// The result is in the body, because the response began while the request waited.
     Delayed(DelayedHead),
 }
 

@@ -54,13 +54,13 @@ use shutdown::Signals;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// How long the start waits for the first health checks. Until then no request is accepted.
+/// The longest time that the start waits for the first health checks. Until then no request is accepted.
 const FIRST_CHECKS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a connection of the admin address may be without a whole request.
+/// The longest time that a connection of the admin address may be without a whole request.
 const ADMIN_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the runtime may take to stop the tasks that still run.
+/// The longest time that the runtime may take to stop the tasks that still run.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {

@@ -12,6 +12,7 @@ use super::*;
 use service::Handle;
 
 mod half_requests;
+mod http2_hosts;
 
 /// A running gateway and a client of it.
 struct Running {
@@ -93,6 +94,21 @@ impl Answer {
             self.json()["error"]["code"].as_str().unwrap().to_owned(),
         )
     }
+}
+
+/// Starts a gateway's admin address, without a token.
+async fn start_admin_address() -> (SocketAddr, Server) {
+    let registry = Registry::new(Vec::new()).unwrap();
+    let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
+    let (_, handle) = service::service(&config).unwrap();
+    let pages = Pages {
+        handle,
+        statuses: log::StatusCounts::default(),
+        closing: CancellationToken::new(),
+    };
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    (addr, start_admin(listener, &config, pages))
 }
 
 #[tokio::test]

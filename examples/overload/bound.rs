@@ -41,10 +41,11 @@ struct Window {
 impl Window {
     /// `None` if the request can't be served usefully. Slots are counted until the end of the run.
     fn of(request: &Request, workload: &Workload) -> Option<Self> {
+        let patience = workload.patience_of(request);
         let latest_end = match workload.until {
-            Until::Started => request.arrival + workload.patience + request.service,
-            Until::Answered if request.service > workload.patience => return None,
-            Until::Answered => request.arrival + workload.patience,
+            Until::Started => request.arrival + patience + request.service,
+            Until::Answered if request.service > patience => return None,
+            Until::Answered => request.arrival + patience,
         };
         Some(Self {
             begin: request.arrival.as_secs_f64(),

@@ -87,7 +87,7 @@ impl Life<'_> {
     }
 
     fn is_in_time(&self, workload: &Workload) -> bool {
-        let patience_ends = self.request.arrival + workload.patience;
+        let patience_ends = self.request.arrival + workload.patience_of(self.request);
         self.is_served()
             && self.record.slot.is_some_and(|(start, end)| {
                 let is_needed = match workload.until {

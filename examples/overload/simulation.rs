@@ -77,8 +77,8 @@ struct Simulation<'w> {
     outcomes: Vec<Option<(Outcome, Duration)>>,
     /// The next request to arrive.
     next_arrival: RequestId,
-    /// The request of the next caller to lose patience: all are equally patient, so it goes by arrival.
-    next_impatient: RequestId,
+    /// Requests that have arrived, by when their callers lose patience.
+    patient: BinaryHeap<Reverse<(Duration, RequestId)>>,
     /// Requests that have arrived and are neither over nor with the backend.
     waiting_outside: usize,
     busy: usize,
@@ -102,7 +102,7 @@ impl<'w> Simulation<'w> {
             slots: vec![None; count],
             outcomes: vec![None; count],
             next_arrival: 0,
-            next_impatient: 0,
+            patient: BinaryHeap::new(),
             waiting_outside: 0,
             busy: 0,
             backend_queue: VecDeque::new(),
@@ -141,9 +141,7 @@ impl<'w> Simulation<'w> {
     }
 
     fn next_lost_patience(&self) -> Option<Duration> {
-        let arrived = self.next_impatient < self.next_arrival;
-        (arrived && self.workload.callers != Callers::Stay)
-            .then(|| self.workload.patience_ends(self.next_impatient))
+        self.patient.peek().map(|Reverse((end, _))| *end)
     }
 
     fn happen(&mut self, event: Event, policy: &mut dyn Policy) {
@@ -158,13 +156,17 @@ impl<'w> Simulation<'w> {
             }
             Event::PolicyTimeout => policy.advance(now, &mut self.decisions),
             Event::LosePatience => {
-                let id = self.next_impatient;
-                self.next_impatient += 1;
-                self.lose_patience(id, policy);
+                if let Some(Reverse((_, id))) = self.patient.pop() {
+                    self.lose_patience(id, policy);
+                }
             }
             Event::Arrive => {
                 let id = self.next_arrival;
                 self.next_arrival += 1;
+                if self.workload.callers != Callers::Stay {
+                    let end = self.workload.patience_ends(id);
+                    self.patient.push(Reverse((end, id)));
+                }
                 self.open += 1;
                 self.waiting_outside += 1;
                 policy.arrive(self.seen(id), now, &mut self.decisions);

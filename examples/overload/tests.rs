@@ -69,17 +69,17 @@ fn overloaded(scenario: &str, load: f64, callers: Callers) -> Workload {
     scenario.build(&source(1.0), load, callers)
 }
 
-/// Nearly all of the slots' time is of use, the served wait little, and next to none of the refused waited.
+/// Nearly all of the slots' time is of use, the served wait little, and few of the refused waited.
 #[test]
 fn a_room_bounded_by_time_spends_its_slots_well() {
-    for (load, useful) in [(1.2, 0.94), (1.5, 0.96), (2.0, 0.97)] {
+    for (load, useful) in [(1.2, 0.95), (1.5, 0.97), (2.0, 0.98)] {
         let workload = overloaded("conversation", load, Callers::LeaveAndSaySo);
         let after = figures(AFTER, &workload);
         assert!(after.useful >= useful, "{load}: {after:?}");
         let median = after.median_wait.unwrap().as_secs_f64();
         let patience = workload.patience.as_secs_f64();
-        assert!(median <= 0.3 * patience, "{load}: {after:?}");
-        assert!(after.in_vain <= 0.01, "{load}: {after:?}");
+        assert!(median <= 0.35 * patience, "{load}: {after:?}");
+        assert!(after.in_vain <= 0.03, "{load}: {after:?}");
     }
 }
 
@@ -117,8 +117,22 @@ fn urgent_requests_pay_nothing_for_the_overload_of_others() {
 fn modest_tenants_pay_nothing_for_a_greedy_one() {
     let workload = overloaded("tenants", 1.5, Callers::LeaveAndSaySo);
     let report = Report::new(&workload, &run(AFTER, &workload));
-    assert!(report.groups[1].in_time > 0.96, "{:?}", report.groups);
+    assert!(report.groups[1].in_time > 0.95, "{:?}", report.groups);
     assert!(report.all.useful > 0.96, "{:?}", report.all);
+}
+
+/// In the first half, hang-ups are 1/4, 2/5 and 2/3 of all requests.
+#[test]
+fn hang_ups_take_no_more_than_their_part_and_only_while_they_last() {
+    for (load, least) in [(0.875, 0.97), (1.0, 0.8), (1.5, 0.45)] {
+        let workload = overloaded("attack", load, Callers::Leave);
+        let report = Report::new(&workload, &run(AFTER, &workload));
+        let [attacked, later, _] = report.groups[..] else {
+            panic!("three groups");
+        };
+        assert!(attacked.in_time >= least, "{load}: {attacked:?}");
+        assert!(later.in_time >= 0.999, "{load}: {later:?}");
+    }
 }
 
 // ## The other policies, as published: the table of the recorded conversation, within the noise of a generated one
@@ -269,7 +283,7 @@ fn every_request_has_one_outcome_and_slots_suffice() {
                     (Outcome::Served, None) => panic!("{name}: served without a slot"),
                     (Outcome::Left, _) => {
                         assert_ne!(workload.callers, Callers::Stay, "{name}");
-                        let patience_ends = request.arrival + workload.patience;
+                        let patience_ends = request.arrival + workload.patience_of(request);
                         assert_eq!(record.decided, patience_ends, "{name}");
                     }
                     (Outcome::Refused, _) => {}
@@ -364,6 +378,7 @@ fn by_hand(requests: &[(u64, u64)], until: Until, callers: Callers, notices: boo
         input_tokens: 0,
         level: 1,
         tenant: 0,
+        hangs_up: None,
     };
     Workload {
         requests: requests.iter().map(request).collect(),

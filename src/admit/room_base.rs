@@ -377,6 +377,7 @@ impl RoomBase {
             leased: wait.leased,
             deadline: deadline.map(|time| time.min(bound)),
             longest: in_time.map_or(bound, |time| time.min(bound)),
+            max_wait: bound,
         }
     }
 

@@ -4,6 +4,7 @@
 //! [`Demanded`], and says by [`OnDemand`] why it can't be waited for.
 
 mod client_wait;
+mod life;
 mod loading;
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::endpoint_word::EndpointWord;
 use super::latency::CoarseInstant;
@@ -21,6 +22,8 @@ use crate::admit::{Priority, SlotState};
 use crate::gate;
 use client_wait::ClientWaits;
 pub(crate) use client_wait::{ClientWait, UploadWait};
+use life::Life;
+pub(crate) use life::{DoubtSettled, End};
 pub(crate) use loading::Loading;
 pub use loading::Progress;
 
@@ -31,8 +34,9 @@ pub(crate) struct OnDemand(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     refusal: ArcSwapOption<Refusal>,
-    is_killed: AtomicBool,
-    is_doubted: AtomicBool,
+    life: watch::Sender<Life>,
+    /// Notified when the endpoint is doubted.
+    notify: Arc<Notify>,
     /// How often it came to serve no request any more; and [`AWAITED`].
     idled: AtomicU64,
     /// When it last ended one.
@@ -79,6 +83,14 @@ pub(crate) enum Refusal {
 }
 
 impl OnDemand {
+    /// What an endpoint shares with what starts it, which is notified when the endpoint is doubted.
+    pub(crate) fn new(notify: &Arc<Notify>) -> Self {
+        Self(Arc::new(Shared {
+            notify: Arc::clone(notify),
+            ..Shared::default()
+        }))
+    }
+
     /// From now on requests are refused while the endpoint is stopped; or wait again. The gate has to be told. Returns the
     /// refusal before.
     pub(crate) fn set_refusal(&self, refusal: Option<Refusal>) -> Option<Refusal> {
@@ -145,20 +157,6 @@ impl OnDemand {
 
     fn lock_passed(&self) -> MutexGuard<'_, Option<(Priority, Instant)>> {
         self.0.passed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether it gave no answer since this was last called: it may have ended.
-    pub(crate) fn take_doubt(&self) -> bool {
-        self.0.is_doubted.swap(false, SeqCst)
-    }
-
-    /// Whether the endpoint was ended though it served requests, on request of the operator.
-    pub(crate) fn set_killed(&self, is_killed: bool) {
-        self.0.is_killed.store(is_killed, SeqCst);
-    }
-
-    pub(crate) fn is_killed(&self) -> bool {
-        self.0.is_killed.load(SeqCst)
     }
 }
 
@@ -272,16 +270,6 @@ impl Endpoints {
     pub(crate) fn watch_demand(&self) -> Arc<Notify> {
         self.demanded.is_on.store(true, SeqCst);
         Arc::clone(&self.demanded.notify)
-    }
-
-    /// A request got no answer. If its endpoint is started on demand it may have ended, and gives no slots until that is
-    /// known.
-    pub(crate) fn on_no_answer(&self, endpoint: &EndpointRef) {
-        if let Some(on_demand) = endpoint.on_demand() {
-            endpoint.state().word.stop();
-            on_demand.0.is_doubted.store(true, SeqCst);
-            self.demanded.notify.notify_one();
-        }
     }
 
     /// Sets whether it is notified when an endpoint serves no request any more. One that came to that just before is not

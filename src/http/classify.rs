@@ -40,8 +40,8 @@ pub struct HeaderClassifier {
 }
 
 impl HeaderClassifier {
-    /// A classifier that reads the level's name from `priority_header` and the tenant's from
-    /// `tenant_header`; without one, every request is of the empty tenant.
+    /// Creates a classifier that reads the level's name from `priority_header` and the tenant's from `tenant_header`; without
+    /// one, every request is of the empty tenant.
     #[must_use]
     pub fn new(
         levels: PriorityLevels,
@@ -57,19 +57,19 @@ impl HeaderClassifier {
         }
     }
 
-    /// The priority levels by name.
+    /// Returns the priority levels by name.
     #[must_use]
     pub fn levels(&self) -> &PriorityLevels {
         &self.levels
     }
 
-    /// The level of requests that name none.
+    /// Returns the level of requests that name none.
     #[must_use]
     pub fn default_priority(&self) -> Priority {
         self.levels.default_priority()
     }
 
-    /// The priority of a request with these headers, as in its [`ticket`](Self::ticket).
+    /// Returns the priority of a request with these headers, as in its [`ticket`](Self::ticket).
     #[must_use]
     pub fn priority(&self, headers: &HeaderMap) -> Priority {
         match headers.get(&self.priority_header) {
@@ -78,14 +78,14 @@ impl HeaderClassifier {
         }
     }
 
-    /// The ticket of a request with these headers that arrived at `arrival`.
+    /// Returns the ticket of a request with these headers that arrived at `arrival`.
     ///
     /// - The priority header names the level. A missing or unknown name is the default level.
     /// - The tenant header's bytes are the tenant.
     /// - `x-request-timeout` (seconds, which may be a fraction), `grpc-timeout`, and the `x-stainless-read-timeout` of the
     ///   OpenAI and Anthropic clients (`x-stainless-timeout` of older ones; seconds) set the deadline, counted from
-    ///   `arrival`: the earliest of those that can be read. They are the client's whole patience, until the head of the
-    ///   answer: a request that can't be answered by then is refused, or gets no slot.
+    ///   `arrival`: the earliest of those that can be read. By then the head of the answer has to be there, so a request for
+    ///   which that is impossible is refused, or gets no slot.
     /// - A retry, by `x-stainless-retry-count`, `x-retry-attempt` (more than 0) or `x-envoy-attempt-count` (more than 1),
     ///   is [`ClientRetry::Early`].
     /// - With `retry_places` (feature `place`), a token in `x-triage-place` makes it [`ClientRetry::Kept`], if the time
@@ -122,20 +122,20 @@ impl HeaderClassifier {
         self
     }
 
-    /// Whether a request with these headers may have a place from an earlier arrival.
+    /// Returns `true` if a request with these headers may have a place from an earlier arrival.
     #[cfg(feature = "place")]
     pub(crate) fn may_keep_place(&self, headers: &HeaderMap) -> bool {
         self.keeps_places() && headers.contains_key(X_TRIAGE_PLACE)
     }
 
-    /// Whether it keeps places.
+    /// Returns `true` if it keeps places.
     #[cfg(feature = "place")]
     pub(crate) fn keeps_places(&self) -> bool {
         self.places.is_some()
     }
 
-    /// The token with which a request that arrived at `arrival`, and is now told to come back after `retry_after`, keeps
-    /// its place.
+    /// Returns the token with which a request that arrived at `arrival`, and is now told to come back after `retry_after`,
+    /// keeps its place.
     #[cfg(feature = "place")]
     pub(crate) fn place_token(
         &self,
@@ -214,7 +214,7 @@ impl TicketHeaders<'_> {
     }
 }
 
-/// Whether the client accepts a stream of server-sent events: an `Accept` header names `text/event-stream`, and not
+/// Returns `true` if the client accepts a stream of server-sent events: an `Accept` header names `text/event-stream`, and not
 /// with `q=0`. Wildcards do not count, because every client sends `*/*`.
 #[must_use]
 pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
@@ -227,17 +227,17 @@ pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
 
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
-/// Sent by the OpenAI and Anthropic clients with every request: the time after which they give up, in seconds.
+/// The header of the OpenAI and Anthropic clients, in every request, with the time in seconds after which they give up.
 const READ_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-read-timeout");
-/// The same of their older versions.
+/// The header of older OpenAI and Anthropic clients with the time in seconds after which they give up.
 const OLDER_READ_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-timeout");
 
-/// `2`, `0.3`. `None` if it is negative, no number, or more than a [`Duration`] can hold.
+/// Reads seconds: `2`, `0.3`. `None` if the value is negative, no number, or more than a [`Duration`] can hold.
 fn seconds(value: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(value.parse().ok()?).ok()
 }
 
-/// One to eight digits and a unit, as the gRPC protocol has it: `250m` is a quarter of a second.
+/// Reads one to eight digits and a unit, as the gRPC protocol has it: `250m` is a quarter of a second.
 fn grpc_timeout(value: &str) -> Option<Duration> {
     let (unit, digits) = value.as_bytes().split_last()?;
     if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
@@ -257,7 +257,7 @@ fn grpc_timeout(value: &str) -> Option<Duration> {
     }
 }
 
-/// Whether one element of an `Accept` list is `text/event-stream`, with any parameters but `q=0`.
+/// Returns `true` if one element of an `Accept` list is `text/event-stream`, with any parameters but `q=0`.
 fn accepts_event_stream(range: &[u8]) -> bool {
     let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     parts
@@ -266,7 +266,7 @@ fn accepts_event_stream(range: &[u8]) -> bool {
         && !parts.any(refuses)
 }
 
-/// Whether a parameter is `q=0`, `q=0.0` and so on, which means "anything but this".
+/// Returns `true` if a parameter is `q=0`, `q=0.0` and so on, which means "anything but this".
 fn refuses(parameter: &[u8]) -> bool {
     match parameter {
         [b'q' | b'Q', b'=', weight @ ..] => {

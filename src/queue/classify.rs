@@ -53,7 +53,7 @@ pub trait Classify<Req> {
     }
 }
 
-/// What a classifier is given beside the request: when it arrived, and what the configuration says.
+/// The context of a request for a classifier: its arrival and the configuration.
 ///
 /// ```
 /// use tower_triage::queue::{Classify, ClassifyContext};
@@ -85,39 +85,39 @@ impl<'a> ClassifyContext<'a> {
         Self { arrival, headers }
     }
 
-    /// When the request arrived.
+    /// Returns the time at which the request arrived.
     #[must_use]
     pub fn arrival(&self) -> Instant {
         self.arrival
     }
 
-    /// The priority levels of the waiting room.
+    /// Returns the priority levels of the waiting room.
     #[must_use]
     pub fn levels(&self) -> &'a PriorityLevels {
         self.headers.levels()
     }
 
-    /// The level of this name, in any case; the default level if there is none of this name.
+    /// Returns the level of this name, in upper or lower case; the default level if there is none of this name.
     #[must_use]
     pub fn priority(&self, name: &str) -> Priority {
         self.levels().parse(name.as_bytes())
     }
 
-    /// The ticket of a request with these headers, read from those that the configuration names, as
-    /// [`FromHeaders`] does.
+    /// Returns the ticket of a request with these headers, read from those that the configuration names, as [`FromHeaders`]
+    /// does.
     #[must_use]
     pub fn ticket_from_headers(&self, headers: &HeaderMap) -> Ticket {
         self.headers.ticket(headers, self.arrival)
     }
 
-    /// A ticket of the default priority, without a tenant or a deadline.
+    /// Returns a ticket of the default priority, without a tenant or a deadline.
     #[must_use]
     pub fn default_ticket(&self) -> Ticket {
         Ticket::new(self.levels().default_priority(), self.arrival)
     }
 }
 
-/// Tickets from the headers that the configuration names.
+/// A classifier that reads tickets from the headers that the configuration names.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FromHeaders;
 

@@ -7,14 +7,17 @@
 ///
 /// Without [`share_inner`](super::QueueLayer::share_inner) this does not compile:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # use std::time::Duration;
-/// # use tower::{ServiceBuilder, service_fn};
+/// # use tower::{ServiceBuilder, ServiceExt, service_fn};
 /// # use tower_triage::{QueueConfig, QueueLayer};
+/// # async fn send() {
 /// let service = ServiceBuilder::new()
 ///     .layer(QueueLayer::plain(QueueConfig::inner()))
 ///     .rate_limit(100, Duration::from_secs(1))
 ///     .service(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) }));
+/// let response = service.oneshot(1).await;
+/// # }
 /// ```
 #[diagnostic::on_unimplemented(
     message = "the inner service `{Self}` of a `Queue` can't be cloned",

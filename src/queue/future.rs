@@ -11,6 +11,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::protocol::{Protocol, sealed};
+use super::request::QueueRequest;
 use crate::admit::{Capacity, RejectReason, SlotPool, Ticket};
 use crate::gate::{Gate, Permit};
 use crate::service::{
@@ -47,7 +48,10 @@ where
         self.protocol.ticket(request, &settings, now)
     }
 
-    fn on_queued(queued: JustQueued<'_, SlotPool, S, Req, Self>) -> Option<Self::Answer> {
+    fn on_queued(queued: JustQueued<'_, SlotPool, S, Req, Self>) -> Option<Self::Answer>
+    where
+        S: Clone,
+    {
         P::on_queued(sealed::Queued(queued))
     }
 
@@ -125,7 +129,7 @@ pin_project! {
     pub struct ResponseFuture<S, Req, P>
     where
         S: Service<Req>,
-        P: Protocol<Req, S>,
+        Req: QueueRequest<S, P>,
     {
         #[pin]
         pub(super) admission: Admission<SlotPool, S, Req, QueueHandler<P>, Answer<P, S, Req>>,
@@ -134,10 +138,9 @@ pin_project! {
 
 impl<S, Req, P> Future for ResponseFuture<S, Req, P>
 where
-    S: Service<Req> + Clone,
-    P: Protocol<Req, S>,
+    Req: QueueRequest<S, P>,
 {
-    type Output = Result<P::Response, P::Error>;
+    type Output = Answer<P, S, Req>;
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -147,8 +150,7 @@ where
 
 impl<S, Req, P> fmt::Debug for ResponseFuture<S, Req, P>
 where
-    S: Service<Req>,
-    P: Protocol<Req, S>,
+    Req: QueueRequest<S, P>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()

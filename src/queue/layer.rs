@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
 use super::classify::{ClassifyContext, DefaultPriority, FromHeaders};
-use super::clone_or_share_inner::CloneOrShareInner;
 use super::handle::QueueHandle;
 use super::protocol::{Http, Plain};
 use super::response_body::RenderedBody;
@@ -143,7 +142,7 @@ impl QueueLayer {
         Self::try_new(config).unwrap_or_else(|error| refuse(&error))
     }
 
-    /// As [`new`](Self::new), without a panic.
+    /// Makes a layer as [`new`](Self::new) does, without a panic.
     ///
     /// # Errors
     ///
@@ -223,7 +222,7 @@ impl QueueLayer<Plain> {
         Self::try_plain(config).unwrap_or_else(|error| refuse(&error))
     }
 
-    /// As [`plain`](Self::plain), without a panic.
+    /// Makes a layer as [`plain`](Self::plain) does, without a panic.
     ///
     /// # Errors
     ///
@@ -398,8 +397,8 @@ impl<P> QueueLayer<P> {
         QueueHandle(Arc::clone(&self.state))
     }
 
-    /// For an inner service that cannot be cloned, such as a rate limit: the clones of the service that is made share
-    /// it, and only the request that is next uses it.
+    /// Makes a layer for an inner service that cannot be cloned, such as a rate limit: the clones of the service that is made
+    /// share it, and only the request that is next uses it.
     ///
     /// # Errors
     ///
@@ -422,7 +421,7 @@ impl<P> QueueLayer<P> {
     }
 }
 
-impl<S: CloneOrShareInner, P: Clone> Layer<S> for QueueLayer<P> {
+impl<S, P: Clone> Layer<S> for QueueLayer<P> {
     type Service = Queue<S, P>;
 
     /// # Panics
@@ -455,8 +454,8 @@ impl<S: CloneOrShareInner, P: Clone> Layer<S> for QueueLayer<P> {
 /// # }
 /// ```
 ///
-/// It makes one service; the clones of that share the inner one. The layer is not `Clone`, so that a function that would make more
-/// of them, such as `axum::Router::layer`, does not take it. Each further service needs a layer of its own.
+/// The layer makes one service, and the clones of that share the inner one. The layer is not `Clone`, so a function that would
+/// make more of them, such as `axum::Router::layer`, does not take it. Each further service needs a layer of its own.
 #[derive(Debug)]
 pub struct SharedQueueLayer<P = Http>(QueueLayer<P>);
 
@@ -473,7 +472,7 @@ impl<S, P: Clone> Layer<S> for SharedQueueLayer<P> {
 
     /// # Panics
     ///
-    /// When it is called for the second time.
+    /// If it is called for the second time.
     fn layer(&self, inner: S) -> Self::Service {
         let Self(layer) = self;
         if !layer.inner.add_shared() {

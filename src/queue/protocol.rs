@@ -22,28 +22,33 @@ use crate::service::{
     asks_for_status, hold_in_body, insert_waited, status_response,
 };
 
-/// How the service behind a queue is spoken to: [`Http`] or [`Plain`].
+/// The protocol of the service behind a queue: [`Http`] or [`Plain`].
 ///
 /// A service that is not HTTP has a queue made by [`QueueLayer::plain`](super::QueueLayer::plain):
 ///
 /// ```
-/// use tower::{Layer, Service, service_fn};
+/// use tower::{Layer, ServiceExt, service_fn};
 /// use tower_triage::{QueueConfig, QueueLayer};
 ///
-/// fn is_service<Req, S: Service<Req>>(_: &S) {}
-///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
-/// is_service::<u32, _>(&QueueLayer::plain(QueueConfig::new(8)).layer(next));
+/// let service = QueueLayer::plain(QueueConfig::new(8)).layer(next);
+/// assert_eq!(service.oneshot(1).await?, 2);
+/// # Ok(())
+/// # }
 /// ```
 ///
 /// With [`QueueLayer::new`](super::QueueLayer::new), the same does not compile:
 ///
-/// ```compile_fail
-/// # use tower::{Layer, Service, service_fn};
+/// ```compile_fail,E0277
+/// # use tower::{Layer, ServiceExt, service_fn};
 /// # use tower_triage::{QueueConfig, QueueLayer};
-/// # fn is_service<Req, S: Service<Req>>(_: &S) {}
+/// # async fn send() {
 /// # let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
-/// is_service::<u32, _>(&QueueLayer::new(QueueConfig::new(8)).layer(next));
+/// let service = QueueLayer::new(QueueConfig::new(8)).layer(next);
+/// let response = service.oneshot(1).await;
+/// # }
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{S}` is no service that `{Self}` can answer for",
@@ -53,9 +58,9 @@ use crate::service::{
     note = "for any other service, make the layer with `QueueLayer::plain`"
 )]
 pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
-    /// What callers get: for [`Http`] the inner response, its body in a [`QueueResponseBody`].
+    /// The response to callers: for [`Http`] the inner response, its body in a [`QueueResponseBody`].
     type Response;
-    /// What callers get instead: for [`Http`] the inner service's error, for [`Plain`] a [`QueueError`].
+    /// The error for callers: for [`Http`] the inner service's error, for [`Plain`] a [`QueueError`].
     type Error;
 
     #[doc(hidden)]
@@ -64,9 +69,11 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     #[doc(hidden)]
     fn on_queued(
         queued: sealed::Queued<'_, S, Req, Self>,
-    ) -> Option<Result<Self::Response, Self::Error>>;
+    ) -> Option<Result<Self::Response, Self::Error>>
+    where
+        S: Clone;
 
-    /// The request's priority, if it is read without the rest of its ticket.
+    /// Returns the request's priority, if it is read without the rest of its ticket.
     #[doc(hidden)]
     fn priority(&self, request: &Req, settings: &sealed::Settings<'_>) -> Option<Priority>;
 
@@ -81,7 +88,7 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     #[doc(hidden)]
     fn on_admitted(&self, _request: &mut Req, _waited: Duration) {}
 
-    /// Whether the service had too much to do.
+    /// Returns `true` if the service had too much to do.
     #[doc(hidden)]
     fn is_overloaded(result: &Result<S::Response, S::Error>) -> bool {
         result.is_err()
@@ -104,9 +111,9 @@ pub(super) mod sealed {
 
     /// Allows no protocols but those of this module.
     pub trait Sealed {}
-    /// What a classifier reads a ticket with.
+    /// The settings with which a classifier reads a ticket.
     pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
-    /// Why a request is rejected, and the state that the rejection is written with.
+    /// The reason of a rejection, and the state with which the rejection is written.
     pub struct Rejected<'a> {
         pub(in crate::queue) state: &'a LayerState<SlotPool>,
         pub(in crate::queue) reason: RejectReason,
@@ -118,7 +125,7 @@ pub(super) mod sealed {
     pub struct Queued<'a, S, Req, P>(
         pub(in crate::queue) JustQueued<'a, SlotPool, S, Req, QueueHandler<P>>,
     );
-    /// How a response is passed on.
+    /// The options with which a response is passed on.
     #[derive(Clone, Copy)]
     pub struct Options(pub(in crate::queue) ResponseOptions);
 }
@@ -162,7 +169,7 @@ impl<K> sealed::Sealed for Http<K> {}
 #[diagnostic::do_not_recommend]
 impl<B, R, S, K> Protocol<http::Request<B>, S> for Http<K>
 where
-    S: Service<http::Request<B>, Response = http::Response<R>> + Clone + Send + 'static,
+    S: Service<http::Request<B>, Response = http::Response<R>> + Send + 'static,
     S::Future: Send,
     S::Error: Send,
     B: Send + 'static,
@@ -197,7 +204,10 @@ where
 
     fn on_queued(
         queued: sealed::Queued<'_, S, http::Request<B>, Self>,
-    ) -> Option<Result<Self::Response, S::Error>> {
+    ) -> Option<Result<Self::Response, S::Error>>
+    where
+        S: Clone,
+    {
         let mut queued = queued.0;
         let (handler, request) = queued.parts()?;
         if !asks_for_status(request)
@@ -317,7 +327,10 @@ where
         self.classify.priority(request, &settings.0.classifier)
     }
 
-    fn on_queued(_: sealed::Queued<'_, S, Req, Self>) -> Option<Result<S::Response, Self::Error>> {
+    fn on_queued(_: sealed::Queued<'_, S, Req, Self>) -> Option<Result<S::Response, Self::Error>>
+    where
+        S: Clone,
+    {
         None
     }
 

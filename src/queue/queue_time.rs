@@ -1,4 +1,4 @@
-//! How long a request waited, for the layers around a queue.
+//! The time for which a request waited, for the layers around a queue.
 
 use std::time::Duration;
 

@@ -10,6 +10,7 @@ use super::clone_or_share_inner::CloneOrShareInner;
 use super::future::{QueueHandler, ResponseFuture};
 use super::handle::QueueHandle;
 use super::protocol::{Http, Protocol};
+use super::request::QueueRequest;
 use crate::admit::SlotPool;
 use crate::gate::Shared;
 use crate::service::{Admission, LayerState, Prepare, ReadyState};
@@ -70,18 +71,17 @@ impl<S, P> Queue<S, P> {
 
 impl<S, Req, P> Service<Req> for Queue<S, P>
 where
-    S: Service<Req> + CloneOrShareInner,
-    P: Protocol<Req, S>,
+    Req: QueueRequest<S, P>,
 {
-    type Response = P::Response;
-    type Error = P::Error;
+    type Response = <P as Protocol<Req, S>>::Response;
+    type Error = <P as Protocol<Req, S>>::Error;
     type Future = ResponseFuture<S, Req, P>;
 
     /// Always ready, so that a full room can answer; with `overflow = "backpressure"`, ready once a place in the
     /// waiting room is reserved for the call that follows. The inner service is not polled: it would be reserved for a
     /// clone that may never call.
     #[inline]
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), P::Error>> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let prepare = self.handler.state.prepare();
         if prepare.is_empty() {
             return Poll::Ready(Ok(()));
@@ -113,7 +113,7 @@ impl<S, P> Queue<S, P> {
     }
 }
 
-impl<S: Clone, P: Clone> Clone for Queue<S, P> {
+impl<S: CloneOrShareInner, P: Clone> Clone for Queue<S, P> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),

@@ -19,6 +19,7 @@ use super::RouteBody;
 use super::attempt::{Admitted, Attempt};
 use super::extract::DemandSource;
 use super::failed_response::ReadFailed;
+use super::inner_service::RouteInner;
 use super::parsed_request::RequestHead;
 use super::request_metrics::RequestMetrics;
 use super::response::{NextStep, next_step};
@@ -39,7 +40,39 @@ pin_project! {
     /// # Cancel safety
     ///
     /// Dropping it gives up the place in the waiting room or the slot at once, and cancels the inner service's work.
-    pub struct RouteFuture<S, B, R>
+    pub struct RouteFuture<S, B>
+    where
+        S: RouteInner<B>,
+    {
+        #[pin]
+        pub(super) attempts: <S as RouteInner<B>>::Attempts,
+    }
+}
+
+impl<S, B> Future for RouteFuture<S, B>
+where
+    S: RouteInner<B>,
+{
+    type Output = Result<Routed<<S as RouteInner<B>>::Body>, <S as RouteInner<B>>::Error>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.project().attempts.poll(cx)
+    }
+}
+
+impl<S, B> fmt::Debug for RouteFuture<S, B>
+where
+    S: RouteInner<B>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteFuture").finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// A request from its arrival to its response: its body is read, and attempts follow until one is answered.
+    pub struct Attempts<S, B, R>
     where
         S: Service<Request<RouteBody<B>>>,
     {
@@ -50,7 +83,7 @@ pin_project! {
         metrics: Option<RequestMetrics>,
     }
 
-    impl<S, B, R> PinnedDrop for RouteFuture<S, B, R>
+    impl<S, B, R> PinnedDrop for Attempts<S, B, R>
     where
         S: Service<Request<RouteBody<B>>>,
     {
@@ -82,7 +115,7 @@ pin_project! {
     }
 }
 
-impl<S, B, R> RouteFuture<S, B, R>
+impl<S, B, R> Attempts<S, B, R>
 where
     S: Service<Request<RouteBody<B>>>,
 {
@@ -122,7 +155,7 @@ where
     }
 }
 
-impl<S, B, R> Future for RouteFuture<S, B, R>
+impl<S, B, R> Future for Attempts<S, B, R>
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
@@ -140,7 +173,7 @@ where
     }
 }
 
-impl<S, B, R> RouteFuture<S, B, R>
+impl<S, B, R> Attempts<S, B, R>
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
@@ -236,13 +269,4 @@ fn some<T>(value: &mut Option<T>) -> &mut T {
 
 fn answered() -> ! {
     panic!("response future polled after it was answered")
-}
-
-impl<S, B, R> fmt::Debug for RouteFuture<S, B, R>
-where
-    S: Service<Request<RouteBody<B>>>,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RouteFuture").finish_non_exhaustive()
-    }
 }

@@ -16,7 +16,9 @@ use super::response_body::Routed;
 use super::response_class::{ResponseClass, Retry};
 use super::retry::{FailedResponse, Retryable};
 use crate::admit::RejectReason;
-use crate::endpoints::{Decision, RouteError};
+#[cfg(feature = "swap")]
+use crate::endpoints::on_demand::DoubtSettled;
+use crate::endpoints::{Decision, NoResponse, RouteError};
 use crate::gate;
 use crate::http::PermitBody;
 #[cfg(feature = "swap")]
@@ -46,11 +48,15 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             let failed = failed.and_then(|retry| retry.refused(waited));
             // What health has noticed meanwhile says more than an endpoint that gave no response.
             let failed = failed.filter(|failed| {
-                let is_exhausted = matches!(
+                let says_more = matches!(
                     why,
-                    RejectReason::Unservable(RouteError::FallbackChainExhausted { .. })
+                    RejectReason::Unservable(
+                        RouteError::FallbackChainExhausted { .. }
+                            | RouteError::ModelStartFailed { .. }
+                            | RouteError::ModelUnloaded { .. }
+                    )
                 );
-                !(is_exhausted && ResponseClass::of(&failed.result).is_unreachable())
+                !(says_more && ResponseClass::of(&failed.result).is_unreachable())
             });
             let Some(failed) = failed else {
                 return NextStep::Respond(Ok(metrics.reject(&headers, &why, waited)));
@@ -82,8 +88,16 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
         } => {
             let class = ResponseClass::of(&result);
             let is_refused_probe = metrics.shared.measure(&permit, &result, class);
-            let requeues = is_refused_probe && retry.as_ref().is_ok_and(|it| it.may_requeue());
-            // A limit that was probed is no failure of the endpoint.
+            #[cfg(feature = "swap")]
+            if class.is_unreachable() && !is_doubt_settled(&result) {
+                permit.lease().endpoint().doubt(); // before the slot comes back
+            }
+            let is_on_demand = permit.lease().endpoint().config().is_on_demand();
+            let may_have_ended = is_on_demand && has_no_connection(&result);
+            let requeues = retry.as_mut().is_ok_and(|retry| {
+                is_refused_probe && retry.may_requeue() || may_have_ended && retry.may_await_start()
+            });
+            // Neither a limit that was probed nor the end of an idle process is a failure of the endpoint.
             if !requeues {
                 metrics.shared.learn(&mut permit, class, metrics.has_failed);
                 metrics.has_failed |= class.is_failure();
@@ -156,6 +170,19 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             NextStep::Respond(Ok(response))
         }
     }
+}
+
+/// Returns `true` if no connection could be made.
+fn has_no_connection<R, E>(result: &Result<Response<R>, E>) -> bool {
+    let extensions = result.as_ref().map(Response::extensions);
+    extensions.is_ok_and(|it| it.get() == Some(&NoResponse::Unreachable))
+}
+
+/// Returns `true` if it is known, as far as possible, whether the endpoint has ended.
+#[cfg(feature = "swap")]
+fn is_doubt_settled<R, E>(result: &Result<Response<R>, E>) -> bool {
+    let extensions = result.as_ref().map(Response::extensions);
+    extensions.is_ok_and(|it| it.get::<DoubtSettled>().is_some())
 }
 
 /// Returns the `Retry-After` of a 429 in seconds. A date is not read.

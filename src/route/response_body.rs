@@ -168,7 +168,7 @@ impl Measure {
         if let Some(decision) = &self.metrics.decision {
             let shared = &self.metrics.shared;
             #[cfg(feature = "swap")]
-            shared.endpoints().on_no_answer(&decision.endpoint); // before the slot comes back
+            decision.endpoint.doubt(); // before the slot comes back
             if !self.metrics.has_failed {
                 shared.body_reset(&decision.endpoint);
             }

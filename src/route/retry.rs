@@ -27,6 +27,8 @@ pub(super) struct RetryState<S, E> {
     /// From the arrival that a retry keeps to the start of this attempt.
     requeued_after: Duration,
     retries_left: u32,
+    /// `true` once the request has waited for its endpoint to be started again.
+    has_awaited_start: bool,
     /// The response if no other endpoint can serve the request.
     pub(super) failed: Option<Box<FailedResponse<E>>>,
 }
@@ -78,7 +80,8 @@ impl<S: Clone, E> RetryState<S, E> {
         let table = attempt.shared.endpoints().table.load();
         let routing = &table.rules.config;
         let mut endpoints = table.endpoints.iter();
-        if routing.max_retries == 0 && !endpoints.any(EndpointRef::is_adaptive) {
+        let may_requeue = |it: &EndpointRef| it.is_adaptive() || it.config().is_on_demand();
+        if routing.max_retries == 0 && !endpoints.any(may_requeue) {
             return Err(NotRetryable::NoRetries);
         }
         let body = attempt.body.as_ref().ok_or(NotRetryable::Streamed)?;
@@ -90,6 +93,7 @@ impl<S: Clone, E> RetryState<S, E> {
             demand: demand.clone(),
             requeued_after: Duration::ZERO,
             retries_left: routing.max_retries,
+            has_awaited_start: false,
             failed: None,
         }))
     }
@@ -170,6 +174,15 @@ impl<S, E> RetryState<S, E> {
     /// refused it as one too many. This costs neither a retry nor the budget.
     pub(super) fn may_requeue(&self) -> bool {
         !self.is_too_late()
+    }
+
+    /// Returns `true`, once, if the request may wait for a slot again because an endpoint that is started on demand refused
+    /// the connection: it may have ended a moment ago, and is started again. This costs neither a retry nor the budget.
+    pub(super) fn may_await_start(&mut self) -> bool {
+        let is_first = !std::mem::replace(&mut self.has_awaited_start, true);
+        // A request that was sent over a kept connection before may have ended the endpoint, and may end the next one.
+        self.retries_left = self.retries_left.min(1);
+        is_first && !self.is_too_late()
     }
 
     /// Has the attempts to come ask for a body that is not encoded.

@@ -1,22 +1,20 @@
 //! The service that sends each request to an endpoint that can serve it.
 
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body::Body;
+use http::Request;
 use tower_service::Service;
 
-use super::future::RouteFuture;
+use super::RouteBody;
+use super::future::{Attempts, RouteFuture};
 use super::handle::RouterHandle;
+use super::inner_service::{RoutableBody, RouteInner};
+use super::response_body::Routed;
 use super::shared::RouterShared;
-use super::{RouteBody, RouteResponseBody};
 use crate::endpoints::Endpoints;
-use crate::gate::{Permit, Shared};
-use crate::http::PermitBody;
+use crate::gate::Shared;
 use crate::service::ReadyState;
 
 /// Sends each request to an endpoint that can serve it. Made by [`RouteLayer`](super::RouteLayer).
@@ -58,24 +56,33 @@ impl<S> Route<S> {
     pub fn handle(&self) -> RouterHandle {
         RouterHandle(Arc::clone(&self.shared))
     }
+
+    #[inline]
+    pub(super) fn start<B, R>(&mut self, request: Request<B>) -> Attempts<S, B, R>
+    where
+        S: Service<Request<RouteBody<B>>> + Clone,
+    {
+        let prepared = self.ready.take();
+        Attempts::new(
+            Arc::clone(&self.shared),
+            self.inner.clone(),
+            prepared,
+            request,
+        )
+    }
 }
 
-impl<S, B, R> Service<Request<B>> for Route<S>
+impl<S, B> Service<Request<B>> for Route<S>
 where
-    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Send,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-    R: Body<Data = Bytes> + Send + 'static,
+    B: RoutableBody<S>,
 {
-    type Response = Response<PermitBody<RouteResponseBody<R>, Permit<Endpoints>>>;
-    type Error = S::Error;
-    type Future = RouteFuture<S, B, R>;
+    type Response = Routed<<S as RouteInner<B>>::Body>;
+    type Error = <S as RouteInner<B>>::Error;
+    type Future = RouteFuture<S, B>;
 
     /// Always ready, so that a full room can reject; with `overflow = "backpressure"`, ready once a place is reserved
     /// for the call that follows.
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let state = &self.shared.state;
         if !state.has_backpressure() {
             return Poll::Ready(Ok(()));
@@ -83,14 +90,10 @@ where
         self.ready.poll_reserve(state.gate.shared(), cx).map(Ok)
     }
 
-    fn call(&mut self, request: Request<B>) -> RouteFuture<S, B, R> {
-        let prepared = self.ready.take();
-        RouteFuture::new(
-            Arc::clone(&self.shared),
-            self.inner.clone(),
-            prepared,
-            request,
-        )
+    #[inline]
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let attempts = S::start(self, request);
+        RouteFuture { attempts }
     }
 }
 

@@ -171,10 +171,6 @@ impl RouterShared {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
         let state = endpoint.state();
-        #[cfg(feature = "swap")]
-        if class.is_unreachable() {
-            self.endpoints().on_no_answer(endpoint); // before the slot comes back
-        }
         if let ResponseClass::Success | ResponseClass::Failure { answered: true, .. } = class {
             state.cold.activity.fetch_add(1, Relaxed);
             if let Some(change) = state.word.answered() {

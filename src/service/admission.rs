@@ -35,7 +35,7 @@ pub(crate) use queued::JustQueued;
 
 /// The parts of an admission that differ between layers. A clone goes with each request that waits.
 pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
-    /// What the caller gets.
+    /// The answer for the caller.
     type Answer;
 
     /// The gate that the request has to pass.
@@ -47,8 +47,12 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     /// The ticket of a request that arrives at `now` and has to wait.
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket;
 
-    /// The answer to a request that has just been queued, if it gets one before its wait is over. Asked once per wait.
-    fn on_queued(_: JustQueued<'_, C, S, Req, Self>) -> Option<Self::Answer> {
+    /// Returns the answer to a request that has just been queued, if it gets one before its wait is over. Called once per
+    /// wait.
+    fn on_queued(_: JustQueued<'_, C, S, Req, Self>) -> Option<Self::Answer>
+    where
+        S: Clone,
+    {
         None
     }
 
@@ -59,12 +63,12 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     /// Prepares the request for the slot that it was given.
     fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
 
-    /// What is to be measured of a request that has its slot from now on, if the limit adapts.
+    /// Returns the measurement of a request that has its slot from now on, if the limit adapts.
     fn measure(&self) -> Option<MeasuredCall> {
         None
     }
 
-    /// Whether the answer to a measured call says that the inner service has too much to do.
+    /// Returns `true` if the answer to a measured call says that the inner service has too much to do.
     fn is_overloaded(_: &Result<S::Response, S::Error>) -> bool {
         false
     }
@@ -333,7 +337,7 @@ where
     }
 }
 
-/// How a request ended.
+/// The end of a request.
 enum Ended<C: Capacity, R, E, A> {
     /// The inner service was called, or failed before that. With the slot, if there was one.
     Inner(Result<R, E>, Option<Permit<C>>),

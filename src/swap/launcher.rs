@@ -69,6 +69,12 @@ pub trait Launcher: fmt::Debug + Send + Sync + 'static {
     /// A start that is dropped is given up: what was started of it is stopped. If that takes longer than
     /// [`settle`](SwapModel::settle), set [`Launch::cleanup`]: its memory counts as taken until then.
     fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>>;
+
+    /// Ends what an earlier run of the program has left, so that its memory is free before a model is asked for. A layer
+    /// calls it when it is built, and waits for it in no start: a start that has to wait does so by itself. Default: nothing.
+    fn prepare(&self) -> BoxFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// What is to be started.

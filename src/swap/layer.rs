@@ -108,7 +108,9 @@ impl SwapLayerBuilder {
             .or_else(processes)
             .ok_or(InvalidSwapLayer::NoLauncher)?;
         let (board, router) = (Arc::new(Board::default()), route.handle());
+        let preparing = Arc::clone(&launcher);
         let (driver, commands) = Driver::new(&self.config, &router, Arc::clone(&board), launcher)?;
+        runtime.spawn(async move { preparing.prepare().await });
         runtime.spawn(driver.run());
         let handle = SwapHandle {
             router,

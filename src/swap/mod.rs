@@ -56,7 +56,9 @@
 //! | what happened | answer |
 //! |---|---|
 //! | the model could not be started | 503 `model_start_failed` with `Retry-After`, to all that wait for it, and until it is tried again: after 1 s, doubled each time in a row, up to 60 s. Those with a fallback wait for that; if it has to be loaded, it serves for 60 s at least |
-//! | its process ended before it answered | 502 `model_crashed` (by [`Forward`](crate::upstream::Forward)); it is started again when it is asked for, or by itself if it is [pinned](SwapModel::pinned) |
+//! | its process ended, or was ended because it answers no more, before it answered | 502 `model_crashed` (by [`Forward`](crate::upstream::Forward)); it is started again when it is asked for, or by itself if it is [pinned](SwapModel::pinned) |
+//! | its process ended before it was connected to | the request waits for the next process, once. With a body that is streamed, or beyond [`retry_body_limit_bytes`](crate::route::RoutingConfig::retry_body_limit_bytes), 502 `model_crashed` |
+//! | its process runs on, but broke off before it answered | 502 `upstream_failed`, as of any endpoint |
 //! | it was [unloaded](SwapHandle::unload) | 503 `model_unloaded` |
 
 mod board;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 
 use super::ForwardBody;
-#[cfg(feature = "swap")]
-use crate::endpoints::EndpointRef;
 use crate::endpoints::NoResponse;
+#[cfg(feature = "swap")]
+use crate::endpoints::on_demand::End;
 use crate::http::Rejection;
 
 /// Why there is no response to pass on.
@@ -23,10 +23,10 @@ pub(super) enum Failure {
     ConnectTimeout(String, Duration),
     #[error("Endpoint '{0}' broke off before it answered")]
     Reset(String),
-    /// Of an endpoint that is started on demand.
+    /// Of an endpoint that is started on demand and has ended, with what the request saw of that.
     #[cfg(feature = "swap")]
     #[error("Model '{0}' ended before it answered")]
-    Crashed(String),
+    Crashed(String, NoResponse),
     /// The same, on request of the operator.
     #[cfg(feature = "swap")]
     #[error("Model '{0}' was unloaded before it answered")]
@@ -57,7 +57,7 @@ impl Failure {
             Self::ConnectTimeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout"),
             Self::Reset(_) | Self::NotRead(_) => (StatusCode::BAD_GATEWAY, "upstream_failed"),
             #[cfg(feature = "swap")]
-            Self::Crashed(_) => (StatusCode::BAD_GATEWAY, "model_crashed"),
+            Self::Crashed(..) => (StatusCode::BAD_GATEWAY, "model_crashed"),
             #[cfg(feature = "swap")]
             Self::Unloaded(_) => (StatusCode::SERVICE_UNAVAILABLE, "model_unloaded"),
             Self::Timeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
@@ -76,18 +76,27 @@ impl Failure {
         response
     }
 
-    /// The same failure of an endpoint that is started on demand: there it means that its process ended.
+    /// Returns `true` if the failure may be that of an endpoint that has ended.
     #[cfg(feature = "swap")]
-    pub(super) fn of(self, endpoint: &EndpointRef) -> Self {
-        match (endpoint.on_demand(), self) {
-            (
-                Some(on_demand),
-                Self::Reset(name) | Self::Unreachable(name) | Self::NotRead(name),
-            ) => match on_demand.is_killed() {
-                true => Self::Unloaded(name),
-                false => Self::Crashed(name),
-            },
-            (_, other) => other,
+    pub(super) fn may_be_an_end(&self) -> bool {
+        matches!(
+            self,
+            Self::Reset(_) | Self::Unreachable(_) | Self::NotRead(_)
+        )
+    }
+
+    /// Returns the failure of an endpoint that ended like this.
+    #[cfg(feature = "swap")]
+    pub(super) fn by(self, end: End) -> Self {
+        let (name, seen) = match self {
+            Self::Unreachable(name) => (name, NoResponse::Unreachable),
+            // The endpoint may have ended because of the request.
+            Self::Reset(name) | Self::NotRead(name) => (name, NoResponse::Reset),
+            other => return other,
+        };
+        match end {
+            End::Crashed => Self::Crashed(name, seen),
+            End::Killed => Self::Unloaded(name),
         }
     }
 
@@ -99,7 +108,10 @@ impl Failure {
             Self::ConnectTimeout(..) => Some(NoResponse::ConnectTimeout),
             Self::Reset(_) => Some(NoResponse::Reset),
             #[cfg(feature = "swap")]
-            Self::Crashed(_) | Self::Unloaded(_) => Some(NoResponse::Reset),
+            Self::Crashed(_, seen) => Some(*seen),
+            // It is not to be started again for the request, though that may not have been sent.
+            #[cfg(feature = "swap")]
+            Self::Unloaded(_) => Some(NoResponse::Reset),
             Self::Timeout(..) => Some(NoResponse::Timeout),
             Self::NotRead(_) | Self::Body(_) => Some(NoResponse::BodyNotSent),
             Self::Target | Self::Tunnel | Self::NoEndpoint => None,

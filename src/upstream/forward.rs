@@ -64,6 +64,11 @@ use crate::endpoints::{Decision, HealthReporter};
 /// | no answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
 /// | it closed before it had read the request's body | 502 | `upstream_failed` | `BodyNotSent` |
 /// | the request's body broke off | 400 | `request_body_failed` | `BodyNotSent` |
+/// | a model that was started on demand has ended | 502 | `model_crashed` | `Unreachable`, `Reset` |
+/// | the operator ended it | 503 | `model_unloaded` | `Reset` |
+///
+/// An endpoint that was started on demand may only have ended the connection. The answer waits until that is known: for a
+/// check of the endpoint, or for 0.1 s where there is none.
 ///
 /// # Cancel safety
 ///
@@ -126,7 +131,7 @@ struct Shared<B> {
     /// The client for large bodies, which are not kept to be sent again. It keeps no connections.
     large: Client<Connector, Upload<B>>,
     replay: Arc<ReplayClient>,
-    /// That of all three clients.
+    /// The connector of all three clients.
     connector: Connector,
 }
 

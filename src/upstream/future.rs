@@ -21,6 +21,8 @@ use super::replay::Replay;
 use super::upload::{Sending, unsent};
 use super::{ForwardBody, headers};
 use crate::endpoints::EndpointRef;
+#[cfg(feature = "swap")]
+use crate::endpoints::on_demand::{DoubtSettled, OnDemand};
 
 pin_project! {
     /// The future of a [`Forward`](super::Forward). Dropping it closes the connection to the endpoint.
@@ -37,16 +39,28 @@ pin_project! {
         Sent {
             #[pin]
             answer: ResponseFuture,
-            endpoint: EndpointRef,
+            to: SentTo,
             sending: Option<Sending>,
             replay: Option<Replay>,
             limit: Duration,
             #[pin]
             late: Sleep,
         },
-        Failed { failure: Failure },
+        // No answer comes. Whether the endpoint has ended may still have to be found out.
+        Failed { response: FailedResponse },
         Done,
     }
+}
+
+/// A response in place of an endpoint's.
+type FailedResponse = Pin<Box<dyn Future<Output = Response<ForwardBody>> + Send + Sync>>;
+
+/// The endpoint that a request was sent to.
+struct SentTo {
+    endpoint: EndpointRef,
+    /// The number of times that it had been started, if it is started on demand.
+    #[cfg(feature = "swap")]
+    starts: u64,
 }
 
 impl ForwardFuture {
@@ -59,9 +73,14 @@ impl ForwardFuture {
         limit: Duration,
     ) -> Self {
         let late = sleep(limit);
+        let to = SentTo {
+            #[cfg(feature = "swap")]
+            starts: endpoint.on_demand().map_or(0, OnDemand::starts),
+            endpoint,
+        };
         let state = State::Sent {
             answer,
-            endpoint,
+            to,
             sending,
             replay,
             limit,
@@ -71,7 +90,8 @@ impl ForwardFuture {
     }
 
     pub(super) fn failed(failure: Failure) -> Self {
-        let state = State::Failed { failure };
+        let response = Box::pin(async move { failure.response() });
+        let state = State::Failed { response };
         Self { state }
     }
 }
@@ -84,18 +104,19 @@ impl Future for ForwardFuture {
         let response = match state.as_mut().project() {
             StateProj::Sent {
                 answer,
-                endpoint,
+                to,
                 sending,
                 replay,
                 limit,
                 mut late,
-            } => match poll_answer(answer, endpoint, sending, replay, cx) {
-                Poll::Ready(Ok(response)) => answered(response, endpoint, sending.take()),
+            } => match poll_answer(answer, &to.endpoint, sending, replay, cx) {
+                Poll::Ready(Ok(response)) => answered(response, &to.endpoint, sending.take()),
                 Poll::Ready(Err(error)) => {
-                    let failure = no_response(&error, endpoint, sending.take());
-                    #[cfg(feature = "swap")]
-                    let failure = failure.of(endpoint);
-                    failure.response()
+                    let failure = no_response(&error, &to.endpoint, sending.take());
+                    let mut response = failed(failure, to);
+                    let polled = response.as_mut().poll(cx);
+                    state.set(State::Failed { response }); // closes the connection
+                    ready!(polled)
                 }
                 Poll::Pending => {
                     ready!(late.as_mut().poll(cx));
@@ -106,11 +127,12 @@ impl Future for ForwardFuture {
                         late.as_mut().reset(at);
                         ready!(late.as_mut().poll(cx));
                     }
-                    tracing::warn!(endpoint = endpoint.name(), ?limit, "no answer in time");
-                    Failure::Timeout(endpoint.name().to_owned(), *limit).response()
+                    let name = to.endpoint.name();
+                    tracing::warn!(endpoint = name, ?limit, "no answer in time");
+                    Failure::Timeout(name.to_owned(), *limit).response()
                 }
             },
-            StateProj::Failed { failure } => failure.response(),
+            StateProj::Failed { response } => ready!(response.as_mut().poll(cx)),
             StateProj::Done => panic!("response future polled after it was answered"),
         };
         state.set(State::Done); // closes the connection, even if the future is kept
@@ -154,6 +176,25 @@ fn answered(
     *response.version_mut() = Version::HTTP_11;
     let connection = response.extensions_mut().remove();
     response.map(|body| ForwardBody::endpoint(body, unsent(sending, connection)))
+}
+
+/// Resolves with the response in place of that of `to`. Says that a model has ended only if that is known.
+fn failed(failure: Failure, to: &SentTo) -> FailedResponse {
+    #[cfg(feature = "swap")]
+    if to.endpoint.on_demand().is_some() && failure.may_be_an_end() {
+        let (endpoint, starts) = (to.endpoint.clone(), to.starts);
+        return Box::pin(async move {
+            let failure = match endpoint.end_since(starts).await {
+                Some(end) => failure.by(end),
+                None => failure,
+            };
+            let mut response = failure.response();
+            response.extensions_mut().insert(DoubtSettled);
+            response
+        });
+    }
+    _ = to;
+    Box::pin(async move { failure.response() })
 }
 
 /// Why there is no response, from hyper's error.

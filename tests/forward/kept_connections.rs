@@ -13,7 +13,7 @@ use super::upstream::Connection;
 use super::{Failure, OK, SOON, bind, endpoint, post, send, text};
 use crate::upstream::Upstream;
 
-/// How an endpoint ends a connection.
+/// A way in which an endpoint ends a connection.
 #[derive(Debug, Clone, Copy)]
 enum End {
     Close,
@@ -111,35 +111,31 @@ async fn a_request_on_a_closed_connection_is_sent_again_unchanged() {
     }
 }
 
-#[tokio::test]
-async fn a_request_is_sent_again_once() {
+/// Asserts that a request fails as one that was broken off, if `serve` is what becomes of a kept connection.
+async fn assert_broken_off(serve: impl AsyncFnOnce(&Upstream, Connection)) {
     let (upstream, to) = bind().await;
     let forward = Forward::new();
     let ask = || send(&forward, post(&to, "{}"));
-    let mut connection = kept(&upstream, async { text(ask().await).await }).await;
-    let serve = async {
-        connection.request().await;
-        drop(connection);
-        upstream.accept().await.request().await;
-    };
-    let ((), response) = both(serve, ask()).await;
+    let connection = kept(&upstream, async { text(ask().await).await }).await;
+    let ((), response) = both(serve(&upstream, connection), ask()).await;
     let failure = Failure::read(response).await;
     failure.is(502, "upstream_failed", NoResponse::Reset);
 }
 
 #[tokio::test]
-async fn a_request_with_a_byte_of_an_answer_is_not_sent_again() {
-    let (upstream, to) = bind().await;
-    let forward = Forward::new();
-    let ask = || send(&forward, post(&to, "{}"));
-    let mut connection = kept(&upstream, async { text(ask().await).await }).await;
-    let serve = async {
-        connection.answer("H").await;
-        drop(connection);
+async fn a_request_is_sent_again_once() {
+    let serve = async |upstream: &Upstream, mut kept: Connection| {
+        kept.request().await;
+        drop(kept);
+        upstream.accept().await.request().await;
     };
-    let ((), response) = both(serve, ask()).await;
-    let failure = Failure::read(response).await;
-    failure.is(502, "upstream_failed", NoResponse::Reset);
+    assert_broken_off(serve).await;
+}
+
+#[tokio::test]
+async fn a_request_with_a_byte_of_an_answer_is_not_sent_again() {
+    let serve = async |_: &Upstream, mut kept: Connection| kept.answer("H").await;
+    assert_broken_off(serve).await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ fn named() -> Setup {
     Setup::new().top(&format!("[server]\nallowed_origins = [{PAGE:?}]"))
 }
 
-/// What a browser asks before it sends a request of another site that has these headers.
+/// Builds the request that a browser sends before a request of another site that has these headers.
 fn preflight(gateway: &Gateway, origin: &str, headers: &str) -> ClientRequest {
     let request = gateway.client().options("/v1/chat/completions");
     request

@@ -9,6 +9,8 @@ mod client;
 mod openai_client;
 #[path = "../support/gateway_process.rs"]
 mod process;
+#[path = "../support/gateway_python.rs"]
+mod python;
 #[cfg(unix)]
 #[path = "../support/gateway_swap.rs"]
 mod swap_support;
@@ -23,6 +25,8 @@ mod fair_tokens;
 mod forwarding;
 mod hang_up;
 mod levels;
+#[cfg(unix)]
+mod llama;
 mod log;
 mod log_stuck;
 mod metrics;
@@ -44,6 +48,10 @@ mod routing_waiting;
 mod shutdown;
 #[cfg(unix)]
 mod swap;
+#[cfg(unix)]
+mod swap_crash;
+#[cfg(target_os = "linux")]
+mod swap_killed;
 #[cfg(unix)]
 mod swap_pages;
 mod tenant_limit;

@@ -100,7 +100,7 @@ async fn repeated_reloads_under_load_lose_no_request() {
         Backend::replying("fine").await,
     );
     let setup = |at, slots, max_size: u32| {
-        let setup = Setup::new().queue(&format!("max_size = {max_size}"));
+        let setup = Setup::new().queue(&format!("max_size = {max_size}\ntarget_wait = \"none\""));
         setup.backend(if slots == 1 { "one" } else { "two" }, at, slots, &["m"])
     };
     let gateway = setup(&one, 1, 1000).start().await;

@@ -1,13 +1,11 @@
 //! Tests of `[swap]`: models that are started when requests ask for them, as real processes.
 
-use std::process::Command;
-
 use crate::process::Setup;
 use crate::swap_support::{TempFile, listens, model, ready, swap, until_closed};
 use crate::waiting_status::{asks, reads};
 
 /// A canned response of the model server.
-fn assert_served(answer: &crate::client::Answer, model: &str) {
+pub(crate) fn assert_served(answer: &crate::client::Answer, model: &str) {
     assert_eq!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.json()["model"], model);
 }
@@ -177,31 +175,6 @@ async fn failed_start_is_503_and_its_output_only_in_the_log() {
 }
 
 #[tokio::test]
-async fn crash_while_serving_is_502_and_model_is_started_again() {
-    let pids = TempFile::new();
-    let cmd = format!(
-        "sh -c \"echo $$ >> {0}; [ $(wc -l < {0}) = 1 ] && exec {1}; exec {2}\"",
-        pids.path().display(),
-        ready("a").replace("--answer-ms 0", "--answer-ms 600000"),
-        ready("a"),
-    );
-    let setup = swap("memory = 1.0")
-        .routing("max_retries = 0")
-        .sections(&model("a", &cmd));
-    let gateway = setup.start().await;
-    let running = gateway.ask("a").send();
-    gateway.until_model("a", |a| a["in_flight"] == 1).await;
-    let pid = std::fs::read_to_string(pids.path()).unwrap();
-    let kill = Command::new("kill").args(["-9", pid.trim()]).status();
-    assert!(kill.unwrap().success());
-    running.answer().await.assert_error(502, "model_crashed");
-    gateway.logs(&["WARN", "\"a\"", "ended"]).await;
-    assert_served(&gateway.ask("a").answer().await, "a");
-    assert_eq!(gateway.logged("model is loaded"), 2);
-    assert!(gateway.model("a").await["last_error"].is_string());
-}
-
-#[tokio::test]
 async fn shutdown_waits_for_requests_and_leaves_no_model() {
     let slow = ready("a").replace("--answer-ms 0", "--answer-ms 300");
     let asked = TempFile::new();
@@ -304,6 +277,40 @@ async fn reload_keeps_unchanged_models_and_restarts_changed_ones() {
     for gone in &before[1..] {
         until_closed(gone).await;
     }
+}
+
+#[tokio::test]
+async fn memory_lowered_by_reload_stops_what_is_idle() {
+    let slow = ready("c").replace("--answer-ms 0", "--answer-ms 600000");
+    let setup = |memory| {
+        let setup = swap(&format!("memory = {memory}"));
+        let setup = setup.sections(&model("a", &ready("a")));
+        let setup = setup.sections(&model("b", &ready("b")));
+        setup.sections(&model("c", &slow))
+    };
+    let gateway = setup("3.0").arguments(&["--grace", "0.1"]).start().await;
+    let mut before = Vec::new();
+    for name in ["a", "b"] {
+        assert_served(&gateway.ask(name).answer().await, name);
+        before.push(gateway.model(name).await);
+    }
+    let running = gateway.ask("c").send();
+    gateway.until_model("c", |c| c["in_flight"] == 1).await;
+
+    gateway.reload(&setup("2.0"));
+    gateway.until_state("a", "unloaded").await; // it was used before b
+    assert!(!listens(&before[0]).await);
+    assert_eq!(gateway.model("b").await["state"], "loaded");
+
+    gateway.reload(&setup("1.0"));
+    gateway.until_state("b", "unloaded").await;
+    assert!(!listens(&before[1]).await);
+    let serving = gateway.model("c").await;
+    assert_eq!(
+        (&serving["state"], &serving["in_flight"]),
+        (&"loaded".into(), &1.into())
+    );
+    assert!(!running.is_answered());
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::process::TIMEOUT;
@@ -57,6 +57,26 @@ impl Client {
     /// A POST without a body.
     pub(crate) fn post(&self, path: &str) -> ClientRequest {
         self.to(Method::POST, path)
+    }
+
+    /// The answers to four callers. Each sends so many requests, one after the other.
+    pub(crate) async fn four_callers(
+        &self,
+        each: usize,
+        request: impl Fn(&Self, usize) -> ClientRequest + Clone + Send + 'static,
+    ) -> Vec<Answer> {
+        let mut callers = JoinSet::new();
+        for _ in 0..4 {
+            let (client, request) = (self.clone(), request.clone());
+            callers.spawn(async move {
+                let mut answers = Vec::new();
+                for nth in 0..each {
+                    answers.push(request(&client, nth).answer().await);
+                }
+                answers
+            });
+        }
+        callers.join_all().await.into_iter().flatten().collect()
     }
 
     fn to(&self, method: Method, path: &str) -> ClientRequest {

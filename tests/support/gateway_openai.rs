@@ -1,7 +1,7 @@
 //! OpenAI's official Python client, run as a process.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::OnceLock;
 
 use serde_json::Value;
@@ -10,8 +10,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
 use super::process::{Gateway, TIMEOUT};
-
-const PACKAGE: &str = "openai==3.52.0";
+use super::python::environment;
 
 /// A running client, killed on drop.
 pub(crate) struct OpenAi {
@@ -52,28 +51,8 @@ impl OpenAi {
     }
 }
 
-/// The Python of a virtual environment with the client, installed by the first run.
+/// A Python with the client.
 fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
-    PYTHON.get_or_init(|| {
-        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("openai");
-        let (python, installed) = (home.join("bin/python"), home.join("installed"));
-        if std::fs::read_to_string(&installed).is_ok_and(|package| package == PACKAGE) {
-            return python;
-        }
-        let mut venv = Command::new("python3");
-        run(venv.args(["-m", "venv", "--clear"]).arg(&home));
-        let mut pip = Command::new(&python);
-        run(pip.args(["-m", "pip", "install", "--quiet", PACKAGE]));
-        std::fs::write(&installed, PACKAGE).unwrap();
-        python
-    })
-}
-
-fn run(command: &mut Command) {
-    let status = command.status().expect("Python 3 must be installed");
-    assert!(
-        status.success(),
-        "{command:?} failed: Python 3 with its venv module must be installed"
-    );
+    PYTHON.get_or_init(|| environment("openai", &["openai==3.52.0"]))
 }

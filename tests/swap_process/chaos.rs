@@ -107,7 +107,12 @@ async fn whatever_happens_each_request_is_answered_and_nothing_is_left() {
                 let path = ["/asks", "/slow/20", "/slow/300", "/exit", "/flood/1000000"];
                 let path = path[rng.usize(0..path.len())];
                 let name = NAMES[rng.usize(0..NAMES.len())];
-                let (status, body) = ask(&service, name, path).await;
+                let patience = match rng.u32(0..4) {
+                    0 => Duration::from_millis(rng.u64(0..50)),
+                    _ => HOUR,
+                };
+                let answer = timeout(patience, ask(&service, name, path)).await;
+                let Ok((status, body)) = answer else { continue };
                 let code = body.split("\"code\":").nth(1).unwrap_or("").to_owned();
                 *counts.entry(format!("{status} {code}")).or_default() += 1;
             }

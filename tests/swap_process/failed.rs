@@ -139,6 +139,7 @@ async fn what_sleeps_and_is_given_up_before_it_wakes() {
     // It takes its time to stop.
     let mut b = script("trap \"sleep 1; exit\" TERM; sleep 3600 & wait");
     b.model.name = "b".into();
+    let b_mark = Mark::on(&mut b);
     let mut config = SwapConfig::memory(1.0)
         .model(a.memory(1.0))
         .model(b.memory(1.0));
@@ -150,6 +151,7 @@ async fn what_sleeps_and_is_given_up_before_it_wakes() {
     until(|| state(0) == ModelState::Loaded).await;
     handle.load("b").unwrap();
     until(|| state(1) == ModelState::Loaded).await;
+    b_mark.until_count(2).await; // it traps the signal
     assert_eq!(state(0), ModelState::Sleeping);
     handle.load("m").unwrap();
     until(|| state(1) == ModelState::Unloading).await;

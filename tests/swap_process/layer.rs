@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
+use tokio::task::JoinHandle;
 use tower::{Layer, ServiceExt};
 use tower_triage::SwapLayer;
 use tower_triage::route::{Route, RouteBody};
@@ -37,6 +38,22 @@ async fn ask(service: Service, model: &str, path: &str) -> (StatusCode, String) 
     let status = response.status();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+type Sent = JoinHandle<(StatusCode, String)>;
+
+/// Sends so many requests for `a` at once.
+fn send(service: &Service, count: usize) -> Vec<Sent> {
+    let sent = (0..count).map(|_| tokio::spawn(ask(service.clone(), "a", "/asks")));
+    sent.collect()
+}
+
+async fn assert_served(sent: Vec<Sent>) {
+    let mut failed = 0;
+    for sent in sent {
+        failed += u32::from(sent.await.unwrap().0 != StatusCode::OK);
+    }
+    assert_eq!(failed, 0, "of those that were sent");
 }
 
 #[tokio::test]
@@ -92,15 +109,10 @@ async fn what_waits_is_not_sent_to_a_process_that_crashed() {
     let layer = SwapLayer::builder(config).try_build().unwrap();
     let service = layer.layer(Forward::<Body>::new());
     let crashes = tokio::spawn(ask(service.clone(), "a", "/exit"));
-    let wait = (0..90).map(|_| tokio::spawn(ask(service.clone(), "a", "/asks")));
-    let wait: Vec<_> = wait.collect();
+    let wait = send(&service, 90);
     let (status, body) = crashes.await.unwrap();
     assert_eq!(status, StatusCode::BAD_GATEWAY, "{body}");
-    let mut failed = 0;
-    for waits in wait {
-        failed += u32::from(waits.await.unwrap().0 != StatusCode::OK);
-    }
-    assert_eq!(failed, 0, "of those that waited");
+    assert_served(wait).await;
     soon(layer.handle().shutdown()).await;
 }
 
@@ -118,16 +130,11 @@ async fn no_waiter_goes_to_a_process_that_crashed_in_mid_stream() {
     });
     let streams: Vec<_> = streams.collect();
     until(|| layer.handle().models()[0].in_flight == 12).await;
-    let wait = (0..24).map(|_| tokio::spawn(ask(service.clone(), "a", "/asks")));
-    let wait: Vec<_> = wait.collect();
+    let wait = send(&service, 24);
     for stream in streams {
         assert!(soon(stream).await.unwrap().is_err(), "it breaks off");
     }
-    let mut failed = 0;
-    for waits in wait {
-        failed += u32::from(waits.await.unwrap().0 != StatusCode::OK);
-    }
-    assert_eq!(failed, 0, "of those that waited");
+    assert_served(wait).await;
     soon(layer.handle().shutdown()).await;
 }
 
@@ -143,14 +150,9 @@ async fn a_crash_is_known_though_a_daemon_holds_the_output() {
     let layer = SwapLayer::builder(config).try_build().unwrap();
     let service = layer.layer(Forward::<Body>::new());
     let crashes = tokio::spawn(ask(service.clone(), "a", "/exit"));
-    let wait = (0..24).map(|_| tokio::spawn(ask(service.clone(), "a", "/asks")));
-    let wait: Vec<_> = wait.collect();
+    let wait = send(&service, 24);
     assert_eq!(crashes.await.unwrap().0, StatusCode::BAD_GATEWAY);
-    let mut failed = 0;
-    for waits in wait {
-        failed += u32::from(waits.await.unwrap().0 != StatusCode::OK);
-    }
-    assert_eq!(failed, 0, "of those that waited");
+    assert_served(wait).await;
     soon(layer.handle().shutdown()).await;
     mark.pids().into_iter().for_each(kill);
 }

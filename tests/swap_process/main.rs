@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")] // reads /proc
 
 mod chaos;
+mod crash;
 mod end;
 mod engines;
 mod failed;

@@ -72,7 +72,8 @@ fn serve() {
     let listener = TcpListener::bind(("127.0.0.1", port as u16)).unwrap();
     while !IS_DEAF.load(SeqCst) {
         let (stream, _) = listener.accept().unwrap();
-        thread::spawn(|| serve_one(stream));
+        let keeps = variable("SERVE_KEEPS").is_some();
+        thread::spawn(move || while serve_one(&stream, keeps) {});
     }
     drop(listener);
     loop {
@@ -84,11 +85,13 @@ fn variable(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// Reads a request, and answers it.
-fn serve_one(mut stream: TcpStream) {
-    let mut reader = BufReader::new(&stream);
+/// Reads a request, and answers it. Returns `true` if the connection `keeps` open for the next one.
+fn serve_one(mut stream: &TcpStream, keeps: bool) -> bool {
+    let mut reader = BufReader::new(stream);
     let mut lines = reader.by_ref().lines().map_while(Result::ok);
-    let Some(first) = lines.next() else { return };
+    let Some(first) = lines.next() else {
+        return false;
+    };
     let mut length = 0;
     for line in lines.take_while(|line| !line.is_empty()) {
         if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
@@ -102,15 +105,17 @@ fn serve_one(mut stream: TcpStream) {
     }
     let (status, body) = answer(path);
     if RESETS.load(SeqCst) && path != "/health" {
-        return;
+        return false;
     }
     let length = body.len();
-    let head = format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {length}");
-    _ = write!(stream, "{head}\r\n\r\n{body}");
+    let connection = if keeps { "keep-alive" } else { "close" };
+    let head = format!("HTTP/1.1 {status} x\r\nconnection: {connection}");
+    let written = write!(stream, "{head}\r\ncontent-length: {length}\r\n\r\n{body}");
+    keeps && written.is_ok()
 }
 
 /// Exits in the middle of an answer, when every request that it serves has the beginning of its own.
-fn cut(mut stream: TcpStream) -> ! {
+fn cut(mut stream: &TcpStream) -> ! {
     let head = "HTTP/1.1 200 x\r\ncontent-length: 100\r\n\r\nhalf";
     _ = stream.write_all(head.as_bytes());
     thread::sleep(Duration::from_millis(100));

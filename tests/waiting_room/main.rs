@@ -3,9 +3,11 @@
 
 #![cfg(not(loom))]
 
+mod deadlines;
 mod disciplines;
 mod driver;
 mod fairness;
+mod game;
 mod inconsistent;
 mod level_weights;
 mod levels;
@@ -17,6 +19,7 @@ mod one_lane;
 mod overload;
 mod partitions;
 mod pools;
+mod predictions;
 mod promises;
 mod requeued;
 mod reserves;
@@ -24,6 +27,7 @@ mod rooms;
 mod scale;
 mod scenarios;
 mod shares;
+mod simulation;
 mod tenant_limit;
 mod trims;
 mod unmodelled;

@@ -310,7 +310,7 @@ impl Model {
         level * u64::from(tenant.unwrap_or(1).max(1))
     }
 
-    /// How the places of a level are shared: the flows that have some, with their weights and their places.
+    /// Returns the flows that have places of a level, with their weights and their places.
     fn sharers(
         &self,
         strict_level: u8,

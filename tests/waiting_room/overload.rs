@@ -1,17 +1,14 @@
 //! Overload: the share of the capacity that serves requests in time, in virtual time.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, ClientRetry, LeaseError, Partition, PoolId, PoolSet, Reserve,
-    ServiceSample, Slot, TargetWait, WaiterId, WaitingRoom, WakeList,
+    Capacity, LeaseError, Partition, PoolId, PoolSet, Reserve, Slot, TargetWait,
 };
-use tower_triage::{Discipline, Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
+use tower_triage::{Discipline, SlotPool, WaitingRoomConfig};
 
-use super::pools::{TestPools, TestSlot};
+use super::simulation::{Backend, Call, Life, Slots, simulate};
 
 const SLOTS: usize = 8;
 const SERVICE: Duration = Duration::from_millis(200);
@@ -33,9 +30,6 @@ struct Study {
     pause: (u64, u64),
     /// The share of the first tenant's requests that are given up after 1 ms.
     hasty: f64,
-    /// The load of another client in the first half of the time, in terms of what the slots can serve: its requests are
-    /// given up after 20 ms. All other callers are patient for 20 s then.
-    hang_ups: f64,
 }
 
 impl Default for Study {
@@ -48,49 +42,15 @@ impl Default for Study {
             tenants: 1,
             pause: (0, 0),
             hasty: 0.0,
-            hang_ups: 0.0,
         }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    Arrival,
-    /// The caller goes away.
-    Leaves(usize),
-    Ends(usize),
-}
-
-#[derive(Debug, Default)]
+/// A request, and what became of it.
 struct Request {
-    level: u8,
-    tenant: usize,
-    arrived: Duration,
-    /// How many waited when it arrived.
-    found: usize,
-    waiter: Option<WaiterId>,
-    slot: Option<Slot>,
-    served: Option<ServiceSample>,
-    wait: Option<Duration>,
-    in_time: bool,
-    is_hang_up: bool,
-    rejected: Option<RejectReason>,
+    call: Call,
+    life: Life,
 }
-
-struct Run<C: Capacity> {
-    study: Study,
-    begin: Instant,
-    room: WaitingRoom<C, usize>,
-    slots: C,
-    requests: Vec<Request>,
-    events: BinaryHeap<Reverse<(Duration, Event)>>,
-    random: fastrand::Rng,
-    now: Duration,
-}
-
-/// A capacity of plain slots.
-trait Slots: Capacity<Demand = (), Lease = Slot, Unservable = Infallible> {}
-impl<C: Capacity<Demand = (), Lease = Slot, Unservable = Infallible>> Slots for C {}
 
 /// The slots of a partition with a discipline of its own.
 struct Partitioned(SlotPool, Discipline);
@@ -150,135 +110,44 @@ impl Study {
     }
 
     fn run_with(self, slots: impl Slots) -> Vec<Request> {
-        let begin = Instant::now();
-        let mut run = Run {
-            room: WaitingRoom::new(self.config.clone(), begin),
-            study: self,
-            begin,
-            slots,
-            requests: Vec::new(),
-            events: BinaryHeap::from([Reverse((Duration::ZERO, Event::Arrival))]),
-            random: fastrand::Rng::with_seed(7),
-            now: Duration::ZERO,
+        let (calls, end) = (self.calls(), Duration::from_secs(SECONDS));
+        let backend = Backend {
+            pause: self.pause,
+            ..Backend::default()
         };
-        while let Some(Reverse((at, event))) = run.events.pop() {
-            if at > Duration::from_secs(SECONDS) {
-                break;
-            }
-            run.now = at;
-            run.on_event(event);
-        }
-        run.requests
-    }
-}
-
-impl<C: Slots> Run<C> {
-    fn now(&self) -> Instant {
-        self.begin + self.now
+        let lives = simulate(&self.config, slots, backend, &calls, end);
+        let all = calls.into_iter().zip(lives);
+        all.map(|(call, life)| Request { call, life }).collect()
     }
 
-    fn after(&mut self, delay: Duration, event: Event) {
-        self.events.push(Reverse((self.now + delay, event)));
-    }
-
-    fn on_event(&mut self, event: Event) {
-        let mut wakes = WakeList::new();
-        match event {
-            Event::Arrival => self.arrive(&mut wakes),
-            Event::Leaves(number) => self.leave(number),
-            Event::Ends(number) => self.end(number, &mut wakes),
-        }
-        for number in wakes {
-            let Some(waiter) = self.requests[number].waiter.take() else {
-                continue;
+    fn calls(&self) -> Vec<Call> {
+        let mut random = fastrand::Rng::with_seed(7);
+        let per_second = self.load * SLOTS as f64 / SERVICE.as_secs_f64();
+        let (mut calls, mut at) = (Vec::new(), Duration::ZERO);
+        while at < Duration::from_secs(SECONDS) {
+            let gap = -(1.0 - random.f64()).ln() / per_second;
+            let level = u8::from(random.f64() >= self.high);
+            let tenant = match random.bool() {
+                true => 0,
+                false => random.usize(..self.tenants),
             };
-            match self.room.take_outcome(waiter) {
-                Some(Ok(slot)) => self.start(number, slot),
-                Some(Err(why)) => self.requests[number].rejected = Some(why),
-                None => unreachable!("a waiter is woken when its wait is over"),
-            }
+            let is_hasty = tenant == 0 && self.hasty > 0.0 && random.f64() < self.hasty;
+            let patience = match is_hasty {
+                true => Duration::from_millis(1),
+                false => PATIENCE,
+            };
+            calls.push(Call {
+                at,
+                level,
+                tenant,
+                service: SERVICE,
+                patience,
+                named: self.is_told.then_some(patience),
+                ..Call::default()
+            });
+            at += Duration::from_secs_f64(gap);
         }
-    }
-
-    fn arrive(&mut self, wakes: &mut WakeList<usize>) {
-        let number = self.requests.len();
-        let is_attack = self.now < Duration::from_secs(SECONDS / 2);
-        let hang_ups = if is_attack { self.study.hang_ups } else { 0.0 };
-        let load = self.study.load + hang_ups;
-        let per_second = load * SLOTS as f64 / SERVICE.as_secs_f64();
-        let gap = -(1.0 - self.random.f64()).ln() / per_second;
-        self.after(Duration::from_secs_f64(gap), Event::Arrival);
-        let level = u8::from(self.random.f64() >= self.study.high);
-        let tenant = match self.random.bool() {
-            true => 0,
-            false => self.random.usize(..self.study.tenants),
-        };
-        let mut ticket = Ticket::new(Priority(level), self.now()).tenant(tenant.to_string().into());
-        let mut patience = PATIENCE;
-        if tenant == 0 && self.study.hasty > 0.0 && self.random.f64() < self.study.hasty {
-            patience = Duration::from_millis(1);
-        }
-        let is_hang_up = hang_ups > 0.0 && self.random.f64() < hang_ups / load;
-        if self.study.hang_ups > 0.0 {
-            patience = Duration::from_millis(if is_hang_up { 20 } else { 20_000 });
-        }
-        if self.study.is_told {
-            ticket = ticket.timeout(patience);
-        }
-        self.requests.push(Request {
-            level,
-            tenant,
-            arrived: self.now,
-            found: self.room.len(),
-            is_hang_up,
-            ..Request::default()
-        });
-        let now = self.now();
-        match self.room.arrive(&self.slots, ticket, (), now, wakes) {
-            AdmitOutcome::Leased(slot) => self.start(number, slot),
-            AdmitOutcome::Queued(waiter) => {
-                self.room.set_waker(waiter, number).unwrap();
-                self.requests[number].waiter = Some(waiter);
-                self.after(patience, Event::Leaves(number));
-            }
-            AdmitOutcome::Rejected(why) => self.requests[number].rejected = Some(why),
-        }
-    }
-
-    fn start(&mut self, number: usize, slot: Slot) {
-        let now = self.now();
-        let request = &mut self.requests[number];
-        request.served = Some(self.room.served(&self.slots, &(), now));
-        request.wait = Some(self.now - request.arrived);
-        request.slot = Some(slot);
-        let (begin, end) = self.study.pause;
-        let mut service = SERVICE;
-        if self.now.as_secs() < end && self.now + SERVICE >= Duration::from_secs(begin) {
-            service += Duration::from_secs(end) - self.now.max(Duration::from_secs(begin));
-        }
-        self.after(service, Event::Ends(number));
-    }
-
-    /// A backend notices that its caller went away when it has finished.
-    fn leave(&mut self, number: usize) {
-        let now = self.now();
-        if let Some(waiter) = self.requests[number].waiter.take() {
-            self.room.cancel(waiter, now);
-        } else {
-            self.requests[number].served = None;
-        }
-    }
-
-    fn end(&mut self, number: usize, wakes: &mut WakeList<usize>) {
-        let now = self.now();
-        let request = &mut self.requests[number];
-        if let Some(served) = request.served.take() {
-            request.in_time = true;
-            self.room.on_answered(&served, now);
-        }
-        let slot = request.slot.take().unwrap();
-        let pool = self.slots.release(slot);
-        self.room.on_release(&self.slots, pool, now, wakes);
+        calls
     }
 }
 
@@ -287,7 +156,7 @@ fn useful(requests: &[Request], from: u64) -> f64 {
     let since = Duration::from_secs(from);
     let in_time = requests
         .iter()
-        .filter(|request| request.in_time && request.arrived >= since);
+        .filter(|request| request.life.in_time && request.call.at >= since);
     let work = in_time.count() as f64 * SERVICE.as_secs_f64();
     work / (SLOTS as f64 * (SECONDS - from) as f64)
 }
@@ -300,7 +169,7 @@ fn share(
     // The last second is not over.
     let all = requests
         .iter()
-        .filter(|request| request.arrived.as_secs() < SECONDS - 1 && of(request));
+        .filter(|request| request.call.at.as_secs() < SECONDS - 1 && of(request));
     let (mut all_of, mut those) = (0.0, 0.0);
     for request in all {
         all_of += 1.0;
@@ -311,7 +180,7 @@ fn share(
 
 fn quantile(requests: &[Request], of: impl Fn(&Request) -> bool, q: f64) -> Duration {
     let waits = requests.iter().filter(|request| of(request));
-    let mut waits: Vec<_> = waits.filter_map(|request| request.wait).collect();
+    let mut waits: Vec<_> = waits.filter_map(|request| request.life.wait).collect();
     waits.sort_unstable();
     waits[(waits.len() as f64 * q) as usize]
 }
@@ -336,7 +205,7 @@ fn the_capacity_is_spent_on_requests_that_are_in_time() {
             let useful = useful(&all, 0);
             assert!(useful >= 0.98, "{discipline:?} at {load}: {useful}");
             // All who are refused are told at once.
-            let in_vain = share(&all, |r| !r.in_time, |r| r.rejected.is_none());
+            let in_vain = share(&all, |r| !r.life.in_time, |r| r.life.rejected.is_none());
             assert!(in_vain <= 0.01, "{discipline:?} at {load}: {in_vain}");
         }
     }
@@ -391,9 +260,9 @@ fn a_high_level_is_served_as_if_it_were_alone() {
             ..Study::default()
         };
         let all = all.run();
-        let served = share(&all, |r| r.level == 0, |r| r.in_time);
+        let served = share(&all, |r| r.call.level == 0, |r| r.life.in_time);
         assert_eq!(served, 1.0, "at {load}");
-        let p99 = p99(&all, |r| r.level == 0);
+        let p99 = p99(&all, |r| r.call.level == 0);
         assert!(p99 <= SERVICE, "at {load}: {p99:?}");
         let useful = useful(&all, 0);
         assert!(useful >= 0.98, "at {load}: {useful}");
@@ -409,7 +278,7 @@ fn tenants_within_their_share_are_not_refused_for_a_greedy_one() {
             hasty,
             ..Study::default()
         };
-        share(&all.run(), |r| r.tenant > 0, |r| r.in_time)
+        share(&all.run(), |r| r.call.tenant > 0, |r| r.life.in_time)
     };
     let (fifo, fair) = (served(Discipline::Fifo, 0.0), served(Discipline::Fair, 0.0));
     assert!(fifo < 0.75 && fair >= 0.97, "{fifo} {fair}");
@@ -434,15 +303,15 @@ fn levels_with_weights_have_their_shares_in_overload() {
                 };
                 // Until then, slots were idle of late.
                 let all = all.run().into_iter();
-                all.filter(|r| r.arrived.as_secs() >= 60)
+                all.filter(|r| r.call.at.as_secs() >= 60)
                     .collect::<Vec<_>>()
             };
             // Each level alone sends twice of what can be served.
             let all = run(4.0, 0.5);
-            let high = share(&all, |r| r.in_time, |r| r.level == 0);
+            let high = share(&all, |r| r.life.in_time, |r| r.call.level == 0);
             assert!((high / 0.75 - 1.0).abs() <= 0.1, "{discipline:?}: {high}");
             for level in [0, 1] {
-                let p99 = p99(&all, |r| r.level == level);
+                let p99 = p99(&all, |r| r.call.level == level);
                 assert!(p99 <= PATIENCE / 2, "{discipline:?}, {level}: {p99:?}");
             }
             for all in [all, run(2.0, 0.0), run(2.0, 1.0)] {
@@ -462,7 +331,7 @@ fn shares_are_those_of_the_partition_s_discipline() {
             ..Study::default()
         };
         let all = all.run_with(Partitioned(SlotPool::new(SLOTS), partition));
-        share(&all, |r| r.tenant > 0, |r| r.in_time)
+        share(&all, |r| r.call.tenant > 0, |r| r.life.in_time)
     };
     let fair = served(Discipline::Fifo, Discipline::Fair);
     let fifo = served(Discipline::Fair, Discipline::Fifo);
@@ -477,9 +346,9 @@ fn only_a_request_that_finds_waiters_before_it_is_refused_as_overloaded() {
         ..Study::default()
     };
     let all = all.run();
-    let mut refused = all.iter().filter(|r| r.rejected.is_some()).peekable();
+    let mut refused = all.iter().filter(|r| r.life.rejected.is_some()).peekable();
     assert!(refused.peek().is_some());
-    assert!(refused.all(|r| r.found > 0));
+    assert!(refused.all(|r| r.life.found > 0));
     // One always waits, so the slots are rarely idle.
     let useful = useful(&all, 0);
     assert!(useful > 0.9, "{useful}");
@@ -494,7 +363,8 @@ fn both_rooms_predict_the_same() {
             ..Study::default()
         };
         let all = all.run().into_iter();
-        all.map(|r| (r.wait, r.rejected)).collect::<Vec<_>>()
+        all.map(|r| (r.life.wait, r.life.rejected))
+            .collect::<Vec<_>>()
     };
     let config = WaitingRoomConfig::default;
     let reserve = Reserve::Slots(2);
@@ -534,203 +404,6 @@ fn silent_callers_are_served_sooner_newest_first() {
 }
 
 #[test]
-fn a_request_that_can_not_be_answered_in_time_is_not_started() {
-    for discipline in DISCIPLINES {
-        let config = WaitingRoomConfig::default().discipline(discipline);
-        let (begin, slots) = (Instant::now(), SlotPool::new(1));
-        let mut room: WaitingRoom<SlotPool, &str> = WaitingRoom::new(config, begin);
-        let at = |ms| begin + Duration::from_millis(ms);
-        let ticket = |timeout| Ticket::new(Priority::HIGHEST, begin).timeout(timeout);
-        let mut wakes = WakeList::new();
-        let outcome = room.arrive(&slots, ticket(PATIENCE), (), begin, &mut wakes);
-        let AdmitOutcome::Leased(slot) = outcome else {
-            panic!("{outcome:?}");
-        };
-        for _ in 0..20 {
-            let served = room.served(&slots, &(), begin);
-            room.on_answered(&served, at(200));
-        }
-        let mut wait = |name, ms| {
-            let ticket = ticket(Duration::from_millis(ms));
-            let outcome = room.arrive(&slots, ticket, (), begin, &mut wakes);
-            let AdmitOutcome::Queued(id) = outcome else {
-                panic!("{outcome:?}");
-            };
-            room.set_waker(id, name).unwrap();
-            id
-        };
-        let (late, in_time) = (wait("late", 299), wait("in time", 300));
-        let pool = slots.release(slot);
-        room.on_release(&slots, pool, at(100), &mut wakes);
-        assert_eq!(wakes.into_iter().collect::<Vec<_>>(), ["late", "in time"]);
-        let rejected = room.take_outcome(late).unwrap().err();
-        assert_eq!(rejected, Some(RejectReason::DeadlinePassed));
-        assert!(room.take_outcome(in_time).unwrap().is_ok());
-    }
-}
-
-/// A room in front of one slot, of which it is known that it serves a request in 200 ms. The slot is taken, and none waits.
-fn known() -> (WaitingRoom<SlotPool, ()>, SlotPool, Instant) {
-    let (mut now, slots) = (Instant::now(), SlotPool::new(1));
-    let mut room = WaitingRoom::new(WaitingRoomConfig::default(), now);
-    let mut wakes = WakeList::new();
-    let ticket = |now| Ticket::new(Priority::HIGHEST, now);
-    let mut slot = slots.try_lease(&()).unwrap();
-    for _ in 0..30 {
-        let id = queued(room.arrive(&slots, ticket(now), (), now, &mut wakes));
-        let served = room.served(&slots, &(), now);
-        now += SERVICE;
-        room.on_answered(&served, now);
-        let pool = slots.release(slot);
-        room.on_release(&slots, pool, now, &mut wakes);
-        slot = room.take_outcome(id).unwrap().unwrap();
-    }
-    (room, slots, now)
-}
-
-fn queued(outcome: AdmitOutcome<SlotPool>) -> WaiterId {
-    match outcome {
-        AdmitOutcome::Queued(id) => id,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn nothing_is_expected_of_a_pool_that_is_out_of_service() {
-    // Two pools of one slot each, of which each serves five requests per second.
-    let pools = TestPools::new(&[1, 1], &[vec![0, 1]]);
-    let (mut now, mut wakes) = (Instant::now(), WakeList::<()>::new());
-    let mut room = WaitingRoom::new(WaitingRoomConfig::default(), now);
-    let ticket = |now| Ticket::new(Priority::HIGHEST, now);
-    let mut slots = [pools.try_lease(&0).unwrap(), pools.try_lease(&0).unwrap()];
-    for nth in 0..60 {
-        let id = match room.arrive(&pools, ticket(now), 0, now, &mut wakes) {
-            AdmitOutcome::Queued(id) => id,
-            other => panic!("{other:?}"),
-        };
-        now += SERVICE / 2;
-        let slot = std::mem::replace(&mut slots[nth % 2], TestSlot(0));
-        let pool = pools.release(slot);
-        room.on_release(&pools, pool, now, &mut wakes);
-        slots[nth % 2] = room.take_outcome(id).unwrap().unwrap();
-    }
-    let both = room.estimated_wait(10).unwrap();
-    pools.set_slots(1, 0);
-    pools.set_serves(0, vec![0]);
-    room.on_capacity_changed(&pools, now, &mut wakes);
-    let one = room.estimated_wait(10).unwrap();
-    assert_eq!(one.as_millis(), 2 * both.as_millis());
-    // It is as fast as before when it is back.
-    pools.set_slots(1, 1);
-    pools.set_serves(0, vec![0, 1]);
-    room.on_capacity_changed(&pools, now, &mut wakes);
-    assert_eq!(room.estimated_wait(10), Some(both));
-}
-
-#[test]
-fn a_place_that_was_kept_is_let_in_by_the_wait_that_it_leads_to() {
-    let (mut room, slots, now) = known();
-    let ago = |seconds| now - Duration::from_secs(seconds);
-    // Requests that come back to the room by themselves are let in always: one for each of the last 20 s.
-    for seconds in 1..=20 {
-        let ticket = Ticket::new(Priority::HIGHEST, ago(seconds)).requeued();
-        queued(room.arrive(&slots, ticket, (), now, &mut WakeList::new()));
-    }
-    let mut arrives = |seconds: u64| {
-        // Two seconds are left: ten requests are served in them.
-        let ticket = Ticket::new(Priority::HIGHEST, ago(seconds))
-            .timeout(Duration::from_secs(seconds + 2))
-            .requeued()
-            .client_retry(ClientRetry::Kept);
-        let outcome = room.arrive(&slots, ticket, (), now, &mut WakeList::new());
-        if let AdmitOutcome::Queued(id) = outcome {
-            room.cancel(id, now);
-        }
-        matches!(outcome, AdmitOutcome::Queued(_))
-    };
-    // Before all, and with few before it; and behind most.
-    assert!(arrives(25) && arrives(15) && !arrives(1));
-}
-
-#[test]
-fn the_time_of_service_counts_against_the_patience() {
-    let (mut room, slots, now) = known();
-    let mut arrive = |millis| {
-        let ticket = Ticket::new(Priority::HIGHEST, now).timeout(Duration::from_millis(millis));
-        let outcome = room.arrive(&slots, ticket, (), now, &mut WakeList::new());
-        if let AdmitOutcome::Queued(id) = outcome {
-            room.cancel(id, now);
-        }
-        matches!(outcome, AdmitOutcome::Queued(_))
-    };
-    // The first of those that would be late finds out whether that is still so.
-    assert!(arrive(300));
-    assert!(!arrive(300) && arrive(500));
-}
-
-#[test]
-fn callers_that_name_a_deadline_teach_nothing_about_others() {
-    let (mut room, slots, now) = known();
-    let mut wakes = WakeList::new();
-    for _ in 0..60 {
-        let told = Ticket::new(Priority::HIGHEST, now).timeout(PATIENCE);
-        let id = queued(room.arrive(&slots, told, (), now, &mut wakes));
-        room.cancel(id, now + Duration::from_millis(1));
-    }
-    let silent = || Ticket::new(Priority::HIGHEST, now);
-    queued(room.arrive(&slots, silent(), (), now, &mut wakes));
-    queued(room.arrive(&slots, silent(), (), now, &mut wakes));
-}
-
-#[test]
-fn a_requeued_request_was_let_in_before() {
-    let (mut room, slots, now) = known();
-    let mut arrive = |ticket: Ticket| {
-        let ticket = ticket.timeout(Duration::from_millis(500));
-        room.arrive(&slots, ticket, (), now, &mut WakeList::new())
-    };
-    let ticket = || Ticket::new(Priority::HIGHEST, now);
-    queued(arrive(ticket()));
-    let refused = arrive(ticket());
-    assert!(matches!(refused, AdmitOutcome::Rejected(_)), "{refused:?}");
-    queued(arrive(ticket().requeued()));
-}
-
-#[test]
-fn the_waiters_of_other_lanes_count_where_they_compete_for_slots() {
-    // One pool serves the first lane, and both serve the second.
-    let (mut now, pools) = (
-        Instant::now(),
-        TestPools::new(&[1, 1], &[vec![0], vec![0, 1]]),
-    );
-    let mut room: WaitingRoom<TestPools, ()> = WaitingRoom::new(WaitingRoomConfig::default(), now);
-    let mut wakes = WakeList::new();
-    let _held = (pools.try_lease(&1).unwrap(), pools.try_lease(&1).unwrap());
-    let mut arrive = |room: &mut WaitingRoom<TestPools, ()>, lane, now, timeout| {
-        let ticket = Ticket::new(Priority::HIGHEST, now).timeout(timeout);
-        match room.arrive(&pools, ticket, lane, now, &mut wakes) {
-            AdmitOutcome::Queued(id) => Some(id),
-            AdmitOutcome::Rejected(RejectReason::Overloaded { .. }) => None,
-            other => panic!("{other:?}"),
-        }
-    };
-    for _ in 0..30 {
-        let id = arrive(&mut room, 0, now, 10 * PATIENCE).unwrap();
-        now += SERVICE;
-        let pool = pools.release(TestSlot(0));
-        room.on_release(&pools, pool, now, &mut WakeList::new());
-        assert!(room.take_outcome(id).unwrap().is_ok());
-    }
-    for _ in 0..12 {
-        assert!(arrive(&mut room, 1, now, 60 * PATIENCE).is_some());
-    }
-    // Six are before it, at five per second. The first that would be late finds out whether that is still so.
-    let probe = arrive(&mut room, 0, now, PATIENCE).unwrap();
-    room.cancel(probe, now);
-    assert!(arrive(&mut room, 0, now, PATIENCE).is_none());
-}
-
-#[test]
 fn no_wait_is_longer_than_twice_a_configured_target_from_the_first_request_on() {
     let target = Duration::from_millis(200);
     for load in [1.2, 2.0, 3.0] {
@@ -741,63 +414,12 @@ fn no_wait_is_longer_than_twice_a_configured_target_from_the_first_request_on() 
             ..Study::default()
         };
         let all = all.run();
-        let waited = |r: &Request| r.found > 0;
+        let waited = |r: &Request| r.life.found > 0;
         let longest = all
             .iter()
             .filter(|r| waited(r))
-            .filter_map(|r| r.wait)
+            .filter_map(|r| r.life.wait)
             .max();
         assert!(longest <= Some(2 * target), "at {load}: {longest:?}");
-    }
-}
-
-#[test]
-fn a_short_request_among_long_ones_is_served_though_it_names_a_deadline() {
-    let (begin, slots) = (Instant::now(), SlotPool::new(1));
-    let mut room: WaitingRoom<SlotPool, ()> = WaitingRoom::new(WaitingRoomConfig::default(), begin);
-    let (mut now, mut wakes) = (begin, WakeList::new());
-    let ticket = |now| Ticket::new(Priority::HIGHEST, now);
-    let mut slot = slots.try_lease(&()).unwrap();
-    for nth in 0..30 {
-        let id = queued(room.arrive(&slots, ticket(now), (), now, &mut wakes));
-        let sample = room.served(&slots, &(), now);
-        // One in ten is short.
-        now += Duration::from_millis(if nth % 10 == 0 { 100 } else { 2_000 });
-        room.on_answered(&sample, now);
-        let pool = slots.release(slot);
-        room.on_release(&slots, pool, now, &mut wakes);
-        slot = room.take_outcome(id).unwrap().unwrap();
-    }
-    let urgent = ticket(now).timeout(Duration::from_millis(1_500));
-    let id = queued(room.arrive(&slots, urgent, (), now, &mut wakes));
-    let pool = slots.release(slot);
-    room.on_release(&slots, pool, now + Duration::from_millis(1_300), &mut wakes);
-    assert!(room.take_outcome(id).unwrap().is_ok());
-}
-
-/// The share of patient requests that are served from a second on, until another.
-fn patient_served(all: &[Request], from: u64, to: u64) -> f64 {
-    let is_counted = |r: &Request| !r.is_hang_up && (from..to).contains(&r.arrived.as_secs());
-    share(all, is_counted, |r| r.wait.is_some())
-}
-
-#[test]
-fn hang_ups_of_others_do_not_lock_out_patient_callers() {
-    for (hang_ups, least) in [(0.1, 0.97), (0.25, 0.9), (0.5, 0.85)] {
-        for discipline in DISCIPLINES {
-            let all = Study {
-                config: WaitingRoomConfig::default().discipline(discipline),
-                load: 0.75,
-                is_told: false,
-                hang_ups,
-                ..Study::default()
-            };
-            let all = all.run();
-            let half = SECONDS / 2;
-            let during = patient_served(&all, 0, half);
-            assert!(during >= least, "{discipline:?}, {hang_ups}: {during}");
-            let after = patient_served(&all, half + 10, SECONDS);
-            assert!(after >= 0.999, "{discipline:?}, {hang_ups}: {after}");
-        }
     }
 }

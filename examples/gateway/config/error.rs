@@ -19,7 +19,7 @@ pub(crate) enum InvalidConfig {
     #[error("{}: {}{}", path.display(), at_line(*line), shortened(&problem.to_string()))]
     File {
         path: PathBuf,
-        /// Where the section begins, unless the problem says where it is.
+        /// The line at which the section begins, unless the problem says where it is.
         line: Option<usize>,
         problem: Box<Problem>,
     },

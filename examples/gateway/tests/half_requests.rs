@@ -6,25 +6,11 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 
-async fn start() -> (SocketAddr, Server) {
-    let registry = Registry::new(Vec::new()).unwrap();
-    let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
-    let (_, handle) = service::service(&config).unwrap();
-    let pages = Pages {
-        handle,
-        statuses: log::StatusCounts::default(),
-        closing: CancellationToken::new(),
-    };
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    (addr, start_admin(listener, &config, pages))
-}
-
 const REQUEST: &[u8] = b"GET /admin/state HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 #[tokio::test(start_paused = true)]
 async fn half_a_request_to_the_admin_address_ends_in_time() {
-    let (addr, _server) = start().await;
+    let (addr, _server) = start_admin_address().await;
     let half = &REQUEST[..REQUEST.len() - 2];
     for begun in [
         &b""[..],
@@ -45,7 +31,7 @@ async fn half_a_request_to_the_admin_address_ends_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_arrives_by_the_byte_ends_in_time() {
-    let (addr, _server) = start().await;
+    let (addr, _server) = start_admin_address().await;
     let mut client = TcpStream::connect(addr).await.unwrap();
     let since = Instant::now();
     client.write_all(b"GET / HTTP/1.1\r\nx: ").await.unwrap();
@@ -57,7 +43,7 @@ async fn a_request_that_arrives_by_the_byte_ends_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_used_stays_open() {
-    let (addr, _server) = start().await;
+    let (addr, _server) = start_admin_address().await;
     let mut client = TcpStream::connect(addr).await.unwrap();
     for _ in 0..5 {
         client.write_all(REQUEST).await.unwrap();
@@ -72,7 +58,7 @@ async fn a_connection_that_is_used_stays_open() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_events_is_no_half_request() {
-    let (addr, _server) = start().await;
+    let (addr, _server) = start_admin_address().await;
     let mut client = TcpStream::connect(addr).await.unwrap();
     let request = b"GET /admin/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
     client.write_all(request).await.unwrap();

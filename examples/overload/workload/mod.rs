@@ -23,6 +23,8 @@ pub(crate) struct Request {
     /// 0 is the most urgent.
     pub(crate) level: u8,
     pub(crate) tenant: u8,
+    /// The time after which its caller hangs up, if that is not as patient as the others.
+    pub(crate) hangs_up: Option<Duration>,
 }
 
 /// What callers are patient until.
@@ -94,7 +96,13 @@ pub(crate) struct Workload {
 impl Workload {
     /// When the caller of a request loses patience.
     pub(crate) fn patience_ends(&self, id: RequestId) -> Duration {
-        self.requests[id].arrival + self.patience
+        let request = &self.requests[id];
+        request.arrival + self.patience_of(request)
+    }
+
+    /// How long the caller of a request is patient.
+    pub(crate) fn patience_of(&self, request: &Request) -> Duration {
+        request.hangs_up.unwrap_or(self.patience)
     }
 
     /// The slot-seconds that all requests ask for, over those that there are.

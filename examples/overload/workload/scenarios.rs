@@ -106,6 +106,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         callers: &Callers::ALL,
         build: |source, load| tenants(llm(source.conversation(), load), source.seed),
     },
+    Scenario {
+        name: "attack",
+        about: "8 slots of 200 ms, patient callers at a load of 0.75; in the first half the rest are hang-ups after 600 ms",
+        // In the first half, hang-ups add 1/4, 1/2 and 1 1/2 of what the slots can do.
+        loads: &[0.875, 1.0, 1.5],
+        callers: &[Callers::Leave],
+        build: attack,
+    },
 ];
 
 impl Source {
@@ -161,6 +169,7 @@ fn llm(rows: Vec<Row>, load: f64) -> Workload {
         input_tokens: row.input_tokens,
         level: NORMAL,
         tenant: 0,
+        hangs_up: None,
     };
     let mut workload = Workload {
         requests: rows.iter().map(request).collect(),
@@ -197,6 +206,7 @@ fn short<P: FnMut(&mut Rng) -> Piece>(
         input_tokens: 0,
         level: NORMAL,
         tenant: 0,
+        hangs_up: None,
     };
     Workload {
         requests: times.iter().map(request).collect(),
@@ -250,6 +260,61 @@ fn tenants(workload: Workload, seed: u64) -> Workload {
             Group {
                 name: "the nine",
                 contains: |request| request.tenant != 0,
+            },
+        ],
+        ..workload
+    }
+}
+
+/// The load of the callers that are attacked.
+const HONEST: f64 = 0.75;
+/// Requests of honest callers from ten seconds after the attack on: a tenant of their own, to be told apart.
+const AFTER_ATTACK: u8 = 1;
+const HANG_UPS: u8 = 2;
+
+/// Patient callers. In the first half, others send as many requests as give this load on average, and hang up.
+fn attack(source: &Source, load: f64) -> Workload {
+    let workload = short(source, load.min(HONEST), constant, |_| MEAN_SHORT);
+    let half = workload.duration / 2;
+    let mut rng = Rng::with_seed(!source.seed);
+    let rate = 2.0 * (load - HONEST).max(0.0) * SHORT_SLOTS as f64 / MEAN_SHORT.as_secs_f64();
+    let count = (rate * half.as_secs_f64()) as usize;
+    let times = match count {
+        0 => Vec::new(),
+        _ => arrivals(&mut rng, count, rate, constant(rate)),
+    };
+    let hang_ups = times.into_iter().map(|at| Request {
+        arrival: Duration::from_secs_f64(at),
+        service: MEAN_SHORT,
+        input_tokens: 0,
+        level: NORMAL,
+        tenant: HANG_UPS,
+        hangs_up: Some(3 * MEAN_SHORT),
+    });
+    let honest = workload.requests.iter().map(|request| Request {
+        tenant: match request.arrival > half + Duration::from_secs(10) {
+            true => AFTER_ATTACK,
+            false => request.tenant,
+        },
+        ..*request
+    });
+    let mut requests: Vec<Request> = honest.chain(hang_ups).collect();
+    requests.sort_by_key(|request| request.arrival);
+    Workload {
+        requests: requests.into(),
+        patience: Duration::from_secs(20),
+        groups: &[
+            Group {
+                name: "honest, attacked",
+                contains: |request| request.tenant == 0,
+            },
+            Group {
+                name: "honest, 10 s later",
+                contains: |request| request.tenant == AFTER_ATTACK,
+            },
+            Group {
+                name: "hang-ups",
+                contains: |request| request.tenant == HANG_UPS,
             },
         ],
         ..workload

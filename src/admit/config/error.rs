@@ -1,4 +1,4 @@
-//! What can be wrong with the configuration of a waiting room.
+//! Errors of the configuration of a waiting room.
 
 use crate::admit::Tenant;
 

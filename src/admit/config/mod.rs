@@ -14,7 +14,7 @@ pub use error::InvalidWaitingRoom;
 pub use reserve::{KeptSlots, Reserve};
 pub use target_wait::TargetWait;
 
-/// Which of several waiting requests of equal priority, in one lane, goes next.
+/// The order of waiting requests of equal priority in one lane.
 ///
 /// In a configuration file: `"fifo"`, `"fair"` or `"deadline"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -25,8 +25,8 @@ pub enum Discipline {
     /// The one that arrived first.
     #[default]
     Fifo,
-    /// One of the tenant that has had the least of its share: tenants take turns, in proportion to their weights
-    /// and to the [cost](super::Ticket::cost) of their requests, and what they are
+    /// Tenants take turns in proportion to their weights: a request of the tenant that has had the least of its share goes
+    /// next. The [cost](super::Ticket::cost) of its requests counts against a tenant's share, and so does what it is
     /// [charged](crate::gate::Permit::charge) afterwards. Tenants share the places of a full room likewise
     /// ([`WaitingRoomConfig::displace`]).
     Fair,
@@ -39,7 +39,7 @@ impl Discipline {
     pub(crate) const COUNT: usize = 3;
 }
 
-/// How many requests may wait, for how long, and in what order.
+/// The configuration of a waiting room: the number of requests that may wait, for how long, and in what order.
 ///
 /// The default: 100 requests, for 30 s, in two levels, first come, first served. Every field has a method of its name:
 ///
@@ -63,36 +63,35 @@ impl Discipline {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct WaitingRoomConfig {
-    /// How many requests may wait, over all lanes. 0: none may. Default 100.
+    /// The most requests that may wait, over all lanes. With 0, a request that finds no slot free is rejected. Default 100.
     pub max_size: usize,
-    /// How many requests of one tenant may wait. `None` (default): as many as of all together. `max_size_per_tenant`
+    /// The most requests of one tenant that may wait. `None` (default): as many as of all together. `max_size_per_tenant`
     /// in a file, where 0 stands for `None`.
     pub max_size_per_tenant: Option<usize>,
-    /// How many slots one tenant may have. Its other requests wait although slots are free, and keep no other tenant from
-    /// those; whether the room's target is exceeded is not asked for them. `None` (default): as many as there are. Requests
-    /// that name no tenant are one tenant, and share one such limit.
-    /// `max_concurrent_per_tenant` in a file, where 0 stands for `None`.
+    /// The most slots that one tenant may have. Its other requests wait although slots are free, and let those of other
+    /// tenants pass; `target_wait` refuses none of them. `None` (default): as many as there are. Requests that name no
+    /// tenant are one tenant, and share one such limit. `max_concurrent_per_tenant` in a file, where 0 stands for `None`.
     ///
     /// Every arrival goes through the lock then. When the limit is set for a gate in use, requests that have a slot already
     /// do not count. [`WaitQueue`](crate::admit::WaitQueue)s, which have no slots, ignore it.
     pub max_concurrent_per_tenant: Option<usize>,
     /// The longest wait of a request, from its arrival; where its slots are made after that (its model is loaded), from then
-    /// on. `None`: until its own deadline, if it has one. Default 30 s. `max_wait_seconds` in a file: a number, which may be a
-    /// fraction, or `"none"`.
+    /// on. `None`: until its own deadline, if it has one. Default 30 s. If you know how long your callers wait, set that.
+    /// `max_wait_seconds` in a file: a number, which may be a fraction, or `"none"`.
     pub max_wait: Option<Duration>,
-    /// Which of several waiting requests of equal priority goes next. Default [`Discipline::Fifo`].
+    /// The order of waiting requests of equal priority. Default [`Discipline::Fifo`].
     pub discipline: Discipline,
     /// The priority levels. Default `high`, `normal`. `priorities` and `default_priority` in a file.
     pub levels: PriorityLevels,
-    /// After how long a waiter is promoted to the next higher level, again and again. `None` (default): never. The time
-    /// counts from the first arrival, also where the request had a slot meanwhile or its client was away
+    /// The interval after which a waiter is promoted to the next higher level, again and again. `None` (default): never. The
+    /// time counts from the first arrival, also where the request had a slot meanwhile or its client was away
     /// ([`Ticket::requeued`](super::Ticket::requeued)): a place that is kept is kept with its age, as if it had waited
     /// here all the time. `promote_after_seconds` in a file.
     pub promote_after: Option<Duration>,
     /// `true` if, in a full room, an arrival replaces a waiter that has less right to its place. Default `true`.
     ///
-    /// That is the latest waiter of the lowest level, if that level is lower than the arrival's. Where
-    /// [`Discipline::Fair`] or [`level_weights`](Self::level_weights) give shares, it may be one of the same level: flows
+    /// The arrival replaces the latest waiter of the lowest level, if that level is lower than its own. Where
+    /// [`Discipline::Fair`] or [`level_weights`](Self::level_weights) give shares, it may replace one of its own level: flows
     /// (tenants; levels with weights) share the places as they share the slots. A flow's share is its part of the places,
     /// by weight, among the flows that wait, the arriving one included; each waiter counts as one, whatever it costs. The
     /// flow with the most waiters for its weight is farthest above its share, and gives up its latest waiter, if it has
@@ -113,8 +112,9 @@ pub struct WaitingRoomConfig {
     /// Tenants with a [weight](Self::weights) keep their share against names without one. So let a tenant's name come from
     /// what is authenticated.
     pub displace: bool,
-    /// How long a wait may get before arrivals are refused. Default [`TargetWait::Auto`]. In front of a capacity only:
-    /// a [`WaitQueue`](crate::admit::WaitQueue) alone does not know how fast it will be emptied.
+    /// The predicted wait from which on arrivals are refused. Default [`TargetWait::Auto`]. In front of a capacity only,
+    /// because a [`WaitQueue`](crate::admit::WaitQueue) alone does not know how fast it will be emptied. `target_wait` in a
+    /// file.
     pub target_wait: TargetWait,
     /// `true` to serve the newest first while a queue is standing, so that some are served well, and not all badly. A queue is
     /// standing while the waiter without a deadline that entered the room first, whatever its level, has waited in it for
@@ -132,8 +132,8 @@ pub struct WaitingRoomConfig {
     /// one of them. Every arrival goes through the lock then. Default empty. [`WaitQueue`](crate::admit::WaitQueue)s, which
     /// have no slots, ignore it.
     pub reserve: HashMap<String, Reserve>,
-    /// Whether the slots that are kept for a level are lent to lower ones as long as no request of that level or above
-    /// came in the last 10 s. Default `false`. `lend` beside the levels in `reserve`, in a file.
+    /// `true` to lend the slots that are kept for a level to lower ones while no request of that level or above came in the
+    /// last 10 s. Default `false`. `lend` beside the levels in `reserve`, in a file.
     pub lend: bool,
     /// The shares of levels, by the level's name: an alternative to strict priorities, with which no level starves. While
     /// requests of several levels wait, the slots are divided among these levels in proportion; what a level does not use,
@@ -187,7 +187,7 @@ macro_rules! room_methods {
             self
         }
 
-        /// Which of several waiting requests of equal priority goes next.
+        /// Sets the order of waiting requests of equal priority.
         #[must_use]
         pub fn discipline(mut self, discipline: Discipline) -> Self {
             self$(.$room)?.discipline = discipline;
@@ -215,14 +215,14 @@ macro_rules! room_methods {
             self
         }
 
-        /// How long a wait may get before arrivals are refused.
+        /// Sets the predicted wait from which on arrivals are refused.
         #[must_use]
         pub fn target_wait(mut self, target: impl Into<TargetWait>) -> Self {
             self$(.$room)?.target_wait = target.into();
             self
         }
 
-        /// Whether the newest of equal rank go first while the queue stands for longer than the target.
+        /// Sets whether the newest of equal rank go first while a queue is standing.
         #[must_use]
         pub fn lifo_when_standing(mut self, lifo_when_standing: bool) -> Self {
             self$(.$room)?.lifo_when_standing = lifo_when_standing;
@@ -236,7 +236,7 @@ macro_rules! room_methods {
             self
         }
 
-        /// Whether kept slots are lent to lower levels while no request came for which they are kept.
+        /// Sets whether kept slots are lent to lower levels while no request came for which they are kept.
         #[must_use]
         pub fn lend(mut self, lend: bool) -> Self {
             self$(.$room)?.lend = lend;
@@ -264,7 +264,7 @@ pub(crate) use room_methods;
 impl WaitingRoomConfig {
     room_methods!();
 
-    /// Whether requests share the slots as flows.
+    /// Returns `true` if requests share the slots as flows.
     pub(crate) fn has_flows(&self) -> bool {
         self.has_flows_by(self.discipline)
     }
@@ -278,12 +278,12 @@ impl WaitingRoomConfig {
         }
     }
 
-    /// Whether the configuration makes sense. Where it is not asked, a weight of 0 counts as 1, that of an unknown level is
-    /// ignored, and an interval of 0 promotes no waiter.
+    /// Checks the configuration. A room that gets one without this check takes a weight of 0 for 1, ignores the weight of an
+    /// unknown level, and promotes no waiter if the interval is 0.
     ///
     /// # Errors
     ///
-    /// The first field found that is wrong.
+    /// If a field is wrong: the first one found, its value, and what is allowed.
     pub fn validate(&self) -> Result<(), InvalidWaitingRoom> {
         if self.promote_after == Some(Duration::ZERO) {
             return Err(InvalidWaitingRoom::ZeroPromoteAfter);

@@ -1,6 +1,6 @@
 //! Slots that are kept for a level.
 
-/// How many slots of each pool are kept for a level and those above it.
+/// Slots of each pool that are kept for a level and those above it.
 ///
 /// The price: while a kept slot is free, requests of lower levels wait beside it. Of 20 slots, each one that is kept
 /// costs 4 to 5 points of the useful work in overload.
@@ -9,30 +9,30 @@
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Reserve {
-    /// So many.
+    /// A number of slots.
     Slots(u32),
-    /// This share of the pool's slots, from 0 to 1, rounded up.
+    /// A share of the pool's slots, from 0 to 1, rounded up.
     Share(f64),
 }
 
-/// How many slots of its pool a request has to leave free: those that are kept for higher levels.
+/// The slots of its pool that a request has to leave free, because they are kept for higher levels.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct KeptSlots {
     slots: u32,
-    /// Of all slots, in millionths: so that a share is exact as it is written, and all fits into a register.
+    /// A share of all slots, in millionths, so that it is exact as it is written, and all fits into a register.
     millionths: u32,
 }
 
 const MILLION: u64 = 1_000_000;
 
 impl KeptSlots {
-    /// No slot.
+    /// Keeps no slot.
     pub const NONE: Self = Self {
         slots: 0,
         millionths: 0,
     };
 
-    /// In a pool of `limit` slots. At least one slot is for all levels.
+    /// Returns the number of kept slots in a pool of `limit` slots. At least one slot is for all levels.
     #[must_use]
     #[inline]
     pub fn of(self, limit: usize) -> usize {
@@ -47,7 +47,7 @@ impl KeptSlots {
         kept.min(limit.saturating_sub(1))
     }
 
-    /// These, and those of `reserve`.
+    /// Adds the slots of `reserve`.
     pub(crate) fn and(mut self, reserve: Reserve) -> Self {
         match reserve {
             Reserve::Slots(slots) => self.slots = self.slots.saturating_add(slots),

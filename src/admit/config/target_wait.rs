@@ -1,8 +1,8 @@
-//! How long a wait may get before arrivals are refused.
+//! The predicted wait from which on arrivals are refused.
 
 use std::time::Duration;
 
-/// How long a wait may get before arrivals are refused as [`Overloaded`](crate::RejectReason::Overloaded).
+/// The predicted wait from which on arrivals are refused as [`Overloaded`](crate::RejectReason::Overloaded).
 ///
 /// A room that is bounded by number alone fills up in overload, and each request then waits for nearly as long as its
 /// caller does. So the room predicts the wait of each arrival. From the target on it refuses a growing share of the
@@ -17,18 +17,20 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum TargetWait {
-    /// The mean service time × max(1/8, 3 ÷ slots) of the first pool that could serve the request: so many waiters keep the
-    /// slots busy. The target grows with the share of the slots that was idle lately (by the square, up to a share of
-    /// 0.18), so that bursts are let in: up to the request's own deadline, or `max_wait`, or 30 s without either. "Lately"
-    /// is 10 service times, at least 10 s and at most 60 s. Slots that lower levels had count as idle, unless levels have
-    /// weights; with the discipline `fair`, or with weights, so do slots that others had beyond their shares.
+    /// The mean service time × max(1/8, 3 ÷ slots) of the first pool that could serve the request. A queue of that length
+    /// keeps the slots busy, and a longer one only adds to the waits. The target grows with the share of the slots that was
+    /// idle lately (by the square, up to a share of 0.18), so that bursts are let in: up to `max_wait`, or 30 s without it. A
+    /// request that would get its slot too late for the deadline that it names is refused in bursts, too. "Lately" is 10
+    /// service times, at least 10 s and at most 60 s. Slots that lower levels had count as idle, unless levels have weights;
+    /// with the discipline `fair`, or with weights, so do slots that others had beyond their shares.
     #[default]
     Auto,
-    /// This long, from the first request on, and in bursts. A request that has waited for twice as long, not counting the
-    /// load of its model, is refused, too, because a prediction may be wrong, and a service may slow down. Only the next of
-    /// its lane goes on waiting then, and the next of a tenant that has all its slots.
+    /// A fixed target, which holds from the first request on, and in bursts. An arrival whose predicted wait is twice as long
+    /// is refused. So is a request that has waited for twice as long, not counting the load of its model, because a
+    /// prediction may be wrong, and a service may slow down. Only the next of its lane goes on waiting then, and the next of
+    /// a tenant that has all its slots.
     After(Duration),
-    /// No arrival is refused for its wait.
+    /// Every arrival may wait, however long its predicted wait is.
     Off,
 }
 

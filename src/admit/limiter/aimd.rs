@@ -29,7 +29,7 @@ pub(super) struct Aimd {
 enum Reading {
     /// The service reports no queue.
     None,
-    /// No request waits inside: the limit may grow by one.
+    /// The queue inside is empty, so the limit may grow by one.
     Empty,
     /// Requests wait inside, or the limit has grown since the last reading: the limit holds.
     Hold,

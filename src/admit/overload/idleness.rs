@@ -1,8 +1,7 @@
-//! The share of the slots that was left idle of late, as each level sees it: what lower levels had counts as idle.
+//! The share of the slots that was idle lately, as each level sees it: slots that lower levels had count as idle.
 //!
-//! Where slots are idle from time to time, a burst that waits is served later, and keeps no slot from another request.
-//! Where they never are, a longer queue serves no request more, and each of them later. So bursts are let in the further,
-//! the more was idle.
+//! If slots are idle from time to time, a burst that waits is served later, and takes no slot from another request. If slots
+//! are never idle, a longer queue adds latency and no throughput. The idler the slots were, the longer a burst may queue.
 
 use crate::admit::nanos::{Nanos, seconds};
 
@@ -12,19 +11,19 @@ use crate::admit::nanos::{Nanos, seconds};
 pub(crate) struct Idleness {
     levels: Box<[LevelIdleness]>,
     measured_at: Nanos,
-    /// How many leases the capacity had given then.
+    /// The number of leases that the capacity had given at `measured_at`.
     leased: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct LevelIdleness {
-    /// How many of its requests got a slot since the last measurement, as far as their level is known.
+    /// The number of its requests that got a slot since the last measurement, as far as their level is known.
     served: u64,
-    /// The average; below 0 if more was served than should be possible.
+    /// The average.
     idle: f64,
 }
 
-/// How many measurements there are in one time constant of the average. With more, a single lease would weigh too much.
+/// The number of measurements in one time constant of the average. With more, a single lease would weigh too much.
 const MEASUREMENTS: f64 = 64.0;
 
 impl Idleness {
@@ -73,8 +72,8 @@ impl Idleness {
             // By now what this level and all above it had: what lower ones had is idle to it.
             used += std::mem::take(&mut level.served) as f64;
             let idle = match possible > 0.0 {
-                // Below 0 counts, too, because rates err both ways; within a bound, so that no error lasts.
-                true => (1.0 - used / possible).max(-1.0),
+                // More than was possible is many short requests. Below 0 they would hide idle slots for long after.
+                true => (1.0 - used / possible).max(0.0),
                 false => 0.0, // the service stood still
             };
             level.idle += (idle - level.idle) * weight;
@@ -82,15 +81,15 @@ impl Idleness {
         (self.measured_at, self.leased) = (now, leased);
     }
 
-    /// What no level had, from 0 to 1.
+    /// Returns the share of the slots that no level had, from 0 to 1.
     pub(crate) fn share_of_all(&self) -> f64 {
-        self.levels.last().map_or(0.0, |level| level.idle.max(0.0))
+        self.levels.last().map_or(0.0, |level| level.idle)
     }
 
     /// From 0 to 1.
     pub(crate) fn share(&self, level: u8) -> f64 {
         let level = self.levels.get(usize::from(level));
-        level.map_or(0.0, |level| level.idle.max(0.0))
+        level.map_or(0.0, |level| level.idle)
     }
 }
 
@@ -123,5 +122,17 @@ mod tests {
         assert!(idleness.share(0) < 0.001);
         idleness.observe(200 * SECOND, 1_000, |time| 10.0 * time, 10.0);
         assert!(idleness.share(0) > 0.999);
+    }
+
+    #[test]
+    fn more_than_was_possible_hides_no_idle_slots() {
+        let mut idleness = Idleness::new(1, 0.2);
+        let mut leased = 0;
+        for second in 1..=100 {
+            // A hundred short requests in one second, and none in the next.
+            leased += 100 * (second % 2);
+            idleness.observe(second * SECOND, leased, |time| 10.0 * time, 10.0);
+        }
+        assert!(idleness.share(0) > 0.4, "{}", idleness.share(0));
     }
 }

@@ -37,7 +37,7 @@ pub use sample::ServiceSample;
 use service_times::ServiceTimes;
 use shares::Shares;
 
-/// What a room measures.
+/// The measurements of a room.
 #[derive(Debug, Default)]
 pub(crate) struct Overload {
     /// By pool.
@@ -54,7 +54,7 @@ pub(crate) struct Arriving {
     /// The first pool that could serve the request; its corrections apply.
     pub(crate) pool: PoolId,
     pub(crate) level: u8,
-    /// Whether no waiter goes before it.
+    /// `true` if no waiter goes before it.
     pub(crate) is_first: bool,
     /// The discipline of its lane, if that is shared by flows.
     pub(crate) flows: Option<Discipline>,
@@ -65,7 +65,9 @@ pub(crate) struct Arriving {
     /// The longest wait that the room allows and after which the answer may still come in time. Below 0 if the answer would
     /// come too late without a wait.
     pub(crate) longest: f64,
-    /// How many leases the capacity has given so far.
+    /// The time until the room's own bound on its wait.
+    pub(crate) max_wait: f64,
+    /// The number of leases that the capacity has given so far.
     pub(crate) leased: u64,
 }
 
@@ -90,7 +92,7 @@ const MEMORY_SERVICES: f64 = 10.0;
 const MEMORY: (f64, f64) = (10.0, 60.0);
 /// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
 const IDLE: f64 = 0.18;
-/// What is taken to be idle before that was measured.
+/// The share of idle slots that is assumed before one was measured.
 const INITIAL: f64 = 0.16;
 /// The longest wait of a burst where a wait has no bound, in seconds: the default of `max_wait`.
 const UNBOUNDED: f64 = 30.0;
@@ -114,7 +116,7 @@ impl Overload {
         }
     }
 
-    /// Another configuration holds from now on.
+    /// Takes another configuration.
     pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
         self.shares.set_config(config);
         let levels = config.levels.count();
@@ -128,7 +130,7 @@ impl Overload {
         }
     }
 
-    /// These pools are in service from now on. What was measured of others is kept until they are again.
+    /// Sets the pools that are in service from now on. The measurements of others are kept until they are again.
     pub(crate) fn set_in_service(&mut self, pools: &[PoolId], now: Nanos) {
         let known = self.pools.len();
         let pools: BTreeSet<usize> = pools.iter().map(|&pool| index(pool)).collect();
@@ -142,7 +144,7 @@ impl Overload {
         }
     }
 
-    /// The measurements of a pool.
+    /// Returns the measurements of a pool.
     #[inline]
     pub(crate) fn pool_mut(&mut self, pool: PoolId) -> &mut PoolLoad {
         let (pool, levels) = (index(pool), self.levels);
@@ -177,18 +179,18 @@ impl Overload {
         }
     }
 
-    /// The measurements of a pool that was observed.
+    /// Returns the measurements of a pool that was observed.
     fn load(&self, pool: PoolId) -> Option<&PoolLoad> {
         self.pools.get(index(pool))
     }
 
-    /// A request of this level got a slot.
+    /// Records that a request of this level got a slot.
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8) {
         self.idleness.on_served(level);
     }
 
-    /// A request of this flow got a slot, where flows have shares.
+    /// Records that a request of this flow got a slot, where flows have shares.
     pub(crate) fn on_flow_served(
         &mut self,
         flow: FlowKey<'_>,
@@ -199,13 +201,13 @@ impl Overload {
         self.shares.on_served(flow, cost, config, now);
     }
 
-    /// How many slots a pool hands over per second, if that is certain.
+    /// Returns the number of slots that a pool hands over per second, if that is certain.
     pub(crate) fn per_second(&self, pool: PoolId) -> Option<f64> {
         let load = self.load(pool)?;
         load.per_second().filter(|_| load.is_certain())
     }
 
-    /// How many slots all pools hand over per second, if that is known of any.
+    /// Returns the number of slots that all pools hand over per second, if that is known of any.
     pub(crate) fn total_per_second(&self) -> Option<f64> {
         let known = self.pools.iter().filter(|pool| pool.is_in_service);
         let known = known.filter_map(PoolLoad::per_second);
@@ -213,13 +215,13 @@ impl Overload {
         Some(known.sum()).filter(|&total| total > 0.0)
     }
 
-    /// The mean time for which a request holds a slot of this pool, in seconds, if that is certain.
+    /// Returns the mean time for which a request holds a slot of this pool, in seconds, if that is certain.
     pub(crate) fn service_seconds(&self, pool: PoolId) -> Option<f64> {
         let load = self.load(pool)?;
         load.service_seconds().filter(|_| load.is_certain())
     }
 
-    /// The target in a standing queue for this pool, in seconds; infinite without one.
+    /// Returns the target in a standing queue for this pool, in seconds; infinite without one.
     fn busy_target(&self, pool: PoolId, config: &WaitingRoomConfig) -> f64 {
         match config.target_wait {
             TargetWait::Auto => {
@@ -233,23 +235,23 @@ impl Overload {
         }
     }
 
-    /// The number of slots of a pool, as it was last observed; at least 1.
+    /// Returns the number of slots of a pool, as it was last observed; at least 1.
     fn slots(&self, pool: PoolId) -> f64 {
         self.load(pool).map_or(1.0, PoolLoad::slots)
     }
 
-    /// The time over which the idleness of slots is averaged, in seconds.
+    /// Returns the time over which the idleness of slots is averaged, in seconds.
     fn memory(&self, pool: PoolId) -> f64 {
         let service = self.service_seconds(pool).unwrap_or(0.0);
         (MEMORY_SERVICES * service).clamp(MEMORY.0, MEMORY.1)
     }
 
-    /// Whether an arrival is let in. Returns the wait as it was predicted, for [`PoolLoad::on_wait_ended`]; 0 if it is
-    /// not known.
+    /// Decides about an arrival. If it may wait, returns the wait as it was predicted, for [`PoolLoad::on_wait_ended`]; 0 if
+    /// it is not known.
     ///
     /// # Errors
     ///
-    /// By how many seconds its wait would exceed the target.
+    /// If the arrival is refused: by how many seconds its wait would exceed the target.
     pub(crate) fn admit(
         &mut self,
         arriving: &Arriving,
@@ -302,7 +304,8 @@ impl Overload {
         }
     }
 
-    /// Beyond which wait a request is refused, perhaps, and beyond which it is late, in seconds.
+    /// Returns `(target, late_after)` in seconds. Above `target` a request may be refused, and above `late_after` its answer
+    /// would come too late.
     pub(crate) fn targets(
         &mut self,
         arriving: &Arriving,
@@ -321,12 +324,13 @@ impl Overload {
             // On the scale of idleness: `UNUSED` of a share counts as much as `IDLE` of the slots.
             idle = idle.max(unused / UNUSED * IDLE);
         }
-        let longest = arriving.longest;
-        let late_after = longest * (1.0 + SLACK * burst(idle));
-        (burst_target(target, longest, idle, config), late_after)
+        let late_after = arriving.longest * (1.0 + SLACK * burst(idle));
+        // The same for all: a nearer deadline makes no target shorter, or it would be worse to name one than to be silent.
+        let target = burst_target(target, arriving.max_wait, idle, config);
+        (target, late_after)
     }
 
-    /// The share of the slots that was idle of late, as a level sees it. `has_flows`: of a lane that flows share.
+    /// Returns the share of the slots that was idle lately, as a level sees it. `has_flows`: of a lane that flows share.
     fn idle_for(&self, level: u8, has_flows: bool, config: &WaitingRoomConfig) -> f64 {
         match has_flows && !config.level_weights.is_empty() {
             // What other levels had, they had by right: only what was left by all is idle.
@@ -341,21 +345,21 @@ fn index(PoolId(pool): PoolId) -> usize {
     (pool as usize).min(MAX_POOLS - 1)
 }
 
-/// How far bursts are let in where this share of the slots was idle of late: from 0 to 1, with the square.
+/// Returns how far bursts are let in if this share of the slots was idle lately: from 0 to 1, with the square.
 fn burst(idle: f64) -> f64 {
     (idle / IDLE).min(1.0).powi(2)
 }
 
-/// Returns the target where this share of the slots was idle lately: up to the longest useful wait, unless it was configured.
-fn burst_target(target: f64, longest: f64, idle: f64, config: &WaitingRoomConfig) -> f64 {
+/// Returns the target where this share of the slots was idle lately: up to the room's bound, unless it was configured.
+fn burst_target(target: f64, max_wait: f64, idle: f64, config: &WaitingRoomConfig) -> f64 {
     if config.target_wait != TargetWait::Auto {
         return target;
     }
-    let longest = match longest.is_finite() {
-        true => longest,
+    let max_wait = match max_wait.is_finite() {
+        true => max_wait,
         false => UNBOUNDED,
     };
-    target + burst(idle) * (longest - target).max(0.0)
+    target + burst(idle) * (max_wait - target).max(0.0)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -383,12 +387,13 @@ mod tests {
             predicted: Some(10.0),
             deadline: Some(30.0),
             longest: 30.0,
+            max_wait: 30.0,
             leased: 0,
         };
         (overload, arriving)
     }
 
-    /// How many of 100 such arrivals are refused.
+    /// Returns how many of 100 such arrivals are refused.
     fn refused(overload: &mut Overload, arriving: &Arriving, target: TargetWait) -> usize {
         let config = WaitingRoomConfig::default().target_wait(target);
         let admit = |_: &i32| {
@@ -459,6 +464,7 @@ mod tests {
     fn without_a_bound_a_burst_waits_as_long_as_with_the_default() {
         let (mut overload, mut arriving) = busy();
         (arriving.deadline, arriving.longest) = (None, f64::INFINITY);
+        arriving.max_wait = f64::INFINITY;
         overload.idleness = Idleness::new(1, IDLE);
         for (wait, expected) in [(29.0, 0), (60.0, 100)] {
             arriving.predicted = Some(wait);
@@ -472,10 +478,21 @@ mod tests {
         let (mut overload, mut arriving) = busy();
         overload.idleness = Idleness::new(1, IDLE);
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
-        // By less than what predictions err: on the ramp.
+        // By less than what predictions err.
         arriving.longest = 9.5;
-        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 5);
+        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
         arriving.longest = 8.5;
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 100);
+    }
+
+    #[test]
+    fn a_deadline_makes_no_target_shorter() {
+        let (mut overload, mut arriving) = busy();
+        // A target of 3 s, and a third of the way to 30 s.
+        overload.idleness = Idleness::new(1, IDLE * (1.0_f64 / 3.0).sqrt());
+        for longest in [30.0, 10.0] {
+            arriving.longest = longest;
+            assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! How fast the slots of a pool go to waiters, and how long waiters of each level wait for them.
+//! The rate at which the slots of a pool go to waiters, and the waits of each level for them.
 //!
 //! Only time in which requests wait counts: what a pool does while none waits says nothing about a wait. The pool's slots
 //! are all taken in that time, so its length times the slots, divided by the slots that were handed over, is the mean time
@@ -10,31 +10,31 @@ use crate::admit::nanos::{Nanos, seconds};
 /// The measurements of one pool.
 #[derive(Debug)]
 pub(crate) struct PoolLoad {
-    /// How much slot time passed while requests waited, up to the last hand-over, in seconds.
+    /// The slot time that passed while requests waited, up to the last hand-over, in seconds.
     slot_time: f64,
-    /// How many slots went to a waiter in that time.
+    /// The number of slots that went to a waiter in that time.
     handed_over: f64,
-    /// How much slot time passed so since then.
+    /// The slot time that passed while requests waited since the last hand-over, in seconds.
     since: f64,
     /// Since it was last [taken](Self::take_possible): how long requests waited, in seconds, and the hand-overs.
     recent: (f64, f64),
-    /// Up to when all that is counted.
+    /// The time up to which slot time is counted.
     counted_to: Nanos,
-    /// When a request was last let in to find out whether the rate is still as low as measured.
+    /// The time at which a request was last let in to find out whether the rate is still as low as measured.
     probed: Nanos,
-    /// How many slots it had then.
+    /// The number of slots at the last observation.
     slots: f64,
-    /// Whether it can hand slots over now.
+    /// `true` while it can hand slots over.
     pub(crate) is_in_service: bool,
     /// The instant since which it can; 0 if it always could.
     in_service_since: Nanos,
-    /// Since when its slots are there without a break; `None` while they are not.
+    /// The time since which its slots are there without a break; `None` while they are not.
     made_since: Option<Nanos>,
-    /// Whether its slots were ever not there.
+    /// `true` if its slots were ever not there.
     is_on_demand: bool,
-    /// Whether its slots are being made.
+    /// `true` while its slots are being made.
     is_making: bool,
-    /// When its slots were last being made.
+    /// The time at which its slots were last being made.
     load_ended: Nanos,
     /// By level.
     levels: Box<[LevelLoad]>,
@@ -43,7 +43,7 @@ pub(crate) struct PoolLoad {
 /// The waits of one level for one pool.
 #[derive(Debug, Clone, Copy, Default)]
 struct LevelLoad {
-    /// How many waits are in the sums.
+    /// The number of waits in the sums.
     count: f64,
     /// The sum of the waits as they were predicted, in seconds.
     predicted: f64,
@@ -53,11 +53,11 @@ struct LevelLoad {
     refusals: f64,
 }
 
-/// How many hand-overs and waits the averages cover, twice that at most.
+/// The number of hand-overs and waits that the averages cover; twice that at most.
 const MEMORY: f64 = 64.0;
-/// And for how long at least, in seconds: at a million hand-overs per second, 64 are a matter of chance.
+/// The shortest time that the averages cover, in seconds: at a million hand-overs per second, 64 are a matter of chance.
 const SHORTEST_MEMORY: f64 = 2.0;
-/// Fewer hand-overs say too little.
+/// The number of hand-overs from which on a rate is certain.
 const MIN_HANDED_OVER: f64 = 4.0;
 /// A correction counts as 1 until it rests on about as many waits.
 const PRIOR: f64 = 4.0;
@@ -150,17 +150,17 @@ impl PoolLoad {
         self.is_making
     }
 
-    /// Returns when its slots were last being made; 0 if they never were.
+    /// Returns the time at which its slots were last being made; 0 if they never were.
     pub(crate) fn load_ended(&self) -> Nanos {
         self.load_ended
     }
 
-    /// Whether its slots are there, and have been since `then`.
+    /// Returns `true` if its slots are there, and have been since `then`.
     pub(crate) fn is_made_since(&self, then: Nanos) -> bool {
         self.made_since.is_some_and(|since| since <= then)
     }
 
-    /// A slot went to a waiter.
+    /// Records that a slot went to a waiter.
     #[inline]
     pub(crate) fn on_handed_over(&mut self) {
         // In slot time: so many seconds in which all slots are taken.
@@ -180,7 +180,7 @@ impl PoolLoad {
         }
     }
 
-    /// How many slots go to waiters per second. `None` before one did.
+    /// Returns the number of slots that go to waiters per second. `None` before one did.
     pub(crate) fn per_second(&self) -> Option<f64> {
         // With the time since the last hand-over: otherwise a pool that stands still would keep its rate.
         let slot_time = self.slot_time + self.since;
@@ -189,18 +189,18 @@ impl PoolLoad {
         is_known.then(|| self.slots * self.handed_over / slot_time)
     }
 
-    /// The mean time for which a request holds a slot, in seconds. `None` before a slot was handed over.
+    /// Returns the mean time for which a request holds a slot, in seconds. `None` before a slot was handed over.
     pub(crate) fn service_seconds(&self) -> Option<f64> {
         self.per_second().map(|per_second| self.slots / per_second)
     }
 
-    /// The number of slots, as it was last observed; at least 1.
+    /// Returns the number of slots, as it was last observed; at least 1.
     pub(crate) fn slots(&self) -> f64 {
         self.slots
     }
 
-    /// How many slots it could have handed over in the last so many seconds, since this was last asked. While requests wait,
-    /// no slot is idle, however few are handed over.
+    /// Returns the number of slots that it could have handed over since the last call, `time` seconds ago. While requests
+    /// wait, no slot is idle, however few are handed over.
     pub(crate) fn take_possible(&mut self, time: f64) -> f64 {
         let (waited, handed_over) = std::mem::take(&mut self.recent);
         // Time without waiters counts by the rate, time with waiters by what was handed over in it.
@@ -211,13 +211,13 @@ impl PoolLoad {
         more + handed_over
     }
 
-    /// Whether that is known well enough to refuse a request for it.
+    /// Returns `true` if the rate is known well enough to refuse a request for it.
     pub(crate) fn is_certain(&self) -> bool {
         self.handed_over >= MIN_HANDED_OVER
     }
 
-    /// Whether to let a request in though it would wait for too long: one in `interval`, in seconds. While none waits nothing
-    /// is measured, so without that a pool that was slow would be taken to be so for ever.
+    /// Returns `true` once per `interval` seconds, to let one request in although it would wait for too long. While no
+    /// request waits nothing is measured, so without such a probe a pool that was slow would be taken to be slow for ever.
     pub(crate) fn is_probed_by(&mut self, now: Nanos, interval: f64) -> bool {
         let is_due = seconds(now.saturating_sub(self.probed)) >= interval;
         if is_due {
@@ -226,7 +226,8 @@ impl PoolLoad {
         is_due
     }
 
-    /// What predictions of this level have to be multiplied by, as far as past ones tell. `predicted` is the one to correct.
+    /// Returns the factor by which predictions of this level have to be multiplied, as far as past ones tell. `predicted` is
+    /// the one to correct.
     pub(crate) fn correction(&self, level: u8, predicted: f64) -> f64 {
         let Some(level) = self.levels.get(usize::from(level)) else {
             return 1.0;
@@ -240,8 +241,8 @@ impl PoolLoad {
         }
     }
 
-    /// A wait of this level ended. One that ended without a slot is only counted if it was longer than predicted: how
-    /// long it would have been is not known.
+    /// Records the end of a wait of this level. A wait that ended without a slot counts only if it was longer than predicted,
+    /// because its full length is not known.
     pub(crate) fn on_wait_ended(&mut self, level: u8, predicted: f64, actual: f64, served: bool) {
         let Some(level) = self.levels.get_mut(usize::from(level)) else {
             return;
@@ -259,8 +260,8 @@ impl PoolLoad {
         }
     }
 
-    /// Whether to refuse an arrival of this level that is to be refused with this probability. Of many, exactly that share
-    /// is refused, evenly spread.
+    /// Returns `true` if an arrival of this level is refused, where this share of the arrivals is to be. Of many, exactly that
+    /// share is refused, evenly spread.
     pub(crate) fn refuses(&mut self, level: u8, probability: f64) -> bool {
         let Some(level) = self.levels.get_mut(usize::from(level)) else {
             return false;

@@ -1,4 +1,4 @@
-//! What is predicted of arrivals at a level, for reports: it decides nothing, and changes nothing.
+//! Predictions about arrivals at a level, for reports: they decide nothing, and change nothing.
 
 use super::{MAX_POOLS, Overload, burst_target};
 use crate::admit::{PoolId, WaitingRoomConfig};
@@ -13,10 +13,10 @@ impl Overload {
     /// Returns the target of this level at a pool for callers that name no deadline, in seconds; infinite without one.
     pub(crate) fn target_at(&self, pool: PoolId, level: u8, config: &WaitingRoomConfig) -> f64 {
         let target = self.busy_target(pool, config);
-        let longest = config
+        let max_wait = config
             .max_wait
             .map_or(f64::INFINITY, |max| max.as_secs_f64());
         let idle = self.idle_for(level, config.has_flows(), config);
-        burst_target(target, longest, idle, config)
+        burst_target(target, max_wait, idle, config)
     }
 }

@@ -12,9 +12,9 @@ pub(crate) struct Reserves {
     /// By level; empty without reserves.
     levels: Vec<LevelReserve>,
     lend: bool,
-    /// Whether a waiter was promoted since waiters were last offered kept slots: it may use those of its new level.
+    /// `true` if a waiter was promoted since waiters were last offered kept slots: it may use those of its new level.
     promoted: bool,
-    /// What lower levels have of them.
+    /// The kept slots that lower levels have.
     lent: Lent,
 }
 
@@ -27,14 +27,15 @@ fn kept<'a>(levels: impl IntoIterator<Item = &'a LevelReserve>) -> KeptSlots {
 #[derive(Debug, Clone, Copy, Default)]
 struct LevelReserve {
     reserve: Option<Reserve>,
-    /// When a request of this level or above came last; 0: never.
+    /// The time at which a request of this level or above came last; 0: never.
     latest: Nanos,
-    /// Whether waiters were offered its slots since then.
+    /// `true` if waiters were offered its slots since then.
     is_offered: bool,
 }
 
 impl LevelReserve {
-    /// When waiters are to be offered its slots; `NEVER` if it has none, or has lent them all the time.
+    /// Returns the time at which waiters are to be offered its slots; `NEVER` if the level reserves no slots or lends them all
+    /// the time.
     fn lends_from(&self) -> Nanos {
         match self.reserve.is_some() && self.latest > 0 && !self.is_offered {
             // The first instant at which `lends` is true, which asks for more than `LATELY`.
@@ -69,7 +70,7 @@ impl Reserves {
         }
     }
 
-    /// A request of this level came.
+    /// Records that a request of this level came.
     #[inline]
     pub(crate) fn on_arrival(&mut self, level: u8, now: Nanos) {
         // What is kept for a level is for those above, too.
@@ -78,14 +79,14 @@ impl Reserves {
         }
     }
 
-    /// A waiter was promoted.
+    /// Records that a waiter was promoted.
     #[inline]
     pub(crate) fn on_promoted(&mut self) {
         self.promoted = !self.is_empty();
     }
 
-    /// When waiters are to be offered kept slots: a level begins to lend them, or a waiter was promoted. `NEVER` if neither
-    /// is known to come.
+    /// Returns the time at which waiters are to be offered kept slots, because a level begins to lend them, or a waiter was
+    /// promoted. `NEVER` if neither is known to come.
     pub(crate) fn next_offer(&self) -> Nanos {
         match (self.promoted, self.lend) {
             (true, _) => Some(0),
@@ -95,7 +96,7 @@ impl Reserves {
         .unwrap_or(NEVER)
     }
 
-    /// Whether waiters may use kept slots at `now` that they were not offered. They are to be offered then.
+    /// Returns `true` if waiters may use kept slots at `now` that they were not offered. The caller has to offer them.
     pub(crate) fn begin_offer(&mut self, now: Nanos) -> bool {
         if self.next_offer() > now {
             return false;
@@ -107,7 +108,7 @@ impl Reserves {
         true
     }
 
-    /// The same levels, by name, were last asked for when they were in `old`.
+    /// Takes over from `old` when the levels, by name, were last asked for.
     pub(crate) fn go_on_from(&mut self, old: &Self, level_of: impl Fn(usize) -> Option<usize>) {
         for (nth, level) in self.levels.iter_mut().enumerate() {
             let old = level_of(nth).and_then(|nth| old.levels.get(nth));
@@ -115,32 +116,32 @@ impl Reserves {
         }
     }
 
-    /// Whether slots are kept for any level.
+    /// Returns `true` if slots are kept for no level.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.levels.is_empty()
     }
 
-    /// The slots that a request of this level has to leave free.
+    /// Returns the slots that a request of this level has to leave free.
     #[inline]
     pub(crate) fn above(&self, level: u8, now: Nanos) -> KeptSlots {
         let above = self.levels.iter().take(level.into());
         kept(above.filter(|above| !self.lends(above, now)))
     }
 
-    /// Whether the slots of a level may go to those below.
+    /// Returns `true` if the slots of a level may go to those below.
     #[inline]
     fn lends(&self, level: &LevelReserve, now: Nanos) -> bool {
         self.lend && now.saturating_sub(level.latest) > LATELY
     }
 
-    /// Whether slots that are kept may be lent.
+    /// Returns `true` if slots that are kept may be lent.
     #[inline]
     pub(crate) fn may_lend(&self) -> bool {
         self.lend && !self.levels.is_empty()
     }
 
-    /// A request of this level took a slot of a pool, which has `limit` slots, `free` of them still free.
+    /// Records that a request of this level took a slot of a pool, which has `limit` slots, `free` of them still free.
     pub(crate) fn on_leased(
         &mut self,
         level: u8,
@@ -163,7 +164,7 @@ impl Reserves {
         }
     }
 
-    /// How many slots of a pool are kept for this level, and how many of them lower levels have.
+    /// Returns the number of slots of a pool that are kept for this level, and the number of them that lower levels have.
     pub(crate) fn status(
         &mut self,
         level: usize,
@@ -176,14 +177,14 @@ impl Reserves {
         (kept, self.lent.of(pool, level).min(kept))
     }
 
-    /// How many slots of a pool are kept and not free.
+    /// Returns the number of slots of a pool that are kept and not free.
     fn missing(&self, limit: usize, free: usize) -> usize {
         // No level is below the last: from that, none is kept.
         let above = self.levels.split_last().map_or(&[][..], |(_, above)| above);
         kept(above).of(limit).saturating_sub(free)
     }
 
-    /// How many slots of a pool are kept for this level, beside those that are kept for higher ones.
+    /// Returns the number of slots of a pool that are kept for this level, beside those that are kept for higher ones.
     fn kept_for(&self, level: usize, limit: usize) -> usize {
         let up_to = |level: usize| kept(self.levels.iter().take(level)).of(limit);
         // A difference, because shares are summed before they are rounded. More levels never keep fewer slots.

@@ -1,8 +1,7 @@
-//! How long requests are served until their answer begins: the latest samples of each lane.
+//! The times for which requests are served until their answer begins: the latest samples of each lane.
 //!
-//! A waiter with less time left than the shortest of them is not started: even if its answer is as quick as any was, it
-//! comes too late. One number for all lanes would not do: a small model answers
-//! in a tenth of the time that a large one takes.
+//! A waiter with less time left than the shortest of them is not started, because its answer would come too late even if it
+//! were as quick as any was. Each lane has its own samples, as a small model answers in a tenth of the time of a large one.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -11,7 +10,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct ServiceTimes {
     lanes: HashMap<u32, Samples>,
-    /// How many samples came so far, over all lanes.
+    /// The number of samples that came so far, over all lanes.
     count: u64,
 }
 
@@ -19,21 +18,21 @@ pub(crate) struct ServiceTimes {
 #[derive(Debug, Default)]
 struct Samples {
     by_age: VecDeque<f64>,
-    /// The same, the shortest first.
+    /// The samples of `by_age`, the shortest first.
     by_length: Vec<f64>,
     /// The number of the latest one among those of all lanes.
     latest: u64,
 }
 
-/// How many samples are kept of a lane.
+/// The number of samples that are kept of a lane.
 const KEPT: usize = 64;
-/// Fewer say nothing.
+/// The number of samples from which on the shortest counts.
 const MIN_SAMPLES: usize = 20;
-/// Of how many lanes samples are kept: demands may name any number of lanes.
+/// The number of lanes of which samples are kept, because demands may name any number of lanes.
 const MAX_LANES: usize = 256;
 
 impl ServiceTimes {
-    /// A request of this lane was served for so many seconds until its answer began.
+    /// Records that a request of this lane was served for so many seconds until its answer began.
     pub(crate) fn add(&mut self, lane: u32, seconds: f64) {
         if !self.lanes.contains_key(&lane) && self.lanes.len() >= MAX_LANES {
             self.forget_one();

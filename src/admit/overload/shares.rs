@@ -1,4 +1,4 @@
-//! Which flows had less of the slots than their share of late: tenants, with the discipline `fair`, and levels that have
+//! The flows that had less of the slots than their share lately: tenants, with the discipline `fair`, and levels that have
 //! weights.
 //!
 //! In overload something has to be refused. If one flow sends more than its share, that should be its own requests: what
@@ -11,14 +11,14 @@ use crate::admit::flow::FlowKey;
 use crate::admit::largest_flows::LargestFlows;
 use crate::admit::nanos::{Nanos, seconds};
 
-/// What the flows had that were served lately.
+/// The use of the slots by the flows that were served lately.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// By what they had, those that had the most.
+    /// The flows that had the most, with what they had.
     flows: LargestFlows<Used, Weight>,
     /// The weights of all flows that were served lately.
     weights: f64,
-    /// What all of them had.
+    /// The use by all of them.
     total: f64,
     /// The share of the slots that went to flows beyond their own shares.
     excess: f64,
@@ -58,18 +58,18 @@ const MAX_FADED: f64 = 100.0;
 const LATELY: f64 = 0.05;
 /// From this excess on, flows within their shares are let in for as long as their callers wait.
 const EXCESS: f64 = 0.1;
-/// How often the sums are made in one time constant.
+/// The number of times that the sums are made in one time constant.
 const SUMS: f64 = 64.0;
 
 impl Shares {
-    /// The weights of flows may have changed.
+    /// Takes the weights of the flows from a changed configuration.
     pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
         for (flow, weight) in self.flows.iter_mut() {
             *weight = flow.weight(config).into();
         }
     }
 
-    /// A request of this flow got a slot. O(log flows).
+    /// Records that a request of this flow got a slot. O(log flows).
     pub(crate) fn on_served(
         &mut self,
         flow: FlowKey<'_>,
@@ -137,7 +137,7 @@ impl Shares {
         (self.weights, self.total, self.excess) = (weights, total, excess);
     }
 
-    /// The part of its share that this flow did not use, from 0 to 1, as far as others used more than theirs.
+    /// Returns the part of its share that this flow did not use, from 0 to 1, as far as others used more than theirs.
     pub(crate) fn unused(&self, flow: FlowKey<'_>, config: &WaitingRoomConfig, now: Nanos) -> f64 {
         if self.excess == 0.0 {
             return 0.0;
@@ -168,7 +168,7 @@ mod tests {
 
     const SECOND: Nanos = 1_000_000_000;
 
-    /// What is left of the shares of `a`, `b`, `c` and a newcomer after each was served so often in each of 100 s.
+    /// Returns the rest of the shares of `a`, `b`, `c` and a newcomer after each was served so often in each of 100 s.
     fn unused(served: [u32; 3], config: &WaitingRoomConfig) -> [f64; 4] {
         let mut shares = Shares::default();
         for second in 1..=100 {

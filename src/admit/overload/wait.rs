@@ -3,13 +3,13 @@
 /// A pool that could serve the request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PoolBacklog {
-    /// How many slots it hands over per second.
+    /// The number of slots that it hands over per second.
     pub(crate) per_second: f64,
-    /// How many requests go first that are not in the request's own group.
+    /// The number of requests of other groups that go first.
     pub(crate) others: f64,
 }
 
-/// How long the last of `own` requests waits, in seconds, if all `pools` can serve each of them.
+/// Returns the wait of the last of `own` requests, in seconds, if all `pools` can serve each of them.
 ///
 /// This is water-filling. A pool's floor is the wait for the requests of others on it. The group's own requests fill the
 /// pools with the lowest floors up to one level, which is the wait.

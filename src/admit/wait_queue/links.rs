@@ -73,7 +73,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Whether waiters may be linked in a partition, in an order of eviction or in the promotions.
+    /// Returns `true` if waiters may be linked in a partition, in an order of eviction or in the promotions.
     #[inline]
     fn has_rare_links(&self) -> bool {
         self.lanes.have_bounds()

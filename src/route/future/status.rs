@@ -9,13 +9,13 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{NotRetryable, RouteBody, RouteFuture, Routed, State, StateProj};
+use super::{Attempts, NotRetryable, RouteBody, Routed, State, StateProj};
 use crate::gate::QueuePlace;
 use crate::http::PermitBody;
 use crate::route::response_body::{RouteResponseBody, RoutedBody};
 use crate::service::{PendingAnswer, StatusStream, status_response};
 
-impl<S, B, R> RouteFuture<S, B, R>
+impl<S, B, R> Attempts<S, B, R>
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
@@ -52,7 +52,7 @@ where
     }
 }
 
-impl<S, B, R> PendingAnswer<RoutedBody<R>> for RouteFuture<S, B, R>
+impl<S, B, R> PendingAnswer<RoutedBody<R>> for Attempts<S, B, R>
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,

@@ -39,7 +39,7 @@ impl<'a, C: Capacity, S, Req, H> JustQueued<'a, C, S, Req, H> {
     }
 }
 
-/// Whether the request has still to be queued.
+/// Returns `true` if the request has still to be queued.
 pub(super) fn is_arriving<C: Capacity, S, Req, H>(
     waiting: &Option<Box<WaitingForSlot<C, S, Req, H>>>,
 ) -> bool {
@@ -54,7 +54,7 @@ pub(super) fn announce<C, S, Req, H, A>(
 ) -> Poll<Option<A>>
 where
     C: Capacity,
-    S: Service<Req>,
+    S: Service<Req> + Clone,
     H: AdmissionHandler<C, Req, S, Answer = A>,
 {
     // The task's cooperative budget may be used up, and the request not have arrived.
@@ -95,7 +95,7 @@ where
         }
     }
 
-    /// Where the request waits for a slot. `None` if it does not.
+    /// Returns the place at which the request waits for a slot. `None` if it does not wait.
     pub(crate) fn place(&self) -> Option<QueuePlace> {
         match &self.state {
             State::WaitingForSlot { waiting } => waiting.as_ref()?.wait.acquire.place(),

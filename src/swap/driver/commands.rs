@@ -2,7 +2,7 @@
 
 use super::{Command, Driver};
 use crate::clock::now;
-use crate::endpoints::on_demand::Refusal;
+use crate::endpoints::on_demand::{End, Refusal};
 use crate::route::RouterHandle;
 use crate::swap::swapper::ModelId;
 
@@ -32,6 +32,9 @@ impl Driver {
                 for nth in 0..self.units.units.len() {
                     let id = ModelId(nth as u32);
                     self.units.end_sleep(id);
+                    let unit = self.units.unit(id);
+                    unit.stop_giving();
+                    unit.on_demand.set_end(End::Killed);
                     self.scheduler.on_unload(id, true, now, &mut self.units);
                 }
             }
@@ -47,11 +50,11 @@ impl Driver {
             let unit = &mut self.units.units[nth];
             unit.revival.give_up();
             unit.is_killed = is_killed;
+            unit.stop_giving();
             if is_killed {
                 unit.stopping.cancel(); // if it is
+                unit.on_demand.set_end(End::Killed);
             }
-            unit.on_demand.set_killed(is_killed);
-            unit.stop_giving();
             refusals.push(unit.on_demand.set_refusal(Some(Refusal::Unloaded)));
         }
         router.gate().capacity_changed();

@@ -160,7 +160,7 @@ impl Driver {
     fn endpoint(&self, name: &str, model: &SwapModel) -> Endpoint {
         let (slots, nth) = (model.concurrency, self.unit_named(name));
         let Some(unit) = nth.map(|nth| &self.units.units[nth]) else {
-            return on_demand::endpoint(name, &model.model, slots, OnDemand::default());
+            return on_demand::endpoint(name, &model.model, slots, OnDemand::new(&self.demand));
         };
         let mut endpoint = on_demand::endpoint(name, &model.model, slots, unit.on_demand.clone());
         endpoint.url = unit.endpoint.url().clone();

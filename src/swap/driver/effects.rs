@@ -11,6 +11,7 @@ use super::tasks::{Report, Stop, Swap, at_once};
 use super::unit::Unit;
 use crate::admit::nanos::span;
 use crate::clock::now;
+use crate::endpoints::on_demand::End;
 use crate::swap::board::Board;
 use crate::swap::scheduler::{Effects, Generation, Nanos};
 use crate::swap::swapper::{ModelId, Plan};
@@ -25,7 +26,7 @@ pub(super) struct Units {
     /// The names of the memory pools, if there are several.
     pub(super) pools: Vec<Arc<str>>,
     pub(super) start_timeout: Duration,
-    /// What the scheduler's times are counted from.
+    /// The instant from which the scheduler's times are counted.
     epoch: Instant,
     /// Of the swaps on their way: which instance starts, and what gives that up.
     pub(super) starting: HashMap<Generation, (ModelId, CancellationToken)>,
@@ -106,8 +107,9 @@ impl Units {
         let unit = self.unit(model);
         unit.report_activity(); // it may have become idle since
         unit.start += 1; // its end is no crash
-        // One that has ended can't be asked to stop.
-        unit.stopping = match std::mem::take(&mut unit.is_killed) || unit.has_ended {
+        // One that has crashed can't be asked to stop.
+        let is_killed = std::mem::take(&mut unit.is_killed);
+        unit.stopping = match is_killed || unit.on_demand.end() == Some(End::Crashed) {
             true => at_once(),
             false => CancellationToken::new(),
         };
@@ -168,7 +170,6 @@ impl Effects for Units {
         unit.start += 1; // the end of what slept is told by the swap
         (unit.is_killed, unit.may_sleep) = (false, true);
         unit.stopping = CancellationToken::new();
-        unit.on_demand.set_killed(false);
         unit.on_demand
             .watch_client_waits(unit.model.hang_timeout.is_some());
         let abort = CancellationToken::new();

@@ -220,7 +220,9 @@ impl Driver {
     fn end_doubt(&mut self, nth: usize) {
         let unit = &mut self.units.units[nth];
         unit.doubted_until = None;
-        if self.scheduler.gives_slots(ModelId(nth as u32)) {
+        // A request that got no answer since is still to be looked at.
+        let is_settled = unit.on_demand.settle_doubt();
+        if is_settled && self.scheduler.gives_slots(ModelId(nth as u32)) {
             unit.give();
             self.units.has_changed = true;
         }

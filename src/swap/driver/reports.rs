@@ -7,7 +7,7 @@ use super::Driver;
 use super::refusals::Refused;
 use super::tasks::{Ended, Report, Started, Stop, at_once, watch};
 use crate::clock::now;
-use crate::endpoints::on_demand::Refusal;
+use crate::endpoints::on_demand::{End, Refusal};
 use crate::route::RouterHandle;
 use crate::swap::scheduler::Generation;
 use crate::swap::swapper::ModelId;
@@ -56,7 +56,7 @@ impl Driver {
         }
         tracing::warn!(model = &*unit.name, reason, "model ended by itself");
         unit.stop_giving();
-        unit.has_ended = true;
+        unit.on_demand.set_end(End::Crashed);
         self.units.has_changed = true;
         if unit.is_asleep {
             unit.instance = None;
@@ -203,7 +203,8 @@ impl Driver {
     fn watch(&mut self, nth: usize, instance: &Arc<dyn Instance>) {
         let unit = &mut self.units.units[nth];
         unit.start += 1;
-        unit.has_ended = false;
+        unit.on_demand.set_started();
+        unit.doubted_until = None;
         unit.forget_activity();
         let reports = self.units.reports.clone();
         tokio::spawn(watch(nth, unit.start, Arc::clone(instance), reports));

@@ -50,8 +50,6 @@ pub(super) struct Unit {
     pub(super) may_sleep: bool,
     /// Until when it gives no slots because a request got no answer: its end may be told by then.
     pub(super) doubted_until: Option<Instant>,
-    /// Whether what runs has ended by itself, and is not gone yet.
-    pub(super) has_ended: bool,
     pub(super) revival: Revival,
 }
 
@@ -76,7 +74,6 @@ impl Unit {
             stopping: CancellationToken::new(),
             may_sleep: true,
             doubted_until: None,
-            has_ended: false,
             revival: Revival::default(),
         }
     }
@@ -105,10 +102,10 @@ impl Unit {
         self.endpoint.state().word.stop_if_idle()
     }
 
-    pub(super) fn give(&mut self) {
-        self.doubted_until = None;
-        if self.has_ended {
-            return; // nothing answers there
+    /// Lets its endpoint give slots, unless nothing answers there, or perhaps nothing.
+    pub(super) fn give(&self) {
+        if self.on_demand.end().is_some() || self.doubted_until.is_some() {
+            return;
         }
         self.endpoint.state().word.start();
     }

@@ -4,10 +4,12 @@
 //! `/proc`; elsewhere, and for processes that change their environment, nothing is found.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed}; // numbers that differ
 
 use tokio::process::Command;
+
+use super::owner::Owner;
+use super::proc::{pids, variable};
 
 const VARIABLE: &str = "TOWER_TRIAGE_START";
 /// The number of starts with daemons from which on there is no further one: each may hold the memory of a model.
@@ -16,7 +18,9 @@ const LIMIT: usize = 2;
 /// The starts of one launcher.
 #[derive(Debug)]
 pub(super) struct Starts {
-    /// What all its starts have in their variable, and no other launcher's.
+    /// This program, where that is known.
+    pub(super) owner: Option<Owner>,
+    /// The beginning of the variable that all starts of this launcher have, and those of no other.
     prefix: String,
     next: AtomicU64,
 }
@@ -25,22 +29,38 @@ impl Default for Starts {
     fn default() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Relaxed);
-        let process = std::process::id();
+        let owner = Owner::this();
+        let name = match &owner {
+            Some(owner) => owner.to_string(),
+            None => std::process::id().to_string(),
+        };
         Self {
-            prefix: format!("{VARIABLE}={process}-{number}-"),
+            owner,
+            prefix: format!("{name}/{number}/"),
             next: AtomicU64::new(0),
         }
     }
+}
+
+/// Returns the program that has started a process, or an ancestor of it, if its environment says so.
+pub(super) fn owner(pid: u32) -> Option<Owner> {
+    owner_in(&variable(pid, VARIABLE)?)
+}
+
+/// Returns the program that has started this one, or an ancestor of it.
+pub(super) fn parent() -> Option<Owner> {
+    owner_in(&std::env::var(VARIABLE).ok()?)
+}
+
+fn owner_in(value: &str) -> Option<Owner> {
+    value.split_once('/')?.0.parse().ok()
 }
 
 impl Starts {
     /// Marks the processes of the next start of an instance.
     pub(super) fn mark(&self, command: &mut Command, instance: &str) {
         let start = self.next.fetch_add(1, Relaxed);
-        let value = format!("{}{start} {instance}", self.prefix);
-        if let Some((name, value)) = value.split_once('=') {
-            command.env(name, value);
-        }
+        command.env(VARIABLE, format!("{}{start} {instance}", self.prefix));
     }
 
     /// Returns why an instance that does not run is not to be started, if too many of its earlier starts have left daemons.
@@ -60,24 +80,18 @@ impl Starts {
     /// The processes of an instance, by start.
     fn left(&self, instance: &str) -> BTreeMap<String, Vec<String>> {
         let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            // Of what is no process, has ended, or is another user's, there is nothing to be read.
-            let environ = fs::read(process.path().join("environ")).unwrap_or_default();
-            let start = environ
-                .split(|&byte| byte == 0)
-                .find_map(|entry| self.start(entry, instance));
+        for pid in pids() {
+            let start = variable(pid, VARIABLE).and_then(|value| self.start(&value, instance));
             if let Some(start) = start {
-                let pid = process.file_name().to_string_lossy().into_owned();
-                left.entry(start).or_default().push(pid);
+                left.entry(start).or_default().push(pid.to_string());
             }
         }
         left
     }
 
-    /// The number of the start of an instance, if the entry of an environment says it.
-    fn start(&self, entry: &[u8], instance: &str) -> Option<String> {
-        let entry = entry.strip_prefix(self.prefix.as_bytes())?;
-        let (start, name) = std::str::from_utf8(entry).ok()?.split_once(' ')?;
+    /// Returns the number of the start of an instance, if the value of the variable is of one.
+    fn start(&self, value: &str, instance: &str) -> Option<String> {
+        let (start, name) = value.strip_prefix(&self.prefix)?.split_once(' ')?;
         (name == instance).then(|| start.to_owned())
     }
 }
@@ -89,10 +103,11 @@ mod tests {
     #[test]
     fn a_start_is_of_its_instance_and_launcher() {
         let (starts, others) = (Starts::default(), Starts::default());
-        let entry = format!("{}7 qwen: 2", starts.prefix);
-        let start = |starts: &Starts, name| starts.start(entry.as_bytes(), name);
+        let value = format!("{}7 qwen: 2", starts.prefix);
+        let start = |starts: &Starts, name| starts.start(&value, name);
         assert_eq!(start(&starts, "qwen: 2").as_deref(), Some("7"));
         assert_eq!(start(&starts, "qwen"), None);
         assert_eq!(start(&others, "qwen: 2"), None);
+        assert_eq!(owner_in(&value), starts.owner);
     }
 }

@@ -1,5 +1,6 @@
 //! One process that serves a model, from its start to its end.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed; // no other memory depends on these flags
@@ -18,6 +19,7 @@ use super::health::Client;
 use super::life::{LifeReader, life};
 use super::output::Output;
 use super::port::Port;
+use super::records::{Record, Records};
 use super::supervise::{Supervised, supervise};
 use crate::swap::{Launch, StartError};
 use crate::upstream::Prober;
@@ -51,6 +53,7 @@ impl Engine {
         launch: Launch,
         prober: Prober,
         starts: &Starts,
+        records: Option<&Arc<Records>>,
     ) -> Result<Arc<Self>, StartError> {
         let no_port = |error| StartError::new(format!("there is no free port: {error}"));
         let port = Port::choose().map_err(no_port)?;
@@ -66,7 +69,7 @@ impl Engine {
             .map_err(|error| StartError::new(error.to_string()))?;
         starts.mark(&mut command, &launch.name);
         let program = command.as_std().get_program().to_owned();
-        let (group, child_ends, pipe) = spawn_piped(command).map_err(|error| {
+        let spawned = Spawned::new(command, records).map_err(|error| {
             StartError::new(format!("cannot run `{}`: {error}", program.display()))
         })?;
 
@@ -77,7 +80,7 @@ impl Engine {
             port,
             url,
             client,
-            group,
+            group: spawned.group,
             activity: Activity::default(),
             life,
             ready: Notify::new(),
@@ -87,8 +90,12 @@ impl Engine {
             asleep: AtomicBool::new(false),
             asked_to_stop: AtomicBool::new(false),
         });
-        let supervised = Supervised(engine.clone());
-        tokio::spawn(supervise(supervised, child_ends, pipe, life_sender));
+        let supervised = Supervised {
+            engine: engine.clone(),
+            record: spawned.record,
+        };
+        let (child_ends, output) = (spawned.child_ends, spawned.output);
+        tokio::spawn(supervise(supervised, child_ends, output, life_sender));
         Ok(engine)
     }
 
@@ -114,11 +121,36 @@ impl Engine {
     }
 }
 
-/// Starts a process. The pipe has all of its output: the lines of both streams in the order in which they were written.
-fn spawn_piped(mut command: Command) -> std::io::Result<(Group, ChildEnds, Receiver)> {
-    let (reader, writer) = std::io::pipe()?;
-    let reader = Receiver::from_owned_fd(reader.into())?;
-    command.stdout(writer.try_clone()?).stderr(writer);
-    let (group, child_ends) = Group::spawn(&mut command)?;
-    Ok((group, child_ends, reader)) // the command closes its ends of the pipe
+/// A process that was started.
+struct Spawned {
+    group: Group,
+    child_ends: ChildEnds,
+    /// All of its output: the lines of both streams in the order in which they were written.
+    output: Receiver,
+    record: Option<Record>,
+}
+
+impl Spawned {
+    /// Starts a process. Its record is there before it, so that it is found whenever this program is killed.
+    fn new(mut command: Command, records: Option<&Arc<Records>>) -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        let log = |error: &io::Error| {
+            tracing::warn!(%error, "a model's process has no record, by which it would be ended after a SIGKILL");
+        };
+        let record = records.map(|records| records.add(&reader));
+        let mut record = record.and_then(|record| record.inspect_err(log).ok());
+        let output = Receiver::from_owned_fd(reader.into())?;
+        command.stdout(writer.try_clone()?).stderr(writer);
+        let (group, child_ends) = Group::spawn(&mut command)?;
+        if let Some(record) = &mut record {
+            _ = record.set_leader(group.pid()).inspect_err(log);
+        }
+        // The command closes its ends of the pipe.
+        Ok(Self {
+            group,
+            child_ends,
+            output,
+            record,
+        })
+    }
 }

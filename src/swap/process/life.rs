@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 #[derive(Debug, Clone)]
 pub(super) enum Life {
     Runs,
-    /// It has ended or is taken for ended, for this reason, and the rest of its group is being ended.
+    /// The process has ended or is taken for ended, for this reason, and the rest of its group is being ended.
     Failed(String),
     /// All of its group has ended, for this reason, at this time.
     Gone(String, Instant),

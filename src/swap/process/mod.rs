@@ -11,10 +11,14 @@ mod instance;
 mod launcher;
 mod life;
 mod members;
+mod orphans;
 mod output;
+mod owner;
 mod port;
+mod proc;
 mod progress;
 mod ready;
+mod records;
 mod stop;
 mod supervise;
 

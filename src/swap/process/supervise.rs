@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::engine::Engine;
 use super::group::ChildEnds;
 use super::life::Life;
+use super::records::Record;
 use super::stop::stop_failed;
 
 /// How long to wait for the end of a group that was killed: large processes take a while to free their memory. One that
@@ -20,12 +21,12 @@ use super::stop::stop_failed;
 const GROUP_ENDS: Duration = Duration::from_secs(10);
 
 pub(super) async fn supervise(
-    supervised: Supervised,
+    mut supervised: Supervised,
     mut child_ends: ChildEnds,
     output: Receiver,
     life: watch::Sender<Life>,
 ) {
-    let engine = Arc::clone(&supervised.0);
+    let engine = Arc::clone(&supervised.engine);
     let group_gone = CancellationToken::new();
     let reading = tokio::spawn(read(engine.clone(), output, group_gone.clone()));
     let failure = tokio::select! {
@@ -51,15 +52,20 @@ pub(super) async fn supervise(
     _ = timeout(GROUP_ENDS, engine.group.gone()).await;
     group_gone.cancel();
     _ = reading.await; // soon: it waits for no process that has left the group
+    drop(supervised.record.take()); // before its end is known: then the program may end
     life.send_replace(Life::Gone(reason, Instant::now()));
 }
 
 /// Ends the group when its supervisor is dropped with the runtime, also before that has run at all.
-pub(super) struct Supervised(pub(super) Arc<Engine>);
+pub(super) struct Supervised {
+    pub(super) engine: Arc<Engine>,
+    /// The record of the group, until that has ended.
+    pub(super) record: Option<Record>,
+}
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        self.0.group.kill();
+        self.engine.group.kill();
     }
 }
 

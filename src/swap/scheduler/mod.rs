@@ -149,7 +149,7 @@ pub(crate) struct Scheduler {
     /// When to call [`on_tick`](Self::on_tick) next.
     next_tick: Option<Nanos>,
     is_closed: bool,
-    /// Whether a model that serves is to be stopped once it is idle, because all together exceed what there is.
+    /// `true` while a model that serves is to be stopped once it is idle, because all together exceed the memory.
     has_excess: bool,
 }
 

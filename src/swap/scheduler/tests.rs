@@ -31,7 +31,7 @@ struct Process {
     is_up: bool,
     is_open: bool,
     serves: u32,
-    /// When it became idle, if the scheduler has not asked since.
+    /// The time at which it became idle, if the scheduler has not asked since.
     idled: Option<Nanos>,
     waiting: VecDeque<Head>,
 }

@@ -1,0 +1,191 @@
+//! What is known of the end of an endpoint that is started on demand.
+//!
+//! A request that gets no answer doubts its endpoint: that may have ended, or may only have closed a connection. What
+//! starts the endpoint settles the doubt, because it knows of an end a moment later than those that are connected.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::OnDemand;
+use crate::endpoints::EndpointRef;
+
+/// How an endpoint ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It ended by itself, or is taken for ended because it answers no more.
+    Crashed,
+    /// It was ended though it served requests, on request of the operator.
+    Killed,
+}
+
+/// What is known of the end of an endpoint, with counts by which requests and what starts it find what is new to them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Life {
+    /// The number of times it was started.
+    starts: u64,
+    /// How it ended, until it is started again.
+    end: Option<End>,
+    /// The number of requests that got no answer.
+    doubts: u64,
+    /// The number of doubts that were taken to be settled.
+    taken: u64,
+    /// The number of doubts that are settled: it has ended, or serves, or is not known to have ended.
+    settled: u64,
+}
+
+impl Life {
+    /// Returns how the endpoint ended since it was started for the `starts`th time.
+    fn end_since(&self, starts: u64) -> Option<End> {
+        let is_other = self.starts != starts;
+        self.end.or_else(|| is_other.then_some(End::Crashed))
+    }
+}
+
+/// The extension of a response in place of an endpoint's, if whether that has ended was found out as far as possible.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DoubtSettled;
+
+/// The time within which every doubt is settled, unless what starts the endpoint is gone.
+const SETTLED_WITHIN: Duration = Duration::from_secs(1);
+
+impl OnDemand {
+    /// Returns the number of times the endpoint was started.
+    pub(crate) fn starts(&self) -> u64 {
+        self.0.life.borrow().starts
+    }
+
+    /// Records that the endpoint can serve requests, or sleeps.
+    pub(crate) fn set_started(&self) {
+        self.0.life.send_modify(|life| {
+            life.starts += 1;
+            life.end = None;
+            (life.taken, life.settled) = (life.doubts, life.doubts); // of what ran before
+        });
+    }
+
+    /// Records how the endpoint ended. The first end counts. To be called after it gives no slots any more.
+    pub(crate) fn set_end(&self, end: End) {
+        let life = &self.0.life;
+        life.send_modify(|life| _ = life.end.get_or_insert(end));
+    }
+
+    /// Returns how the endpoint ended, until it is started again.
+    pub(crate) fn end(&self) -> Option<End> {
+        self.0.life.borrow().end
+    }
+
+    /// Returns `true` if a request got no answer since this last returned `true`. The doubt is to be settled then.
+    pub(crate) fn take_doubt(&self) -> bool {
+        let mut is_new = false;
+        self.0.life.send_if_modified(|life| {
+            is_new = life.taken != life.doubts;
+            life.taken = life.doubts;
+            false // for no request
+        });
+        is_new
+    }
+
+    /// Settles the doubts that were taken. Returns `true` if there is no later one.
+    pub(crate) fn settle_doubt(&self) -> bool {
+        let life = &self.0.life;
+        life.send_modify(|life| life.settled = life.taken);
+        let life = life.borrow();
+        life.settled == life.doubts
+    }
+
+    /// Records that a request got no answer. Returns the number of the doubt.
+    fn doubt(&self) -> u64 {
+        let mut nth = 0;
+        self.0.life.send_modify(|life| {
+            life.doubts += 1;
+            nth = life.doubts;
+        });
+        self.0.notify.notify_one();
+        nth
+    }
+}
+
+impl EndpointRef {
+    /// Records that a request got no answer. If the endpoint is started on demand it may have ended, and gives no slots
+    /// until that is known.
+    pub(crate) fn doubt(&self) {
+        if let Some(on_demand) = self.on_demand() {
+            self.state().word.stop();
+            on_demand.doubt();
+        }
+    }
+
+    /// Waits until it is known whether the endpoint has ended since it was started for the `starts`th time, because a
+    /// request got no answer. Returns how it ended, or `None` if it is not known to have ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// The doubt is settled though no request waits for that.
+    pub(crate) async fn end_since(&self, starts: u64) -> Option<End> {
+        let on_demand = self.on_demand()?;
+        let mut life = on_demand.0.life.subscribe();
+        if let Some(end) = life.borrow().end_since(starts) {
+            return Some(end);
+        }
+        self.state().word.stop(); // before the slot of the request comes back
+        let doubt = on_demand.doubt();
+        let settled = life.wait_for(|it| it.end_since(starts).is_some() || it.settled >= doubt);
+        _ = timeout(SETTLED_WITHIN, settled).await;
+        on_demand.0.life.borrow().end_since(starts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use http::Uri;
+
+    use super::*;
+    use crate::endpoints::on_demand::endpoint;
+    use crate::endpoints::{Endpoints, Model, Registry};
+
+    fn started() -> (OnDemand, EndpointRef) {
+        let on_demand = OnDemand::default();
+        let mut endpoint = endpoint("m", &Model::new("m"), 1, on_demand.clone());
+        endpoint.url = Uri::from_static("http://127.0.0.1:1");
+        let endpoints = Endpoints::new(Registry::new(vec![endpoint]).unwrap());
+        on_demand.set_started();
+        let endpoint = endpoints.endpoints()[0].clone();
+        endpoint.state().word.start();
+        (on_demand, endpoint)
+    }
+
+    #[tokio::test]
+    async fn a_doubt_waits_for_the_end_or_for_what_settles_it() {
+        let (on_demand, endpoint) = started();
+        let mut first = Box::pin(endpoint.end_since(1));
+        assert!(first.as_mut().now_or_never().is_none());
+        assert!(endpoint.is_stopped());
+        assert!(on_demand.take_doubt() && !on_demand.take_doubt());
+        let mut second = Box::pin(endpoint.end_since(1));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(!on_demand.settle_doubt(), "the second is not settled");
+        assert_eq!(first.now_or_never(), Some(None));
+        assert!(second.as_mut().now_or_never().is_none());
+        on_demand.set_end(End::Crashed);
+        assert_eq!(second.now_or_never(), Some(Some(End::Crashed)));
+    }
+
+    #[tokio::test]
+    async fn an_end_is_known_after_the_next_start() {
+        let (on_demand, endpoint) = started();
+        on_demand.set_end(End::Killed);
+        on_demand.set_end(End::Crashed);
+        assert_eq!(endpoint.end_since(1).await, Some(End::Killed));
+        on_demand.set_started();
+        assert_eq!(endpoint.end_since(1).await, Some(End::Crashed));
+        assert!(!endpoint.is_stopped(), "what runs now is not doubted");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_doubt_that_nobody_settles_ends() {
+        let (_on_demand, endpoint) = started();
+        assert_eq!(endpoint.end_since(1).await, None);
+    }
+}

@@ -1,0 +1,85 @@
+//! The bounds on the inner service of a route and on its requests, with messages that say what to do.
+
+use std::error::Error;
+use std::future::Future;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::future::Attempts;
+use super::response_body::Routed;
+use super::{Route, RouteBody};
+use crate::implies::Implies;
+
+/// An inner service of a [`Route`], for requests with bodies of type `B`.
+///
+/// Implemented for every `Clone` service that takes an `http::Request<`[`RouteBody`]`<B>>` and returns an `http::Response`
+/// with a body of [`Bytes`]. The service, its future and error and both bodies are `Send` and borrow nothing, because a
+/// response may [begin while its request waits](crate::QueueLayer#status-while-waiting).
+///
+/// A service that can't be cloned, such as a rate limit, needs a buffer. Without one this does not compile:
+///
+/// ```compile_fail,E0277
+/// # use std::convert::Infallible;
+/// # use std::time::Duration;
+/// # use http::{Request, Response};
+/// # use tower::{ServiceBuilder, ServiceExt, service_fn};
+/// # use tower_triage::{RouteLayer, route::RouteBody};
+/// # async fn send(layer: RouteLayer, request: Request<String>) {
+/// let service = ServiceBuilder::new()
+///     .layer(layer)
+///     .rate_limit(100, Duration::from_secs(1))
+///     .service(service_fn(|_: Request<RouteBody<String>>| async {
+///         Ok::<_, Infallible>(Response::new(String::new()))
+///     }));
+/// let response = service.oneshot(request).await;
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be the inner service of a `Route` of requests with bodies of type `{B}`",
+    label = "the inner service does not fit the route",
+    note = "the inner service of a `RouteLayer` is a `Service<http::Request<tower_triage::route::RouteBody<_>>>` that returns an `http::Response` with a body of `Bytes`",
+    note = "it must be `Clone`, because each attempt at a request uses a clone; put `tower::buffer::BufferLayer` before a service that is not",
+    note = "the service, its future and error and the bodies must be `Send` and borrow nothing: a response may begin while its request waits"
+)]
+pub trait RouteInner<B>: Sized {
+    /// The body of the inner service's responses.
+    type Body;
+    /// The error of the inner service.
+    type Error;
+    /// The future of an answer.
+    #[doc(hidden)]
+    type Attempts: Future<Output = Result<Routed<Self::Body>, Self::Error>>;
+
+    #[doc(hidden)]
+    fn start(route: &mut Route<Self>, request: Request<B>) -> Self::Attempts;
+}
+
+#[diagnostic::do_not_recommend]
+impl<S, B, R> RouteInner<B> for S
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    R: Body<Data = Bytes> + Send + 'static,
+{
+    type Body = R;
+    type Error = S::Error;
+    type Attempts = Attempts<S, B, R>;
+
+    #[inline]
+    fn start(route: &mut Route<Self>, request: Request<B>) -> Self::Attempts {
+        route.start(request)
+    }
+}
+
+/// The body of a request that a [`Route<S>`](Route) serves.
+///
+/// Implemented for every body for which `S` is an [inner service](RouteInner).
+pub trait RoutableBody<S>: Sized + Implies<S, Is: RouteInner<Self>> {}
+
+impl<B, S: RouteInner<B>> RoutableBody<S> for B {}

@@ -1,0 +1,332 @@
+//! Orphans: processes that a program has started which was killed, and could not end them.
+//!
+//! They are found by their records, which name the leader of a process group, and by the variable of their environment,
+//! which processes that have left the group inherit, too. Both say which program has started them. Those of a program that
+//! runs are left alone.
+//!
+//! A number says little: the system gives it to another process once its own has ended. So a process is told by the time of
+//! its start as well, and a group by having at least one process in it that was there at the last look.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep};
+
+use super::daemons;
+use super::owner::Owner;
+use super::proc::{Process, Stat, writes_to};
+use super::records::{File, Leader, Records};
+
+/// The time that processes have to end by themselves: some have to end what runs elsewhere, as `docker run` does.
+const GRACE: Duration = Duration::from_secs(5);
+/// The time for which processes that were killed are waited for. One that waits for a device may never end.
+const KILLED_END: Duration = Duration::from_secs(10);
+/// The pause between looks.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Ends the processes of programs that have ended. Returns the time of their end, if there were any.
+pub(super) async fn end(this: Owner, records: Option<Arc<Records>>) -> Option<Instant> {
+    let began = Instant::now();
+    let mut orphans = spawn_blocking(move || Orphans::find(this, records))
+        .await
+        .ok()?;
+    let mut were_found = false;
+    loop {
+        let is_late = began.elapsed() >= GRACE;
+        let left;
+        // An error: the runtime is shut down.
+        (orphans, left) = spawn_blocking(move || {
+            let left = orphans.end(is_late);
+            (orphans, left)
+        })
+        .await
+        .ok()?;
+        if left.is_empty() {
+            return were_found.then(Instant::now);
+        }
+        let pids: Vec<u32> = left.iter().map(|process| process.pid).collect();
+        if !were_found {
+            tracing::warn!(?pids, "ending processes of a program that was killed");
+        }
+        were_found = true;
+        if began.elapsed() >= GRACE + KILLED_END {
+            tracing::error!(
+                ?pids,
+                "processes of a program that was killed do not end: they may hold memory and ports"
+            );
+            return Some(Instant::now());
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// What is known of the orphans.
+struct Orphans {
+    check: OrphanCheck,
+    groups: Vec<Group>,
+    /// Those that were asked to end.
+    asked: HashSet<Process>,
+}
+
+/// A process group of which not all processes have ended.
+struct Group {
+    number: u32,
+    /// Its processes at the last look.
+    members: HashSet<Process>,
+    record: File,
+}
+
+/// Tells orphans from processes that have to run on.
+struct OrphanCheck {
+    /// This program.
+    this: Owner,
+    /// The program that has started this one as a process of its own, or an ancestor of this one.
+    parent: Option<Owner>,
+}
+
+impl OrphanCheck {
+    /// Returns `true` if processes of this owner are orphans. This program and its siblings are none.
+    fn is_orphaned_by(&self, owner: &Owner) -> bool {
+        self.parent.as_ref() != Some(owner) && self.this.sees_end_of(owner)
+    }
+
+    /// Returns `true` if the environment of a process says that it is an orphan.
+    fn is_orphan(&self, process: Process) -> bool {
+        daemons::owner(process.pid).is_some_and(|owner| self.is_orphaned_by(&owner))
+    }
+}
+
+impl Orphans {
+    fn find(this: Owner, records: Option<Arc<Records>>) -> Self {
+        let parent = daemons::parent();
+        let check = OrphanCheck { this, parent };
+        let orphaned = records.map(|records| records.orphaned(|owner| check.is_orphaned_by(owner)));
+        let group = |(leader, record)| Group::find(leader, record);
+        Self {
+            groups: orphaned.into_iter().flatten().filter_map(group).collect(),
+            check,
+            asked: HashSet::new(),
+        }
+    }
+
+    /// Asks the orphans to end, each of them once, or kills them if it is late. Returns those that there were.
+    fn end(&mut self, is_late: bool) -> Vec<Process> {
+        let stats: Vec<Stat> = Stat::all().collect();
+        let groups = std::mem::take(&mut self.groups).into_iter();
+        self.groups = groups.filter_map(|group| group.look(&stats)).collect();
+        if is_late {
+            self.groups.iter().for_each(Group::kill);
+        }
+        let mut left = Vec::new();
+        let running = stats.iter().filter(|stat| !stat.has_ended);
+        for process in running.map(|stat| stat.process) {
+            let mut groups = self.groups.iter();
+            let is_member = groups.any(|group| group.members.contains(&process));
+            if !is_member && !self.check.is_orphan(process) {
+                continue;
+            }
+            left.push(process);
+            if is_late && !is_member {
+                send(Signal::KILL, process);
+            } else if self.asked.insert(process) {
+                send(Signal::TERM, process);
+            }
+        }
+        left
+    }
+}
+
+impl Group {
+    /// Returns the group of a leader. `None`, and removes its record, if the leader was not started, or has ended.
+    fn find(leader: Leader, record: File) -> Option<Self> {
+        let leader = match leader {
+            Leader::Process(process) => Some(process),
+            Leader::WriterOf(pipe) => Stat::all()
+                .filter(|stat| stat.group == stat.process.pid)
+                .map(|stat| stat.process)
+                .find(|process| writes_to(process.pid, pipe)),
+        };
+        let Some(leader) = leader else {
+            record.remove();
+            return None;
+        };
+        Some(Self {
+            number: leader.pid,
+            members: HashSet::from([leader]),
+            record,
+        })
+    }
+
+    /// Looks for its processes among all. Returns `None`, and removes its record, when all of it has ended: from then on
+    /// its number may be another group's.
+    fn look(mut self, stats: &[Stat]) -> Option<Self> {
+        let members: Vec<&Stat> = stats
+            .iter()
+            .filter(|stat| stat.group == self.number)
+            .collect();
+        let are_running = members.iter().any(|stat| !stat.has_ended);
+        // One that has ended but is not reaped keeps the number, too.
+        let mut processes = members.iter().map(|stat| stat.process);
+        let is_same = processes.any(|process| self.members.contains(&process));
+        if !(is_same && are_running) {
+            self.record.remove();
+            return None;
+        }
+        self.members = members.iter().map(|stat| stat.process).collect();
+        Some(self)
+    }
+
+    /// Kills all of its processes at once, so that none escapes by a child.
+    fn kill(&self) {
+        // While one of them lives, the number is that of this group.
+        let is_there = self.members.iter().any(|process| process.is_alive());
+        if let Some(number) = Pid::from_raw(self.number as i32).filter(|_| is_there) {
+            _ = kill_process_group(number, Signal::KILL);
+        }
+    }
+}
+
+fn send(signal: Signal, process: Process) {
+    let pid = Pid::from_raw(process.pid as i32);
+    if let Some(pid) = pid.filter(|_| process.is_alive()) {
+        // Fails if it has ended.
+        _ = kill_process(pid, signal);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::mem::forget;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command, Stdio};
+
+    use super::super::owner::tests::dead;
+    use super::super::records::tests::TestDir;
+    use super::*;
+
+    /// A process that leads a group of its own. It is killed when it is dropped.
+    struct Sleep(Child);
+
+    impl Sleep {
+        fn new() -> Self {
+            Self::with_output(Stdio::null())
+        }
+
+        fn with_output(output: impl Into<Stdio>) -> Self {
+            let mut command = Command::new("sleep");
+            command.arg("3600").process_group(0).stdout(output);
+            Self(command.spawn().unwrap())
+        }
+
+        fn process(&self) -> Process {
+            Process::find(self.0.id()).unwrap()
+        }
+    }
+
+    impl Drop for Sleep {
+        fn drop(&mut self) {
+            _ = self.0.kill();
+            _ = self.0.wait();
+        }
+    }
+
+    fn this() -> Owner {
+        Owner::this().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_recorded_group_of_a_program_that_has_ended_is_ended() {
+        let (dir, leader) = (TestDir::new("ended"), Sleep::new());
+        dir.write(&format!("{}_{}", dead(), leader.process()));
+        assert!(end(this(), Some(dir.records(&this()))).await.is_some());
+        assert!(!leader.process().is_alive());
+        assert!(dir.names().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_group_is_found_though_its_start_was_not_recorded_to_the_end() {
+        let (dir, other) = (TestDir::new("begun"), Sleep::new());
+        let (pipe, writer) = std::io::pipe().unwrap();
+        forget(dir.records(&dead()).add(&pipe).unwrap());
+        let leader = Sleep::with_output(writer);
+        assert!(end(this(), Some(dir.records(&this()))).await.is_some());
+        assert!(!leader.process().is_alive());
+        assert!(other.process().is_alive());
+        assert!(dir.names().is_empty());
+        // Killed before it was started at all.
+        forget(dir.records(&dead()).add(&pipe).unwrap());
+        end(this(), Some(dir.records(&this()))).await;
+        assert!(dir.names().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_number_that_another_process_has_now_is_not_touched() {
+        let (dir, leader) = (TestDir::new("number"), Sleep::new());
+        let now = leader.process();
+        let earlier = Process {
+            start: now.start - 1,
+            ..now
+        };
+        dir.write(&format!("{}_{earlier}", dead()));
+        end(this(), Some(dir.records(&this()))).await;
+        assert!(now.is_alive());
+        assert!(dir.names().is_empty());
+    }
+
+    #[tokio::test]
+    async fn groups_of_programs_that_run_or_are_elsewhere_are_kept() {
+        let (dir, leader) = (TestDir::new("runs"), Sleep::new());
+        let elsewhere = dead().to_string().replacen('.', ".9", 1);
+        for owner in [this().to_string(), elsewhere] {
+            dir.write(&format!("{owner}_{}", leader.process()));
+        }
+        end(this(), Some(dir.records(&this()))).await;
+        assert!(leader.process().is_alive());
+        assert_eq!(dir.names().len(), 2);
+    }
+
+    #[test]
+    fn a_program_does_not_end_the_start_that_it_is_part_of() {
+        let is_orphaned = |parent| {
+            let this = this();
+            OrphanCheck { this, parent }.is_orphaned_by(&dead())
+        };
+        assert!(is_orphaned(None));
+        assert!(is_orphaned(Some(this())));
+        assert!(!is_orphaned(Some(dead())));
+    }
+
+    #[test]
+    fn a_group_is_the_same_while_one_of_its_processes_stays() {
+        let process = |pid, start| Process { pid, start };
+        let stat = |process, has_ended| Stat {
+            process,
+            group: 7,
+            has_ended,
+        };
+        let (leader, child, grandchild) = (process(7, 1), process(8, 2), process(9, 3));
+        let looks: [&[_]; 3] = [
+            &[stat(leader, true), stat(child, false)],
+            &[stat(child, false), stat(grandchild, false)],
+            &[stat(grandchild, false)],
+        ];
+        let dir = TestDir::new("same");
+        dir.write(&format!("{}_{leader}", dead()));
+        let mut left = dir.records(&this()).orphaned(|_| true);
+        let mut group = Group {
+            number: 7,
+            members: HashSet::from([leader]),
+            record: left.remove(0).1,
+        };
+        for stats in looks {
+            group = group.look(stats).unwrap();
+        }
+        // The number is that of a new group.
+        let stranger = stat(process(7, 5), false);
+        assert!(group.look(&[stranger]).is_none());
+        assert!(dir.names().is_empty());
+    }
+}

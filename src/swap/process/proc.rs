@@ -1,0 +1,165 @@
+//! Processes of this machine, as Linux lists them in `/proc`. Elsewhere there are none.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::str::FromStr;
+
+use rustix::io::Errno;
+
+/// A process, told from all others that have its number by the time of its start, in clock ticks since the boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) start: u64,
+}
+
+impl Process {
+    /// Returns the process that has this number now, with those that have ended and are not reaped.
+    pub(super) fn find(pid: u32) -> io::Result<Self> {
+        Ok(Stat::read(pid)?.process)
+    }
+
+    /// Returns `false` if the process has ended. One of which nothing can be read counts as alive.
+    pub(super) fn is_alive(self) -> bool {
+        match Stat::read(self.pid) {
+            Ok(stat) => stat.process == self && !stat.has_ended,
+            Err(error) => {
+                error.kind() != ErrorKind::NotFound
+                    && Errno::from_io_error(&error) != Some(Errno::SRCH)
+            }
+        }
+    }
+}
+
+/// As [`FromStr`] reads it.
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.pid, self.start)
+    }
+}
+
+impl FromStr for Process {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (pid, start) = text.split_once('.').ok_or(())?;
+        let (pid, start) = (pid.parse().map_err(drop)?, start.parse().map_err(drop)?);
+        Ok(Self { pid, start })
+    }
+}
+
+/// The state of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) process: Process,
+    /// The number of its process group.
+    pub(super) group: u32,
+    /// `true` once it has ended and holds no memory, though it is not reaped.
+    pub(super) has_ended: bool,
+}
+
+impl Stat {
+    /// Returns the states of all processes.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        // A process that has gone meanwhile has none.
+        pids().filter_map(|pid| Self::read(pid).ok())
+    }
+
+    fn read(pid: u32) -> io::Result<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        Self::parse(pid, &text).ok_or_else(|| ErrorKind::InvalidData.into())
+    }
+
+    fn parse(pid: u32, text: &str) -> Option<Self> {
+        // The name may have spaces and parentheses. The state, which is the third field, follows it.
+        let (_, rest) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3).copied();
+        Some(Self {
+            process: Process {
+                pid,
+                start: field(22)?.parse().ok()?,
+            },
+            group: field(5)?.parse().ok()?,
+            has_ended: matches!(field(3)?, "Z" | "X"),
+        })
+    }
+}
+
+/// Returns the numbers of all processes.
+pub(super) fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Returns the value that a variable had when the process began to run its program. `None` also for another user's
+/// process, and for one that has written over its environment.
+pub(super) fn variable(pid: u32, name: &str) -> Option<String> {
+    let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    environ.split(|&byte| byte == 0).find_map(|entry| {
+        let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        String::from_utf8(value.to_vec()).ok()
+    })
+}
+
+/// Returns `true` if the output of the process goes to the pipe of this number.
+pub(super) fn writes_to(pid: u32, pipe: u64) -> bool {
+    let pipe = format!("pipe:[{pipe}]");
+    [1, 2].into_iter().any(|fd| {
+        let file = fs::read_link(format!("/proc/{pid}/fd/{fd}"));
+        file.is_ok_and(|file| file.as_os_str() == &*pipe)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the `stat` of a process that was started at 900, with this beginning.
+    fn parse(begin: &str) -> Option<Stat> {
+        let rest = "0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 900 1000 10";
+        Stat::parse(9, &format!("{begin} {rest}"))
+    }
+
+    #[test]
+    fn group_start_and_end_are_read_after_the_name() {
+        let process = Process { pid: 9, start: 900 };
+        let stat = |group, has_ended| Stat {
+            process,
+            group,
+            has_ended,
+        };
+        assert_eq!(parse("9 (sh) S 1 7 7"), Some(stat(7, false)));
+        assert_eq!(parse("9 (a) b) c (d) R 1 7 7"), Some(stat(7, false)));
+        assert_eq!(parse("9 (sh) Z 7 8 7"), Some(stat(8, true)));
+        assert_eq!(Stat::parse(9, ""), None);
+        assert_eq!(Stat::parse(9, "9 (sh) S 1 7 7"), None);
+    }
+
+    #[test]
+    fn a_process_is_read_as_it_is_written() {
+        let process = Process { pid: 9, start: 900 };
+        assert_eq!(process.to_string().parse(), Ok(process));
+        for text in ["", "9", "9.", "9.900.1", "x.900"] {
+            assert_eq!(text.parse::<Process>(), Err(()), "{text:?}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn another_process_of_the_same_number_is_not_alive() {
+        let this = Process::find(std::process::id()).unwrap();
+        assert!(this.is_alive());
+        let earlier = Process {
+            start: this.start - 1,
+            ..this
+        };
+        assert!(!earlier.is_alive());
+        let none = Process {
+            pid: u32::MAX,
+            start: 1,
+        };
+        assert!(!none.is_alive());
+    }
+}

@@ -1,0 +1,293 @@
+//! Records of the process groups that run, for the next program that starts processes, should this one be killed.
+//!
+//! A record is an empty file. Its name says all: the program that starts the group, and the leader of the group. So it is
+//! there or not, and never half written. It is there before the leader is, and names the pipe for the leader's output until
+//! it is renamed: so no group is without a record at any time.
+
+use std::fs::DirBuilder;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, Dir, FlockOperation, Mode, OFlags, flock, fstat, open, openat, renameat, unlinkat,
+};
+use rustix::process::geteuid;
+
+use super::owner::Owner;
+use super::proc::Process;
+
+/// The beginning of the name of a leader that has no number yet.
+const PIPE: &str = "pipe.";
+
+/// The records of one user's programs.
+#[derive(Debug)]
+pub(super) struct Records {
+    /// Held open: no other directory can take its place.
+    dir: OwnedFd,
+    owner: Owner,
+}
+
+/// The process that leads a recorded group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leader {
+    Process(Process),
+    /// The process that writes to the pipe of this number, if it was started at all.
+    WriterOf(u64),
+}
+
+/// The file of a record.
+#[derive(Debug)]
+pub(super) struct File {
+    records: Arc<Records>,
+    name: String,
+}
+
+/// The record of a process group of this program. Dropping it removes it.
+#[derive(Debug)]
+pub(super) struct Record(File);
+
+impl Records {
+    /// Opens the first directory that is safe to use. Logs why an earlier one is not.
+    pub(super) fn open(owner: &Owner) -> Option<Arc<Self>> {
+        directories().into_iter().find_map(|path| {
+            let opened = Self::open_at(&path, owner.clone());
+            let log = |error: &io::Error| {
+                if error.kind() != ErrorKind::NotFound {
+                    let path = path.display();
+                    tracing::warn!(%path, %error, "records of processes are not kept in this directory");
+                }
+            };
+            opened.inspect_err(log).ok().map(Arc::new)
+        })
+    }
+
+    /// Opens a directory, which is made if it is missing. Records that others could write would let them end processes.
+    pub(super) fn open_at(path: &Path, owner: Owner) -> io::Result<Self> {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = open(path, flags, Mode::empty())?;
+        let stat = fstat(&dir)?;
+        if stat.st_uid != geteuid().as_raw() {
+            return Err(io::Error::other("it belongs to another user"));
+        }
+        if stat.st_mode & 0o022 != 0 {
+            return Err(io::Error::other("other users may write to it"));
+        }
+        // systemd-tmpfiles removes old files, but not from a directory that is locked.
+        _ = flock(&dir, FlockOperation::NonBlockingLockShared);
+        Ok(Self { dir, owner })
+    }
+
+    /// Records that a process group is about to be started, of which the leader writes to this pipe.
+    pub(super) fn add(self: &Arc<Self>, output: impl AsFd) -> io::Result<Record> {
+        let leader = Leader::WriterOf(fstat(output)?.st_ino);
+        let name = self.name(leader);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        openat(&self.dir, &*name, flags, Mode::RUSR | Mode::WUSR)?;
+        Ok(Record(self.file(name)))
+    }
+
+    /// Returns the leader of each group that was left by a program that `is_gone`, with the file of its record. Removes the
+    /// records of earlier boots.
+    pub(super) fn orphaned(
+        self: &Arc<Self>,
+        is_gone: impl Fn(&Owner) -> bool,
+    ) -> Vec<(Leader, File)> {
+        let entries = Dir::read_from(&self.dir).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_owned()));
+        let names: Vec<String> = names.collect(); // before any of them is removed
+        let mut orphaned = Vec::new();
+        for name in names {
+            // Other names are no records.
+            let Some((owner, leader)) = parse(&name) else {
+                continue;
+            };
+            let file = self.file(name);
+            if self.owner.is_after_boot_of(&owner) {
+                file.remove();
+            } else if is_gone(&owner) {
+                orphaned.push((leader, file));
+            }
+        }
+        orphaned
+    }
+
+    fn name(&self, leader: Leader) -> String {
+        let owner = &self.owner;
+        match leader {
+            Leader::Process(process) => format!("{owner}_{process}"),
+            Leader::WriterOf(pipe) => format!("{owner}_{PIPE}{pipe}"),
+        }
+    }
+
+    fn file(self: &Arc<Self>, name: String) -> File {
+        let records = Arc::clone(self);
+        File { records, name }
+    }
+}
+
+impl File {
+    /// Removes the record, because its group has ended.
+    pub(super) fn remove(&self) {
+        // Another program may have removed it.
+        _ = unlinkat(&self.records.dir, &*self.name, AtFlags::empty());
+    }
+}
+
+impl Record {
+    /// Records the leader of the group, which has been started.
+    pub(super) fn set_leader(&mut self, pid: u32) -> io::Result<()> {
+        let File { records, name } = &mut self.0;
+        let leader = Leader::Process(Process::find(pid)?);
+        let renamed = records.name(leader);
+        renameat(&records.dir, &**name, &records.dir, &*renamed)?;
+        *name = renamed;
+        Ok(())
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.0.remove();
+    }
+}
+
+/// Returns the directories that may have records, best first.
+fn directories() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let runtime = runtime.filter(|path| path.is_absolute());
+    let user = geteuid().as_raw();
+    let temporary = std::env::temp_dir().join(format!("tower-triage-{user}"));
+    let runtime = runtime.map(|path| path.join("tower-triage"));
+    runtime.into_iter().chain([temporary]).collect()
+}
+
+/// Returns the program and the leader that the name of a record has.
+fn parse(name: &str) -> Option<(Owner, Leader)> {
+    let (owner, leader) = name.split_once('_')?;
+    let leader = match leader.strip_prefix(PIPE) {
+        Some(pipe) => Leader::WriterOf(pipe.parse().ok()?),
+        None => Leader::Process(leader.parse().ok()?),
+    };
+    Some((owner.parse().ok()?, leader))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+pub(super) mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::super::owner::tests::dead;
+    use super::*;
+
+    /// A directory of a test's own, in which others may not write.
+    pub(in super::super) struct TestDir(PathBuf);
+
+    impl TestDir {
+        pub(in super::super) fn new(name: &str) -> Self {
+            let name = format!("tower-triage-records-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            DirBuilder::new().mode(0o700).create(&path).unwrap();
+            Self(path)
+        }
+
+        pub(in super::super) fn records(&self, owner: &Owner) -> Arc<Records> {
+            Arc::new(Records::open_at(&self.0, owner.clone()).unwrap())
+        }
+
+        pub(in super::super) fn write(&self, name: &str) {
+            fs::write(self.0.join(name), "").unwrap();
+        }
+
+        pub(in super::super) fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(&self.0).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.collect()
+        }
+    }
+
+    impl Drop for TestDir {
+        fn drop(&mut self) {
+            _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn this() -> Owner {
+        Owner::this().unwrap()
+    }
+
+    #[test]
+    fn a_record_is_found_until_it_is_removed() {
+        let dir = TestDir::new("found");
+        let found = || {
+            let found = dir.records(&this()).orphaned(|owner| *owner == dead());
+            found.into_iter().map(|(leader, _)| leader)
+        };
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        let mut record = dir.records(&dead()).add(&pipe).unwrap();
+        let number = fstat(&pipe).unwrap().st_ino;
+        assert!(found().eq([Leader::WriterOf(number)]));
+        let leader = std::process::id();
+        record.set_leader(leader).unwrap();
+        assert!(found().eq([Leader::Process(Process::find(leader).unwrap())]));
+        assert!(dir.records(&this()).orphaned(|_| false).is_empty());
+        drop(record);
+        assert!(dir.names().is_empty());
+    }
+
+    #[test]
+    fn records_of_earlier_boots_are_removed_and_other_files_kept() {
+        let dir = TestDir::new("boots");
+        let record = format!("{}_7.8", dead());
+        let earlier = format!("0{record}");
+        for name in [&*earlier, "notes", "a_pipe.", "_", &record] {
+            dir.write(name);
+        }
+        assert_eq!(dir.records(&this()).orphaned(|_| true).len(), 1);
+        let mut names = dir.names();
+        names.sort();
+        let mut expected = ["_", "a_pipe.", "notes", &record].map(str::to_owned);
+        expected.sort();
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_directory_that_others_control_is_not_used() {
+        let dir = TestDir::new("others");
+        let error = |path: &Path| Records::open_at(path, this()).unwrap_err().to_string();
+        let link = dir.0.join("link");
+        fs::create_dir(dir.0.join("target")).unwrap();
+        symlink(dir.0.join("target"), &link).unwrap();
+        assert!(error(&link).contains("Not a directory"), "{}", error(&link));
+        let open = dir.0.join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(error(&open), "other users may write to it");
+        let file = dir.0.join("file");
+        fs::write(&file, "").unwrap();
+        assert!(error(&file).contains("Not a directory"));
+        let foreign = dir.0.join("foreign");
+        fs::create_dir(&foreign).unwrap();
+        // Only the superuser can give it away.
+        if chown(&foreign, Some(12_345), None).is_ok() {
+            assert_eq!(error(&foreign), "it belongs to another user");
+        }
+    }
+
+    #[test]
+    fn a_new_directory_is_for_its_user_alone() {
+        let dir = TestDir::new("new");
+        let path = dir.0.join("new");
+        Records::open_at(&path, this()).unwrap();
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+    }
+}
