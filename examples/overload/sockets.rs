@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 const SLOTS: u64 = 8;
 const SERVICE: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Not counted: the gateway learns meanwhile how long callers wait that do not say so.
+/// Not counted: the gateway measures meanwhile how fast slots come back.
 const WARM_UP: Duration = Duration::from_secs(10);
 const MEASURED: Duration = Duration::from_secs(20);
 /// The share of requests of the higher level.

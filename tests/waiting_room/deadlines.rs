@@ -88,9 +88,11 @@ impl Comparison {
     }
 }
 
-fn stream(load: std::ops::Range<f64>) -> impl Strategy<Value = Stream> {
-    let service = prop_oneof![Just(0.1), Just(0.3), 1.0..3.0];
-    let patience = prop_oneof![0.3..2.0, 2.0..20.0];
+fn stream(
+    load: impl Strategy<Value = f64>,
+    service: impl Strategy<Value = f64>,
+) -> impl Strategy<Value = Stream> {
+    let patience = prop_oneof![2 => 0.3..3.0, 1 => 3.0..20.0];
     (load, service, any::<bool>(), patience, any::<bool>()).prop_map(
         |(load, service, varies, patience, is_named)| Stream {
             load,
@@ -102,13 +104,17 @@ fn stream(load: std::ops::Range<f64>) -> impl Strategy<Value = Stream> {
     )
 }
 
+/// A caller whose requests are few and mostly short, among others whose requests are mostly long.
 pub(crate) fn comparison() -> impl Strategy<Value = Comparison> {
     (
         prop::sample::select(&[1usize, 2, 4, 8, 16, 32]),
         prop::sample::select(&[Discipline::Fifo, Discipline::Fair, Discipline::Deadline]),
         any::<bool>(),
-        stream(0.02..0.3),
-        prop::collection::vec(stream(0.1..0.8), 1..4),
+        stream(0.005..0.1, prop_oneof![3 => Just(0.1), 1 => 0.3..3.0]),
+        prop::collection::vec(
+            stream(0.1..0.8, prop_oneof![1 => Just(0.1), 3 => 0.3..3.0]),
+            1..4,
+        ),
         any::<u64>(),
     )
         .prop_map(

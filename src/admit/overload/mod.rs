@@ -90,7 +90,7 @@ const AUTO_SERVICES: f64 = 0.125;
 /// standing queue is short again; the longer, the more of a burst is let in.
 const MEMORY_SERVICES: f64 = 10.0;
 const MEMORY: (f64, f64) = (10.0, 60.0);
-/// From this share on of slots that are idle on average, bursts wait for as long as their callers do.
+/// From this share on of slots that are idle on average, bursts wait for as long as the room lets them.
 const IDLE: f64 = 0.18;
 /// The share of idle slots that is assumed before one was measured.
 const INITIAL: f64 = 0.16;
