@@ -2,6 +2,8 @@
 //!
 //! If slots are idle from time to time, a burst that waits is served later, and takes no slot from another request. If slots
 //! are never idle, a longer queue adds latency and no throughput. The idler the slots were, the longer a burst may queue.
+//! From [`IDLE`] on more makes no difference, also to the average: so the time in which a queue is taken for a burst is as
+//! short after a quiet night as after a busy hour.
 
 use crate::admit::nanos::{Nanos, seconds};
 
@@ -23,6 +25,8 @@ struct LevelIdleness {
     idle: f64,
 }
 
+/// The share of idle slots from which on bursts wait for as long as their callers do.
+pub(super) const IDLE: f64 = 0.18;
 /// The number of measurements in one time constant of the average. With more, a single lease would weigh too much.
 const MEASUREMENTS: f64 = 64.0;
 
@@ -76,17 +80,17 @@ impl Idleness {
                 true => (1.0 - used / possible).max(0.0),
                 false => 0.0, // the service stood still
             };
-            level.idle += (idle - level.idle) * weight;
+            level.idle = (level.idle + (idle - level.idle) * weight).min(IDLE);
         }
         (self.measured_at, self.leased) = (now, leased);
     }
 
-    /// Returns the share of the slots that no level had, from 0 to 1.
+    /// Returns the share of the slots that no level had, from 0 to [`IDLE`].
     pub(crate) fn share_of_all(&self) -> f64 {
         self.levels.last().map_or(0.0, |level| level.idle)
     }
 
-    /// From 0 to 1.
+    /// Returns the share of the slots that this level and those above did not have, from 0 to [`IDLE`].
     pub(crate) fn share(&self, level: u8) -> f64 {
         let level = self.levels.get(usize::from(level));
         level.map_or(0.0, |level| level.idle)
@@ -103,36 +107,36 @@ mod tests {
     fn what_lower_levels_had_is_idle_to_the_higher() {
         let mut idleness = Idleness::new(2, 0.2);
         for second in 1..=100 {
-            // Of ten that could be served, three were urgent, five were not, and of one the level is not known.
-            (0..3).for_each(|_| idleness.on_served(0));
-            (0..5).for_each(|_| idleness.on_served(1));
-            idleness.observe(second * SECOND, second * 9, |time| 10.0 * time, 10.0);
+            // Of a hundred that could be served, 81 were urgent, eight were not, and of six the level is not known.
+            (0..81).for_each(|_| idleness.on_served(0));
+            (0..8).for_each(|_| idleness.on_served(1));
+            idleness.observe(second * SECOND, second * 95, |time| 100.0 * time, 10.0);
         }
         let shares = [0, 1, 2].map(|level| (idleness.share(level) * 1_000.0).round());
-        assert_eq!(shares, [600.0, 100.0, 0.0]);
+        assert_eq!(shares, [130.0, 50.0, 0.0]);
     }
 
     #[test]
     fn a_long_silence_counts_as_idle() {
-        let mut idleness = Idleness::new(1, 0.2);
+        let mut idleness = Idleness::new(1, IDLE);
         for second in 1..=100 {
             (0..10).for_each(|_| idleness.on_served(0));
             idleness.observe(second * SECOND, second * 10, |time| 10.0 * time, 10.0);
         }
         assert!(idleness.share(0) < 0.001);
         idleness.observe(200 * SECOND, 1_000, |time| 10.0 * time, 10.0);
-        assert!(idleness.share(0) > 0.999);
+        assert!(idleness.share(0) > 0.999 * IDLE);
     }
 
     #[test]
     fn more_than_was_possible_hides_no_idle_slots() {
-        let mut idleness = Idleness::new(1, 0.2);
+        let mut idleness = Idleness::new(1, IDLE);
         let mut leased = 0;
         for second in 1..=100 {
             // A hundred short requests in one second, and none in the next.
             leased += 100 * (second % 2);
             idleness.observe(second * SECOND, leased, |time| 10.0 * time, 10.0);
         }
-        assert!(idleness.share(0) > 0.4, "{}", idleness.share(0));
+        assert!(idleness.share(0) > 0.9 * IDLE, "{}", idleness.share(0));
     }
 }

@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use super::flow::FlowKey;
 use super::nanos::Nanos;
 use super::{Discipline, PoolId, TargetWait, Tenant, WaitingRoomConfig};
-use idleness::Idleness;
+use idleness::{IDLE, Idleness};
 use pool_load::PoolLoad;
 pub(crate) use reserves::Reserves;
 pub use sample::ServiceSample;
@@ -90,8 +90,6 @@ const AUTO_SERVICES: f64 = 0.125;
 /// standing queue is short again; the longer, the more of a burst is let in.
 const MEMORY_SERVICES: f64 = 10.0;
 const MEMORY: (f64, f64) = (10.0, 60.0);
-/// From this share on of slots that are idle on average, bursts wait for as long as the room lets them.
-const IDLE: f64 = 0.18;
 /// The share of idle slots that is assumed before one was measured.
 const INITIAL: f64 = 0.16;
 /// The longest wait of a burst where a wait has no bound, in seconds: the default of `max_wait`.
@@ -325,8 +323,9 @@ impl Overload {
             idle = idle.max(unused / UNUSED * IDLE);
         }
         let late_after = arriving.longest * (1.0 + SLACK * burst(idle));
-        // The same for all: a nearer deadline makes no target shorter, or it would be worse to name one than to be silent.
-        let target = burst_target(target, arriving.max_wait, idle, config);
+        // A nearer deadline makes no target shorter, or it would be worse to name one than to be silent.
+        let is_silent = arriving.deadline.is_none();
+        let target = burst_target(target, arriving.max_wait, is_silent, idle, config);
         (target, late_after)
     }
 
@@ -351,7 +350,16 @@ fn burst(idle: f64) -> f64 {
 }
 
 /// Returns the target where this share of the slots was idle lately: up to the room's bound, unless it was configured.
-fn burst_target(target: f64, max_wait: f64, idle: f64, config: &WaitingRoomConfig) -> f64 {
+///
+/// A caller that names its deadline is there when its turn comes. One that is silent may have left, so its burst has to be
+/// over sooner: otherwise the slots of the first seconds of an overload go to requests whose callers leave.
+fn burst_target(
+    target: f64,
+    max_wait: f64,
+    is_silent: bool,
+    idle: f64,
+    config: &WaitingRoomConfig,
+) -> f64 {
     if config.target_wait != TargetWait::Auto {
         return target;
     }
@@ -359,7 +367,11 @@ fn burst_target(target: f64, max_wait: f64, idle: f64, config: &WaitingRoomConfi
         true => max_wait,
         false => UNBOUNDED,
     };
-    target + burst(idle) * (max_wait - target).max(0.0)
+    let burst = match is_silent {
+        true => burst(idle).powi(2),
+        false => burst(idle),
+    };
+    target + burst * (max_wait - target).max(0.0)
 }
 
 #[cfg(all(test, not(loom)))]

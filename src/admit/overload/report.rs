@@ -17,6 +17,6 @@ impl Overload {
             .max_wait
             .map_or(f64::INFINITY, |max| max.as_secs_f64());
         let idle = self.idle_for(level, config.has_flows(), config);
-        burst_target(target, max_wait, idle, config)
+        burst_target(target, max_wait, true, idle, config)
     }
 }
