@@ -3,6 +3,8 @@
 //! Backend and callers are in this process. Arrivals are an open loop: how long answers take does not slow them down. The
 //! backend notices callers that leave, as a language model's engine does.
 
+mod attack;
+
 use std::convert::Infallible;
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
@@ -55,6 +57,16 @@ pub(crate) fn print(path: &Path, seed: u64) -> Result<(), Box<dyn Error>> {
             }
         }
     }
+    println!(
+        "\nThe default, patient callers at a load of 0.75; for 10 s others hang up.\n\n\
+         hang-ups per second  after  served meanwhile %  10 s later %"
+    );
+    for after in [20, 300].map(Duration::from_millis) {
+        for hang_ups in [10.0, 20.0, 60.0] {
+            let served = runtime.block_on(attack::measure(path, hang_ups, after, seed))?;
+            println!("{hang_ups:19}  {after:5?}  {served}");
+        }
+    }
     Ok(())
 }
 
@@ -90,6 +102,29 @@ enum Outcome {
     Left,
 }
 
+/// What a caller is like.
+#[derive(Debug, Clone)]
+struct Caller {
+    patience: Duration,
+    is_high: bool,
+    /// Whether it says how patient it is.
+    is_told: bool,
+}
+
+impl Default for Caller {
+    fn default() -> Self {
+        Self {
+            patience: PATIENCE,
+            is_high: false,
+            is_told: false,
+        }
+    }
+}
+
+fn client() -> Http {
+    Client::builder(TokioExecutor::new()).build_http()
+}
+
 async fn measure(
     path: &Path,
     room: &str,
@@ -99,7 +134,7 @@ async fn measure(
 ) -> Result<Figures, Box<dyn Error>> {
     let backend = backend().await?;
     let gateway = Gateway::start(path, room, backend)?;
-    let http = Client::builder(TokioExecutor::new()).build_http();
+    let http = client();
     let mut random = fastrand::Rng::with_seed(seed);
     let per_second = load * SLOTS as f64 / SERVICE.as_secs_f64();
     let mut calls = JoinSet::new();
@@ -111,9 +146,14 @@ async fn measure(
         let is_high = random.f64() < HIGH;
         let is_counted = at >= begin + WARM_UP;
         let (http, url) = (http.clone(), gateway.url.clone());
+        let caller = Caller {
+            is_high,
+            is_told,
+            ..Caller::default()
+        };
         sleep_until(at).await;
         calls.spawn(async move {
-            let (outcome, time) = call(&http, &url, is_high, is_told).await;
+            let (outcome, time) = call(&http, &url, &caller).await;
             (is_counted, is_high, outcome, time)
         });
     }
@@ -144,13 +184,13 @@ async fn measure(
     })
 }
 
-async fn call(http: &Http, url: &str, is_high: bool, is_told: bool) -> (Outcome, Duration) {
+async fn call(http: &Http, url: &str, caller: &Caller) -> (Outcome, Duration) {
     let mut request = Request::post(url).header("content-type", "application/json");
-    if is_high {
+    if caller.is_high {
         request = request.header("x-priority", "high");
     }
-    if is_told {
-        request = request.header("x-request-timeout", PATIENCE.as_secs());
+    if caller.is_told {
+        request = request.header("x-request-timeout", caller.patience.as_secs());
     }
     let body = Full::from(Bytes::from_static(br#"{"model":"m"}"#));
     let Ok(request) = request.body(body) else {
@@ -164,7 +204,7 @@ async fn call(http: &Http, url: &str, is_high: bool, is_told: bool) -> (Outcome,
         Some(status)
     };
     // Dropping the request closes its connection.
-    let outcome = match timeout(PATIENCE, answer).await {
+    let outcome = match timeout(caller.patience, answer).await {
         Ok(Some(StatusCode::OK)) => Outcome::InTime,
         Ok(_) => Outcome::Refused,
         Err(_) => Outcome::Left,
