@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::{sleep, timeout};
+use tower_triage::admit::TargetWait;
 use tower_triage::route::RoutingConfig;
 use tower_triage::swap::{SwapConfig, SwapPolicy, Unload};
-use tower_triage::{RouteLayer, endpoints::Registry};
+use tower_triage::{QueueConfig, RouteLayer, endpoints::Registry};
 
 use crate::fake::{LOAD, Rig, model, one_of_three};
 
@@ -207,7 +208,13 @@ async fn instances_come_and_go() {
     let three = config.clone();
     config.models[0].instances = 1;
     let one = config;
-    let rig = Rig::new(one.clone());
+    // More come than one instance serves.
+    let queue = QueueConfig::default()
+        .max_size(1_000)
+        .target_wait(TargetWait::Off);
+    let queue = queue.max_wait(Duration::from_secs(600));
+    let route = RouteLayer::builder(Registry::new(vec![]).unwrap()).queue(queue);
+    let rig = Rig::with(one.clone(), route);
     for round in 0..6 {
         let mut sent = Vec::new();
         for _ in 0..10 {

@@ -20,10 +20,11 @@ pub enum TargetWait {
     /// The mean service time × max(1/8, 3 ÷ slots) of the first pool that could serve the request. A queue of that length
     /// keeps the slots busy, and a longer one only adds to the waits. The target grows with the share of the slots that was
     /// idle lately, up to a share of 0.18, so that bursts are let in: up to `max_wait`, or 30 s without it. It grows by the
-    /// square of that share for callers that name a deadline, and by the fourth power for those that do not: these may have
-    /// left when their turn comes. A request that would get its slot too late for its deadline is refused in bursts, too.
-    /// "Lately" is 10 service times, at least 10 s and at most 60 s. Slots that lower levels had count as idle, unless levels
-    /// have weights; with the discipline `fair`, or with weights, so do slots that others had beyond their shares.
+    /// square of that share; for callers that name no deadline by the fourth power, unless tenants or levels have shares:
+    /// these callers may have left when their turn comes. A request that would get its slot too late for its deadline is
+    /// refused in bursts, too. "Lately" is 10 service times, at least 10 s and at most 60 s. Slots that lower levels had count
+    /// as idle, unless levels have weights; with the discipline `fair`, or with weights, so do slots that others had beyond
+    /// their shares.
     #[default]
     Auto,
     /// A fixed target, which holds from the first request on, and in bursts. An arrival whose predicted wait is twice as long

@@ -313,19 +313,24 @@ impl Overload {
     ) -> (f64, f64) {
         let level = arriving.level;
         let target = self.busy_target(arriving.pool, config);
-        let mut idle = self.idle_for(level, arriving.flows.is_some(), config);
+        let idle = burst(self.idle_for(level, arriving.flows.is_some(), config) / IDLE);
+        let mut unused_share = 0.0;
         if let Some(discipline) = arriving.flows {
             self.shares
                 .observe(now, SHARES_MEMORY * self.memory(arriving.pool));
             let flow = FlowKey::new(level, tenant, discipline, config);
             let unused = self.shares.unused(flow, config, now);
-            // On the scale of idleness: `UNUSED` of a share counts as much as `IDLE` of the slots.
-            idle = idle.max(unused / UNUSED * IDLE);
+            unused_share = burst(unused / UNUSED);
         }
-        let late_after = arriving.longest * (1.0 + SLACK * burst(idle));
+        let late_after = arriving.longest * (1.0 + SLACK * idle.max(unused_share));
         // A nearer deadline makes no target shorter, or it would be worse to name one than to be silent.
-        let is_silent = arriving.deadline.is_none();
-        let target = burst_target(target, arriving.max_wait, is_silent, idle, config);
+        // Where flows have shares, a flow needs a queue to get its share from the first second of a flood on.
+        let idle = match (arriving.deadline, arriving.flows) {
+            (None, None) => for_silent(idle),
+            _ => idle,
+        };
+        let burst = idle.max(unused_share);
+        let target = burst_target(target, arriving.max_wait, burst, config);
         (target, late_after)
     }
 
@@ -344,32 +349,28 @@ fn index(PoolId(pool): PoolId) -> usize {
     (pool as usize).min(MAX_POOLS - 1)
 }
 
-/// Returns how far bursts are let in if this share of the slots was idle lately: from 0 to 1, with the square.
-fn burst(idle: f64) -> f64 {
-    (idle / IDLE).min(1.0).powi(2)
+/// Returns how far a burst is let in, from 0 to 1, for what was left of the slots or of a share, in terms of what lets it in
+/// fully: the square.
+fn burst(left: f64) -> f64 {
+    left.min(1.0).powi(2)
 }
 
-/// Returns the target where this share of the slots was idle lately: up to the room's bound, unless it was configured.
+/// Returns how far a burst is let in whose callers name no deadline, where those that name one are let in so far.
 ///
 /// A caller that names its deadline is there when its turn comes. One that is silent may have left, so its burst has to be
 /// over sooner: otherwise the slots of the first seconds of an overload go to requests whose callers leave.
-fn burst_target(
-    target: f64,
-    max_wait: f64,
-    is_silent: bool,
-    idle: f64,
-    config: &WaitingRoomConfig,
-) -> f64 {
+fn for_silent(burst: f64) -> f64 {
+    burst.powi(2)
+}
+
+/// Returns the target where bursts are let in so far: up to the room's bound, unless it was configured.
+fn burst_target(target: f64, max_wait: f64, burst: f64, config: &WaitingRoomConfig) -> f64 {
     if config.target_wait != TargetWait::Auto {
         return target;
     }
     let max_wait = match max_wait.is_finite() {
         true => max_wait,
         false => UNBOUNDED,
-    };
-    let burst = match is_silent {
-        true => burst(idle).powi(2),
-        false => burst(idle),
     };
     target + burst * (max_wait - target).max(0.0)
 }

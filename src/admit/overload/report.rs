@@ -1,6 +1,6 @@
 //! Predictions about arrivals at a level, for reports: they decide nothing, and change nothing.
 
-use super::{MAX_POOLS, Overload, burst_target};
+use super::{IDLE, MAX_POOLS, Overload, burst, burst_target, for_silent};
 use crate::admit::{PoolId, WaitingRoomConfig};
 
 impl Overload {
@@ -17,6 +17,10 @@ impl Overload {
             .max_wait
             .map_or(f64::INFINITY, |max| max.as_secs_f64());
         let idle = self.idle_for(level, config.has_flows(), config);
-        burst_target(target, max_wait, true, idle, config)
+        let burst = match config.has_flows() {
+            true => burst(idle / IDLE),
+            false => for_silent(burst(idle / IDLE)),
+        };
+        burst_target(target, max_wait, burst, config)
     }
 }
