@@ -28,7 +28,7 @@ pub(crate) struct RoomBase {
     /// Places promised to requests that have not arrived.
     pub(crate) reserved: usize,
     pub(crate) is_closed: bool,
-    /// Whether it is in front of slots. Elsewhere no wait is predicted, and `target_wait` bounds none.
+    /// `true` in front of slots. Elsewhere no wait is predicted, and `target_wait` bounds none.
     pub(crate) has_slots: bool,
     pub(crate) stats: RoomStats,
     /// The same by level, as far as it is known.
@@ -138,7 +138,7 @@ impl RoomBase {
         self.config.max_wait.map_or(NEVER, span)
     }
 
-    /// How long requests may wait.
+    /// Returns the longest waits.
     pub(crate) fn bounds(&self) -> WaitBounds {
         let behind_next = match self.config.target_wait {
             TargetWait::After(target) if self.has_slots => span(target).saturating_mul(2),

@@ -10,7 +10,7 @@ use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::{List, OrderedQueue};
 use super::waiters::Waiters;
 
-/// When to look at each waiter: its wait has ended then, or goes on until later.
+/// The instants at which waiters are due: the wait has ended then, or goes on until later.
 #[derive(Debug)]
 pub(crate) struct Timeouts {
     /// The waiters that are due when the configured bound has passed since their place in the order of arrival.
@@ -23,7 +23,7 @@ pub(crate) struct Timeouts {
     not_before: Nanos,
 }
 
-/// When a waiter is due, its sequence number, and its index.
+/// The instant at which a waiter is due, its sequence number, and its index.
 type Timeout = (Nanos, u64, u32);
 
 impl Timeouts {
@@ -78,7 +78,7 @@ impl Timeouts {
         self.not_before = self.not_before.min(end);
     }
 
-    /// When the next waiter is due; `NEVER` if none is.
+    /// Returns the instant at which the next waiter is due; `NEVER` if none is.
     #[inline]
     pub(crate) fn next<T>(&self, waiters: &Waiters<T>) -> Nanos {
         let first = self.in_order.head();
@@ -120,7 +120,7 @@ impl Timeouts {
     }
 }
 
-/// When a waiter is due by its place in the order of arrival.
+/// Returns the instant at which a waiter is due by its place in the order of arrival.
 #[inline]
 fn by_place<T>(waiters: &Waiters<T>, idx: u32) -> Timeout {
     let (since, seq) = waiters.meta(idx).key();
@@ -128,7 +128,7 @@ fn by_place<T>(waiters: &Waiters<T>, idx: u32) -> Timeout {
     (since.saturating_add(waiters.bounds.shortest()), seq, idx)
 }
 
-/// When a waiter is due, if that is before its place says: by a deadline, or because the request arrived before another
+/// Returns the instant at which a waiter is due, if that is before its place says: by a deadline, or because the request arrived before another
 /// that was queued before it.
 #[inline]
 fn early<T>(waiters: &Waiters<T>, idx: u32) -> Option<Timeout> {

@@ -39,7 +39,7 @@ impl WaitLimits {
     }
 }
 
-/// How long the configuration lets requests wait, in nanoseconds; `NEVER` without a bound.
+/// The longest waits that the configuration allows, in nanoseconds; `NEVER` without a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitBounds {
     /// From the arrival.
@@ -89,7 +89,7 @@ pub(crate) struct WaiterMeta {
     pub(crate) waits: bool,
     /// Whether it waits for its tenant's own slots, and is in no lane meanwhile.
     pub(crate) is_parked: bool,
-    /// Whether it was the next when the target's bound had passed, so that only `max_wait` or its deadline ends its wait.
+    /// `true` if it was the next when the target's bound had passed, so that only `max_wait` or its deadline ends its wait.
     pub(crate) goes_on: bool,
     /// Whether it was granted a slot that counts for its tenant's limit.
     pub(crate) is_counted: bool,
@@ -260,7 +260,7 @@ impl<T> Waiters<T> {
         self.meta(idx).limits.end(self.bounds.max_wait)
     }
 
-    /// When to look whether its wait is over; `NEVER` without a bound. Not after the end.
+    /// Returns the instant at which its wait may be over; `NEVER` without a bound. Not after the end.
     #[inline]
     pub(crate) fn timeout(&self, idx: u32) -> Nanos {
         let meta = self.meta(idx);

@@ -8,6 +8,7 @@ use tower_triage::admit::{
 };
 use tower_triage::{Discipline, SlotPool, WaitingRoomConfig};
 
+use super::game::adversary::poisson;
 use super::simulation::{Backend, Call, Life, Slots, simulate};
 
 const SLOTS: usize = 8;
@@ -421,5 +422,39 @@ fn no_wait_is_longer_than_twice_a_configured_target_from_the_first_request_on() 
             .filter_map(|r| r.life.wait)
             .max();
         assert!(longest <= Some(2 * target), "at {load}: {longest:?}");
+    }
+}
+
+#[test]
+fn the_beginning_of_an_overload_is_not_spent_on_callers_that_have_left() {
+    // The load in the minute before. 0: the room is new.
+    for before in [0.0, 0.2, 0.75] {
+        for load in [1.5, 3.0] {
+            let mut random = fastrand::Rng::with_seed(1);
+            let second = SLOTS as f64 / SERVICE.as_secs_f64();
+            let mut times = poisson(before * second, 0.0, 60.0, &mut random);
+            times.extend(poisson(load * second, 60.0, 90.0, &mut random));
+            let calls: Vec<Call> = times
+                .into_iter()
+                .map(|at| Call {
+                    at: Duration::from_secs_f64(at),
+                    service: SERVICE,
+                    patience: PATIENCE,
+                    ..Call::default()
+                })
+                .collect();
+            let backend = Backend {
+                notices: true,
+                ..Backend::default()
+            };
+            let config = WaitingRoomConfig::default();
+            let end = Duration::from_secs(100);
+            let lives = simulate(&config, SlotPool::new(SLOTS), backend, &calls, end);
+            let lives = calls.iter().zip(lives);
+            let is_late = |at: Duration| at >= Duration::from_secs(70);
+            let served = lives.filter(|(call, life)| is_late(call.at) && life.in_time);
+            let useful = served.count() as f64 / (20.0 * second);
+            assert!(useful > 0.85, "{before}, {load}: {useful}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the end of an endpoint that is started on demand.
+//! The end of an endpoint that is started on demand, as far as it is known.
 //!
 //! A request that gets no answer doubts its endpoint: that may have ended, or may only have closed a connection. What
 //! starts the endpoint settles the doubt, because it knows of an end a moment later than those that are connected.
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::OnDemand;
 use crate::endpoints::EndpointRef;
 
-/// How an endpoint ended.
+/// The way in which an endpoint ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// It ended by itself, or is taken for ended because it answers no more.
@@ -19,12 +19,12 @@ pub(crate) enum End {
     Killed,
 }
 
-/// What is known of the end of an endpoint, with counts by which requests and what starts it find what is new to them.
+/// The end of an endpoint as far as it is known, with counts by which requests and what starts it find what is new to them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Life {
     /// The number of times it was started.
     starts: u64,
-    /// How it ended, until it is started again.
+    /// The way in which it ended, until it is started again.
     end: Option<End>,
     /// The number of requests that got no answer.
     doubts: u64,

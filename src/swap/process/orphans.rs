@@ -63,7 +63,7 @@ pub(super) async fn end(this: Owner, records: Option<Arc<Records>>) -> Option<In
     }
 }
 
-/// What is known of the orphans.
+/// The orphans as far as they are known.
 struct Orphans {
     check: OrphanCheck,
     groups: Vec<Group>,

@@ -1,4 +1,4 @@
-//! What adversaries do.
+//! Adversaries: the requests that they send, and what they do with them.
 
 use std::time::Duration;
 
