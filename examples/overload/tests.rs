@@ -79,7 +79,7 @@ fn a_room_bounded_by_time_spends_its_slots_well() {
         let median = after.median_wait.unwrap().as_secs_f64();
         let patience = workload.patience.as_secs_f64();
         assert!(median <= 0.35 * patience, "{load}: {after:?}");
-        assert!(after.in_vain <= 0.03, "{load}: {after:?}");
+        assert!(after.in_vain <= 0.05, "{load}: {after:?}");
     }
 }
 

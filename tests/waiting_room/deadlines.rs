@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use tower_triage::{Discipline, SlotPool, WaitingRoomConfig};
 
 use super::game::adversary::poisson;
@@ -133,16 +132,63 @@ pub(crate) fn comparison() -> impl Strategy<Value = Comparison> {
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
-        // Always the same mixes: in one of a thousand, chance makes more of a difference than is allowed for.
-        rng_seed: RngSeed::Fixed(1),
         ..ProptestConfig::with_cases(40)
     })]
 
     #[test]
     fn to_name_a_deadline_is_no_worse_than_to_be_silent(comparison in comparison()) {
         let (named, silent, all) = comparison.in_time();
-        // The two runs draw different lots: three times what chance makes of so many requests.
-        let chance = 3.0 * (all as f64).sqrt();
+        // The two runs draw different lots: 2.5 times what chance makes of so many requests.
+        let chance = 2.5 * (all as f64).sqrt();
         prop_assert!(named as f64 + chance >= silent as f64, "{named} and {silent} of {all}");
+    }
+}
+
+#[test]
+fn short_requests_among_long_ones_may_name_their_deadlines() {
+    let stream = |load, service, patience| Stream {
+        load,
+        service,
+        varies: false,
+        patience,
+        is_named: false,
+    };
+    let among_four_slots = vec![
+        stream(0.6, 2.64, 1.6),
+        Stream {
+            is_named: true,
+            ..stream(0.6, 2.58, 16.6)
+        },
+        Stream {
+            varies: true,
+            is_named: true,
+            ..stream(0.76, 1.35, 1.6)
+        },
+    ];
+    let among_eight_slots = vec![
+        stream(0.36, 1.6, 18.0),
+        stream(0.16, 0.84, 2.45),
+        stream(0.79, 0.48, 2.4),
+    ];
+    for (slots, caller, others) in [
+        (4, stream(0.08, 0.1, 1.5), among_four_slots),
+        (8, stream(0.06, 0.1, 0.31), among_eight_slots),
+    ] {
+        let (mut named, mut silent) = (0, 0);
+        // Each wait is a matter of luck: the sums are not.
+        for seed in 0..20 {
+            let comparison = Comparison {
+                slots,
+                discipline: Discipline::Fifo,
+                notices: false,
+                caller: caller.clone(),
+                others: others.clone(),
+                seed,
+            };
+            let in_time = comparison.in_time();
+            named += in_time.0;
+            silent += in_time.1;
+        }
+        assert!(named as f64 >= 0.95 * silent as f64, "{named} and {silent}");
     }
 }

@@ -10,8 +10,8 @@
 //! never idle, a longer queue serves no request more, so the target is what keeps them busy: a part of a service time. It
 //! grows if slots were idle lately ([`idleness`]), because a burst is then worth a wait; and for tenants, or levels with
 //! weights, that had less than their share while another had more ([`shares`]). A target that was configured stays as it is.
-//! A caller that names a deadline is refused only if even the shortest service of its lane would end too late
-//! ([`service_times`]).
+//! A caller that names a deadline is refused for it only if 19 of 20 such waits would be so long that even the shortest
+//! service of its lane would end too late ([`service_times`]).
 //!
 //! The constants are those with which a recorded hour of a language model's requests, at 1.2 to 2 times the load that can
 //! be served, is served best: see `examples/overload`.
@@ -94,9 +94,6 @@ const MEMORY: (f64, f64) = (10.0, 60.0);
 const INITIAL: f64 = 0.16;
 /// The longest wait of a burst where a wait has no bound, in seconds: the default of `max_wait`.
 const UNBOUNDED: f64 = 30.0;
-/// By how much a prediction may exceed the longest useful wait in a burst: predictions err, and a slot that would be idle
-/// is worth more than a wait in vain.
-const SLACK: f64 = 0.125;
 /// Over how long the tenants' shares are averaged, in multiples of the time for idleness: one tenant is served less often
 /// than all together.
 const SHARES_MEMORY: f64 = 6.0;
@@ -271,11 +268,14 @@ impl Overload {
         let Some(predicted) = arriving.predicted else {
             return Ok(0.0);
         };
-        let (target, late_after) = self.targets(arriving, tenant, config, now);
+        let target = self.target(arriving, tenant, config, now);
         let load = self.pool_mut(arriving.pool);
         // The corrected wait decides. The other one is returned, from which corrections are learned.
         let wait = predicted * load.correction(level, predicted);
-        let is_late = wait > late_after;
+        // Most predictions err to one side or the other. Only where its answer is most likely to be late is a request
+        // refused for that: otherwise to name a deadline would be worse than to be silent.
+        let longer_than = load.exceeded(level, predicted);
+        let is_late = longer_than > arriving.longest;
         // If it is refused, the slot that is free next may be idle.
         // The probe comes last: asking for it uses it up.
         if arriving.is_first
@@ -290,7 +290,7 @@ impl Overload {
         // Its answer would come too late, burst or not.
         if is_late {
             // A target that was configured may be longer than the wait: `excess` is below 0 then.
-            return Err(excess.max(wait - late_after));
+            return Err(excess.max(longer_than - arriving.longest));
         }
         if excess <= 0.0 {
             return Ok(predicted);
@@ -302,15 +302,14 @@ impl Overload {
         }
     }
 
-    /// Returns `(target, late_after)` in seconds. Above `target` a request may be refused, and above `late_after` its answer
-    /// would come too late.
-    pub(crate) fn targets(
+    /// Returns the wait above which a request may be refused, in seconds.
+    pub(crate) fn target(
         &mut self,
         arriving: &Arriving,
         tenant: &Tenant,
         config: &WaitingRoomConfig,
         now: Nanos,
-    ) -> (f64, f64) {
+    ) -> f64 {
         let level = arriving.level;
         let target = self.busy_target(arriving.pool, config);
         let idle = burst(self.idle_for(level, arriving.flows.is_some(), config) / IDLE);
@@ -322,7 +321,6 @@ impl Overload {
             let unused = self.shares.unused(flow, config, now);
             unused_share = burst(unused / UNUSED);
         }
-        let late_after = arriving.longest * (1.0 + SLACK * idle.max(unused_share));
         // A nearer deadline makes no target shorter, or it would be worse to name one than to be silent.
         // Where flows have shares, a flow needs a queue to get its share from the first second of a flood on.
         let idle = match (arriving.deadline, arriving.flows) {
@@ -330,8 +328,7 @@ impl Overload {
             _ => idle,
         };
         let burst = idle.max(unused_share);
-        let target = burst_target(target, arriving.max_wait, burst, config);
-        (target, late_after)
+        burst_target(target, arriving.max_wait, burst, config)
     }
 
     /// Returns the share of the slots that was idle lately, as a level sees it. `has_flows`: of a lane that flows share.
@@ -491,11 +488,25 @@ mod tests {
         let (mut overload, mut arriving) = busy();
         overload.idleness = Idleness::new(1, IDLE);
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
-        // By less than what predictions err.
         arriving.longest = 9.5;
-        assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 0);
-        arriving.longest = 8.5;
         assert_eq!(refused(&mut overload, &arriving, TargetWait::Auto), 100);
+    }
+
+    #[test]
+    fn a_request_is_late_if_most_waits_like_its_own_would_be() {
+        let (mut overload, mut arriving) = busy();
+        overload.idleness = Idleness::new(1, IDLE);
+        // One wait in ten is half as long as predicted.
+        for nth in 0..1_000 {
+            let actual = if nth % 10 == 0 { 5.0 } else { 11.25 };
+            let load = overload.pool_mut(PoolId(0));
+            load.on_wait_ended(0, 10.0, actual, true);
+        }
+        for (longest, expected) in [(8.0, 0), (4.0, 100)] {
+            arriving.longest = longest;
+            let refused = refused(&mut overload, &arriving, TargetWait::Auto);
+            assert_eq!(refused, expected, "{longest}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(crate) struct PoolLoad {
 }
 
 /// The waits of one level for one pool.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct LevelLoad {
     /// The number of waits in the sums.
     count: f64,
@@ -51,6 +51,20 @@ struct LevelLoad {
     actual: f64,
     /// The share of a refusal that is carried over to the next arrival.
     refusals: f64,
+    /// The part of its predicted length that 19 of 20 waits exceed.
+    exceeded: f64,
+}
+
+impl Default for LevelLoad {
+    fn default() -> Self {
+        Self {
+            count: 0.0,
+            predicted: 0.0,
+            actual: 0.0,
+            refusals: 0.0,
+            exceeded: 1.0,
+        }
+    }
 }
 
 /// The number of hand-overs and waits that the averages cover; twice that at most.
@@ -61,8 +75,12 @@ const SHORTEST_MEMORY: f64 = 2.0;
 const MIN_HANDED_OVER: f64 = 4.0;
 /// A correction counts as 1 until it rests on about as many waits.
 const PRIOR: f64 = 4.0;
-/// The limits of a correction, so that one strange hour does not stop all waiting.
+/// The limits of what is learned from past waits, so that one strange hour does not stop all waiting.
 const CORRECTION: (f64, f64) = (0.25, 4.0);
+/// The share of the waits that are shorter than [`LevelLoad::exceeded`].
+const SHORTER: f64 = 0.05;
+/// By how much that moves with each wait.
+const STEP: f64 = 0.1;
 
 impl PoolLoad {
     pub(crate) fn new(levels: usize) -> Self {
@@ -241,6 +259,12 @@ impl PoolLoad {
         }
     }
 
+    /// Returns the wait, in seconds, that 19 of 20 waits of this level exceed if this one was predicted for them.
+    pub(crate) fn exceeded(&self, level: u8, predicted: f64) -> f64 {
+        let level = self.levels.get(usize::from(level));
+        predicted * level.map_or(1.0, |level| level.exceeded)
+    }
+
     /// Records the end of a wait of this level. A wait that ended without a slot counts only if it was longer than predicted,
     /// because its full length is not known.
     pub(crate) fn on_wait_ended(&mut self, level: u8, predicted: f64, actual: f64, served: bool) {
@@ -250,6 +274,12 @@ impl PoolLoad {
         if !served && actual <= predicted {
             return;
         }
+        // Rests where the steps down, of one wait in ten, are as much as the steps up.
+        level.exceeded *= match actual < predicted * level.exceeded {
+            true => 1.0 - STEP * (1.0 - SHORTER),
+            false => 1.0 + STEP * SHORTER,
+        };
+        level.exceeded = level.exceeded.clamp(CORRECTION.0, CORRECTION.1);
         level.count += 1.0;
         level.predicted += predicted;
         level.actual += actual;

@@ -14,20 +14,23 @@ pub(crate) struct ServiceTimes {
     count: u64,
 }
 
-/// The latest samples of one lane, in seconds.
+/// The latest samples of one lane.
 #[derive(Debug, Default)]
 struct Samples {
-    by_age: VecDeque<f64>,
-    /// The samples of `by_age`, the shortest first.
-    by_length: Vec<f64>,
+    /// The number of samples that came so far.
+    count: u64,
+    /// Those of the latest samples that are shorter than all after them, in seconds and with their numbers: the first is the
+    /// shortest, and the others become so as the ones before them grow too old.
+    shortest: VecDeque<(u64, f64)>,
     /// The number of the latest one among those of all lanes.
     latest: u64,
 }
 
-/// The number of samples that are kept of a lane.
-const KEPT: usize = 64;
+/// The number of samples that are kept of a lane. The more, the less often is a short request among long ones taken to be as
+/// long as they are.
+const KEPT: u64 = 512;
 /// The number of samples from which on the shortest counts.
-const MIN_SAMPLES: usize = 20;
+const MIN_SAMPLES: u64 = 20;
 /// The number of lanes of which samples are kept, because demands may name any number of lanes.
 const MAX_LANES: usize = 256;
 
@@ -40,23 +43,14 @@ impl ServiceTimes {
         self.count += 1;
         let samples = self.lanes.entry(lane).or_default();
         samples.latest = self.count;
-        if samples.by_age.len() == KEPT
-            && let Some(oldest) = samples.by_age.pop_front()
-        {
-            // The first that is not shorter, which is of the same length: `oldest` is among them.
-            let nth = samples.by_length.partition_point(|&other| other < oldest);
-            samples.by_length.remove(nth);
-        }
-        samples.by_age.push_back(seconds);
-        let nth = samples.by_length.partition_point(|&other| other < seconds);
-        samples.by_length.insert(nth, seconds);
+        samples.add(seconds);
     }
 
     /// Returns the shortest of a lane's samples, in seconds; `None` before enough are known.
     pub(crate) fn shortest(&self, lane: u32) -> Option<f64> {
-        let samples = &self.lanes.get(&lane)?.by_length;
-        let shortest = samples.first().copied();
-        shortest.filter(|_| samples.len() >= MIN_SAMPLES)
+        let samples = self.lanes.get(&lane)?;
+        let shortest = samples.shortest.front().map(|&(_, seconds)| seconds);
+        shortest.filter(|_| samples.count >= MIN_SAMPLES)
     }
 
     /// Forgets the lane whose latest sample is the oldest. O(lanes), and only where more lanes are in use than are kept.
@@ -64,6 +58,26 @@ impl ServiceTimes {
         let oldest = self.lanes.iter().min_by_key(|(_, samples)| samples.latest);
         if let Some(lane) = oldest.map(|(&lane, _)| lane) {
             self.lanes.remove(&lane);
+        }
+    }
+}
+
+impl Samples {
+    fn add(&mut self, seconds: f64) {
+        self.count += 1;
+        // Each sample is removed at most once.
+        while self
+            .shortest
+            .back()
+            .is_some_and(|&(_, other)| other >= seconds)
+        {
+            self.shortest.pop_back();
+        }
+        self.shortest.push_back((self.count, seconds));
+        // At most one has become too old.
+        let is_old = |&(nth, _): &(u64, f64)| nth + KEPT <= self.count;
+        if self.shortest.front().is_some_and(is_old) {
+            self.shortest.pop_front();
         }
     }
 }
