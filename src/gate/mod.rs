@@ -261,12 +261,15 @@ impl<C: Capacity> Gate<C> {
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
+        is_patient: bool,
         permit: &Permit<C>,
     ) -> Option<(Instant, RejectReason<C::Unservable>)> {
         let pool = self.capacity().pool(permit.lease()); // without the lock: it may panic
         let now = now();
         let state = self.origin.lock();
-        state.room.end_of_wait(arrival, deadline, pool, now)
+        state
+            .room
+            .end_of_wait(arrival, deadline, is_patient, pool, now)
     }
 
     /// Returns the time that the next arrival would probably wait: 0 while no request waits and a slot is free. `None`
