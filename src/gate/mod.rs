@@ -52,6 +52,7 @@ mod inner_ready;
 mod loom;
 mod origin;
 mod permit;
+mod permit_extension;
 pub(crate) mod reserve;
 mod state;
 mod status;
@@ -72,6 +73,7 @@ pub(crate) use acquire::QueuePlace;
 pub(crate) use charge::Charger;
 pub use detached::{DetachedPermit, InvalidDetachedPermit};
 pub use permit::{BodyPermit, Permit, UnassignedPermit};
+pub use permit_extension::PermitExtension;
 pub use reserve::{Reservation, Reserve};
 pub use status::GateStatus;
 
@@ -337,6 +339,12 @@ impl<C: Capacity> Gate<C> {
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared<C>> {
         &self.origin
+    }
+
+    /// Returns `true` if requests may bring a slot of this gate along.
+    #[inline]
+    pub(crate) fn expects_extensions(&self) -> bool {
+        self.origin.expects_extensions()
     }
 
     /// Whether slots come from the inner service's readiness.
