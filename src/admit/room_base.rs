@@ -25,7 +25,7 @@ pub(crate) struct RoomBase {
     pub(crate) epoch: Epoch,
     /// How many wait.
     pub(crate) waiting: usize,
-    /// How many of them are patient, and take no place.
+    /// The number of them that are patient, and take no place.
     patient: usize,
     /// Places promised to requests that have not arrived.
     pub(crate) reserved: usize,

@@ -356,7 +356,7 @@ impl<C: Capacity> Waiting<C> {
         Poll::Pending
     }
 
-    /// As [`Acquire::set_ticket`].
+    /// Gives it another ticket and another demand, as [`Acquire::set_ticket`] does.
     fn set_ticket(&mut self, ticket: Ticket, mut demand: C::Demand) -> bool {
         let Some(Place { origin, waiter }) = &self.place else {
             return false; // its outcome was taken

@@ -82,7 +82,7 @@ struct Group {
     looked_again_in: u64,
     /// How many requests wait in it, by level.
     waiting: Box<[usize]>,
-    /// How many of them are patient.
+    /// The number of them that are patient.
     patient: usize,
     /// By level, if its waiters are in flows; else empty. The virtual time: the service that a flow of weight 1 has had if
     /// it waited all the time, in units of `cost × 2³² / weight`.

@@ -22,7 +22,7 @@ pub(crate) struct Backlog {
 }
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    /// Whether no request waits that `pool` could serve, patient ones aside.
+    /// Returns `true` if no request waits that `pool` could serve, patient ones aside.
     pub(crate) fn is_idle(&self, pool: PoolId) -> bool {
         let groups = self.groups_on(pool).iter();
         groups

@@ -7,7 +7,7 @@ use crate::admit::Discipline;
 use crate::admit::wait_queue::discipline::Newcomer;
 
 impl Group {
-    /// Whether no request waits in it, patient ones aside.
+    /// Returns `true` if no request waits in it, patient ones aside.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.order.first().is_none()
