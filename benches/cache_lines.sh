@@ -37,7 +37,7 @@ row() {
   local title="$1" configuration="$2" operation="$3" goal="$4" few many pick_few="0 0" pick_many="0 0"
   few="$(count_one "$configuration" 100 "$operation")"
   many="$(count_one "$configuration" 100000 "$operation")"
-  if [ "$operation" = cancel ]; then
+  if [ "$operation" = cancel ] || [ "$operation" = change ]; then
     pick_few="$(count_one "$configuration" 100 pick)"
     pick_many="$(count_one "$configuration" 100000 pick)"
   fi
@@ -51,5 +51,7 @@ row() {
 row "enqueue + cancel in the middle" plain cancel "≤ 1.5 lines, + 1 % instructions"
 row "the same without max_wait" untimed cancel "≤ 1.5 lines, + 1 % instructions"
 row "the same, 8 tenants, fair" fair cancel "≤ 2 lines, + 1 % instructions"
+row "a ticket changes" plain change "+ 10 % instructions"
+row "the same, 8 tenants, fair" fair change "+ 10 % instructions"
 row "enqueue + grant" plain grant "+ 1 % instructions"
 row "the same, 8 tenants, fair" fair grant "≤ 3 lines, + 1 % instructions"

@@ -1,7 +1,7 @@
 //! Runs operations on a waiting room, for `cache_lines.sh` to count their instructions and cache lines.
 //!
 //! ```text
-//! growth <plain | untimed | fair> <waiting> <grant | cancel | pick> <operations>
+//! growth <plain | untimed | fair> <waiting> <grant | cancel | change | pick> <operations>
 //! ```
 //!
 //! It prints nothing, and runs the same operations each time.
@@ -59,6 +59,20 @@ impl Room {
         id
     }
 
+    /// A waiter gets a ticket of another level, which arrived a while ago.
+    fn change(&mut self, id: WaiterId) {
+        self.now += Duration::from_nanos(200);
+        let level = Priority(self.random.u8(..2));
+        let ago = Duration::from_nanos(self.random.u64(..20_000));
+        let ticket = Ticket::new(level, self.now - ago);
+        let mut wakers = WakeList::new();
+        let (slots, now) = (&self.slots, self.now);
+        let is_changed = self
+            .room
+            .set_ticket(slots, id, ticket, &mut (), now, &mut wakers);
+        assert!(is_changed, "it waits");
+    }
+
     /// One request arrives, the best waiter gets the slot.
     fn grant(&mut self) {
         self.enqueue();
@@ -75,7 +89,9 @@ impl Room {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [configuration, waiting, operation, operations] = arguments.as_slice() else {
-        eprintln!("growth <plain | untimed | fair> <waiting> <grant | cancel | pick> <operations>");
+        eprintln!(
+            "growth <plain | untimed | fair> <waiting> <grant | cancel | change | pick> <operations>"
+        );
         std::process::exit(2);
     };
     let [waiting, operations] =
@@ -104,6 +120,10 @@ fn main() {
         let picked = &mut ids[random.usize(..waiting)];
         match operation.as_str() {
             "pick" => _ = black_box(std::mem::replace(picked, black_box(*picked))),
+            "change" => {
+                let changed = *picked;
+                room.change(changed);
+            }
             "cancel" => {
                 let leaves = std::mem::replace(picked, room.enqueue());
                 room.room.cancel(leaves, room.now);

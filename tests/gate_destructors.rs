@@ -32,7 +32,9 @@ fn a_demand_s_destructor_may_use_the_gate() {
         let mut cancelled = acquire();
         assert!(poll(&mut cancelled).is_pending());
         drop(cancelled);
+        assert!(granted.set_ticket(ticket(), demand()));
         drop(held);
+        assert!(!granted.set_ticket(ticket(), demand()));
         drop(ready(&mut granted));
         drop(ready(&mut acquire()));
 
@@ -59,6 +61,9 @@ fn a_tenant_name_s_destructor_may_use_the_gate() {
         let held = gate.try_acquire(&());
         let mut all: Vec<_> = (0..3).map(|_| acquire()).collect();
         let answers: Vec<_> = all.iter_mut().map(poll).collect();
+        let owner = LookingBytes(gate.clone());
+        let other = ticket().tenant(Tenant::from(Bytes::from_owner(owner)));
+        assert!(all[0].set_ticket(other, ()));
         assert!(answers[2].is_ready(), "its share is full");
         drop(held);
         drop(answers);

@@ -152,6 +152,29 @@ async fn the_capacity_is_told_when_a_first_waiter_is_another_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_capacity_is_told_when_a_first_waiter_s_ticket_changes() {
+    let models = Models::default();
+    let gate = Gate::new(models.clone(), WaitingRoomConfig::default());
+    let mut waiting = gate.acquire(ticket(1), 0);
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    let _other = wait(&gate, 1, 1).await;
+    models.told();
+    assert!(waiting.set_ticket(ticket(0), 0));
+    assert!(models.told() > 0);
+    assert_eq!(first(&gate), [(0, 0), (1, 1)]);
+    assert!(waiting.set_ticket(ticket(0), 1));
+    assert!(models.told() > 0);
+    assert_eq!(first(&gate), [(1, 0)]);
+    // Its new model is there: it passes the one that waits for another.
+    models.set(0, true);
+    gate.capacity_changed();
+    assert!(waiting.set_ticket(ticket(1), 0));
+    assert!(waiting.await.is_ok());
+    let passed = std::mem::take(&mut *models.0.passed.lock().unwrap());
+    assert_eq!(passed, [(PoolId(0), Priority(1))]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_capacity_of_one_lane_is_told_of_its_first_waiter() {
     let models = AnyModels::<true>::default();
     let gate = Gate::new(models.clone(), WaitingRoomConfig::default());

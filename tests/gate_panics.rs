@@ -174,6 +174,40 @@ fn a_demand_is_dropped_without_the_lock_when_lane_panics() {
 }
 
 #[tokio::test]
+async fn a_panic_over_a_new_ticket_costs_the_waiter_nothing() {
+    let (gate, held) = flaky();
+    let mut waiter = gate.acquire(ticket(), None);
+    assert!(poll_once(&mut waiter).is_pending());
+    gate.capacity().lane_fails.store(true, SeqCst);
+    let new = catch_unwind(AssertUnwindSafe(|| waiter.set_ticket(ticket(), None)));
+    assert!(new.is_err());
+    gate.capacity().lane_fails.store(false, SeqCst);
+    gate.capacity().fails.store(1, SeqCst);
+    let new = catch_unwind(AssertUnwindSafe(|| waiter.set_ticket(ticket(), None)));
+    assert!(new.is_err(), "asked for a slot");
+    assert_eq!(gate.status().depth, 1);
+    drop(held);
+    assert!(poll_once(&mut waiter).is_ready());
+    drop(waiter);
+    assert_eq!((gate.status().depth, gate.status().running), (0, 0));
+}
+
+#[test]
+fn a_new_demand_is_dropped_without_the_lock_when_lane_panics() {
+    let ended = ends(|| {
+        let gate = Gate::new(Flaky::new(2), room(None));
+        let one = gate.try_acquire(&None).unwrap();
+        let _two = gate.try_acquire(&None).unwrap();
+        let mut waiter = gate.acquire(ticket(), None);
+        assert!(poll_once(&mut waiter).is_pending());
+        gate.capacity().lane_fails.store(true, SeqCst);
+        let demand: Demand = Some(Arc::new(one));
+        let _ = catch_unwind(AssertUnwindSafe(|| waiter.set_ticket(ticket(), demand)));
+    });
+    assert!(ended, "the demand was dropped under the lock");
+}
+
+#[tokio::test]
 async fn a_panic_in_pool_loses_no_slot() {
     let (gate, held) = flaky();
     let mut waiter = gate.acquire(ticket(), None);

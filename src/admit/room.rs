@@ -133,6 +133,17 @@ pub(crate) trait Room<C: Capacity, W> {
         wakes: &mut WakeList<W>,
     ) -> Arrival<C>;
 
+    /// Gives a waiter that waits another ticket and another demand, with the place that these lead to. `demand` is the one
+    /// that it had, afterwards. Panics if the capacity does, and then nothing has changed.
+    fn replace_ticket(
+        &mut self,
+        capacity: &C,
+        idx: u32,
+        ticket: Ticket,
+        demand: &mut C::Demand,
+        now: Nanos,
+    );
+
     /// A slot of `pool` came back: it goes to the best waiter that it can serve.
     fn on_release(&mut self, capacity: &C, pool: PoolId, wakes: &mut WakeList<W>);
 
@@ -181,8 +192,11 @@ pub(crate) trait Room<C: Capacity, W> {
             base.reserves
                 .on_leased(level, pool, usage(capacity, pool), base.now);
         }
-        base.overload.pool_mut(pool).on_handed_over();
         let meta = waiters.meta(idx);
+        // Beside patient waiters alone, slots may be free that are kept for others: nothing is measured then.
+        if !meta.is_patient || base.placed() > 0 {
+            base.overload.pool_mut(pool).on_handed_over();
+        }
         let flow = flows.map(|discipline| (discipline, meta.tenant(), meta.cost() as f64));
         base.on_served(meta.priority, flow);
         self.finish(idx, State::Leased(lease), wakes);

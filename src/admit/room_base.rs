@@ -25,6 +25,8 @@ pub(crate) struct RoomBase {
     pub(crate) epoch: Epoch,
     /// How many wait.
     pub(crate) waiting: usize,
+    /// The number of them that are patient, and take no place.
+    patient: usize,
     /// Places promised to requests that have not arrived.
     pub(crate) reserved: usize,
     pub(crate) is_closed: bool,
@@ -64,6 +66,7 @@ impl RoomBase {
             instant: now,
             epoch,
             waiting: 0,
+            patient: 0,
             reserved: 0,
             is_closed: false,
             has_slots: true,
@@ -162,7 +165,7 @@ impl RoomBase {
         slots: Slots,
         now: Nanos,
     ) -> Result<Nanos, RejectReason<N>> {
-        let bounds = self.bounds();
+        let bounds = self.bounds().of(meta.is_patient);
         let limits = counted(meta.limits, meta.entered(), slots, now);
         let end = limits.end(bounds.max_wait);
         let behind_next = match slots {
@@ -186,10 +189,16 @@ impl RoomBase {
         }
     }
 
+    /// Returns the number of waiters that take a place: all but the patient ones.
+    #[inline]
+    pub(crate) fn placed(&self) -> usize {
+        self.waiting - self.patient
+    }
+
     /// Whether one more request may wait.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.waiting + self.reserved < self.config.max_size
+        self.placed() + self.reserved < self.config.max_size
     }
 
     /// Whether every place is taken, so that an arrival that finds no slot is rejected as [`RejectReason::Full`] unless it
@@ -197,7 +206,7 @@ impl RoomBase {
     pub(crate) fn is_full(&self) -> bool {
         // Without a waiter all places are reserved, or `max_size` is 0, which is another reason. So is a tenant's own bound.
         // Where slots are kept for a level, or tenants have limits, one may be free although others wait.
-        self.waiting > 0
+        self.placed() > 0
             && self.config.max_size_per_tenant.is_none()
             && self.config.max_concurrent_per_tenant.is_none()
             && self.reserves.is_empty()
@@ -261,14 +270,14 @@ impl RoomBase {
         now: Nanos,
     ) -> Option<RejectReason<N>> {
         // First: it says most about the configuration.
-        if self.config.max_size == 0 {
+        if self.config.max_size == 0 && !ticket.patient {
             return Some(RejectReason::Disabled);
         }
         if !ticket.wait {
             return Some(RejectReason::NotQueued);
         }
         // A wait that has ended already.
-        let max_wait = self.max_wait();
+        let max_wait = self.bounds().of(ticket.patient).max_wait;
         (limits.end(max_wait) <= now).then(|| limits.why_expired(max_wait))
     }
 
@@ -286,6 +295,7 @@ impl RoomBase {
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
+        is_patient: bool,
         pool: PoolId,
         now: Instant,
     ) -> Option<(Instant, RejectReason<N>)> {
@@ -295,8 +305,9 @@ impl RoomBase {
         };
         let (slots, now) = (self.overload.slots_of(&[pool]), self.epoch.nanos(now));
         let limits = counted(limits, now, slots, now);
-        let end = self.epoch.instant(limits.end(self.max_wait()))?;
-        Some((end, limits.why_expired(self.max_wait())))
+        let max_wait = self.bounds().of(is_patient).max_wait;
+        let end = self.epoch.instant(limits.end(max_wait))?;
+        Some((end, limits.why_expired(max_wait)))
     }
 
     /// The time until `ahead` waiters have left with a slot, by the measured rate.
@@ -311,7 +322,9 @@ impl RoomBase {
 
     /// Whether the wait of a request is predicted. A requeued one was let in before, unless its client brought it back.
     pub(crate) fn is_predicted(&self, ticket: &Ticket) -> bool {
-        self.config.target_wait != TargetWait::Off && (!is_requeued(ticket) || is_kept(ticket))
+        self.config.target_wait != TargetWait::Off
+            && !ticket.patient
+            && (!is_requeued(ticket) || is_kept(ticket))
     }
 
     /// How many of `ahead` waiters go before a request, where the first of all arrived at `oldest`. One that kept its place
@@ -460,9 +473,28 @@ impl RoomBase {
 
     /// One more request waits.
     #[inline]
-    pub(crate) fn on_queued(&mut self) {
+    pub(crate) fn on_queued(&mut self, is_patient: bool) {
         self.waiting += 1;
+        self.patient += usize::from(is_patient);
         self.high_water.note(self.waiting);
+    }
+
+    /// One request less waits.
+    #[inline]
+    pub(crate) fn on_unlinked(&mut self, is_patient: bool) {
+        self.waiting -= 1;
+        self.patient -= usize::from(is_patient);
+    }
+
+    /// All waiters are unlinked, to be counted again.
+    pub(crate) fn on_all_unlinked(&mut self) {
+        (self.waiting, self.patient) = (0, 0);
+    }
+
+    /// Returns the place in the order of arrival that another ticket gives a waiter: that of a requeued request, whatever the
+    /// ticket says of that.
+    pub(crate) fn new_place(ticket: &Ticket, limits: WaitLimits) -> Nanos {
+        limits.arrival + if is_early(ticket) { BEHIND } else { 0 }
     }
 }
 

@@ -125,6 +125,8 @@ pub struct Ticket {
     pub requeued: bool,
     /// Whether its client sends it again. Default [`ClientRetry::No`].
     pub client_retry: ClientRetry,
+    /// `true` if no bound of the waiting room refuses it or ends its wait: see [`patient`](Self::patient). Default `false`.
+    pub patient: bool,
 }
 
 impl Ticket {
@@ -198,6 +200,39 @@ impl Ticket {
         self
     }
 
+    /// Exempts it from the bounds of the waiting room: for work that is stored elsewhere and may wait for hours.
+    ///
+    /// It is never refused, displaced or evicted for [`max_size`](super::WaitingRoomConfig::max_size), which may be 0, for
+    /// the bound of its partition or its tenant, or for `target_wait`; and `max_wait` does not end its wait. It takes none
+    /// of the places that these bounds count, and its wait is not measured: predictions for others count it as one waiter
+    /// that goes before them, where it does.
+    ///
+    /// Its own deadline still holds, and so do its tenant's limit of slots and [`no_wait`](Self::no_wait).
+    ///
+    /// Meant for [`Gate::acquire`](crate::Gate::acquire), with a ticket that its work
+    /// [keeps up to date](crate::gate::Acquire::set_ticket). A layer whose waiting room is full rejects requests before it
+    /// reads their tickets.
+    ///
+    /// ```
+    /// use tower_triage::{Gate, Priority, SlotPool, Ticket, WaitingRoomConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// // Without a waiting room, other requests are rejected if the slot is busy.
+    /// let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default().max_size(0));
+    /// let running = gate.try_acquire(&()).unwrap();
+    /// let batch = tokio::spawn(gate.acquire(Ticket::from(Priority(1)).patient(), ()));
+    /// tokio::task::yield_now().await;
+    /// drop(running);
+    /// assert!(batch.await.unwrap().is_ok());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn patient(mut self) -> Self {
+        self.patient = true;
+        self
+    }
+
     /// Has it rejected if every slot is busy.
     #[must_use]
     pub fn no_wait(mut self) -> Self {
@@ -220,6 +255,7 @@ impl From<Priority> for Ticket {
             wait: true,
             requeued: false,
             client_retry: ClientRetry::No,
+            patient: false,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The waits that may have ended.
 //!
 //! Nearly all waits are bounded by the configuration alone, and end in the order of arrival: a linked list says which is
-//! next, in O(1). The few that end earlier, by a deadline, and those that [go on](Timeouts::extend) are ordered by their
-//! ends.
+//! next, in O(1). The few that end earlier, by a deadline, those that [go on](Timeouts::extend), and patient ones are ordered
+//! by their ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,11 +128,11 @@ fn by_place<T>(waiters: &Waiters<T>, idx: u32) -> Timeout {
     (since.saturating_add(waiters.bounds.shortest()), seq, idx)
 }
 
-/// Returns the instant at which a waiter is due, if that is before its place says: by a deadline, or because the request arrived before another
-/// that was queued before it.
+/// Returns the instant at which a waiter is due, if that is not what its place says: earlier, by a deadline or because the
+/// request arrived before another that was queued before it; or later, because it is patient.
 #[inline]
 fn early<T>(waiters: &Waiters<T>, idx: u32) -> Option<Timeout> {
     let (by_place, seq, _) = by_place(waiters, idx);
     let end = waiters.timeout(idx);
-    (end < by_place).then_some((end, seq, idx))
+    (end < by_place || waiters.meta(idx).is_patient).then_some((end, seq, idx))
 }

@@ -7,6 +7,7 @@
 use super::compact_slab::CompactSlab;
 use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::{ArrivalKey, Link, List};
+use super::room_base::RoomBase;
 use super::{Priority, Tenant, Ticket};
 
 /// Stands for a waiter, a lane or a flow that there is not.
@@ -57,6 +58,15 @@ impl WaitBounds {
         }
     }
 
+    /// Returns those of one waiter: none if it `is_patient`.
+    #[inline]
+    pub(crate) fn of(self, is_patient: bool) -> Self {
+        match is_patient {
+            true => Self::max_wait(NEVER),
+            false => self,
+        }
+    }
+
     /// Returns the shorter of the two.
     #[inline]
     pub(crate) fn shortest(self) -> Nanos {
@@ -93,6 +103,8 @@ pub(crate) struct WaiterMeta {
     pub(crate) goes_on: bool,
     /// Whether it was granted a slot that counts for its tenant's limit.
     pub(crate) is_counted: bool,
+    /// `true` if the room's bounds do not hold for it.
+    pub(crate) is_patient: bool,
     cost: u32,
     /// Boxed, because most tickets name none: an entry fits into fewer cache lines.
     tenant: Option<Box<Tenant>>,
@@ -125,6 +137,7 @@ impl WaiterMeta {
             is_parked: false,
             goes_on: false,
             is_counted: false,
+            is_patient: ticket.patient,
             cost: ticket.cost.max(1),
             tenant: has_tenant.then(|| Box::new(ticket.tenant)),
         }
@@ -203,6 +216,19 @@ impl<T> Waiters<T> {
         WaiterId { idx, seq }
     }
 
+    /// Gives a waiter that is in no queue another ticket. Its id stays valid.
+    pub(crate) fn replace_ticket(
+        &mut self,
+        idx: u32,
+        priority: Priority,
+        limits: WaitLimits,
+        ticket: Ticket,
+    ) {
+        let meta = self.meta_mut(idx);
+        let key = (RoomBase::new_place(&ticket, limits), meta.seq);
+        *meta = WaiterMeta::new(key, priority, limits, ticket);
+    }
+
     /// Takes the entry out. Its id is invalid then.
     #[inline]
     pub(crate) fn remove(&mut self, idx: u32) -> T {
@@ -257,15 +283,17 @@ impl<T> Waiters<T> {
     /// The end of its wait; `NEVER` without a bound.
     #[inline]
     pub(crate) fn end(&self, idx: u32) -> Nanos {
-        self.meta(idx).limits.end(self.bounds.max_wait)
+        let meta = self.meta(idx);
+        meta.limits.end(self.bounds.of(meta.is_patient).max_wait)
     }
 
     /// Returns the instant at which its wait may be over; `NEVER` without a bound. Not after the end.
     #[inline]
     pub(crate) fn timeout(&self, idx: u32) -> Nanos {
         let meta = self.meta(idx);
-        let behind_next = meta.entered().saturating_add(self.bounds.behind_next);
-        meta.limits.end(self.bounds.max_wait).min(behind_next)
+        let bounds = self.bounds.of(meta.is_patient);
+        let behind_next = meta.entered().saturating_add(bounds.behind_next);
+        meta.limits.end(bounds.max_wait).min(behind_next)
     }
 
     /// All waiters that still wait, in the order of their indices.

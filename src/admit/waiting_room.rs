@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use super::full_room::FullRoom;
 use super::nanos::{NEVER, Nanos};
 use super::plain_room::PlainRoom;
-use super::room::{Arrival, Room, State, Waiter, release};
+use super::room::{Arrival, Room, State, Waiter, on_passed, release};
 use super::room_base::RoomBase;
 use super::trim::{INTERVAL, KEPT};
 use super::wait_queue::lanes::Lanes;
@@ -254,6 +254,65 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             room.base_mut().on_rejected(level, why);
         }
         arrival
+    }
+
+    /// Gives a waiter that waits another ticket and another demand. Returns `false` if it does not wait any more; then
+    /// nothing has changed. If it does, `demand` is the one that it had, so that the caller can drop it without a lock.
+    ///
+    /// It moves to the place of a request with this ticket that arrives as [requeued](Ticket::requeued): the ticket's arrival
+    /// decides, `now` without one, and of equal arrivals the order in which they were queued. O(log n). Its waker stays.
+    ///
+    /// No bound refuses it: it takes a place even if none is free, until a reconfiguration. But its wait is over if that is what the new ticket says: by its deadline or, unless it is
+    /// [patient](Ticket::patient), by `max_wait` from its arrival. If a slot is free for it in its new place, it is granted
+    /// at once. [`wait`](Ticket::wait) is not looked at, because it waits already.
+    ///
+    /// If the capacity panics, so does this. The waiter then waits on, with the one ticket or the other.
+    ///
+    /// ```
+    /// use std::time::Instant;
+    /// use tower_triage::admit::{AdmitOutcome, Capacity, SlotPool, WaitingRoom, WakeList};
+    /// use tower_triage::admit::{Priority, Ticket, WaitingRoomConfig};
+    ///
+    /// let (slots, now) = (SlotPool::new(1), Instant::now());
+    /// let mut room = WaitingRoom::new(WaitingRoomConfig::default(), now);
+    /// let mut wakes = WakeList::new();
+    /// let ticket = |level| Ticket::new(Priority(level), now);
+    /// let arrivals = [0, 0, 1].map(|level| room.arrive(&slots, ticket(level), (), now, &mut wakes));
+    /// let [AdmitOutcome::Leased(running), AdmitOutcome::Queued(first), AdmitOutcome::Queued(second)] = arrivals else {
+    ///     panic!("one slot");
+    /// };
+    /// room.set_waker(first, "first").unwrap();
+    /// assert!(room.set_ticket(&slots, first, ticket(1).patient(), &mut (), now, &mut wakes));
+    /// assert!(room.set_ticket(&slots, second, ticket(0), &mut (), now, &mut wakes));
+    /// assert_eq!((room.position(second), room.position(first)), (Some(1), Some(2)));
+    /// # slots.release(running);
+    /// ```
+    pub fn set_ticket(
+        &mut self,
+        capacity: &C,
+        id: WaiterId,
+        ticket: Ticket,
+        demand: &mut C::Demand,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) -> bool {
+        let (room, now) = self.at(now, wakes);
+        if !room.waiters().waits(id) {
+            return false;
+        }
+        let Priority(level) = room.base().config.levels.clamp(ticket.priority);
+        room.replace_ticket(capacity, id.idx, ticket, demand, now);
+        room.base_mut().reserves.on_arrival(level, now);
+        // First: its wait may be over.
+        room.advance(now, wakes);
+        room.retry(capacity, id, wakes);
+        if C::MAKES_SLOTS && room.base().waiting > 0 {
+            let (meta, waiter) = (room.waiters().meta(id.idx), room.waiters().payload(id.idx));
+            if let State::Leased(lease) = &waiter.state {
+                on_passed(capacity, lease, Priority(meta.level));
+            }
+        }
+        true
     }
 
     /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no lane that `pool` does not
@@ -566,10 +625,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
+        is_patient: bool,
         pool: PoolId,
         now: Instant,
     ) -> Option<(Instant, RejectReason<C::Unservable>)> {
-        self.base().end_of_wait(arrival, deadline, pool, now)
+        self.base()
+            .end_of_wait(arrival, deadline, is_patient, pool, now)
     }
 
     /// Gives memory back, or says when to look again; `None`: not before another request waits. For a timer that has

@@ -124,7 +124,7 @@ impl Backend {
     }
 
     #[inline]
-    fn is_capable(&self, query: &Lane) -> bool {
+    pub(super) fn is_capable(&self, query: &Lane) -> bool {
         self.capabilities.contains(query.needs) && query.context_length <= self.context_length
     }
 

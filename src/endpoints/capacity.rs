@@ -85,6 +85,11 @@ impl Endpoints {
         self.table.load().is_configured(name)
     }
 
+    /// Returns `true` if a slot that was taken before may serve `demand`.
+    pub(crate) fn fits(&self, demand: &Demand, taken: &EndpointLease) -> bool {
+        self.table.load().fits(&demand.asked, taken)
+    }
+
     /// Whether an endpoint could serve `demand`, now or when it has a slot free.
     pub(crate) fn could_serve(&self, demand: &Demand) -> bool {
         !self.table.load().pools(&demand.asked).is_empty()

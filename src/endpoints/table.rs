@@ -13,7 +13,8 @@ use super::capabilities::Capabilities;
 use super::resolve::{Resolution, Target, resolve_all};
 use super::strategy::{Candidate, Candidates, Choice, ask};
 use super::{
-    Demand, EndpointRef, FallbackWhen, Lane, Registry, Requirements, RouteError, RoutingRules, Via,
+    Demand, EndpointLease, EndpointRef, FallbackWhen, Lane, Registry, Requirements, RouteError,
+    RoutingRules, Via,
 };
 use crate::admit::{KeptSlots, LeaseError, Partition, PoolId, PoolSet};
 
@@ -228,6 +229,25 @@ impl RoutingTable {
             }
             _ => Some(choice),
         }
+    }
+
+    /// Returns `true` if `lane` may use a slot that was taken: it asks for the same name, and the endpoint may serve it with
+    /// the same model.
+    pub(super) fn fits(&self, lane: &Lane, taken: &EndpointLease) -> bool {
+        let decision = &taken.decision;
+        if lane.name != decision.asked {
+            return false;
+        }
+        let models = self.served(&lane.name);
+        let mut backends = models
+            .filter(|model| model.model == decision.model)
+            .flat_map(|model| &model.backends);
+        // A probe keeps others from the endpoint, but not itself.
+        backends.any(|it| {
+            it.endpoint.is_same(&decision.endpoint)
+                && it.is_capable(lane)
+                && (taken.probe.is_some() || it.may_serve(lane))
+        })
     }
 
     /// The pools in which [`take`](Self::take) would look for a slot now.

@@ -111,6 +111,51 @@ impl<C: Capacity> Acquire<C> {
         self
     }
 
+    /// Gives it another ticket and another demand while it waits. Returns `false` if it was answered already: then nothing
+    /// changes, and the outcome is there when it is polled next.
+    ///
+    /// For a waiter that stands for a queue of work elsewhere, of which another item has become the most urgent one. It moves
+    /// to the place of a request with this ticket that arrives as [requeued](Ticket::requeued): the ticket's arrival
+    /// decides, the present time without one. It keeps a place, even if none is free in its new partition. But its wait is over if that is what the
+    /// ticket says: by its deadline or, unless it is [patient](Ticket::patient), by `max_wait` from its arrival. If a slot
+    /// is free for it in its new place, it is granted at once.
+    ///
+    /// Before it is first polled, this replaces what the request will arrive with. O(log n) in the number of waiters. The
+    /// permit's [request](Permit::request) is the last ticket's id.
+    ///
+    /// If the capacity panics, so does this. The request then waits on, with the one ticket or the other.
+    ///
+    /// ```
+    /// use tower_triage::{Gate, Priority, SlotPool, Ticket, WaitingRoomConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default());
+    /// let running = gate.try_acquire(&()).unwrap();
+    /// let ticket = |level, id| Ticket::from(Priority(level)).id(id).patient();
+    ///
+    /// let mut batch = gate.acquire(ticket(1, 1), ());
+    /// let urgent = tokio::time::sleep(std::time::Duration::from_millis(1));
+    /// tokio::select! {
+    ///     _ = &mut batch => unreachable!("the slot is busy"),
+    ///     _ = urgent => assert!(batch.set_ticket(ticket(0, 2), ())),
+    /// }
+    /// drop(running);
+    /// assert!(!batch.set_ticket(ticket(1, 3), ()));
+    /// assert_eq!(batch.await.unwrap().request(), 2);
+    /// # }
+    /// ```
+    pub fn set_ticket(&mut self, ticket: Ticket, demand: C::Demand) -> bool {
+        match &mut self.0 {
+            Step::Arriving(arriving) => {
+                (arriving.ticket, arriving.demand) = (ticket, demand);
+                true
+            }
+            Step::Waiting(waiting) => waiting.set_ticket(ticket, demand),
+            Step::Done => false,
+        }
+    }
+
     /// Its position by now among the waiters that compete for the same slots: 1 is next. `None` unless it waits.
     /// O(n log n) in the number of waiters.
     #[must_use]
@@ -309,6 +354,42 @@ impl<C: Capacity> Waiting<C> {
         on_missed_slot(missed_slot, origin);
         drop(unused); // without the lock
         Poll::Pending
+    }
+
+    /// Gives it another ticket and another demand, as [`Acquire::set_ticket`] does.
+    fn set_ticket(&mut self, ticket: Ticket, mut demand: C::Demand) -> bool {
+        let Some(Place { origin, waiter }) = &self.place else {
+            return false; // its outcome was taken
+        };
+        let request = ticket.id;
+        let changed = catch_unwind(AssertUnwindSafe(|| {
+            origin.with_lock(|shared, state, wakes| {
+                let (now, room) = (clock::now(), &mut state.room);
+                let capacity = &shared.capacity;
+                let is_changed =
+                    room.set_ticket(capacity, *waiter, ticket, &mut demand, now, wakes);
+                let missed_slot = room.take_missed_slot();
+                // It may end earlier than before.
+                let timer = is_changed.then(|| state.arm_timer_here(*waiter));
+                (is_changed, missed_slot, timer.flatten())
+            })
+        }));
+        // Without the lock, as the demand, which is the old one or the new, is dropped at the end.
+        match changed {
+            Ok((is_changed, missed_slot, timer)) => {
+                run(timer, origin);
+                on_missed_slot(missed_slot, origin);
+                if is_changed {
+                    self.request = request;
+                }
+                is_changed
+            }
+            Err(panic) => {
+                // The panic is this request's, but the slot must not be lost.
+                origin.release_slow(None);
+                resume_unwind(panic)
+            }
+        }
     }
 
     /// Its outcome was taken, so its id is no longer valid.

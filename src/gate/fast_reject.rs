@@ -144,7 +144,7 @@ mod tests {
             let gate = Gate::new(SlotPool::new(2), config(&mut rng));
             let (mut waiting, mut held) = (Vec::new(), Vec::new());
             for _ in 0..100 {
-                match rng.u8(..8) {
+                match rng.u8(..9) {
                     0..4 => match arrive(&mut rng, &gate) {
                         (_, Poll::Ready(answer)) => held.extend(answer),
                         (acquire, Poll::Pending) => waiting.push(acquire),
@@ -155,6 +155,12 @@ mod tests {
                     }
                     6 => tokio::time::advance(Duration::from_millis(rng.u64(..4_000))).await,
                     7 if rng.u8(..4) == 0 => gate.reconfigure(config(&mut rng)),
+                    8 if !waiting.is_empty() => {
+                        let nth = rng.usize(..waiting.len());
+                        let mut ticket = Ticket::from(Priority(rng.u8(..3)));
+                        ticket.patient = rng.bool();
+                        waiting[nth].set_ticket(ticket, ());
+                    }
                     _ => tokio::task::yield_now().await,
                 }
                 waiting.retain_mut(|acquire| match poll(acquire) {

@@ -52,6 +52,7 @@ mod inner_ready;
 mod loom;
 mod origin;
 mod permit;
+mod permit_extension;
 pub(crate) mod reserve;
 mod state;
 mod status;
@@ -72,6 +73,7 @@ pub(crate) use acquire::QueuePlace;
 pub(crate) use charge::Charger;
 pub use detached::{DetachedPermit, InvalidDetachedPermit};
 pub use permit::{BodyPermit, Permit, UnassignedPermit};
+pub use permit_extension::PermitExtension;
 pub use reserve::{Reservation, Reserve};
 pub use status::GateStatus;
 
@@ -261,12 +263,15 @@ impl<C: Capacity> Gate<C> {
         &self,
         arrival: Instant,
         deadline: Option<Instant>,
+        is_patient: bool,
         permit: &Permit<C>,
     ) -> Option<(Instant, RejectReason<C::Unservable>)> {
         let pool = self.capacity().pool(permit.lease()); // without the lock: it may panic
         let now = now();
         let state = self.origin.lock();
-        state.room.end_of_wait(arrival, deadline, pool, now)
+        state
+            .room
+            .end_of_wait(arrival, deadline, is_patient, pool, now)
     }
 
     /// Returns the time that the next arrival would probably wait: 0 while no request waits and a slot is free. `None`
@@ -334,6 +339,12 @@ impl<C: Capacity> Gate<C> {
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared<C>> {
         &self.origin
+    }
+
+    /// Returns `true` if requests may bring a slot of this gate along.
+    #[inline]
+    pub(crate) fn expects_extensions(&self) -> bool {
+        self.origin.expects_extensions()
     }
 
     /// Whether slots come from the inner service's readiness.

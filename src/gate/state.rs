@@ -48,6 +48,8 @@ pub(crate) struct Shared<C: Capacity> {
     pub(super) from_inner: bool,
     /// Whether tenants have shares, so that permits name the tenants that they belong to.
     is_fair: AtomicBool,
+    /// `true` once a permit was made an extension. So that no other gate's requests are searched for one.
+    expects_extensions: AtomicBool,
     pub(super) full: FullNotice,
     /// Tells this gate's detached permits from those of others.
     pub(super) nonce: u64,
@@ -92,6 +94,7 @@ impl<C: Capacity> Shared<C> {
             waiting: AtomicU64::new(WaitingWord::new(0, flags).0),
             from_inner,
             is_fair: AtomicBool::new(config.discipline == Discipline::Fair),
+            expects_extensions: AtomicBool::new(false),
             full: FullNotice::new(epoch),
             nonce: random(),
             state: Mutex::new(State {
@@ -117,6 +120,18 @@ impl<C: Capacity> Shared<C> {
     pub(super) fn is_fair(&self) -> bool {
         // Relaxed: a permit that is granted while this changes may have an account or not.
         self.is_fair.load(Relaxed)
+    }
+
+    /// Returns `true` if a permit was made an extension.
+    #[inline]
+    pub(super) fn expects_extensions(&self) -> bool {
+        // Relaxed: the request with the extension was sent after it was made.
+        self.expects_extensions.load(Relaxed)
+    }
+
+    /// Has requests searched for permits from now on.
+    pub(super) fn expect_extensions(&self) {
+        self.expects_extensions.store(true, Relaxed); // as above
     }
 
     /// A slot without the lock, if no request waits and one is free.

@@ -65,6 +65,10 @@ where
         self.protocol.on_admitted(request, waited);
     }
 
+    fn carried(&self, request: &mut Req, _: &()) -> Option<Permit<SlotPool>> {
+        self.protocol.carried(request, &self.state.gate)
+    }
+
     fn measure(&self) -> Option<MeasuredCall> {
         let is_measured = self.state.prepare().contains(Prepare::MEASUREMENT);
         is_measured.then(|| MeasuredCall::new(&self.state))

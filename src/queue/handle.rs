@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Concurrency, InvalidQueueConfig, QueueConfig};
 use crate::admit::SlotPool;
-use crate::gate::GateStatus;
+use crate::gate::{Gate, GateStatus};
 use crate::service::LayerState;
 
 /// Reports on a queue and changes it while requests wait. Made by
@@ -35,6 +35,15 @@ impl QueueHandle {
     #[must_use]
     pub fn status(&self) -> GateStatus {
         self.0.gate.status()
+    }
+
+    /// The gate that requests pass, to acquire a slot [ahead of a request](crate::gate::PermitExtension). Change its
+    /// configuration with [`reconfigure`](Self::reconfigure). `None` where slots come from the inner service's readiness
+    /// ([`Concurrency::Inner`]), for which only requests of the layer can ask.
+    #[must_use]
+    pub fn gate(&self) -> Option<&Gate<SlotPool>> {
+        let gate = &self.0.gate;
+        (!gate.is_from_inner()).then_some(gate)
     }
 
     /// The configuration in force.

@@ -15,7 +15,7 @@ use super::future::QueueHandler;
 use super::queue_time::QueueTime;
 use super::response_body::{QueueResponseBody, RenderedBody};
 use crate::admit::{Priority, RejectReason, SlotPool, Ticket};
-use crate::gate::{BodyPermit, Permit, RoomFull};
+use crate::gate::{BodyPermit, Gate, Permit, PermitExtension, RoomFull};
 use crate::http::{Rejection, grpc_content_type, is_overload, queue_full, wants_stream};
 use crate::service::{
     JustQueued, LayerState, ResponseOptions, Settings, StatusStream, ask_for_identity,
@@ -83,6 +83,12 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         request: &Req,
         rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, Self::Error>;
+
+    /// Takes the permit of this gate that the request brings along, if there is one.
+    #[doc(hidden)]
+    fn carried(&self, _: &mut Req, _: &Gate<SlotPool>) -> Option<Permit<SlotPool>> {
+        None
+    }
 
     /// Prepares the request, which waited for so long, for the inner service.
     #[doc(hidden)]
@@ -269,6 +275,14 @@ where
         };
         response.extensions_mut().insert(reason);
         Ok(response)
+    }
+
+    fn carried(
+        &self,
+        request: &mut http::Request<B>,
+        gate: &Gate<SlotPool>,
+    ) -> Option<Permit<SlotPool>> {
+        PermitExtension::take_from(request.extensions_mut(), gate)
     }
 
     #[inline]

@@ -16,7 +16,7 @@ use crate::admit::{ClientRetry, Priority, RejectReason, Ticket};
 use crate::endpoints::{
     Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, TokenBounds, Via,
 };
-use crate::gate::{self, Gate, Permit};
+use crate::gate::{self, Gate, Permit, PermitExtension};
 use crate::http::wants_stream;
 use crate::queue::QueueTime;
 use crate::service::{
@@ -163,6 +163,18 @@ where
             let ticket = self.classify(request.headers(), gate::now());
             permit.set_share(demand, &ticket);
         }
+    }
+
+    /// Takes the slot that the request brings along. One of an endpoint that can't serve the request goes back.
+    fn carried(
+        &self,
+        request: &mut Request<RouteBody<B>>,
+        demand: &Demand,
+    ) -> Option<Permit<Endpoints>> {
+        let gate = &self.shared.state.gate;
+        let permit = PermitExtension::take_from(request.extensions_mut(), gate)?;
+        let fits = gate.capacity().fits(demand, permit.lease());
+        Some(permit).filter(|_| fits)
     }
 
     fn on_queued(

@@ -8,8 +8,8 @@ use super::{InvalidRouting, RoutingConfig};
 #[cfg(feature = "client")]
 use crate::endpoints::HealthReporter;
 use crate::endpoints::strategy::forbid_in_strategy;
-use crate::endpoints::{Changes, Endpoint, EndpointRef, InvalidRegistry, Registry};
-use crate::gate::GateStatus;
+use crate::endpoints::{Changes, Endpoint, EndpointRef, Endpoints, InvalidRegistry, Registry};
+use crate::gate::{Gate, GateStatus};
 use crate::queue::{InvalidQueueConfig, QueueConfig};
 
 /// Reports on a router and changes it while requests wait. Made by
@@ -47,6 +47,38 @@ impl RouterHandle {
     pub fn status(&self) -> GateStatus {
         forbid_in_strategy("RouterHandle::status");
         self.0.state.gate.status()
+    }
+
+    /// The gate that requests pass, to acquire a slot [ahead of a request](crate::gate::PermitExtension). Change its
+    /// configuration, and close it, with this handle.
+    ///
+    /// With [`fair_by`](RoutingConfig::fair_by) tokens, the ticket's cost stands for the tokens of the prompt.
+    ///
+    /// ```
+    /// use tower_triage::endpoints::{Endpoint, Model, Registry, Requirements};
+    /// use tower_triage::{Priority, RouteLayer, Ticket};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let url = http::Uri::from_static("http://127.0.0.1:9001");
+    /// let gpu = Endpoint::new("gpu-1", url).model(Model::new("llama3:8b"));
+    /// let layer = RouteLayer::builder(Registry::new(vec![gpu])?).build();
+    ///
+    /// let handle = layer.handle();
+    /// let gate = handle.gate();
+    /// let demand = gate.capacity().demand(&Requirements::new("llama3:8b"));
+    /// let permit = gate.acquire(Ticket::from(Priority(1)).patient(), demand).await?;
+    /// assert_eq!(permit.lease().endpoint().name(), "gpu-1");
+    ///
+    /// let mut request = http::Request::new(r#"{"model": "llama3:8b"}"#);
+    /// request.extensions_mut().insert(permit.into_extension());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn gate(&self) -> &Gate<Endpoints> {
+        forbid_in_strategy("RouterHandle::gate");
+        &self.0.state.gate
     }
 
     /// How many requests were rejected, by code.

@@ -5,8 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::RouterHandle;
 use super::shared::RouterShared;
-use crate::endpoints::{Changes, Endpoint, Endpoints, Registry, RoutingRules};
-use crate::gate::Gate;
+use crate::endpoints::{Changes, Endpoint, Registry, RoutingRules};
 
 /// A router that is dropped when nothing else uses it.
 #[derive(Debug, Clone)]
@@ -21,10 +20,6 @@ impl WeakRouter {
 impl RouterHandle {
     pub(crate) fn downgrade(&self) -> WeakRouter {
         WeakRouter(Arc::downgrade(&self.0))
-    }
-
-    pub(crate) fn gate(&self) -> &Gate<Endpoints> {
-        &self.0.state.gate
     }
 
     /// Changes the endpoints that are started on demand. Their names must be there once, and no other endpoint's.

@@ -60,6 +60,11 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     #[inline]
     fn on_fast_path(&self, _request: &Req, _demand: &C::Demand, _permit: &mut Permit<C>) {}
 
+    /// Takes the slot that the request brings along, if it is one for it.
+    fn carried(&self, _request: &mut Req, _demand: &C::Demand) -> Option<Permit<C>> {
+        None
+    }
+
     /// Prepares the request for the slot that it was given.
     fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
 
@@ -164,10 +169,20 @@ where
         demand: C::Demand,
         prepared: Option<Prepared<Shared<C>>>,
     ) -> Self {
-        let Some(mut permit) = handler.gate().try_acquire(&demand) else {
-            return Self::wait_for_slot(handler, inner, request, demand, prepared);
+        let carried = match handler.gate().expects_extensions() {
+            true => Self::carried(handler, &mut request, &demand),
+            false => None,
         };
-        handler.on_fast_path(&request, &demand, &mut permit);
+        let mut permit = match carried {
+            Some(permit) => permit,
+            None => {
+                let Some(mut permit) = handler.gate().try_acquire(&demand) else {
+                    return Self::wait_for_slot(handler, inner, request, demand, prepared);
+                };
+                handler.on_fast_path(&request, &demand, &mut permit);
+                permit
+            }
+        };
         // Nearly always ready, and then the request needs no clone. Not ready: it is polled again with a real waker.
         let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
         if !matches!(ready, Poll::Ready(Ok(()))) {
@@ -186,6 +201,13 @@ where
                 permit: Some(permit),
             },
         }
+    }
+
+    /// Takes the slot that the request brings along.
+    #[cold]
+    #[inline(never)]
+    fn carried(handler: &H, request: &mut Req, demand: &C::Demand) -> Option<Permit<C>> {
+        handler.carried(request, demand)
     }
 
     /// A slot is there and the inner service ready, for a call that had a reservation, or is measured, or both.

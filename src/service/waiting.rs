@@ -75,6 +75,7 @@ pub(super) struct WaitTimes {
     /// When the request first arrived: `max_wait` counts from then.
     arrival: Instant,
     deadline: Option<Instant>,
+    is_patient: bool,
 }
 
 impl WaitTimes {
@@ -90,6 +91,7 @@ impl WaitTimes {
             },
             arrival,
             deadline: ticket.deadline,
+            is_patient: ticket.patient,
         }
     }
 }
@@ -344,11 +346,14 @@ where
 
     fn start_timeout(&self) -> Option<ReadyTimeout<C>> {
         let WaitTimes {
-            arrival, deadline, ..
+            arrival,
+            deadline,
+            is_patient,
+            ..
         } = self.times;
         let gate = self.handler.gate();
         let permit = &self.wait.admitted.as_ref()?.permit;
-        let (end, reason) = gate.end_of_wait(arrival, deadline, permit)?;
+        let (end, reason) = gate.end_of_wait(arrival, deadline, is_patient, permit)?;
         // As in the gate: without Tokio's clock, no wait times out.
         let sleep = Box::pin(clock::sleep_until(end)?);
         Some(ReadyTimeout { sleep, reason })

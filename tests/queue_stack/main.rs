@@ -3,6 +3,7 @@
 
 mod adaptive;
 mod backpressure;
+mod carried;
 mod errors;
 mod grpc;
 mod inner_not_ready;

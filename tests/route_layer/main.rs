@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod bodies_not_sent;
+mod carried;
 mod failures;
 mod layer;
 mod new_endpoints;

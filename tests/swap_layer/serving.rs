@@ -10,8 +10,10 @@ use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::time::sleep;
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_triage::endpoints::{Decision, Requirements};
 use tower_triage::swap::{UnknownModel, Unload};
+use tower_triage::{Priority, Ticket};
 
 use crate::fake::{Rig, one_of_three};
 
@@ -30,6 +32,33 @@ async fn a_model_is_started_when_it_is_asked_for() {
         (StatusCode::OK, "a".into(), 12)
     );
     assert_eq!(rig.world.log(), ["start a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_is_acquired_ahead_starts_its_model() {
+    let rig = Rig::new(one_of_three());
+    let gate = rig.router.gate();
+    let demand = |model| gate.capacity().demand(&Requirements::new(model));
+    let ticket = || Ticket::from(Priority(1)).patient();
+    let mut waiting = gate.acquire(ticket(), demand("a"));
+    assert!(futures_util::poll!(&mut waiting).is_pending());
+    // Before the driver has seen it, another model is more urgent.
+    assert!(waiting.set_ticket(ticket(), demand("b")));
+    let permit = waiting.await.unwrap();
+    assert_eq!((rig.state("a"), rig.state("b")), ("unloaded", "loaded"));
+    let echo = service_fn(|request: Request<_>| async move {
+        let decision = request.extensions().get::<Decision>().unwrap();
+        let served = Bytes::from(decision.model.to_string());
+        Ok::<_, Infallible>(Response::new(Full::new(served)))
+    });
+    let mut request = Request::new(Full::new(Bytes::from(r#"{"model": "b"}"#)));
+    request.extensions_mut().insert(permit.into_extension());
+    let response = rig.layer.layer(echo).oneshot(request).await.unwrap();
+    assert_eq!(gate.status().running, 1);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, "b");
+    assert_eq!(gate.status().running, 0);
+    assert_eq!(rig.world.log(), ["start b"]);
 }
 
 #[tokio::test(start_paused = true)]

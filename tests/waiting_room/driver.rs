@@ -23,18 +23,25 @@ const LEVELS: [(&[&str], &str); 4] = [
 /// The time at which a run begins, in seconds. Requests may have arrived elsewhere before.
 const BEGIN: Time = 100;
 
+/// A ticket and a lane.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) priority: u8,
+    pub(crate) tenant: usize,
+    pub(crate) lane: usize,
+    pub(crate) cost: u32,
+    /// How many seconds ago it arrived, if its ticket says so.
+    pub(crate) ago: Option<Time>,
+    pub(crate) within: Option<Time>,
+    pub(crate) requeued: bool,
+    pub(crate) patient: bool,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
-    Arrive {
-        priority: u8,
-        tenant: usize,
-        lane: usize,
-        cost: u32,
-        /// How many seconds ago it arrived, if its ticket says so.
-        ago: Option<Time>,
-        within: Option<Time>,
-        requeued: bool,
-    },
+    Arrive(Asked),
+    /// A waiter gets another ticket.
+    SetTicket(Index, Asked),
     Release(Index),
     /// A slot is free again, but the room is not told before the next event that is no arrival.
     ReleaseUntold(Index),
@@ -122,6 +129,8 @@ pub(crate) struct Driver<C: TestCapacity = TestPools> {
     running: Vec<TestSlot>,
     /// The pool of a slot that is free without the room having been told.
     untold: Option<usize>,
+    /// A ticket was changed since the bounds were last enforced: no waiter loses its place for that.
+    has_changed: bool,
     arrived: usize,
     served: usize,
     rejected: usize,
@@ -155,6 +164,7 @@ impl<C: TestCapacity> Driver<C> {
             answers: HashMap::new(),
             running: Vec::new(),
             untold: None,
+            has_changed: false,
             arrived: 0,
             served: 0,
             rejected: 0,
@@ -173,39 +183,33 @@ impl<C: TestCapacity> Driver<C> {
             other => other,
         };
         // Elsewhere the model gives each free slot away, and the room only those that it was told of.
-        if !matches!(event, Event::Arrive { .. } | Event::TakeOutcome(_)) {
+        if !matches!(event, Event::Arrive(_) | Event::TakeOutcome(_)) {
             self.tell_release();
         }
         let now = self.now();
         let mut wakes = WakeList::new();
         match event {
-            Event::Arrive {
-                priority,
-                tenant,
-                lane,
-                cost,
-                ago,
-                within,
-                requeued,
-            } => {
-                let arrival = self.model.now - ago.unwrap_or(0);
-                let request = Arrival {
-                    number: self.arrived,
-                    priority,
-                    tenant: TENANTS[tenant],
-                    lane,
-                    cost,
-                    arrival,
-                    deadline: within.map(|within| arrival + within),
-                    // Only a ticket that says when it arrived keeps its place.
-                    requeued: requeued && ago.is_some(),
-                };
-                let mut ticket = self.ticket(&request);
-                ticket.requeued = requeued;
-                if ago.is_none() {
-                    ticket.arrival = None;
-                }
+            Event::Arrive(asked) => {
+                let (request, ticket) = self.request(self.arrived, asked);
                 self.arrive(request, ticket, &mut wakes);
+            }
+            Event::SetTicket(which, asked) => {
+                if let Some((number, id)) = self.pick(which) {
+                    let (request, ticket) = self.request(number, asked);
+                    let mut lane = request.lane;
+                    let is_changed =
+                        self.room
+                            .set_ticket(&self.pools, id, ticket, &mut lane, now, &mut wakes);
+                    let asked = request.lane;
+                    let old_lane = self.model.set_ticket(request);
+                    assert_eq!(is_changed, old_lane.is_some());
+                    self.has_changed |= is_changed;
+                    assert_eq!(
+                        lane,
+                        old_lane.unwrap_or(asked),
+                        "it gets back the other one"
+                    );
+                }
             }
             Event::Release(which) if !self.running.is_empty() => {
                 let slot = self.running.swap_remove(which.index(self.running.len()));
@@ -232,6 +236,7 @@ impl<C: TestCapacity> Driver<C> {
                 self.room.advance(self.now(), &mut wakes);
             }
             Event::Reconfigure(options) => {
+                self.has_changed = false;
                 self.model.reconfigure(options.config());
                 self.room
                     .reconfigure(&self.pools, options.config(), now, &mut wakes);
@@ -256,7 +261,7 @@ impl<C: TestCapacity> Driver<C> {
             }
             Event::Reserve => {
                 let free =
-                    self.model.waiting().count() + self.model.reserved < self.model.config.max_size;
+                    self.model.placed().count() + self.model.reserved < self.model.config.max_size;
                 assert_eq!(self.room.reserve(), free);
                 self.model.reserved += usize::from(free);
             }
@@ -314,11 +319,36 @@ impl<C: TestCapacity> Driver<C> {
         Some((number, self.ids[&number]))
     }
 
+    /// A request, and its ticket.
+    fn request(&self, number: Number, asked: Asked) -> (Arrival, Ticket) {
+        let Asked { ago, requeued, .. } = asked;
+        let arrival = self.model.now - ago.unwrap_or(0);
+        let request = Arrival {
+            number,
+            priority: asked.priority,
+            tenant: TENANTS[asked.tenant],
+            lane: asked.lane,
+            cost: asked.cost,
+            arrival,
+            deadline: asked.within.map(|within| arrival + within),
+            // Only a ticket that says when it arrived keeps its place.
+            requeued: requeued && ago.is_some(),
+            patient: asked.patient,
+        };
+        let mut ticket = self.ticket(&request);
+        ticket.requeued = requeued;
+        if ago.is_none() {
+            ticket.arrival = None;
+        }
+        (request, ticket)
+    }
+
     fn ticket(&self, request: &Arrival) -> Ticket {
         let mut ticket = Ticket::new(Priority(request.priority), self.at(request.arrival))
             .tenant(request.tenant.into())
             .cost(request.cost);
         ticket.deadline = request.deadline.map(|end| self.at(end));
+        ticket.patient = request.patient;
         ticket
     }
 
@@ -464,16 +494,19 @@ impl<C: TestCapacity> Driver<C> {
         let (room, model) = (&self.room, &self.model);
         let waiting = model.waiting().count();
         assert_eq!((room.len(), room.is_empty()), (waiting, waiting == 0));
-        assert!(room.len() <= model.config.max_size);
+        let placed = model.placed().count();
+        assert!(self.has_changed || placed <= model.config.max_size);
         assert_eq!(room.is_closed(), model.closed);
         assert_eq!(
             room.has_room(),
-            waiting + model.reserved < model.config.max_size
+            placed + model.reserved < model.config.max_size
         );
         if let Some(most) = model.config.max_size_per_tenant {
-            assert!(model.tenants().values().all(|&waiting| waiting <= most));
+            let mut tenants = model.tenants().into_values();
+            assert!(self.has_changed || tenants.all(|waiting| waiting <= most));
         }
-        assert!(!(0..model.lanes.len()).any(|lane| model.overfull(lane)));
+        let mut lanes = 0..model.lanes.len();
+        assert!(self.has_changed || !lanes.any(|lane| model.overfull(lane)));
         let taken: Vec<usize> = model.pools.iter().map(|pool| pool.taken).collect();
         assert_eq!(self.pools.as_ref().taken(), taken);
         let granted = self
@@ -641,7 +674,7 @@ pub(crate) fn plain_events(
 /// An arrival. Half of the tickets have a priority only, and perhaps an arrival.
 pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
     let is_dated = prop::bool::weighted(0.6);
-    let plain = (0u8..4, 0..lanes, is_dated).prop_map(|(priority, lane, is_dated)| Event::Arrive {
+    let plain = (0u8..4, 0..lanes, is_dated).prop_map(|(priority, lane, is_dated)| Asked {
         priority,
         tenant: 0,
         lane,
@@ -649,11 +682,17 @@ pub(crate) fn arrival(lanes: usize) -> impl Strategy<Value = Event> {
         ago: is_dated.then_some(0),
         within: None,
         requeued: false,
+        patient: false,
     });
-    prop_oneof![plain, any_arrival(lanes)]
+    prop_oneof![plain, any_asked(lanes)].prop_map(Event::Arrive)
 }
 
-fn any_arrival(lanes: usize) -> impl Strategy<Value = Event> {
+/// Another ticket for a waiter.
+fn change(lanes: usize) -> impl Strategy<Value = Event> {
+    (any::<Index>(), any_asked(lanes)).prop_map(|(which, asked)| Event::SetTicket(which, asked))
+}
+
+fn any_asked(lanes: usize) -> impl Strategy<Value = Asked> {
     use prop::option::weighted;
     (
         0u8..4,
@@ -663,9 +702,10 @@ fn any_arrival(lanes: usize) -> impl Strategy<Value = Event> {
         prop_oneof![2 => Just(None), 6 => Just(Some(0u64)), 2 => (0u64..15).prop_map(Some)],
         weighted(0.4, 0u64..40),
         prop::bool::weighted(0.2),
+        prop::bool::weighted(0.1),
     )
         .prop_map(
-            |(priority, tenant, lane, cost, ago, within, requeued)| Event::Arrive {
+            |(priority, tenant, lane, cost, ago, within, requeued, patient)| Asked {
                 priority,
                 tenant,
                 lane,
@@ -673,6 +713,7 @@ fn any_arrival(lanes: usize) -> impl Strategy<Value = Event> {
                 ago,
                 within,
                 requeued,
+                patient,
             },
         )
 }
@@ -708,6 +749,7 @@ pub(crate) fn bursts(
             600 => arrival(occupied),
             80 => any::<Index>().prop_map(Event::Release),
             150 => any::<Index>().prop_map(Event::Cancel),
+            40 => change(occupied),
             100 => any::<Index>().prop_map(Event::TakeOutcome),
             20 => (0u64..3).prop_map(Event::Advance),
             4 => room_options(disciplines).prop_map(move |new| Event::Reconfigure(new.times(times))),
@@ -734,6 +776,7 @@ pub(crate) fn events(
             40 => arrival(occupied),
             20 => any::<Index>().prop_map(Event::Release),
             8 => any::<Index>().prop_map(Event::Cancel),
+            10 => change(occupied),
             10 => any::<Index>().prop_map(Event::TakeOutcome),
             12 => (0u64..8).prop_map(Event::Advance),
             3 => room_options(disciplines).prop_map(Event::Reconfigure),

@@ -23,6 +23,7 @@ pub(crate) struct Arrival {
     pub(crate) arrival: Time,
     pub(crate) deadline: Option<Time>,
     pub(crate) requeued: bool,
+    pub(crate) patient: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -121,6 +122,7 @@ impl Model {
         }
         request.priority = request.priority.min(self.lowest_level());
         let (number, tenant, lane) = (request.number, request.tenant, request.lane);
+        let is_patient = request.patient;
         let end = self.end(&request);
         let level = self.level_of(&request);
         let since = if request.requeued {
@@ -149,21 +151,24 @@ impl Model {
         {
             return Some(self.answered.remove(i).1);
         }
-        let tenants = self.waiting.iter().filter(|w| w.request.tenant == tenant);
-        let why = if self.config.max_size == 0 {
+        let tenants = self.placed().filter(|w| w.tenant == tenant).count();
+        let why = if self.config.max_size == 0 && !is_patient {
             RejectReason::Disabled
         } else if end.is_some_and(|(end, _)| end <= self.now) {
             end.unwrap().1
+        } else if is_patient {
+            self.latest = latest;
+            return None;
         } else if self
             .config
             .max_size_per_tenant
-            .is_some_and(|most| tenants.count() > most)
+            .is_some_and(|most| tenants > most)
         {
             RejectReason::TenantFull
         } else {
             let places = if self.overfull(lane) {
                 self.places_of_partition(lane)
-            } else if self.waiting.len() + self.reserved > self.config.max_size {
+            } else if self.placed().count() + self.reserved > self.config.max_size {
                 self.places()
             } else {
                 self.latest = latest;
@@ -194,6 +199,32 @@ impl Model {
             .position(|w| w.request.number == number)
             .unwrap();
         self.remove(i);
+    }
+
+    /// A waiter gets another ticket. Returns the lane that it had; `None` if it does not wait.
+    pub(crate) fn set_ticket(&mut self, mut request: Arrival) -> Option<usize> {
+        self.advance();
+        let number = request.number;
+        let mut all = self.waiting.iter();
+        let i = all.position(|w| w.request.number == number)?;
+        let (old_lane, old_key) = (self.waiting[i].request.lane, self.flow_of(i));
+        let old_flow = self.flows[&old_key];
+        self.remove(i);
+        request.priority = request.priority.min(self.lowest_level());
+        let (level, since) = (self.level_of(&request), request.arrival);
+        let is_before = |w: &&Waiter| (w.since, w.request.number) < (since, number);
+        let place = self.waiting.iter().filter(is_before).count();
+        let waiter = Waiter {
+            request,
+            since,
+            level,
+        };
+        self.waiting.insert(place, waiter);
+        let stays = self.flow_of(place) == old_key;
+        self.join(place, stays.then_some(old_flow));
+        self.advance();
+        self.pump();
+        Some(old_lane)
     }
 
     pub(crate) fn close(&mut self) {
@@ -240,19 +271,15 @@ impl Model {
                     .position(|w| w.request.number == number)
                     .unwrap();
                 let tenant = self.waiting[i].request.tenant;
-                if self
-                    .waiting
-                    .iter()
-                    .filter(|w| w.request.tenant == tenant)
-                    .count()
-                    > most
+                if self.placed().filter(|w| w.tenant == tenant).count() > most
+                    && !self.waiting[i].request.patient
                 {
                     self.answer(i, Answer::Rejected(RejectReason::TenantFull));
                 }
             }
         }
         self.evict_from_partitions();
-        while self.waiting.len() > self.config.max_size {
+        while self.placed().count() > self.config.max_size {
             let why = if self.config.max_size == 0 {
                 RejectReason::Disabled
             } else {
@@ -276,13 +303,14 @@ impl Model {
     // Places.
 
     fn places(&self) -> Places {
-        let waiters = 0..self.waiting.len();
+        let waiters = (0..self.waiting.len()).filter(|&i| !self.waiting[i].request.patient);
         (waiters.collect(), self.config.discipline)
     }
 
     fn places_of_partition(&self, lane: usize) -> Places {
         let id = |lane: usize| self.partitions[lane].id;
-        let waiters = 0..self.waiting.len();
+        let (waiters, _) = self.places();
+        let waiters = waiters.into_iter();
         let inside = waiters.filter(|&i| id(self.waiting[i].request.lane) == id(lane));
         (inside.collect(), self.discipline(lane))
     }
@@ -382,8 +410,9 @@ impl Model {
     /// Whether more requests wait in the lane's partition than its bound allows.
     pub(crate) fn overfull(&self, lane: usize) -> bool {
         let partition = self.partitions[lane];
-        let waiting = self.waiting();
-        let inside = waiting.filter(|w| self.partitions[w.lane].id == partition.id);
+        let inside = self
+            .placed()
+            .filter(|w| self.partitions[w.lane].id == partition.id);
         partition
             .max_size
             .is_some_and(|max_size| inside.count() > max_size)
@@ -428,9 +457,14 @@ impl Model {
         self.waiting.iter().map(|w| &w.request)
     }
 
+    /// The waiters that take a place: those that are not patient.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = &Arrival> {
+        self.waiting().filter(|w| !w.patient)
+    }
+
     pub(crate) fn tenants(&self) -> BTreeMap<&'static str, usize> {
         let mut tenants = BTreeMap::new();
-        self.waiting()
+        self.placed()
             .for_each(|w| *tenants.entry(w.tenant).or_default() += 1);
         tenants
     }
@@ -656,10 +690,8 @@ impl Model {
     }
 
     fn end(&self, request: &Arrival) -> Option<(Time, Why)> {
-        let longest = self
-            .config
-            .max_wait
-            .map(|wait| request.arrival + wait.as_secs());
+        let max_wait = self.config.max_wait.filter(|_| !request.patient);
+        let longest = max_wait.map(|wait| request.arrival + wait.as_secs());
         let own = request
             .deadline
             .map(|end| (end, 0, RejectReason::DeadlinePassed));

@@ -9,7 +9,7 @@ use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
 use tower_triage::admit::{AdmitOutcome, PoolId, TargetWait, WaiterId, WaitingRoom, WakeList};
 use tower_triage::{Priority, Ticket};
 
-use super::driver::{Event, RoomOptions, TENANTS, one_lane_events, room_options};
+use super::driver::{Asked, Event, RoomOptions, TENANTS, one_lane_events, room_options};
 use super::pools::{OneLane, TestCapacity, TestPools, TestSlot};
 
 /// A room in front of a capacity.
@@ -44,7 +44,7 @@ impl<C: TestCapacity> Subject<C> {
     /// Applies an event, and returns all that can be seen of it.
     fn apply(&mut self, event: Event) -> String {
         let mut wakes = WakeList::new();
-        if !matches!(event, Event::Arrive { .. } | Event::TakeOutcome(_))
+        if !matches!(event, Event::Arrive(_) | Event::TakeOutcome(_))
             && let Some(pool) = self.untold.take()
         {
             self.room
@@ -64,7 +64,8 @@ impl<C: TestCapacity> Subject<C> {
             ..
         } = self;
         match event {
-            Event::Arrive { .. } => return self.arrive(event, wakes),
+            Event::Arrive(asked) => return self.arrive(asked, wakes),
+            Event::SetTicket(which, asked) => return self.set_ticket(which, asked, wakes),
             Event::Release(which) if !self.running.is_empty() => {
                 let slot = self.running.swap_remove(which.index(self.running.len()));
                 let pool = pools.release(slot);
@@ -104,30 +105,46 @@ impl<C: TestCapacity> Subject<C> {
         String::new()
     }
 
-    fn arrive(&mut self, event: Event, wakes: &mut WakeList<usize>) -> String {
-        let Event::Arrive {
+    /// A ticket, and the lane that it is for.
+    fn ticket(&self, asked: Asked) -> (Ticket, usize) {
+        let Asked {
             priority,
             tenant,
             lane,
             ago,
             within,
             requeued,
+            patient,
             ..
-        } = event
-        else {
-            unreachable!("it is an arrival")
-        };
+        } = asked;
         let mut ticket = Ticket::from(Priority(priority))
             .tenant(TENANTS[tenant].into())
             .cost(1);
         ticket.arrival = ago.map(|ago| self.now - Duration::from_secs(ago));
         let arrival = ticket.arrival.unwrap_or(self.now);
         ticket.deadline = within.map(|within| arrival + Duration::from_secs(within));
-        ticket.requeued = requeued;
+        (ticket.requeued, ticket.patient) = (requeued, patient);
         if self.target != TargetWait::Off {
             // Its wait is not predicted.
             (ticket.arrival, ticket.requeued) = (Some(arrival), true);
         }
+        (ticket, lane)
+    }
+
+    fn set_ticket(&mut self, which: Index, asked: Asked, wakes: &mut WakeList<usize>) -> String {
+        let Some((_, id)) = self.pick(which) else {
+            return String::new();
+        };
+        let (ticket, mut lane) = self.ticket(asked);
+        let now = self.now;
+        let is_changed = self
+            .room
+            .set_ticket(&self.pools, id, ticket, &mut lane, now, wakes);
+        format!("{is_changed} {lane}")
+    }
+
+    fn arrive(&mut self, asked: Asked, wakes: &mut WakeList<usize>) -> String {
+        let (ticket, lane) = self.ticket(asked);
         let number = self.arrived;
         self.arrived += 1;
         match self.room.arrive(&self.pools, ticket, lane, self.now, wakes) {

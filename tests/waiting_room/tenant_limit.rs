@@ -29,6 +29,8 @@ struct Request {
     tenant: &'static str,
     lane: usize,
     level: u8,
+    /// The arrival of its ticket.
+    arrival: Instant,
     /// Whether its slot counts for the limit, if it has one.
     is_counted: bool,
 }
@@ -73,6 +75,7 @@ impl LimitRoom {
             tenant,
             lane,
             level,
+            arrival: self.now,
             is_counted: false,
         });
         let ticket = Ticket::new(Priority(level), self.now).tenant(tenant.into());
@@ -113,11 +116,13 @@ impl LimitRoom {
             tenant,
             lane,
             level,
+            arrival,
             ..
         } = self.requests[number];
         let others = self.waiting.keys().filter(|&&other| {
             let request = &self.requests[other];
-            request.lane == lane && (request.level, other) < (level, number)
+            let place = (request.level, request.arrival, other);
+            request.lane == lane && place < (level, arrival, number)
         });
         for other in others {
             let other = &self.requests[*other];
@@ -161,6 +166,23 @@ impl LimitRoom {
         self.room
             .on_release(&self.pools, pool, self.now, &mut wakes);
         self.woken(wakes)
+    }
+
+    /// A waiter gets another ticket.
+    fn changes(&mut self, number: usize, tenant: &'static str, mut lane: usize, level: u8) {
+        let id = self.waiting[&number];
+        let ticket = Ticket::new(Priority(level), self.now).tenant(tenant.into());
+        let request = &mut self.requests[number];
+        (request.tenant, request.lane) = (tenant, lane);
+        (request.level, request.arrival) = (level, self.now);
+        let mut wakes = WakeList::new();
+        let (pools, now) = (&self.pools, self.now);
+        assert!(
+            self.room
+                .set_ticket(pools, id, ticket, &mut lane, now, &mut wakes)
+        );
+        self.woken(wakes);
+        self.check();
     }
 
     /// A running request ends. Returns those that have a slot now.
@@ -321,6 +343,7 @@ enum Event {
     },
     End(Index),
     Cancel(Index),
+    SetTicket(Index, usize, Index, u8),
     GiveUp,
     Advance(u64),
     Reconfigure(Option<usize>, Discipline),
@@ -348,6 +371,8 @@ fn event() -> impl Strategy<Value = Event> {
         }),
         6 => any::<Index>().prop_map(Event::End),
         2 => any::<Index>().prop_map(Event::Cancel),
+        2 => (any::<Index>(), 0..3_usize, any::<Index>(), 0..3_u8)
+            .prop_map(|(which, tenant, lane, level)| Event::SetTicket(which, tenant, lane, level)),
         1 => Just(Event::GiveUp),
         1 => (0..5_u64).prop_map(Event::Advance),
         1 => (prop::option::of(1..4_usize), discipline())
@@ -392,7 +417,13 @@ proptest! {
                     let number = *room.waiting.keys().nth(nth).unwrap();
                     room.cancels(number);
                 }
-                Event::End(_) | Event::Cancel(_) => {}
+                Event::SetTicket(which, tenant, lane, level) if !room.waiting.is_empty() => {
+                    let nth = which.index(room.waiting.len());
+                    let number = *room.waiting.keys().nth(nth).unwrap();
+                    let (tenant, lane) = (["a", "b", "c"][tenant], lane.index(lanes.len()));
+                    room.changes(number, tenant, lane, level);
+                }
+                Event::End(_) | Event::Cancel(_) | Event::SetTicket(..) => {}
                 Event::GiveUp => room.gives_up = true,
                 Event::Advance(seconds) => room.advances(seconds),
                 Event::Reconfigure(max, discipline) => {

@@ -30,7 +30,10 @@ enum Event {
         tenant: &'static str,
         /// In how many milliseconds its caller gives up, if it says so.
         within: Option<u64>,
+        is_patient: bool,
     },
+    /// A waiter gets another lane, level and tenant.
+    SetTicket(Index, usize, usize, &'static str),
     /// A request ends; its answer began so early, or its caller gave up before it began.
     End(Index, bool),
     Cancel(Index),
@@ -83,6 +86,7 @@ impl Options {
 struct Waiting {
     id: WaiterId,
     demand: Demand,
+    is_patient: bool,
 }
 
 #[derive(Debug)]
@@ -165,6 +169,7 @@ impl<const ONE: bool> Driver<ONE> {
                 level,
                 tenant,
                 within,
+                is_patient,
             } => {
                 let arrival = self.now;
                 let demand = Demand {
@@ -172,7 +177,18 @@ impl<const ONE: bool> Driver<ONE> {
                     level,
                     arrival,
                 };
-                self.arrive(demand, tenant, within, &mut wakes);
+                self.arrive(demand, (tenant, within, is_patient), &mut wakes);
+            }
+            Event::SetTicket(which, lane, level, tenant) => {
+                if let Some(number) = pick(&self.waiting, which) {
+                    let arrival = self.now;
+                    let demand = Demand {
+                        lane,
+                        level,
+                        arrival,
+                    };
+                    self.set_ticket(number, demand, tenant, &mut wakes);
+                }
             }
             Event::End(which, is_answered) => {
                 if let Some(number) = pick(&self.running, which) {
@@ -234,8 +250,7 @@ impl<const ONE: bool> Driver<ONE> {
     fn arrive(
         &mut self,
         demand: Demand,
-        tenant: &'static str,
-        within: Option<u64>,
+        (tenant, within, is_patient): (&'static str, Option<u64>, bool),
         wakes: &mut WakeList<usize>,
     ) {
         let number = self.tickets.len();
@@ -243,14 +258,9 @@ impl<const ONE: bool> Driver<ONE> {
         if let Some(within) = within {
             ticket = ticket.timeout(Duration::from_millis(within));
         }
+        ticket.patient = is_patient;
         self.tickets.push((ticket.clone(), demand));
-        // Elsewhere it is not looked at.
-        if self.options.keeps_any() {
-            for level in demand.level..LEVELS.len() {
-                self.latest[level] = Some(self.now);
-            }
-        }
-        self.update_kept();
+        self.note_level(demand.level);
         let pools = LANES[Pools::<ONE>::lane_of(&demand)];
         let was_free = {
             let state = self.pools.0.lock().unwrap();
@@ -270,9 +280,15 @@ impl<const ONE: bool> Driver<ONE> {
             AdmitOutcome::Leased(pool) => self.start(number, pool),
             AdmitOutcome::Queued(id) => {
                 self.room.set_waker(id, number).unwrap();
-                self.waiting.insert(number, Waiting { id, demand });
+                let waiting = Waiting {
+                    id,
+                    demand,
+                    is_patient,
+                };
+                self.waiting.insert(number, waiting);
             }
             AdmitOutcome::Rejected(why) => {
+                assert!(!is_patient, "{why:?}");
                 if let RejectReason::Overloaded { retry_after } = why {
                     assert!(!was_free, "a slot was free");
                     assert!(!is_first || within.is_some(), "none went before it");
@@ -284,6 +300,40 @@ impl<const ONE: bool> Driver<ONE> {
                 }
                 self.rejected[demand.level] += 1;
             }
+        }
+    }
+
+    /// A request of this level came.
+    fn note_level(&mut self, level: usize) {
+        // Elsewhere it is not looked at.
+        if self.options.keeps_any() {
+            for level in level..LEVELS.len() {
+                self.latest[level] = Some(self.now);
+            }
+        }
+        self.update_kept();
+    }
+
+    fn set_ticket(
+        &mut self,
+        number: usize,
+        demand: Demand,
+        tenant: &'static str,
+        wakes: &mut WakeList<usize>,
+    ) {
+        let mut ticket = Ticket::new(Priority(demand.level as u8), self.now).tenant(tenant.into());
+        let waiting = &self.waiting[&number];
+        ticket.patient = waiting.is_patient;
+        self.note_level(demand.level);
+        let (id, mut given) = (self.waiting[&number].id, demand);
+        let (pools, now) = (&self.pools, self.now);
+        let is_changed = self
+            .room
+            .set_ticket(pools, id, ticket.clone(), &mut given, now, wakes);
+        // Its wait may be over by now.
+        if is_changed {
+            self.waiting.get_mut(&number).unwrap().demand = demand;
+            self.tickets[number] = (ticket, demand);
         }
     }
 
@@ -306,10 +356,21 @@ impl<const ONE: bool> Driver<ONE> {
 
     fn take(&mut self, wakes: WakeList<usize>) {
         for number in wakes {
-            let Waiting { id, demand } = self.waiting.remove(&number).unwrap();
+            let Waiting {
+                id,
+                demand,
+                is_patient,
+            } = self.waiting.remove(&number).unwrap();
             match self.room.take_outcome(id).unwrap() {
                 Ok(pool) => self.start(number, pool),
-                Err(_) => self.rejected[demand.level] += 1,
+                Err(why) => {
+                    // Nothing but its deadline.
+                    assert!(
+                        !is_patient || why == RejectReason::DeadlinePassed,
+                        "{why:?}"
+                    );
+                    self.rejected[demand.level] += 1;
+                }
             }
         }
     }
@@ -317,7 +378,8 @@ impl<const ONE: bool> Driver<ONE> {
     fn check(&mut self) {
         self.update_kept();
         assert_eq!(self.room.len(), self.waiting.len());
-        assert!(self.room.len() <= self.options.max_size);
+        let placed = self.waiting.values().filter(|waiting| !waiting.is_patient);
+        assert!(placed.count() <= self.options.max_size);
         assert_eq!(self.pools.in_use(), self.running.len());
         {
             let state = self.pools.0.lock().unwrap();
@@ -432,17 +494,28 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         prop_oneof![1 => Just(0usize), 2 => Just(1), 2 => Just(2)],
         prop::sample::select(&["", "ann", "bob"][..]),
         prop::option::weighted(0.4, 1u64..10_000),
+        prop::bool::weighted(0.1),
     )
-        .prop_map(|(lane, level, tenant, within)| Event::Arrive {
+        .prop_map(|(lane, level, tenant, within, is_patient)| Event::Arrive {
             lane,
             level,
             tenant,
             within,
+            is_patient,
         });
+    let change = (
+        any::<Index>(),
+        0..LANES.len(),
+        0..LEVELS.len(),
+        prop::sample::select(&["", "ann", "bob"][..]),
+    );
+    let change = change
+        .prop_map(|(which, lane, level, tenant)| Event::SetTicket(which, lane, level, tenant));
     let event = prop_oneof![
         60 => arrival,
         40 => (any::<Index>(), prop::bool::weighted(0.8)).prop_map(|(which, is)| Event::End(which, is)),
         8 => any::<Index>().prop_map(Event::Cancel),
+        8 => change,
         30 => prop_oneof![4 => 0u64..1_000, 1 => 1_000u64..15_000].prop_map(Event::Advance),
         2 => (0..POOLS, 0usize..6).prop_map(|(pool, slots)| Event::SetSlots { pool, slots }),
         2 => options().prop_map(Event::Reconfigure),

@@ -19,6 +19,16 @@ enum Event {
         requeued: bool,
         wait: bool,
         tenant: bool,
+        patient: bool,
+    },
+    SetTicket {
+        which: Index,
+        priority: u8,
+        lane: u8,
+        ago: u64,
+        within: Option<u64>,
+        tenant: bool,
+        patient: bool,
     },
     Pop,
     Remove(Index),
@@ -81,9 +91,10 @@ fn event() -> impl Strategy<Value = Event> {
         prop::bool::weighted(0.2),
         prop::bool::weighted(0.95),
         any::<bool>(),
+        prop::bool::weighted(0.1),
     )
         .prop_map(
-            |(priority, lane, ago, within, requeued, wait, tenant)| Event::Push {
+            |(priority, lane, ago, within, requeued, wait, tenant, patient)| Event::Push {
                 priority,
                 lane,
                 ago,
@@ -91,11 +102,33 @@ fn event() -> impl Strategy<Value = Event> {
                 requeued,
                 wait,
                 tenant,
+                patient,
+            },
+        );
+    let change = (
+        any::<Index>(),
+        0u8..3,
+        0u8..3,
+        0u64..60,
+        prop::option::weighted(0.3, 0u64..150),
+        any::<bool>(),
+        prop::bool::weighted(0.3),
+    )
+        .prop_map(
+            |(which, priority, lane, ago, within, tenant, patient)| Event::SetTicket {
+                which,
+                priority,
+                lane,
+                ago,
+                within,
+                tenant,
+                patient,
             },
         );
     prop_oneof![
         30 => push,
         6 => Just(Event::Pop),
+        6 => change,
         14 => any::<Index>().prop_map(Event::Remove),
         3 => (0usize..60, 0usize..3).prop_map(|(skip, pop)| Event::SkipAndPop(skip, pop)),
         3 => (0u64..12).prop_map(Event::Pass),
@@ -113,6 +146,7 @@ struct Item {
     since: u64,
     deadline: u64,
     tenant: bool,
+    patient: bool,
 }
 
 struct Model {
@@ -127,7 +161,8 @@ const NEVER: u64 = u64::MAX;
 
 impl Model {
     fn end(&self, item: &Item) -> u64 {
-        let wait = self.setup.max_wait.unwrap_or(NEVER);
+        let max_wait = self.setup.max_wait.filter(|_| !item.patient);
+        let wait = max_wait.unwrap_or(NEVER);
         item.arrival.saturating_add(wait).min(item.deadline)
     }
 
@@ -174,8 +209,13 @@ impl Model {
         all.into_iter().map(|(_, n)| n).collect()
     }
 
+    /// Those that take a place.
+    fn placed(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|item| !item.patient)
+    }
+
     fn lowest(&self) -> Option<&Item> {
-        self.items.iter().max_by_key(|i| (i.level, i.since, i.n))
+        self.placed().max_by_key(|i| (i.level, i.since, i.n))
     }
 
     fn take(&mut self, n: u32) -> Item {
@@ -225,11 +265,12 @@ fn run<L: Copy + Eq + Hash>(setup: Setup, events: Vec<Event>, lane_of: impl Fn(u
                 requeued,
                 wait,
                 tenant,
+                patient,
             } => {
                 let arrival = model.now - ago;
                 let mut ticket = Ticket::new(Priority(priority), at(arrival));
                 ticket.requeued = requeued;
-                ticket.wait = wait;
+                (ticket.wait, ticket.patient) = (wait, patient);
                 ticket.deadline = within.map(|w| at(arrival + w));
                 if tenant {
                     ticket.tenant = "t".into();
@@ -249,12 +290,13 @@ fn run<L: Copy + Eq + Hash>(setup: Setup, events: Vec<Event>, lane_of: impl Fn(u
                     },
                     deadline: within.map_or(NEVER, |w| arrival + w),
                     tenant,
+                    patient,
                 };
                 item.level = model.level(&item);
                 let end = model.end(&item);
-                let same = model.items.iter().filter(|i| i.tenant == tenant).count();
+                let same = model.placed().filter(|i| i.tenant == tenant).count();
                 let mut displaced = None;
-                let why = if model.setup.max_size == 0 {
+                let why = if model.setup.max_size == 0 && !patient {
                     Some("disabled")
                 } else if !wait {
                     Some("not queued")
@@ -264,9 +306,11 @@ fn run<L: Copy + Eq + Hash>(setup: Setup, events: Vec<Event>, lane_of: impl Fn(u
                     } else {
                         "time"
                     })
+                } else if patient {
+                    None
                 } else if model.setup.per_tenant.is_some_and(|max| same >= max) {
                     Some("tenant")
-                } else if model.items.len() < model.setup.max_size {
+                } else if model.placed().count() < model.setup.max_size {
                     None
                 } else {
                     match model.lowest() {
@@ -293,6 +337,39 @@ fn run<L: Copy + Eq + Hash>(setup: Setup, events: Vec<Event>, lane_of: impl Fn(u
                     }
                 }
             }
+            Event::SetTicket {
+                which,
+                priority,
+                lane,
+                ago,
+                within,
+                tenant,
+                patient,
+            } if !model.items.is_empty() => {
+                let nth = which.index(model.items.len());
+                let arrival = model.now - ago;
+                let mut ticket = Ticket::new(Priority(priority), at(arrival));
+                ticket.deadline = within.map(|w| at(arrival + w));
+                ticket.patient = patient;
+                if tenant {
+                    ticket.tenant = "t".into();
+                }
+                let mut item = model.items[nth].clone();
+                (item.priority, item.tenant, item.patient) = (priority, tenant, patient);
+                (item.arrival, item.since) = (arrival, arrival);
+                item.deadline = within.map_or(NEVER, |w| arrival + w);
+                item.level = model.level(&item);
+                assert!(queue.set_ticket(item.id.unwrap(), ticket, lane_of(lane), now));
+                assert_eq!(queue.len(), model.items.len());
+                model.items[nth] = item;
+                // Its wait may be over.
+                let mut told = Vec::new();
+                while let Some((id, why)) = queue.advance(now) {
+                    told.push((queue.take(id), name(&why)));
+                }
+                assert_eq!(told, model.update());
+            }
+            Event::SetTicket { .. } => {}
             Event::Pop => {
                 let next = queue.peek();
                 assert_eq!(
@@ -339,14 +416,14 @@ fn run<L: Copy + Eq + Hash>(setup: Setup, events: Vec<Event>, lane_of: impl Fn(u
                     let mut all = model.items.clone();
                     all.sort_by_key(|i| std::cmp::Reverse((i.level, i.since, i.n)));
                     for item in all {
-                        let same = model.items.iter().filter(|i| i.tenant == item.tenant);
-                        if same.count() > max {
+                        let same = model.placed().filter(|i| i.tenant == item.tenant);
+                        if same.count() > max && !item.patient {
                             model.take(item.n);
                             expected.push((item.n, "tenant"));
                         }
                     }
                 }
-                while model.items.len() > model.setup.max_size {
+                while model.placed().count() > model.setup.max_size {
                     let n = model.lowest().unwrap().n;
                     model.take(n);
                     let why = if model.setup.max_size == 0 {

@@ -374,6 +374,26 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         Arrival::queued(id)
     }
 
+    fn replace_ticket(
+        &mut self,
+        capacity: &C,
+        idx: u32,
+        ticket: Ticket,
+        demand: &mut C::Demand,
+        now: Nanos,
+    ) {
+        // Asked before anything changes: the capacity may panic.
+        let ask = |lane: &C::Lane| (capacity.pools(lane), capacity.partition(lane));
+        let lane = self.queue.lane(capacity.lane(demand), ask);
+        self.observe_lane(capacity, lane);
+        let limits = self.base().limits(&ticket, now);
+        self.queue.replace_ticket(idx, ticket, limits, lane, now);
+        let lane_hash = self.hash_of_lane(lane);
+        self.waiters_mut().meta_mut(idx).lane_hash = lane_hash;
+        let waiter = self.waiters_mut().payload_mut(idx);
+        std::mem::swap(&mut waiter.demand, demand);
+    }
+
     fn on_release(&mut self, capacity: &C, pool: PoolId, wakes: &mut WakeList<W>) {
         self.observe(capacity, pool);
         let scope = match self.unparked {

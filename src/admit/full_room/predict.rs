@@ -75,7 +75,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         };
         let newcomer = self.queue.newcomer(ticket, limits, self.base().now);
         let backlog = lanes.backlog(self.waiters(), newcomer, lane, &self.base().config);
-        let oldest = || self.queue.oldest_arrival();
+        let oldest = || self.queue.oldest_bounded();
         let ahead = self.base().ahead_of(ticket, limits, backlog.ahead, oldest);
         let wait = PredictedWait {
             pool,

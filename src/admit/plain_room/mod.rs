@@ -61,7 +61,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             waiters,
         };
         // `link` counts them again.
-        room.base.waiting = 0;
+        room.base.on_all_unlinked();
         for idx in room.waiters.oldest_first() {
             let meta = room.waiters.meta_mut(idx);
             // A waiter that comes from a full room may have been promoted there.
@@ -85,16 +85,18 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     fn link(&mut self, idx: u32) {
         self.by_level.push(&mut self.waiters, idx);
         self.timeouts.push(&mut self.waiters, idx);
-        self.base.on_queued();
+        self.base.on_queued(self.waiters.meta(idx).is_patient);
     }
 
     /// Makes sure that there is a place for a newcomer of this priority, by displacement if it must; or rejects it as full.
+    /// One that `is_patient` needs none.
     fn make_room(
         &mut self,
         priority: Priority,
+        is_patient: bool,
         wakes: &mut WakeList<W>,
     ) -> Result<(), RejectReason<C::Unservable>> {
-        if self.base.has_room() {
+        if is_patient || self.base.has_room() {
             return Ok(());
         }
         match self.by_level.lowest_and_latest() {
@@ -237,7 +239,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
             Ok(predicted) => predicted,
             Err(why) => return Arrival::ended(AdmitOutcome::Rejected(why), demand),
         };
-        if let Err(why) = self.make_room(priority, wakes) {
+        if let Err(why) = self.make_room(priority, ticket.patient, wakes) {
             return Arrival::ended(AdmitOutcome::Rejected(why), demand);
         }
         // Nothing rejects it from here on.
@@ -248,6 +250,25 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         let id = self.waiters.insert(meta, |_| Waiter::new(demand));
         self.link(id.idx);
         Arrival::queued(id)
+    }
+
+    fn replace_ticket(
+        &mut self,
+        capacity: &C,
+        idx: u32,
+        ticket: Ticket,
+        demand: &mut C::Demand,
+        now: Nanos,
+    ) {
+        let limits = self.base.limits(&ticket, now);
+        self.observe(capacity);
+        self.unlink(idx, false);
+        let priority = self.base.config.levels.clamp(ticket.priority);
+        self.waiters.replace_ticket(idx, priority, limits, ticket);
+        let waiter = self.waiters.payload_mut(idx);
+        std::mem::swap(&mut waiter.demand, demand);
+        self.waiters.meta_mut(idx).set_entered(now);
+        self.link(idx);
     }
 
     fn on_release(&mut self, capacity: &C, _: PoolId, wakes: &mut WakeList<W>) {
@@ -318,7 +339,7 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
         let level = meta.level;
         self.by_level.remove(&mut self.waiters, idx, level);
         self.timeouts.remove(&mut self.waiters, idx);
-        self.base.waiting -= 1;
+        self.base.on_unlinked(self.waiters.meta(idx).is_patient);
     }
 
     fn trim_if_empty(&mut self) {
@@ -331,8 +352,10 @@ impl<C: Capacity, W> Room<C, W> for PlainRoom<C, W> {
     }
 
     fn evict_excess(&mut self, wakes: &mut WakeList<W>) {
-        let too_many = self.base.waiting.saturating_sub(self.base.config.max_size);
-        for idx in self.waiters.latest_first().into_iter().take(too_many) {
+        let too_many = self.base.placed().saturating_sub(self.base.config.max_size);
+        let mut latest = self.waiters.latest_first();
+        latest.retain(|&idx| !self.waiters.meta(idx).is_patient);
+        for idx in latest.into_iter().take(too_many) {
             let why = self.base.why_evicted();
             self.reject_idx(idx, why, wakes);
         }

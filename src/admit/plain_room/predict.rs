@@ -7,9 +7,9 @@ use crate::admit::waiters::WaitLimits;
 use crate::admit::{Capacity, Priority, RejectReason, Ticket};
 
 impl<C: Capacity, W> PlainRoom<C, W> {
-    /// Counts the time up to now in which requests wait.
+    /// Counts the time up to now in which requests wait that are not patient.
     pub(super) fn observe(&mut self, capacity: &C) {
-        let (now, is_empty) = (self.base.now, self.base.waiting == 0);
+        let (now, is_empty) = (self.base.now, self.base.placed() == 0);
         let load = self.base.overload.pool_mut(ONLY_POOL);
         load.observe(now, slots(capacity, ONLY_POOL), is_empty);
     }
@@ -35,7 +35,7 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             ahead -= self.by_level.count(level);
         }
         let oldest = || {
-            let oldest = self.by_level.oldest(&self.waiters)?;
+            let oldest = self.by_level.oldest_bounded(&self.waiters)?;
             Some(self.waiters.meta(oldest).limits.arrival)
         };
         let ahead = self.base.ahead_of(ticket, limits, ahead, oldest);

@@ -82,6 +82,8 @@ struct Group {
     looked_again_in: u64,
     /// How many requests wait in it, by level.
     waiting: Box<[usize]>,
+    /// The number of them that are patient.
+    patient: usize,
     /// By level, if its waiters are in flows; else empty. The virtual time: the service that a flow of weight 1 has had if
     /// it waited all the time, in units of `cost × 2³² / weight`.
     ///
@@ -186,6 +188,13 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         Some(FlowState { start, since })
     }
 
+    /// The state of the flow of a waiter that is in its lane, if it has one.
+    pub(crate) fn flow_state<T>(&self, waiters: &Waiters<T>, idx: u32) -> Option<FlowState> {
+        let meta = waiters.meta(idx);
+        let lane = &self.lanes[meta.lane as usize];
+        lane.levels[lane.queue_of(meta.level)].flow_state(waiters, idx)
+    }
+
     /// The lane with this key. `ask` is called if it has to be opened.
     #[inline]
     pub(crate) fn lane(&mut self, key: L, ask: impl FnOnce(&L) -> (PoolSet, Partition)) -> u32 {
@@ -211,7 +220,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     ) {
         let meta = waiters.meta(idx);
         let (lane, level) = (meta.lane, self.queue_of(meta.lane, meta.level));
-        let start = self.join_clock(self.lanes[lane as usize].group, level);
+        let is_patient = meta.is_patient;
+        let group = self.lanes[lane as usize].group;
+        let start = self.join_clock(group, level);
+        self.groups[group as usize].patient += usize::from(is_patient);
         self.dispatches += 1;
         let since = self.dispatches;
         let flow = flow.unwrap_or(FlowState { start, since });
@@ -268,6 +280,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let group = self.group(lane);
         let group = &mut self.groups[group as usize];
         group.waiting[level] -= 1;
+        group.patient -= usize::from(waiters.meta(idx).is_patient);
         if let Some(clock) = group.clocks.get_mut(level) {
             // Never back: a flow whose costly head left may be due before what was served last.
             *clock = (*clock).max(ends);
@@ -282,7 +295,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let level = self.queue_of(lane, level);
         let head_may_change = self.lanes[lane as usize].levels[level].remove(waiters, idx);
         let group = self.group(lane);
-        self.groups[group as usize].waiting[level] -= 1;
+        let group = &mut self.groups[group as usize];
+        group.waiting[level] -= 1;
+        group.patient -= usize::from(waiters.meta(idx).is_patient);
         // A waiter that leaves from the middle changes no head.
         if head_may_change {
             self.refresh(waiters, lane, level);

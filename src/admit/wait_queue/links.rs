@@ -11,7 +11,7 @@ use super::aging::next_promotion;
 use super::discipline::FlowState;
 use crate::admit::nanos::Nanos;
 use crate::admit::waiters::{WaitLimits, WaiterId, WaiterMeta};
-use crate::admit::{Partition, Priority, Ticket};
+use crate::admit::{Discipline, Partition, Priority, Tenant, Ticket};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Adds a waiter to a lane, whether or not there is a place for it.
@@ -45,9 +45,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let level = self.level_of(Priority(meta.priority), meta.limits.arrival, now);
         let meta = self.waiters.meta_mut(idx);
         (meta.level, meta.lane, meta.is_parked) = (level, lane, false);
+        let is_patient = meta.is_patient;
         self.enter_lane(idx, flow);
-        self.base.on_queued();
-        if self.base.config.max_size_per_tenant.is_some() {
+        self.base.on_queued(is_patient);
+        if self.base.config.max_size_per_tenant.is_some() && !is_patient {
             let tenant = self.waiters.meta(idx).tenant().clone();
             *self.tenants.entry(tenant).or_default() += 1;
         }
@@ -82,6 +83,17 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     fn link_rare(&mut self, idx: u32) {
+        let meta = self.waiters.meta(idx);
+        let (level, is_patient) = (meta.level, meta.is_patient);
+        // A patient waiter takes no place, and loses none.
+        if !is_patient {
+            self.link_place(idx);
+        }
+        let promotion = next_promotion(&self.waiters, &self.base.config, idx, level);
+        self.promotions.extend(promotion);
+    }
+
+    fn link_place(&mut self, idx: u32) {
         if let Some(partition) = self.bounded_partition(idx) {
             let config = &self.base.config;
             self.partitions
@@ -90,12 +102,18 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         if let Some(order) = &mut self.eviction {
             order.push(&mut self.waiters, idx, &self.base.config);
         }
-        let level = self.waiters.meta(idx).level;
-        let promotion = next_promotion(&self.waiters, &self.base.config, idx, level);
-        self.promotions.extend(promotion);
     }
 
     fn unlink_rare(&mut self, idx: u32, level: u8) {
+        if !self.waiters.meta(idx).is_patient {
+            self.unlink_place(idx, level);
+        }
+        if let Some(promotion) = next_promotion(&self.waiters, &self.base.config, idx, level) {
+            self.promotions.remove(&promotion);
+        }
+    }
+
+    fn unlink_place(&mut self, idx: u32, level: u8) {
         if let Some(Partition { id, .. }) = self.bounded_partition(idx) {
             let config = &self.base.config;
             self.partitions
@@ -103,9 +121,6 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
         if let Some(order) = &mut self.eviction {
             order.remove(&mut self.waiters, idx, level, &self.base.config);
-        }
-        if let Some(promotion) = next_promotion(&self.waiters, &self.base.config, idx, level) {
-            self.promotions.remove(&promotion);
         }
     }
 
@@ -122,12 +137,61 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         meta.waits = false;
         let level = meta.level;
         self.leave_lane(idx, level, is_served);
-        self.base.waiting -= 1;
-        if self.base.config.max_size_per_tenant.is_some() {
+        self.unlink_otherwise(idx, level);
+    }
+
+    /// Undoes [`link`](Self::link) for a waiter that was at this level, but for its lane.
+    #[inline]
+    fn unlink_otherwise(&mut self, idx: u32, level: u8) {
+        let is_patient = self.waiters.meta(idx).is_patient;
+        self.base.on_unlinked(is_patient);
+        if self.base.config.max_size_per_tenant.is_some() && !is_patient {
             self.unlink_tenant(idx);
         }
         self.timeouts.remove(&mut self.waiters, idx);
         self.unlink_level(idx, level);
+    }
+
+    /// Gives a waiter another ticket and another lane, and links it where these lead.
+    ///
+    /// Its flow keeps the service that it has had, unless it is another one now. Otherwise a tenant whose only waiter has
+    /// its ticket changed time and again would never be served.
+    pub(crate) fn replace_ticket(
+        &mut self,
+        idx: u32,
+        ticket: Ticket,
+        limits: WaitLimits,
+        lane: u32,
+        now: Nanos,
+    ) {
+        let priority = self.base.config.levels.clamp(ticket.priority);
+        let level = self.level_of(priority, limits.arrival, now);
+        let flow = self.flow_kept(idx, lane, level, &ticket.tenant);
+        let old_level = self.waiters.meta(idx).level;
+        let old_tenant = self.leave_lane_to_move(idx, old_level);
+        self.unlink_otherwise(idx, old_level);
+        self.waiters.replace_ticket(idx, priority, limits, ticket);
+        if self.base.has_slots {
+            self.waiters.meta_mut(idx).set_entered(now);
+        }
+        self.link(idx, lane, flow, now);
+        if let Some(tenant) = old_tenant {
+            self.settle_tenant(&tenant, None);
+        }
+    }
+
+    /// Returns the state of a waiter's flow, if it stays in it with this lane, level and tenant.
+    fn flow_kept(&self, idx: u32, lane: u32, level: u8, tenant: &Tenant) -> Option<FlowState> {
+        let meta = self.waiters.meta(idx);
+        // A parked waiter is in no flow.
+        if self.is_plain || meta.is_parked || (meta.lane, meta.level) != (lane, level) {
+            return None;
+        }
+        let takes_turns = self.lanes.discipline(lane) == Discipline::Fair;
+        if takes_turns && meta.tenant() != tenant {
+            return None;
+        }
+        self.lanes.flow_state(&self.waiters, idx)
     }
 
     /// Takes a waiter out of the count of its tenant.

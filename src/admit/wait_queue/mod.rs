@@ -219,6 +219,38 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Ok(Pushed { id, displaced })
     }
 
+    /// Gives an item that waits another ticket and lane. It moves to the place of an item with this ticket that is pushed as
+    /// [requeued](Ticket::requeued): the ticket's arrival decides, `now` without one, and of equal arrivals the order of the
+    /// pushes. O(log n). Returns `false` if it does not wait.
+    ///
+    /// No bound refuses it: it takes a place even if none is free. [`wait`](Ticket::wait) is not looked at. If its wait is over by the new ticket, the next
+    /// [`advance`](Self::advance) returns it.
+    ///
+    /// ```
+    /// use std::time::Instant;
+    /// use tower_triage::admit::{Priority, Ticket, WaitQueue, WaitingRoomConfig};
+    ///
+    /// let now = Instant::now();
+    /// let mut queue = WaitQueue::new(WaitingRoomConfig::default(), now);
+    /// let ticket = |level| Ticket::new(Priority(level), now);
+    /// let first = queue.push(ticket(0), (), now, |_| "first").unwrap().id;
+    /// let second = queue.push(ticket(1), (), now, |_| "second").unwrap().id;
+    ///
+    /// assert!(queue.set_ticket(first, ticket(1).patient(), (), now));
+    /// assert!(queue.set_ticket(second, ticket(0), (), now));
+    /// assert_eq!(queue.peek(), Some(second));
+    /// ```
+    pub fn set_ticket(&mut self, id: WaiterId, ticket: Ticket, lane: L, now: Instant) -> bool {
+        if !self.waiters.waits(id) {
+            return false;
+        }
+        let now = self.nanos(now);
+        let limits = self.base.limits(&ticket, now);
+        let lane = self.lane(lane, |_| (PoolSet::one(ONLY_POOL), Partition::default()));
+        self.replace_ticket(id.idx, ticket, limits, lane, now);
+        true
+    }
+
     /// The item that goes next, which is the head of the queue.
     #[must_use]
     #[inline]
@@ -463,7 +495,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// ones aside. O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
-        self.base.epoch.instant(self.oldest_arrival()?)
+        let first = self.by_level.oldest(&self.waiters)?;
+        self.base
+            .epoch
+            .instant(self.waiters.meta(first).limits.arrival)
     }
 
     /// The number of an instant, for several methods at one time: the conversion takes longer than most of them.
@@ -499,9 +534,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Self::empty(base, lanes)
     }
 
-    /// As [`oldest`](Self::oldest).
-    pub(super) fn oldest_arrival(&self) -> Option<Nanos> {
-        let first = self.by_level.oldest(&self.waiters)?;
+    /// The arrival of the waiter that is first in the order of arrival of those that are not patient.
+    pub(super) fn oldest_bounded(&self) -> Option<Nanos> {
+        let first = self.by_level.oldest_bounded(&self.waiters)?;
         Some(self.waiters.meta(first).limits.arrival)
     }
 

@@ -24,6 +24,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         arrival: Nanos,
         now: Nanos,
     ) -> Result<Option<u32>, RejectReason<N>> {
+        if ticket.patient {
+            return Ok(None);
+        }
         // Before the room's own bound: it says more, and displacing another tenant's waiter would not help.
         if let Some(max) = self.base.config.max_size_per_tenant
             && self
@@ -82,7 +85,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             level: self.level_of(ticket.priority, limits.arrival, now),
             tenant: &ticket.tenant,
             cost: u128::from(ticket.cost.max(1)),
-            end: limits.end(self.waiters.bounds.max_wait),
+            end: limits.end(self.waiters.bounds.of(ticket.patient).max_wait),
         }
     }
 

@@ -8,7 +8,7 @@ use std::hash::Hash;
 
 use super::WaitQueue;
 use super::discipline::FlowState;
-use crate::admit::Discipline;
+use crate::admit::{Discipline, Tenant};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Whether this configuration needs no lane. To be asked before a waiter is linked, and only where there are no slots:
@@ -33,6 +33,15 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(super) fn leave_lane(&mut self, idx: u32, level: u8, is_served: bool) {
         if !self.is_plain {
             self.leave_or_unpark(idx, level, is_served);
+        }
+    }
+
+    /// Removes a waiter from this level of its lane, if it is in one, to be added to another one. Returns its tenant, if
+    /// others of that are to be parked or unparked once it was added.
+    pub(super) fn leave_lane_to_move(&mut self, idx: u32, level: u8) -> Option<Tenant> {
+        match self.is_plain {
+            true => None,
+            false => self.leave_to_move(idx, level),
         }
     }
 

@@ -134,7 +134,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             slots.clear();
         }
         // `link` counts them again.
-        self.base.waiting = 0;
+        self.base.on_all_unlinked();
         let new = self.lanes.renewed(&self.base.config);
         std::mem::replace(&mut self.lanes, new)
     }
@@ -144,12 +144,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         if let Some(max) = self.base.config.max_size_per_tenant {
             // O(n log n), and only after a reconfiguration.
             for idx in self.waiters.latest_first() {
-                let tenant = self.waiters.meta(idx).tenant();
-                if self
-                    .tenants
-                    .get(tenant)
-                    .is_some_and(|&waiting| waiting > max)
-                {
+                let meta = self.waiters.meta(idx);
+                let waiting = self.tenants.get(meta.tenant());
+                if waiting.is_some_and(|&waiting| waiting > max) && !meta.is_patient {
                     self.unlink(idx, false);
                     evicted(self.waiters.id(idx), RejectReason::TenantFull);
                 }
@@ -157,7 +154,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
         self.evict_from_partitions(&mut evicted);
         // Only now: the evictions above have made room.
-        while self.base.waiting > self.base.config.max_size
+        while self.base.placed() > self.base.config.max_size
             && let Some(idx) = self.lowest()
         {
             self.unlink(idx, false);

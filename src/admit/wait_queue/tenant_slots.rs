@@ -159,7 +159,28 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
+    /// Removes a waiter from this level of its lane, or of those that are parked, to be added elsewhere. Returns its tenant,
+    /// if that has to be [settled](Self::settle_tenant) then: until it is, no other waiter takes over its flow.
+    pub(super) fn leave_to_move(&mut self, idx: u32, level: u8) -> Option<Tenant> {
+        if self.tenant_slots.is_none() {
+            self.lanes.remove(&mut self.waiters, idx, level);
+            return None;
+        }
+        Some(self.leave_unsettled(idx, level, false))
+    }
+
     fn leave_limited(&mut self, idx: u32, level: u8, is_served: bool) {
+        let tenant = self.leave_unsettled(idx, level, is_served);
+        match is_served {
+            true => self.on_leased(&tenant),
+            false => {
+                self.settle_tenant(&tenant, None);
+            }
+        }
+    }
+
+    /// Removes a waiter. Returns its tenant, of which others are to be parked or unparked.
+    fn leave_unsettled(&mut self, idx: u32, level: u8, is_served: bool) -> Tenant {
         let place = self.place(idx, level);
         let meta = self.waiters.meta_mut(idx);
         let (lane, tenant) = (meta.lane, meta.tenant().clone());
@@ -184,17 +205,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 slots.tenants.remove(&tenant);
             }
         }
-        match is_served {
-            true => self.on_leased(&tenant),
-            false => {
-                self.settle_tenant(&tenant, None);
-            }
-        }
+        tenant
     }
 
     /// Parks and unparks waiters of a tenant after its number of slots, or its waiters, changed. `newcomer`: one that may
     /// have brought the state of its flow. Says whether any was unparked.
-    fn settle_tenant(
+    pub(super) fn settle_tenant(
         &mut self,
         tenant: &Tenant,
         newcomer: Option<(u32, Option<FlowState>)>,

@@ -9,6 +9,7 @@ mod fast_reject;
 mod inner_ready;
 mod limits;
 mod reservations;
+mod tickets;
 
 use std::cell::Cell;
 use std::future::poll_fn;

@@ -22,12 +22,12 @@ pub(crate) struct Backlog {
 }
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    /// Whether no request waits that `pool` could serve.
+    /// Returns `true` if no request waits that `pool` could serve, patient ones aside.
     pub(crate) fn is_idle(&self, pool: PoolId) -> bool {
         let groups = self.groups_on(pool).iter();
         groups
             .map(|&group| &self.groups[group as usize])
-            .all(|group| group.order.first().is_none())
+            .all(Group::is_idle)
     }
 
     /// The work of its own group ahead of a newcomer to `lane`.

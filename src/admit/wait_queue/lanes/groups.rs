@@ -7,6 +7,13 @@ use crate::admit::Discipline;
 use crate::admit::wait_queue::discipline::Newcomer;
 
 impl Group {
+    /// Returns `true` if no request waits in it, patient ones aside.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.order.first().is_none()
+            || (self.patient > 0 && self.patient == self.waiting.iter().sum::<usize>())
+    }
+
     /// Its discipline, if it is shared by flows.
     #[inline]
     pub(super) fn flows(&self) -> Option<Discipline> {

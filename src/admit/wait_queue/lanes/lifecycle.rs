@@ -75,6 +75,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             blocked_in: NOT_BLOCKED,
             looked_again_in: NOT_BLOCKED,
             waiting: vec![0; levels].into(),
+            patient: 0,
             // Not 0: a flow that moves here after a reconfiguration is `base` minus what it is behind.
             clocks: vec![self.base; clocks].into(),
         }) as u32;
