@@ -54,6 +54,14 @@
     doc = "| `swap` | `SwapLayer`: models that are started when they are asked for, under limited memory (feature `swap`) |"
 )]
 #![cfg_attr(
+    feature = "durable",
+    doc = "| [`durable`] | requests that are stored and survive the process: `DurableLayer`, `Worker` and their stores |"
+)]
+#![cfg_attr(
+    not(feature = "durable"),
+    doc = "| `durable` | requests that are stored and survive the process: `DurableLayer`, `Worker` and their stores (feature `durable`) |"
+)]
+#![cfg_attr(
     feature = "batch",
     doc = "| [`batch`] | [`RequestQueue`]: a waiting room to take requests from; [`BatchLayer`] |"
 )]
@@ -89,6 +97,9 @@
 //! | `place` | rejected requests that come back when they are told to keep their places |
 //! | `tonic` | `tonic::server::NamedService` for a queue, around a single gRPC service |
 //! | `swap` | `SwapLayer`: models that are started when they are asked for |
+//! | `durable` | `DurableLayer` and `Worker`: requests that are stored and survive the process |
+//! | `embedded` | `durable::EmbeddedStore`: a store of durable requests for one process, in a folder or in memory; needs Rust 1.90 |
+//! | `redis` | `durable::RedisStore`: a store of durable requests for many machines, on Redis |
 //! | `full` | all of these |
 //!
 //! Waits end by time only in a Tokio runtime with its timer enabled.
@@ -100,6 +111,8 @@ pub mod admit;
 #[cfg(feature = "batch")]
 pub mod batch;
 mod clock;
+#[cfg(feature = "durable")]
+pub mod durable;
 #[cfg(feature = "route")]
 pub mod endpoints;
 pub mod gate;

@@ -11,11 +11,14 @@ use http::{Method, Request, Response};
 use crate::access;
 use crate::actions;
 use crate::config::{Origin, Token};
+use crate::durable;
 use crate::pages::{Pages, not_found, response_to};
 pub(crate) use state::{EndpointState, LevelState, QueueState, Snapshot};
 
 const HINT: &str = "use GET for /running, /metrics, /admin/state, /admin/models and /admin/events, or POST for \
-                    /admin/models/{name}/load, /admin/models/{name}/unload and /admin/unload";
+                    /admin/models/{name}/load, /admin/models/{name}/unload and /admin/unload; with [durable] also GET for \
+                    /admin/requests, /admin/requests/{id} and /admin/durable, or POST for /admin/requests/{id}/cancel, \
+                    /admin/requests/{id}/retry, /admin/durable/pause and /admin/durable/resume";
 
 /// The request handler of the admin address.
 pub(crate) struct Admin {
@@ -48,11 +51,14 @@ impl Admin {
         let (head, body) = request.into_parts();
         let (method, path) = (&head.method, head.uri.path());
         let found = match *method {
+            Method::POST if durable::is_operators(path) => {
+                self.pages.about_requests(&head, body).await
+            }
             _ if actions::is_action(method, path) => {
                 actions::begin(&self.pages.handle, &head, body).await
             }
             Method::GET | Method::HEAD if path == "/running" => self.pages.client(path),
-            Method::GET | Method::HEAD => self.pages.operator(path),
+            Method::GET | Method::HEAD => self.pages.operator(&head).await,
             _ => None,
         };
         found.unwrap_or_else(|| not_found(method, path, HINT))

@@ -1,17 +1,20 @@
 //! Parsing of the command line.
 
 mod model;
+mod requests;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use model::ModelArgs;
+pub(crate) use requests::{AdminAddress, Asked, ListArgs, RequestsArgs};
 
 const USAGE: &str = "\
 A gateway in front of OpenAI-compatible backends: it queues requests, and routes each one to a backend with its
 model.
 
 Usage: gateway [--config FILE] [--log text|json] [--grace SECONDS]
+       gateway requests ls|show|cancel|retry    stored requests of a running gateway; see `gateway requests --help`
 
   --config FILE     the configuration (every key: examples/gateway/gateway.example.toml);
                     without it the gateway starts three demo backends and listens on 127.0.0.1:8080
@@ -53,6 +56,7 @@ pub(crate) enum Command {
     Serve(Args),
     /// Not in the usage: it is there for `swap.toml`.
     Model(ModelArgs),
+    Requests(RequestsArgs),
     Help(&'static str),
 }
 
@@ -65,6 +69,13 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, S
             Ok(Some(args)) => Ok(Command::Model(args)),
             Ok(None) => Ok(Command::Help(model::USAGE)),
             Err(problem) => Err(with_usage(problem, model::USAGE)),
+        };
+    }
+    if args.next_if(|first| first == "requests").is_some() {
+        return match requests::parse(args) {
+            Ok(Some(args)) => Ok(Command::Requests(args)),
+            Ok(None) => Ok(Command::Help(requests::USAGE)),
+            Err(problem) => Err(with_usage(problem, requests::USAGE)),
         };
     }
     match parse_serve(args) {

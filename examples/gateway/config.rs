@@ -5,6 +5,7 @@
 
 mod admin;
 mod backend;
+mod durable;
 mod environment;
 mod error;
 mod expand;
@@ -15,7 +16,6 @@ mod load;
 mod seconds;
 mod server;
 mod swap;
-mod unsupported;
 mod upstream;
 
 use std::collections::HashSet;
@@ -34,14 +34,15 @@ use tower_triage::swap::SwapConfig;
 use admin::AdminSection;
 pub(crate) use admin::{AdminConfig, Token};
 use backend::Backend;
+pub(crate) use durable::{BATCH_LEVEL, DurableConfig, Role, StoreChoice};
+use durable::{DurableSection, InvalidDurable, with_batch_level};
 pub(crate) use environment::{Environment, process};
 pub(crate) use error::InvalidConfig;
 use error::Problem;
 use health::Health;
 pub(crate) use server::{Origin, ServerConfig};
 use swap::SwapSection;
-use unsupported::Unsupported;
-pub(crate) use upstream::{Client, Upstream};
+pub(crate) use upstream::{Client, StoredClient, Upstream};
 
 /// A checked configuration.
 #[derive(Debug)]
@@ -60,6 +61,8 @@ pub(crate) struct Config {
     pub(crate) swap: Option<SwapConfig>,
     /// llama.cpp's and llama-swap's paths to load and unload models are on the main address, too.
     pub(crate) clients_may_unload: bool,
+    /// `None`: no request is stored.
+    pub(crate) durable: Option<DurableConfig>,
     /// Settings that are allowed but probably mistakes, one line each.
     pub(crate) warnings: Vec<String>,
 }
@@ -77,6 +80,7 @@ impl Config {
         let (upstream, upstream_line) = lines::section(file.upstream, &text);
         let (admin, admin_line) = lines::optional(file.admin, &text);
         let (swap, swap_line) = lines::optional(file.swap, &text);
+        let (durable, durable_line) = lines::optional(file.durable, &text);
         let backends = lines::each(file.backends, &text);
         queue
             .validate()
@@ -113,11 +117,22 @@ impl Config {
             .transpose()
             .map_err(|error| at(swap_line, Problem::Swap(error)))?;
 
+        let durable = durable.map(|durable| {
+            with_batch_level(queue.clone())?;
+            durable.load(base, &queue, environment)
+        });
+        let durable = durable
+            .transpose()
+            .map_err(|error| at(durable_line, Problem::Durable(error)))?;
+        let (durable, durable_warnings) = durable.unzip();
+
         let source = path.display().to_string();
         let mut warnings = routing_warnings(&routing, from_variable, &source);
         let has_models = swap.as_ref().is_some_and(|swap| !swap.models.is_empty());
         warnings.extend(registry_warnings(&registry, has_models, &source));
         warnings.extend(unknown_models(&routing, &registry, swap.as_ref(), &source));
+        let of_durable = durable_warnings.into_iter().flatten();
+        warnings.extend(of_durable.map(|line| format!("{source}: [durable]: {line}")));
         Ok(Self {
             listen: file.listen,
             body_limit_bytes: file.body_limit_bytes,
@@ -130,8 +145,17 @@ impl Config {
             registry,
             swap,
             clients_may_unload,
+            durable,
             warnings,
         })
+    }
+
+    /// Returns the waiting room's configuration; that of a gateway which stores requests has the level of batch work.
+    pub(crate) fn waiting_room(&self, is_durable: bool) -> Result<QueueConfig, InvalidDurable> {
+        match is_durable {
+            true => with_batch_level(self.queue.clone()),
+            false => Ok(self.queue.clone()),
+        }
     }
 
     /// The default configuration for the endpoints of `registry`.
@@ -154,6 +178,7 @@ impl Config {
             registry,
             swap: None,
             clients_may_unload: false,
+            durable: None,
         })
     }
 }
@@ -234,9 +259,7 @@ struct File {
     #[serde(default)]
     backends: Vec<Spanned<Backend>>,
     swap: Option<Spanned<SwapSection>>,
-    /// Reading this section is an error.
-    #[serde(default, rename = "durable")]
-    _durable: Unsupported,
+    durable: Option<Spanned<DurableSection>>,
 }
 
 /// `[queue]`, without `concurrency`: the gateway's slots are those of its backends.

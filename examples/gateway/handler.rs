@@ -63,10 +63,15 @@ impl Gateway {
         if actions::is_action(method, path) && self.clients_may(path) {
             return self.act(request).await.map(Either::Right);
         }
-        if method != Method::POST || is_operators(path) {
-            return self.page(&request, peer).map(Either::Right);
+        let durable = self.pages.durable.as_ref();
+        let is_stored_page = durable.is_some_and(|durable| durable.has_page(path));
+        if !is_stored_page && (method != Method::POST || is_operators(path)) {
+            return self.page(request, peer).await.map(Either::Right);
         }
         request.extensions_mut().insert(PeerAddr(peer));
+        if let Some(durable) = durable {
+            return durable.answer(request).await.map(Either::Right);
+        }
         match self.routed.clone().oneshot(request).await {
             Ok(response) => response.map(Either::Left),
             Err(never) => match never {},
@@ -87,17 +92,21 @@ impl Gateway {
         pages::response_to(method, begun)
     }
 
-    fn page(&self, request: &Request<Incoming>, peer: SocketAddr) -> Response<Body> {
-        let (method, path) = (request.method(), request.uri().path());
-        let found = if !matches!(*method, Method::GET | Method::HEAD) {
-            None
-        } else if !is_operators(path) {
-            self.pages.client(path)
-        } else if self.has_admin_address {
-            None
-        } else {
-            let refused = access::from_elsewhere(request, peer, &self.origins);
-            refused.or_else(|| self.pages.operator(path))
+    async fn page(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
+        let is_operators = is_operators(request.uri().path());
+        let refused = match is_operators {
+            true => access::from_elsewhere(&request, peer, &self.origins),
+            false => None,
+        };
+        let (head, _) = request.into_parts();
+        let (method, path) = (&head.method, head.uri.path());
+        let found = match *method {
+            Method::GET | Method::HEAD if !is_operators => self.pages.client(path),
+            Method::GET | Method::HEAD if !self.has_admin_address => match refused {
+                Some(refused) => Some(refused),
+                None => self.pages.operator(&head).await,
+            },
+            _ => None,
         };
         let page = found.unwrap_or_else(|| pages::not_found(method, path, self.hint(method, path)));
         pages::response_to(method, page)

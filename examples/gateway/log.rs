@@ -26,7 +26,10 @@ pub(crate) use writer::{LogThread, dropped_lines};
 /// Bytes of a method or a path that are logged. Clients choose the length of both.
 const MAX_LOGGED_BYTES: usize = 1024;
 
-/// Starts logging to standard error, filtered by `TRIAGE_LOG`, else by `RUST_LOG`, else by `info`.
+/// What is logged by default: of the database of stored requests, problems alone.
+const DEFAULT_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
+
+/// Starts logging to standard error, filtered by `TRIAGE_LOG`, else by `RUST_LOG`, else by [`DEFAULT_FILTER`].
 pub(crate) fn start(format: LogFormat) -> LogThread {
     let (writer, log) = writer::start();
     let (filter, problems) = filter(|name| std::env::var(name).ok());
@@ -64,7 +67,7 @@ fn filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Vec<String>)
             Err(error) => problems.push(format!("{name}={value:?} is ignored: {error}")),
         }
     }
-    (EnvFilter::new("info"), problems)
+    (EnvFilter::new(DEFAULT_FILTER), problems)
 }
 
 /// Number of responses by status code.

@@ -5,6 +5,7 @@
 //! cargo run --release --all-features --example gateway                            # with demo backends
 //! cargo run --release --all-features --example gateway -- --config gateway.toml   # with your own
 //! cargo run --release --all-features --example gateway -- --config examples/gateway/swap.toml   # models that swap
+//! cargo run --release --all-features --example gateway -- --config examples/gateway/durable.toml   # stored requests
 //! ```
 
 mod access;
@@ -14,6 +15,7 @@ mod args;
 mod config;
 mod cors;
 mod demo;
+mod durable;
 mod handler;
 mod hang_up;
 mod log;
@@ -21,6 +23,7 @@ mod metrics;
 mod model_server;
 mod pages;
 mod reload;
+mod requests;
 mod serve;
 mod service;
 mod shutdown;
@@ -39,13 +42,14 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::endpoints::Registry;
 
 use admin::Admin;
-use args::{Args, Command, ModelArgs};
+use args::{Args, Command, ModelArgs, RequestsArgs};
 use config::Config;
+use durable::Durable;
 use handler::Gateway;
 use pages::Pages;
 use reload::{HangupSignals, Reload};
 use serve::Server;
-use service::Routed;
+use service::{Routed, Services};
 use shutdown::Signals;
 
 /// Gives memory back to the system once connections are gone. The system's own allocator keeps it, because of what lives on
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
     let args = match args::parse(std::env::args().skip(1)) {
         Ok(Command::Serve(args)) => args,
         Ok(Command::Model(args)) => return serve_model(args),
+        Ok(Command::Requests(args)) => return ask_about_requests(args),
         Ok(Command::Help(usage)) => {
             _ = std::io::stdout().write_all(usage.as_bytes());
             return ExitCode::SUCCESS;
@@ -97,6 +102,24 @@ fn serve_model(args: ModelArgs) -> ExitCode {
     }
 }
 
+/// Asks a running gateway about its stored requests.
+fn ask_about_requests(args: RequestsArgs) -> ExitCode {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let answered = runtime
+        .map_err(|error| error.to_string())
+        .and_then(|runtime| runtime.block_on(requests::run(args)));
+    match answered {
+        Ok(text) => {
+            _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            _ = writeln!(std::io::stderr(), "{problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Serves until shutdown. When it returns no task runs, so the log can be closed.
 fn run(args: Args) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::new()?;
@@ -119,7 +142,11 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         tracing::warn!("{warning}");
     }
     metrics::start();
-    let (routed, handle) = service::service(&config)?;
+    let Services {
+        routed,
+        stored,
+        handle,
+    } = service::services(&config)?;
     let (listener, addr) = listen(config.listen).await?;
     let admin_listener = match &config.admin {
         Some(admin) => Some(listen(admin.listen).await?),
@@ -130,8 +157,16 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     let checks = handle.checks(&config.client);
     _ = timeout(FIRST_CHECKS_TIMEOUT, checks.first_results()).await;
 
+    let durable = match (&config.durable, stored) {
+        (Some(durable), Some(stored)) => {
+            Some(Durable::start(&config, durable, &handle, stored).await?)
+        }
+        _ => None,
+    };
+    let (durable, workers) = durable.unzip();
     let pages = Pages {
         handle: handle.clone(),
+        durable,
         statuses: log::StatusCounts::default(),
         closing: CancellationToken::new(),
     };
@@ -156,7 +191,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     };
     tokio::select! {
         never = reload.run(hangups) => match never {},
-        () = shutdown::run(signals, &handle, server, admin, args.grace) => Ok(()),
+        () = shutdown::run(signals, &handle, workers, server, admin, args.grace) => Ok(()),
     }
 }
 

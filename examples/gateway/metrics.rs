@@ -7,6 +7,7 @@ use std::time::Duration;
 use metrics::{Unit, counter, describe_counter};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use crate::durable::Durable;
 use crate::log::dropped_lines;
 use crate::service::Handle;
 
@@ -65,8 +66,15 @@ const RESPONSES: &str = "triage_responses_total";
 const LOG_LINES_DROPPED: &str = "triage_log_lines_dropped_total";
 
 /// Renders the page. `statuses` is the number of responses by status.
-pub(crate) fn page(handle: &Handle, statuses: &BTreeMap<u16, u64>) -> String {
+pub(crate) async fn page(
+    handle: &Handle,
+    durable: Option<&Durable>,
+    statuses: &BTreeMap<u16, u64>,
+) -> String {
     let recorder = recorder();
+    if let Some(durable) = durable {
+        durable.record_gauges().await;
+    }
     handle.record_gauges();
     let queue = handle.snapshot().queue;
     counter!(SERVED).absolute(queue.served);

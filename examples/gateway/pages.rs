@@ -3,17 +3,20 @@
 mod events;
 mod models;
 
+use axum::BoxError;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
+use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tower_triage::rejection::Rejection;
 
 use crate::actions;
+use crate::durable::Durable;
 use crate::log::StatusCounts;
 use crate::metrics;
 use crate::service::Handle;
@@ -22,6 +25,8 @@ pub(crate) use models::list as list_models;
 #[derive(Clone)]
 pub(crate) struct Pages {
     pub(crate) handle: Handle,
+    /// `None`: no request is stored.
+    pub(crate) durable: Option<Durable>,
     pub(crate) statuses: StatusCounts,
     /// Ends the responses that otherwise have no end.
     pub(crate) closing: CancellationToken,
@@ -38,18 +43,27 @@ impl Pages {
         }
     }
 
-    /// The page for operators at `path`.
-    pub(crate) fn operator(&self, path: &str) -> Option<Response<Body>> {
-        match path {
+    /// The page for operators that `head` asks for.
+    pub(crate) async fn operator(&self, head: &Parts) -> Option<Response<Body>> {
+        match head.uri.path() {
             "/metrics" => {
-                let text = metrics::page(&self.handle, &self.statuses.by_status());
+                let statuses = self.statuses.by_status();
+                let text = metrics::page(&self.handle, self.durable.as_ref(), &statuses).await;
                 Some(page("text/plain; version=0.0.4", text))
             }
             "/admin/state" => Some(json(&self.handle.snapshot())),
             "/admin/models" => Some(json(&models::Models::new(self.handle.models()))),
             "/admin/events" => Some(events::page(self.handle.events(), self.closing.clone())),
-            _ => None,
+            _ => self.about_requests(head, Body::empty()).await,
         }
+    }
+
+    /// The answer to an operator who asks about stored requests, or for what is to be done with them.
+    pub(crate) async fn about_requests<B>(&self, head: &Parts, body: B) -> Option<Response<Body>>
+    where
+        B: HttpBody<Error: Into<BoxError>>,
+    {
+        self.durable.as_ref()?.operator(head, body).await
     }
 
     fn healthz(&self) -> Response<Body> {

@@ -57,6 +57,12 @@ impl Reload {
         for key in restart_only(&self.running, &new) {
             tracing::warn!("`{key}` has changed: it takes effect after a restart");
         }
+        if self.running.durable.is_some() && self.running.queue.room.levels != new.queue.room.levels
+        {
+            tracing::warn!(
+                "`priorities` of [queue] has changed: stored requests keep the positions of their levels until a restart"
+            );
+        }
         let lines = summary(&changes, &self.running, &new);
         for line in &lines {
             tracing::info!("{line}");
@@ -72,6 +78,7 @@ impl Reload {
             server: self.running.server.clone(),
             admin: self.running.admin.clone(),
             upstream: self.running.upstream.clone(),
+            durable: self.running.durable.clone(),
             clients_may_unload: new.clients_may_unload && swap.is_some(),
             swap,
             ..new
@@ -122,6 +129,7 @@ fn restart_only(running: &Config, new: &Config) -> Vec<&'static str> {
         ("[admin]", running.admin != new.admin),
         ("[swap]", running.swap.is_none() && new.swap.is_some()),
         ("[upstream]", running.upstream != new.upstream),
+        ("[durable]", running.durable != new.durable),
     ];
     let differing = differs.into_iter().filter(|(_, differs)| *differs);
     differing.map(|(key, _)| key).collect()

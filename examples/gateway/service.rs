@@ -10,45 +10,79 @@ use std::time::Duration;
 use tower::Layer;
 use tower_triage::endpoints::{Changes, EndpointRef};
 use tower_triage::gate::LevelStatus;
-use tower_triage::swap::{InvalidSwapLayer, SwapConfig, SwapHandle, SwapLayer};
+use tower_triage::swap::{SwapConfig, SwapHandle, SwapLayer};
 use tower_triage::upstream::HealthChecks;
 use tower_triage::{Route, RouteLayer, RouterHandle};
 
 use crate::admin::{EndpointState, LevelState, QueueState, Snapshot};
-use crate::config::{Client, Config};
+use crate::config::{Client, Config, StoredClient};
+use crate::durable::Classes;
 
 pub(crate) type Routed = Route<Client>;
 
-/// Builds the service that `config` describes, and its handle. In a Tokio runtime.
-pub(crate) fn service(config: &Config) -> Result<(Routed, Handle), InvalidSwapLayer> {
+/// The service of a gateway that stores requests, in place of [`Routed`].
+pub(crate) type StoredRoute = Route<StoredClient>;
+
+/// What serves requests.
+pub(crate) struct Services {
+    pub(crate) routed: Routed,
+    /// With `[durable]`; over the same endpoints and waiting room.
+    pub(crate) stored: Option<StoredRoute>,
+    pub(crate) handle: Handle,
+}
+
+/// Builds the services that `config` describes, and their handle. In a Tokio runtime.
+pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
+    let body_limit = match &config.durable {
+        None => config.body_limit_bytes,
+        // Requests that are not stored are limited before they are routed.
+        Some(durable) => config.body_limit_bytes.max(durable.body_limit_bytes),
+    };
+    let stored_client = config.durable.as_ref();
+    let stored_client = stored_client.map(|_| config.upstream.stored_client());
+    let stored_client = stored_client.transpose()?;
+    let queue = config.waiting_room(config.durable.is_some())?;
     let router = RouteLayer::builder(config.registry.clone())
-        .queue(config.queue.clone())
+        .queue(queue.clone())
         .routing(config.routing.clone())
-        .body_limit(config.body_limit_bytes);
-    let client = config.client.clone();
-    let clients_may_unload = Arc::new(config.clients_may_unload.into());
-    Ok(match &config.swap {
+        .body_limit(body_limit);
+    let (layer, router, swap) = match &config.swap {
         None => {
             let layer = router.try_build()?;
-            let (router, swap) = (layer.handle(), None);
-            let handle = Handle {
-                router,
-                swap,
-                clients_may_unload,
-            };
-            (layer.layer(client), handle)
+            let handle = layer.handle();
+            (AnyLayer::Route(layer), handle, None)
         }
         Some(swap) => {
             let layer = SwapLayer::builder(swap.clone()).route(router).try_build()?;
-            let (router, swap) = (layer.router(), Some(layer.handle()));
-            let handle = Handle {
-                router,
-                swap,
-                clients_may_unload,
-            };
-            (layer.layer(client), handle)
+            let (router, swap) = (layer.router(), layer.handle());
+            (AnyLayer::Swap(layer), router, Some(swap))
         }
+    };
+    Ok(Services {
+        routed: layer.around(config.client.clone()),
+        stored: stored_client.map(|client| layer.around(client)),
+        handle: Handle {
+            router,
+            swap,
+            clients_may_unload: Arc::new(config.clients_may_unload.into()),
+            classes: Classes::new(&queue)?,
+        },
     })
+}
+
+/// The layer that makes the services.
+enum AnyLayer {
+    Route(RouteLayer),
+    Swap(SwapLayer),
+}
+
+impl AnyLayer {
+    fn around<C>(&self, client: C) -> Route<C> {
+        match self {
+            Self::Route(layer) => layer.layer(client),
+            Self::Swap(layer) => layer.layer(client),
+        }
+    }
 }
 
 /// Watches, changes and closes the service.
@@ -59,6 +93,8 @@ pub(crate) struct Handle {
     swap: Option<SwapHandle>,
     /// Changes with a reload.
     clients_may_unload: Arc<AtomicBool>,
+    /// Levels and tenants of stored requests, which change with a reload, too.
+    classes: Classes,
 }
 
 impl Handle {
@@ -95,7 +131,9 @@ impl Handle {
         models: Option<&SwapConfig>,
     ) -> Result<Changes, Box<dyn Error>> {
         if old.queue != new.queue {
-            self.router.reconfigure(new.queue.clone())?;
+            let queue = new.waiting_room(old.durable.is_some())?;
+            self.classes.replace(&queue)?;
+            self.router.reconfigure(queue)?;
         }
         let (registry, routing) = (new.registry.clone(), new.routing.clone());
         let changes = match (&self.swap, models) {
@@ -110,6 +148,15 @@ impl Handle {
     /// Starts the health checks. They stop when the returned value is dropped.
     pub(crate) fn checks(&self, client: &Client) -> HealthChecks {
         client.checks(&self.router)
+    }
+
+    pub(crate) fn router(&self) -> &RouterHandle {
+        &self.router
+    }
+
+    /// Levels and tenants of stored requests.
+    pub(crate) fn classes(&self) -> &Classes {
+        &self.classes
     }
 
     pub(crate) fn record_gauges(&self) {

@@ -3,7 +3,7 @@
 //! The gate closes, and every waiting request is rejected at once. The listener stays open until the last running
 //! request has ended: until then new requests get `shutting_down`, and a load balancer sees `/healthz` fail, instead
 //! of a refused connection. A request ends before its client has received the whole response, so the shutdown then
-//! waits for the connections to close. Then the models that the gateway has started are stopped.
+//! waits for the connections to close. Stored requests that wait stay in the store, which is closed. Then the models that the gateway has started are stopped.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tower_triage::swap::Unload;
 
+use crate::durable::Workers;
 use crate::serve::Server;
 use crate::service::Handle;
 
@@ -23,11 +24,15 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) async fn run(
     mut signals: Signals,
     handle: &Handle,
+    mut workers: Option<Workers>,
     server: Server,
     admin: Option<Server>,
     grace: Duration,
 ) {
     signals.any().await;
+    if let Some(workers) = &workers {
+        workers.stop();
+    }
     handle.close();
     tracing::info!(
         running = handle.snapshot().queue.running,
@@ -40,7 +45,10 @@ pub(crate) async fn run(
             () = signals.interrupt() => "interrupted again",
         }
     });
-    let is_over = drain(handle, server, over.as_mut()).await;
+    let is_over = drain(handle, workers.as_mut(), server, over.as_mut()).await;
+    if let Some(workers) = workers {
+        workers.close_store(FLUSH_TIMEOUT).await;
+    }
     stop_models(handle, is_over, over).await;
     if let Some(mut admin) = admin {
         admin.stop();
@@ -51,11 +59,15 @@ pub(crate) async fn run(
 /// Waits for the last response. Returns whether `over` has come first; it must not be polled again then.
 async fn drain(
     handle: &Handle,
+    workers: Option<&mut Workers>,
     mut server: Server,
     over: Pin<&mut impl Future<Output = &'static str>>,
 ) -> bool {
     let last_responses = async {
         handle.closed().await;
+        if let Some(workers) = workers {
+            workers.finished().await;
+        }
         server.stop();
         server.stopped().await;
     };

@@ -32,9 +32,10 @@ impl Running {
     async fn start() -> Self {
         let registry = Registry::new(demo::start().await.unwrap()).unwrap();
         let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
-        let (routed, handle) = service::service(&config).unwrap();
+        let Services { routed, handle, .. } = service::services(&config).unwrap();
         let pages = Pages {
             handle: handle.clone(),
+            durable: None,
             statuses: log::StatusCounts::default(),
             closing: CancellationToken::new(),
         };
@@ -100,9 +101,10 @@ impl Answer {
 async fn start_admin_address() -> (SocketAddr, Server) {
     let registry = Registry::new(Vec::new()).unwrap();
     let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
-    let (_, handle) = service::service(&config).unwrap();
+    let handle = service::services(&config).unwrap().handle;
     let pages = Pages {
         handle,
+        durable: None,
         statuses: log::StatusCounts::default(),
         closing: CancellationToken::new(),
     };

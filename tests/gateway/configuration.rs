@@ -122,7 +122,6 @@ async fn invalid_value_error_names_file_line_and_key() {
     assert_refused_at("[admin]\nlisten = \"localhost\"", 2, "listen").await;
     assert_refused_at("[admin]\ntoken = 1", 2, "token").await;
     assert_refused_at("listen = ", 1, "").await;
-    assert_refused_at("[durable]", 1, "durable").await;
 }
 
 #[tokio::test]

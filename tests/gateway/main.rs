@@ -5,12 +5,17 @@
 mod backend;
 #[path = "../support/gateway_client.rs"]
 mod client;
+#[path = "../support/gateway_durable.rs"]
+mod durable_support;
 #[path = "../support/gateway_openai.rs"]
 mod openai_client;
 #[path = "../support/gateway_process.rs"]
 mod process;
 #[path = "../support/gateway_python.rs"]
 mod python;
+#[cfg(unix)]
+#[path = "../support/redis_server.rs"]
+mod redis_server;
 #[cfg(unix)]
 #[path = "../support/gateway_swap.rs"]
 mod swap_support;
@@ -20,6 +25,13 @@ mod admin;
 mod browsers;
 mod churn;
 mod configuration;
+mod durable;
+mod durable_batches;
+#[cfg(unix)]
+mod durable_crash;
+mod durable_operators;
+#[cfg(unix)]
+mod durable_redis;
 mod environment;
 mod fair_tokens;
 mod forwarding;

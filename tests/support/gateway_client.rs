@@ -27,6 +27,10 @@ impl Client {
         Self { http, url }
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     pub(crate) fn ask(&self, model: &str) -> ClientRequest {
         let body = serde_json::json!({ "model": model }).to_string();
         let ask = self.to(Method::POST, "/v1/chat/completions");

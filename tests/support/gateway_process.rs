@@ -274,6 +274,11 @@ impl Gateway {
         &self.client
     }
 
+    /// The URL of the admin address.
+    pub(crate) fn admin_url(&self) -> &str {
+        self.admin().url()
+    }
+
     /// The client of the admin address.
     pub(crate) fn admin(&self) -> &Client {
         self.admin.as_ref().expect("the gateway has no [admin]")
@@ -497,6 +502,16 @@ pub(crate) async fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = command(&[]);
     command.args(arguments);
     end_of(command).await
+}
+
+/// Runs the gateway until it exits; returns its exit status, its standard output and its standard error.
+pub(crate) async fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = command(&[]);
+    let ended = timeout(TIMEOUT, command.args(arguments).output()).await;
+    let ended = ended.unwrap_or_else(|_| panic!("did not exit: {arguments:?}"));
+    let ended = ended.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (ended.status.code(), text(ended.stdout), text(ended.stderr))
 }
 
 async fn end_of(mut command: Command) -> (Option<i32>, String) {

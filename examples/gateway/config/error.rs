@@ -9,6 +9,7 @@ use tower_triage::endpoints::InvalidRegistry;
 use tower_triage::route::InvalidRouting;
 
 use super::admin::InvalidAdmin;
+use super::durable::InvalidDurable;
 use super::environment::InvalidVariable;
 use super::headers::InvalidHeader;
 use super::swap::InvalidSwapSection;
@@ -47,6 +48,8 @@ pub(crate) enum Problem {
     Limit(String, &'static str),
     #[error("[[backends]]: {0}")]
     Backends(InvalidRegistry),
+    #[error("[durable]: {0}")]
+    Durable(InvalidDurable),
     #[error("[swap]: {0}")]
     Swap(InvalidSwapSection),
 }

@@ -7,6 +7,8 @@ use tower_triage::swap::SwapModel;
 
 use super::*;
 
+mod durable;
+
 /// Reads a temporary file with this text. Errors come without its name.
 fn read_in(text: &str, environment: Environment) -> Result<Config, String> {
     let path = temporary("toml");
@@ -128,6 +130,8 @@ fn example_file_states_the_defaults() {
     let plain = SwapModel::new("qwen:7b", &swap.models[0].cmd).memory(8.0);
     assert_eq!(swap, SwapConfig::memory(24.0).model(plain));
     assert_eq!(default.swap, None);
+    assert_eq!(default.durable, None);
+    assert_eq!(example.durable, read("[durable]").unwrap().durable);
     assert!(!example.clients_may_unload && !default.clients_may_unload);
     let may =
         read("[swap]\nmemory = 1\nclients_may_unload = true\ndefault = 'a'\nmodels.a = { cmd = 'a', memory = 1 }")
@@ -235,7 +239,6 @@ fn invalid_config_error_names_line_and_key() {
             1,
             "model `a`: `cmd` is",
         ),
-        ("[durable]".to_owned(), 1, "not supported yet"),
         (format!("{BACKEND}slots = 3"), 4, "unknown field `slots`"),
         (
             format!("{BACKEND}max_concurrent = 0"),

@@ -4,6 +4,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::BoxError;
+use bytes::Bytes;
+use http_body::Body as HttpBody;
+use http_body_util::Full;
 use hyper::body::Incoming;
 use serde::Deserialize;
 use tower_triage::route::RouteBody;
@@ -13,6 +17,9 @@ use super::seconds;
 
 /// The HTTP client that sends requests to backends.
 pub(crate) type Client = Forward<RouteBody<Incoming>>;
+
+/// The HTTP client of a gateway that stores requests: it has whole bodies.
+pub(crate) type StoredClient = Forward<RouteBody<Full<Bytes>>>;
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -56,20 +63,37 @@ impl Default for Upstream {
 impl Upstream {
     /// Reads `ca_file` and builds the client. A relative path starts at `base`, the folder of the configuration.
     pub(super) fn load(mut self, base: &Path) -> Result<(Self, Client), InvalidUpstream> {
-        let mut client = Client::new()
-            .connect_timeout(self.connect_timeout)
-            .first_byte_timeout(self.first_byte_timeout);
         if let Some(file) = &self.ca_file {
             let path = base.join(file);
             self.roots = match std::fs::read(&path) {
                 Ok(roots) => roots,
                 Err(source) => return Err(InvalidUpstream::Unreadable { path, source }),
             };
-            client = match client.root_certificates(&self.roots) {
-                Ok(client) => client,
-                Err(source) => return Err(InvalidUpstream::Invalid { path, source }),
-            };
         }
-        Ok((self, client))
+        match self.client() {
+            Ok(client) => Ok((self, client)),
+            Err(source) => {
+                let path = base.join(self.ca_file.unwrap_or_default());
+                Err(InvalidUpstream::Invalid { path, source })
+            }
+        }
+    }
+
+    /// Builds the client of requests that are stored.
+    pub(crate) fn stored_client(&self) -> Result<StoredClient, TlsError> {
+        self.client()
+    }
+
+    fn client<B>(&self) -> Result<Forward<RouteBody<B>>, TlsError>
+    where
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+    {
+        let client = Forward::new()
+            .connect_timeout(self.connect_timeout)
+            .first_byte_timeout(self.first_byte_timeout);
+        match self.ca_file {
+            Some(_) => client.root_certificates(&self.roots),
+            None => Ok(client),
+        }
     }
 }

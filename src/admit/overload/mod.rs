@@ -274,7 +274,8 @@ impl Overload {
         let wait = predicted * load.correction(level, predicted);
         // Most predictions err to one side or the other. Only where its answer is most likely to be late is a request
         // refused for that: otherwise to name a deadline would be worse than to be silent.
-        let longer_than = load.exceeded(level, predicted);
+        // The quantile lags behind the mean where predictions have been far too long.
+        let longer_than = load.exceeded(level, predicted).min(wait);
         let is_late = longer_than > arriving.longest;
         // If it is refused, the slot that is free next may be idle.
         // The probe comes last: asking for it uses it up.

@@ -316,7 +316,7 @@ impl Pair {
                 let naive = naive.unwrap_or_else(|| panic!("{name} instead of {candidates:?}"));
                 let state = Rc::clone(&naive.state);
                 assert_eq!(lease.model(), model);
-                assert_eq!(lease.decision().asked, (*asked.model).into());
+                assert_eq!(*lease.decision().asked, *asked.model);
                 let mut changed = state.borrow_mut();
                 changed.in_use += 1;
                 let is_probe = lease.probe.is_some();

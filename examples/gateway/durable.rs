@@ -1,0 +1,222 @@
+//! Stored requests, as `[durable]` says: the store, the layers in front of the routed service, and the workers behind it.
+
+mod classify;
+mod counters;
+mod gauges;
+mod straight;
+mod workers;
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::{Body, HttpBody};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tower::{Layer, ServiceExt};
+use tower_triage::QueueConfig;
+use tower_triage::durable::batches::{BatchApi, BatchService};
+use tower_triage::durable::webhooks::{WebhookAddresses, WebhookSecret, WebhookSender};
+use tower_triage::durable::{
+    Classifier, Durable as DurableService, DurableHandle, DurableLayer, EmbeddedStore, RedisConfig,
+    RedisStore, Store, StoreConfig,
+};
+
+use crate::config::{BATCH_LEVEL, Config, DurableConfig, Role, StoreChoice};
+use crate::service::{Handle, StoredRoute};
+use classify::ByModel;
+pub(crate) use classify::Classes;
+use gauges::Gauges;
+use straight::Straight;
+pub(crate) use workers::Workers;
+
+/// The longest body of an operator's action.
+const LONGEST_ACTION: usize = 64 << 10;
+
+/// The longest time that the body of an operator's action may take to arrive.
+const ACTION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The paths at which clients are answered about stored requests, and those below.
+const PAGES: [&str; 3] = ["/requests", "/v1/files", "/v1/batches"];
+
+/// The stored requests of a gateway.
+#[derive(Clone)]
+pub(crate) struct Durable {
+    handle: DurableHandle,
+    front: Front,
+    gauges: Arc<Gauges>,
+}
+
+/// What serves the requests of clients.
+#[derive(Clone)]
+enum Front {
+    /// No request is stored.
+    Straight(Straight),
+    Storing(BatchService<DurableService<Straight>>),
+}
+
+impl Durable {
+    /// Opens the store, and starts what the configuration says.
+    pub(crate) async fn start(
+        config: &Config,
+        durable: &DurableConfig,
+        handle: &Handle,
+        routed: StoredRoute,
+    ) -> Result<(Self, Workers), Box<dyn Error>> {
+        let queue = config.waiting_room(true)?;
+        let store = open(durable, &queue).await?;
+        let by_model = ByModel::new(handle.router().clone(), handle.classes().clone());
+        let mut tasks = JoinSet::new();
+        let served = CancellationToken::new();
+        let mut layer = DurableLayer::new(Arc::clone(&store))
+            .classify(by_model.clone())
+            .store_all(durable.role == Role::Front)
+            .max_wait(durable.max_wait)
+            .body_limit(durable.body_limit_bytes)
+            .shutdown(served.clone());
+        if let Some(secret) = &durable.webhook_secret {
+            let secret = WebhookSecret::parse(secret.text())?;
+            let addresses = match durable.webhook_allow_private {
+                true => WebhookAddresses::all(),
+                false => WebhookAddresses::public(),
+            };
+            layer = layer.webhooks(move |uri| addresses.check(uri));
+            let sender = WebhookSender::new(Arc::clone(&store), secret, addresses);
+            tasks.spawn(sender.run());
+        }
+        let requests = layer.handle();
+        let straight = Straight::new(routed.clone(), config.body_limit_bytes);
+        let front = match durable.role {
+            Role::Worker => Front::Straight(straight),
+            Role::Front | Role::Both => {
+                let batches = batches(durable, &queue, Arc::clone(&store), by_model);
+                tasks.spawn(batches.clone().run());
+                Front::Storing(batches.layer(layer.layer(straight)))
+            }
+        };
+        let router = handle.router();
+        let gauges = Gauges::new(Arc::clone(&store), router.clone(), queue.room.levels);
+        let workers = Workers::start(durable, store, router, routed, served, tasks);
+        let durable = Self {
+            handle: requests,
+            front,
+            gauges: Arc::new(gauges),
+        };
+        Ok((durable, workers))
+    }
+
+    /// Returns `true` if clients are answered about stored requests at `path`.
+    pub(crate) fn has_page(&self, path: &str) -> bool {
+        match self.front {
+            Front::Straight(_) => false,
+            Front::Storing(_) => PAGES.into_iter().any(|page| is_at_or_below(path, page)),
+        }
+    }
+
+    /// Answers a request of a client.
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let answered = match &self.front {
+            Front::Straight(straight) => straight.clone().oneshot(request).await,
+            Front::Storing(storing) => {
+                let answered = storing.clone().oneshot(request).await;
+                answered.map(|response| response.map(Body::new))
+            }
+        };
+        match answered {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Answers a request of an operator. `None` if there is no such page.
+    pub(crate) async fn operator<B>(&self, head: &Parts, body: B) -> Option<Response<Body>>
+    where
+        B: HttpBody<Error: Into<BoxError>>,
+    {
+        let target = head.uri.path_and_query()?.as_str();
+        let target = target.strip_prefix("/admin")?.parse::<Uri>().ok()?;
+        let body = Limited::new(body, LONGEST_ACTION).collect();
+        let body = timeout(ACTION_TIMEOUT, body).await.ok()?.ok()?;
+        let mut request = Request::new(body.to_bytes());
+        *request.uri_mut() = target;
+        *request.headers_mut() = head.headers.clone();
+        *request.method_mut() = match head.method {
+            Method::HEAD => Method::GET, // the body is left out later
+            _ => head.method.clone(),
+        };
+        let page = self.handle.admin(request).await?;
+        Some(page.map(Body::new))
+    }
+
+    /// Sets the gauges of the store to the present values.
+    pub(crate) async fn record_gauges(&self) {
+        self.gauges.record().await;
+    }
+}
+
+/// Returns `true` if an operator's request at `path` is about stored requests.
+pub(crate) fn is_operators(path: &str) -> bool {
+    ["/admin/requests", "/admin/durable"]
+        .into_iter()
+        .any(|page| is_at_or_below(path, page))
+}
+
+fn is_at_or_below(path: &str, page: &str) -> bool {
+    let rest = path.strip_prefix(page);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+async fn open(
+    durable: &DurableConfig,
+    queue: &QueueConfig,
+) -> Result<Arc<dyn Store>, Box<dyn Error>> {
+    let config = durable.store_config(queue);
+    Ok(match &durable.store {
+        StoreChoice::Embedded { path } => open_folder(path, config).await?,
+        StoreChoice::Redis(redis) => {
+            let config = RedisConfig::new(redis.url.text())
+                .queue(&redis.queue)
+                .replicas(redis.replicas, redis.replica_timeout)
+                .store(config);
+            Arc::new(RedisStore::connect(config)?)
+        }
+    })
+}
+
+/// Opens a store in a folder, which blocks while it reads what is there.
+async fn open_folder(path: &Path, config: StoreConfig) -> Result<Arc<dyn Store>, Box<dyn Error>> {
+    let path = path.to_owned();
+    let opened = spawn_blocking(move || EmbeddedStore::open(path, config)).await?;
+    match opened {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(error) => Err(format!("[durable]: {error}").into()),
+    }
+}
+
+fn batches(
+    durable: &DurableConfig,
+    queue: &QueueConfig,
+    store: Arc<dyn Store>,
+    by_model: ByModel,
+) -> BatchApi {
+    let level = queue.room.levels.parse(BATCH_LEVEL.as_bytes());
+    let of_tenant = by_model.clone();
+    BatchApi::new(store)
+        .level(level.0)
+        .file_limit(durable.file_limit_bytes)
+        .line_limit(durable.body_limit_bytes)
+        .retention(durable.retention)
+        .tenant(move |head| of_tenant.tenant(head))
+        .queue(move |line: &Request<Bytes>| {
+            let (head, body) = line.clone().into_parts();
+            Ok(by_model.classify(&head, &body)?.queue)
+        })
+}

@@ -1,0 +1,130 @@
+//! What a request asks for when it is stored: the queue of its model, its level and its tenant.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use bytes::Bytes;
+use http::request::Parts;
+use tower_triage::durable::{Classified, Classifier, ClassifyHeaders};
+use tower_triage::endpoints::{Registry, Requirements, RouteError};
+use tower_triage::queue::InvalidQueueConfig;
+use tower_triage::rejection::{Rejection, ToRejection};
+use tower_triage::route::{FairBy, RoutingConfig};
+use tower_triage::{QueueConfig, RouterHandle};
+
+/// The levels and tenants of the present configuration.
+#[derive(Clone)]
+pub(crate) struct Classes(Arc<RwLock<ClassifyHeaders>>);
+
+impl Classes {
+    pub(crate) fn new(queue: &QueueConfig) -> Result<Self, InvalidQueueConfig> {
+        let classes = ClassifyHeaders::new(queue.classifier()?);
+        Ok(Self(Arc::new(RwLock::new(classes))))
+    }
+
+    pub(crate) fn replace(&self, queue: &QueueConfig) -> Result<(), InvalidQueueConfig> {
+        let classes = ClassifyHeaders::new(queue.classifier()?);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = classes;
+        Ok(())
+    }
+}
+
+/// Puts each request into the queue of the model that it asks for.
+#[derive(Clone)]
+pub(super) struct ByModel {
+    router: RouterHandle,
+    classes: Classes,
+}
+
+impl ByModel {
+    pub(super) fn new(router: RouterHandle, classes: Classes) -> Self {
+        Self { router, classes }
+    }
+}
+
+impl Classifier for ByModel {
+    fn tenant(&self, head: &Parts) -> Vec<u8> {
+        let classes = self
+            .classes
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        classes.tenant(head)
+    }
+
+    fn classify(&self, head: &Parts, body: &Bytes) -> Result<Classified, Rejection> {
+        let asked = Requirements::from_json(body).map_err(|error| error.to_rejection())?;
+        let routing = self.router.routing();
+        let model = model(&asked.model, &self.router.registry(), &routing)
+            .map_err(|error| error.to_rejection())?;
+        let classes = self
+            .classes
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut classified = classes.classify(head, body)?;
+        classified.queue = model.to_owned();
+        if routing.fair_by == FairBy::Tokens {
+            classified.cost = asked.estimated_tokens.max(1);
+        }
+        Ok(classified)
+    }
+}
+
+/// Returns the model whose queue a request for `name` joins: what the name is an alias of, or itself.
+///
+/// A gateway without any backend takes all names, as those that run its requests may have them.
+fn model<'a>(
+    name: &'a str,
+    registry: &Registry,
+    routing: &'a RoutingConfig,
+) -> Result<&'a str, RouteError> {
+    let alias_of = routing.aliases.get(name);
+    let model = alias_of.map_or(name, String::as_str);
+    let fallbacks = routing.fallbacks.get(name);
+    let fallbacks = fallbacks.or_else(|| routing.fallbacks.get(model));
+    let mut tried = [name, model]
+        .into_iter()
+        .chain(fallbacks.into_iter().flatten().map(String::as_str));
+    let is_served = tried.any(|tried| registry.models().any(|served| served == tried));
+    if is_served || registry.endpoints().is_empty() {
+        return Ok(model);
+    }
+    Err(RouteError::ModelNotFound {
+        model: name.into(),
+        alias_of: alias_of.map(|model| model.as_str().into()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tower_triage::endpoints::{Endpoint, Model};
+
+    use super::*;
+
+    #[test]
+    fn requests_join_the_queue_of_the_model_that_serves_them() {
+        let url = http::Uri::from_static("http://127.0.0.1:9");
+        let endpoint = Endpoint::new("gpu", url).model(Model::new("m"));
+        let registry = Registry::new(vec![endpoint]).unwrap();
+        let routing = RoutingConfig::default()
+            .alias("alias", "m")
+            .alias("astray", "gone")
+            .fallbacks("large", ["m"])
+            .fallbacks("lost", ["gone"]);
+        for (name, expected) in [
+            ("m", Some("m")),
+            ("alias", Some("m")),
+            ("large", Some("large")),
+            ("astray", None),
+            ("lost", None),
+            ("gpt-5", None),
+            ("M", None),
+        ] {
+            let found = model(name, &registry, &routing);
+            assert_eq!(found.ok(), expected, "{name}");
+        }
+        let none = Registry::new(vec![]).unwrap();
+        assert_eq!(model("gpt-5", &none, &routing), Ok("gpt-5"));
+        assert_eq!(model("alias", &none, &routing), Ok("m"));
+    }
+}

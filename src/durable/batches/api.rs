@@ -1,0 +1,344 @@
+//! The calls of the API, and what each of them answers.
+
+use std::error::Error;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body::Body;
+use serde_json::{Value, json};
+
+use super::error::{Failure, bad_request, conflict, not_found};
+use super::records::{self, BatchRecord, End, FileRecord, Progress};
+use super::scan::Scan;
+use super::{BatchApi, BatchBody, files, id, keys, upload};
+use crate::rejection::Rejection;
+
+/// The calls, by their paths.
+enum Page<'a> {
+    Files,
+    File(&'a str),
+    Content(&'a str),
+    Batches,
+    Batch(&'a str),
+    Cancel(&'a str),
+}
+
+impl<'a> Page<'a> {
+    /// Returns the page of a path, or `None` if there is none.
+    fn find(path: &'a str) -> Option<Self> {
+        let mut parts = path.strip_prefix("/v1/")?.split('/');
+        let parts = (parts.next()?, parts.next(), parts.next(), parts.next());
+        Some(match parts {
+            ("files", None, ..) => Self::Files,
+            ("files", Some(id), None, _) => Self::File(id),
+            ("files", Some(id), Some("content"), None) => Self::Content(id),
+            ("batches", None, ..) => Self::Batches,
+            ("batches", Some(id), None, _) => Self::Batch(id),
+            ("batches", Some(id), Some("cancel"), None) => Self::Cancel(id),
+            _ => return None,
+        })
+    }
+
+    fn methods(&self) -> &'static str {
+        match self {
+            Self::Files | Self::Batches => "GET, POST",
+            Self::File(_) => "GET, DELETE",
+            Self::Content(_) | Self::Batch(_) => "GET",
+            Self::Cancel(_) => "POST",
+        }
+    }
+}
+
+impl BatchApi {
+    /// Returns `true` for the paths that the API answers.
+    pub(super) fn answers(path: &str) -> bool {
+        ["/v1/files", "/v1/batches"].iter().any(|prefix| {
+            path.strip_prefix(prefix)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
+    pub(super) async fn respond<B, R>(&self, request: Request<B>) -> Response<BatchBody<R>>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        match self.answer(request).await {
+            Ok(response) => response,
+            Err(failure) => failure
+                .into_rejection()
+                .into_response()
+                .map(BatchBody::whole),
+        }
+    }
+
+    async fn answer<B, R>(&self, request: Request<B>) -> Result<Response<BatchBody<R>>, Failure>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let (head, body) = request.into_parts();
+        let tenant = hex(&(self.settings.tenant)(&head));
+        let path = head.uri.path();
+        let page = Page::find(path).ok_or_else(|| {
+            Rejection::new(
+                StatusCode::NOT_FOUND,
+                "not_found",
+                format!("no such page: {path}"),
+            )
+        })?;
+        let object = match (&head.method, &page) {
+            (&Method::POST, Page::Files) => {
+                let limit = self.settings.file_limit;
+                let uploaded = upload::upload(&self.store, &tenant, &head.headers, body, limit);
+                let (id, file) = uploaded.await?;
+                records::file_object(&id, &file)
+            }
+            (&Method::GET, Page::Files) => self.list_files(&tenant, &head.uri).await?,
+            (&Method::GET, Page::File(id)) => {
+                records::file_object(id, &self.file(&tenant, id).await?)
+            }
+            (&Method::GET, Page::Content(id)) => {
+                let file = self.file(&tenant, id).await?;
+                return Ok(self.content(id, &file));
+            }
+            (&Method::DELETE, Page::File(id)) => self.delete_file(&tenant, id).await?,
+            (&Method::POST, Page::Batches) => self.create(&tenant, &head, body).await?,
+            (&Method::GET, Page::Batches) => self.list_batches(&tenant, &head.uri).await?,
+            (&Method::GET, Page::Batch(id)) => self.show(&tenant, id).await?,
+            (&Method::POST, Page::Cancel(id)) => self.cancel(&tenant, id).await?,
+            _ => {
+                let message = format!("{path} is for {}", page.methods());
+                let status = StatusCode::METHOD_NOT_ALLOWED;
+                let rejection = Rejection::new(status, "method_not_allowed", message);
+                let mut response = rejection.into_response().map(BatchBody::whole);
+                let methods = HeaderValue::from_static(page.methods());
+                response.headers_mut().insert(ALLOW, methods);
+                return Ok(response);
+            }
+        };
+        Ok(json_response(&object))
+    }
+
+    /// Returns a file of this tenant.
+    pub(super) async fn file(&self, tenant: &str, id: &str) -> Result<FileRecord, Failure> {
+        let file = match id::is_id("file-", id) {
+            true => files::find(&*self.store, tenant, id).await?,
+            false => None,
+        };
+        file.ok_or_else(|| not_found("file", id).into())
+    }
+
+    fn content<R>(&self, id: &str, file: &FileRecord) -> Response<BatchBody<R>> {
+        let body = BatchBody::file(&self.store, id, file.bytes);
+        let mut response = Response::new(body);
+        let headers = response.headers_mut();
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/octet-stream"),
+        );
+        headers.insert(CONTENT_LENGTH, file.bytes.into());
+        response
+    }
+
+    async fn delete_file(&self, tenant: &str, id: &str) -> Result<Value, Failure> {
+        self.file(tenant, id).await?;
+        let mut uses = Scan::new(&self.store, keys::file_uses(id), 100);
+        let mut is_used = false;
+        while let Some((batch, state)) = uses.next().await? {
+            if *state == *keys::UNREAD {
+                let message =
+                    format!("the batch {batch} has not read this file yet: cancel it first");
+                return Err(conflict("file_in_use", message).into());
+            }
+            is_used = true;
+        }
+        // A batch that is running reads it again if its coordinator is restarted, and removes the content at its end.
+        match is_used {
+            true => drop(self.store.remove(&keys::file(tenant, id)).await?),
+            false => files::remove(&self.store, tenant, id).await?,
+        }
+        Ok(json!({ "id": id, "object": "file", "deleted": true }))
+    }
+
+    async fn list_files(&self, tenant: &str, uri: &Uri) -> Result<Value, Failure> {
+        let prefix = keys::file(tenant, "");
+        let query = ListQuery::read(uri, "file-")?;
+        let after = query.after.map(|id| format!("{prefix}{id}"));
+        let mut files = Scan::new(&self.store, prefix, query.limit + 1).after(after);
+        let mut page = Vec::new();
+        while page.len() <= query.limit
+            && let Some((id, value)) = files.next().await?
+        {
+            let file: FileRecord = records::read(&id, &value)?;
+            let is_meant = query
+                .purpose
+                .as_ref()
+                .is_none_or(|purpose| *purpose == file.purpose);
+            if is_meant && !files::has_expired(&file) {
+                page.push(records::file_object(&id, &file));
+            }
+        }
+        Ok(list(page, query.limit))
+    }
+
+    async fn list_batches(&self, tenant: &str, uri: &Uri) -> Result<Value, Failure> {
+        let prefix = keys::batches(tenant);
+        let query = ListQuery::read(uri, "batch_")?;
+        let after = query.after.map(|id| format!("{prefix}{id}"));
+        let mut batches = Scan::new(&self.store, prefix, query.limit + 1).after(after);
+        let mut page = Vec::new();
+        while page.len() <= query.limit
+            && let Some((id, value)) = batches.next().await?
+        {
+            page.push(self.object(&id, &records::read(&id, &value)?).await?);
+        }
+        Ok(list(page, query.limit))
+    }
+
+    async fn show(&self, tenant: &str, id: &str) -> Result<Value, Failure> {
+        let batch = self.batch(tenant, id).await?;
+        self.object(id, &batch).await
+    }
+
+    async fn cancel(&self, tenant: &str, id: &str) -> Result<Value, Failure> {
+        let batch = self.batch(tenant, id).await?;
+        if self.store.value(&keys::end(id)).await?.is_some() {
+            let status = self.object(id, &batch).await?["status"].clone();
+            let message = format!("the batch {id} has ended: its status is {status}");
+            return Err(conflict("batch_ended", message).into());
+        }
+        if self.store.value(&keys::cancel(id)).await?.is_none() {
+            let now = records::write(&id::seconds(SystemTime::now()));
+            self.store.put(&keys::cancel(id), now).await?;
+            self.changed.notify_waiters();
+        }
+        self.object(id, &batch).await
+    }
+
+    /// Returns a batch of this tenant.
+    async fn batch(&self, tenant: &str, id: &str) -> Result<BatchRecord, Failure> {
+        let key = keys::batch(tenant, id);
+        let value = match id::is_id("batch_", id) {
+            true => self.store.value(&key).await?,
+            false => None,
+        };
+        let value = value.ok_or_else(|| not_found("batch", id))?;
+        Ok(records::read(&key, &value)?)
+    }
+
+    /// Returns the batch with its present state.
+    pub(super) async fn object(&self, id: &str, batch: &BatchRecord) -> Result<Value, Failure> {
+        // The end is read last: a batch that ends meanwhile is shown with all that came before it.
+        let progress: Option<Progress> = self.record(&keys::progress(id)).await?;
+        let cancelled: Option<u64> = self.record(&keys::cancel(id)).await?;
+        let end: Option<End> = self.record(&keys::end(id)).await?;
+        Ok(records::batch_object(
+            id,
+            batch,
+            progress.as_ref(),
+            cancelled,
+            end.as_ref(),
+        ))
+    }
+
+    /// Returns the record of a key.
+    pub(super) async fn record<T: serde::de::DeserializeOwned>(
+        &self,
+        key: &str,
+    ) -> Result<Option<T>, super::super::StoreError> {
+        let value = self.store.value(key).await?;
+        value.map(|value| records::read(key, &value)).transpose()
+    }
+}
+
+/// The query of a list.
+struct ListQuery {
+    limit: usize,
+    after: Option<String>,
+    purpose: Option<String>,
+}
+
+impl ListQuery {
+    fn read(uri: &Uri, prefix: &str) -> Result<Self, Rejection> {
+        let mut read = Self {
+            limit: 20,
+            after: None,
+            purpose: None,
+        };
+        for pair in uri.query().unwrap_or_default().split('&') {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("limit", value) => {
+                    let limit = value.parse().ok().filter(|limit| (1..=100).contains(limit));
+                    read.limit = limit.ok_or_else(|| {
+                        bad_request("invalid_limit", "`limit` must be 1 to 100").with_param("limit")
+                    })?;
+                }
+                ("after", value) if id::is_id(prefix, value) => read.after = Some(value.to_owned()),
+                ("after", _) => {
+                    let message = format!("`after` must be an id that begins with `{prefix}`");
+                    return Err(bad_request("invalid_after", message).with_param("after"));
+                }
+                ("purpose", value) => read.purpose = Some(value.to_owned()),
+                _ => {}
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// Returns a list of the first `limit` objects.
+fn list(mut page: Vec<Value>, limit: usize) -> Value {
+    let has_more = page.len() > limit;
+    page.truncate(limit);
+    let id = |object: Option<&Value>| object.map(|object| object["id"].clone());
+    json!({
+        "object": "list",
+        "first_id": id(page.first()),
+        "last_id": id(page.last()),
+        "has_more": has_more,
+        "data": page,
+    })
+}
+
+fn json_response<R>(object: &Value) -> Response<BatchBody<R>> {
+    let mut response = Response::new(BatchBody::whole(object.to_string()));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
+}
+
+/// Returns the tenant as a part of keys.
+fn hex(tenant: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut hex = String::with_capacity(2 * tenant.len());
+    for byte in tenant {
+        write!(hex, "{byte:02x}").expect("a String takes all");
+    }
+    hex
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_paths_are_answered() {
+        for path in [
+            "/v1/files",
+            "/v1/files/",
+            "/v1/files/a/content",
+            "/v1/batches/b/cancel",
+        ] {
+            assert!(BatchApi::answers(path), "{path}");
+        }
+        for path in ["/v1/filesystem", "/v1/chat/completions", "/files", "/v1"] {
+            assert!(!BatchApi::answers(path), "{path}");
+        }
+        for path in ["/v1/files/a/b", "/v1/files/a/content/b", "/v1/batches/a/b"] {
+            assert!(Page::find(path).is_none(), "{path}");
+        }
+    }
+}

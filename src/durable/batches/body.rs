@@ -1,0 +1,149 @@
+//! Bodies of responses: the inner service's, or those of the files' and batches' API.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use pin_project_lite::pin_project;
+
+use super::super::{Store, StoreError};
+use super::files;
+use super::scan::Scan;
+
+pin_project! {
+    /// The body of a response of a [`BatchService`](super::BatchService).
+    pub struct BatchBody<B> {
+        #[pin]
+        kind: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[project = KindProjected]
+    enum Kind<B> {
+        Inner { #[pin] body: B },
+        Whole { body: Full<Bytes> },
+        File { file: FileBody },
+    }
+}
+
+impl<B> BatchBody<B> {
+    pub(super) fn inner(body: B) -> Self {
+        Self {
+            kind: Kind::Inner { body },
+        }
+    }
+
+    pub(super) fn whole(body: impl Into<Bytes>) -> Self {
+        Self {
+            kind: Kind::Whole {
+                body: Full::new(body.into()),
+            },
+        }
+    }
+
+    /// Returns the content of a file of so many bytes.
+    pub(super) fn file(store: &Arc<dyn Store>, id: &str, bytes: u64) -> Self {
+        let file = FileBody {
+            next: NextPiece::start(files::pieces(store, id)),
+            left: bytes,
+        };
+        Self {
+            kind: Kind::File { file },
+        }
+    }
+}
+
+impl<B> Body for BatchBody<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match self.project().kind.project() {
+            KindProjected::Inner { body } => body
+                .poll_frame(cx)
+                .map(|frame| frame.map(|frame| frame.map_err(Into::into))),
+            KindProjected::Whole { body } => Pin::new(body)
+                .poll_frame(cx)
+                .map(|frame| frame.map(|frame| frame.map_err(|never| match never {}))),
+            KindProjected::File { file } => file
+                .poll_piece(cx)
+                .map(|piece| piece.map(|piece| piece.map(Frame::data))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Inner { body } => body.is_end_stream(),
+            Kind::Whole { body } => body.is_end_stream(),
+            Kind::File { file } => file.left == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Inner { body } => body.size_hint(),
+            Kind::Whole { body } => body.size_hint(),
+            Kind::File { file } => SizeHint::with_exact(file.left),
+        }
+    }
+}
+
+/// The content of a file, read as fast as the client takes it.
+struct FileBody {
+    next: NextPiece,
+    left: u64,
+}
+
+/// The look-up of the next piece, which gives the reader back for the one after it.
+struct NextPiece(Pin<Box<dyn Future<Output = (Scan, Piece)> + Send>>);
+
+type Piece = Result<Option<Bytes>, StoreError>;
+
+impl NextPiece {
+    fn start(mut pieces: Scan) -> Self {
+        Self(Box::pin(async move {
+            let piece = pieces.next().await;
+            (pieces, piece.map(|piece| piece.map(|(_, piece)| piece)))
+        }))
+    }
+}
+
+impl FileBody {
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Box<dyn Error + Send + Sync>>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        let (pieces, piece) = ready!(self.next.0.as_mut().poll(cx));
+        self.next = NextPiece::start(pieces);
+        Poll::Ready(Some(match piece {
+            Ok(Some(piece)) => {
+                self.left = self.left.saturating_sub(piece.len() as u64);
+                Ok(piece)
+            }
+            // The file was deleted meanwhile: the connection breaks off, so that the client can't take it for the whole.
+            Ok(None) => {
+                self.left = 0;
+                Err("the file was deleted while it was read".into())
+            }
+            Err(error) => {
+                self.left = 0;
+                Err(error.into())
+            }
+        }))
+    }
+}

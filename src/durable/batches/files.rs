@@ -1,0 +1,121 @@
+//! The content of files, in pieces.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tokio::task::{JoinError, JoinSet};
+
+use super::super::{Store, StoreError};
+use super::id::seconds;
+use super::keys;
+use super::line_splitter::{LineSplitter, TooLong};
+use super::records::{self, FileRecord, Unreferenced};
+use super::scan::Scan;
+
+/// Returns a file of this tenant; `None` if there is none, or its time is over.
+pub(super) async fn find(
+    store: &dyn Store,
+    tenant: &str,
+    id: &str,
+) -> Result<Option<FileRecord>, StoreError> {
+    let key = keys::file(tenant, id);
+    let Some(value) = store.value(&key).await? else {
+        return Ok(None);
+    };
+    let file: FileRecord = records::read(&key, &value)?;
+    Ok(Some(file).filter(|file| !has_expired(file)))
+}
+
+/// Returns `true` if the time of the file is over.
+pub(super) fn has_expired(file: &FileRecord) -> bool {
+    file.expires_at
+        .is_some_and(|end| end <= seconds(SystemTime::now()))
+}
+
+/// Removes a file with its content.
+pub(super) async fn remove(
+    store: &Arc<dyn Store>,
+    tenant: &str,
+    id: &str,
+) -> Result<(), StoreError> {
+    let mark = Unreferenced::new(tenant, SystemTime::now());
+    store.put(&keys::upload(id), records::write(&mark)).await?;
+    store.remove(&keys::file(tenant, id)).await?;
+    remove_pieces(store, id).await?;
+    store.remove(&keys::upload(id)).await?;
+    Ok(())
+}
+
+/// Removes the pieces of a file.
+pub(super) async fn remove_pieces(store: &Arc<dyn Store>, id: &str) -> Result<(), StoreError> {
+    let mut pieces = pieces(store, id);
+    let mut removed = JoinSet::new();
+    let failed =
+        |error: JoinError| StoreError::Unavailable(format!("a removal has failed: {error}"));
+    while let Some((index, _)) = pieces.next().await? {
+        let (store, key) = (Arc::clone(store), format!("{}{index}", keys::pieces(id)));
+        removed.spawn(async move { store.remove(&key).await });
+        if removed.len() >= REMOVED_AT_ONCE
+            && let Some(removed) = removed.join_next().await
+        {
+            removed.map_err(failed)??;
+        }
+    }
+    while let Some(removed) = removed.join_next().await {
+        removed.map_err(failed)??;
+    }
+    Ok(())
+}
+
+/// The number of pieces that are removed at a time, so that one commit of the store has many of them.
+const REMOVED_AT_ONCE: usize = 256;
+
+/// Returns the pieces of a file.
+pub(super) fn pieces(store: &Arc<dyn Store>, id: &str) -> Scan {
+    Scan::new(store, keys::pieces(id), PIECES_AT_ONCE)
+}
+
+/// The largest number of pieces that are read at a time.
+const PIECES_AT_ONCE: usize = 256;
+
+/// Reads the lines of a file one after the other.
+pub(super) struct Lines {
+    pieces: Scan,
+    splitter: LineSplitter,
+    has_ended: bool,
+}
+
+impl Lines {
+    /// Returns the lines of `file`, each of at most `limit` bytes.
+    pub(super) fn new(store: &Arc<dyn Store>, file: &str, limit: usize) -> Self {
+        Self {
+            pieces: pieces(store, file),
+            splitter: LineSplitter::new(limit),
+            has_ended: false,
+        }
+    }
+
+    /// Returns the next line and its number; `None` at the end.
+    pub(super) async fn next(
+        &mut self,
+    ) -> Result<Option<(u64, Result<Bytes, TooLong>)>, StoreError> {
+        loop {
+            if let Some(line) = self.splitter.next() {
+                return Ok(Some(line));
+            }
+            if self.has_ended {
+                return Ok(None);
+            }
+            match self.pieces.next().await? {
+                Some((_, piece)) => self.splitter.push(&piece),
+                None => {
+                    self.has_ended = true;
+                    return Ok(self.splitter.last());
+                }
+            }
+            // A store in memory answers at once: other tasks have their turn between two pieces.
+            tokio::task::yield_now().await;
+        }
+    }
+}

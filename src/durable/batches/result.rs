@@ -1,0 +1,385 @@
+//! One line of a running batch: stored as a request, and its end written into the output or the error file.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::sleep;
+
+use super::super::{
+    NewRequest, RequestId, RequestInfo, RequestStatus, StoreError, decode_response, encode_request,
+    reason,
+};
+use super::driver::Stop;
+use super::line::{Line, LineError};
+use super::records::BatchRecord;
+use super::{BatchApi, id, keys};
+
+/// The time between two tries to store a line for which there is no place.
+const FULL: Duration = Duration::from_secs(1);
+
+/// What all lines of a batch share.
+pub(super) struct LineContext {
+    api: BatchApi,
+    tenant: Vec<u8>,
+    endpoint: Uri,
+    endpoint_text: String,
+    headers: HeaderMap,
+    deadline: u64,
+    output_file_id: String,
+    error_file_id: String,
+}
+
+impl LineContext {
+    pub(super) fn new(api: &BatchApi, tenant: &str, batch: &BatchRecord) -> Self {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &batch.headers {
+            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse()) {
+                headers.append(name, value);
+            }
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Self {
+            api: api.clone(),
+            tenant: unhex(tenant),
+            endpoint: batch.endpoint.parse().unwrap_or_default(),
+            endpoint_text: batch.endpoint.clone(),
+            headers,
+            deadline: batch.deadline,
+            output_file_id: batch.output_file_id.clone(),
+            error_file_id: batch.error_file_id.clone(),
+        }
+    }
+
+    /// Returns the request of a line with this body.
+    pub(super) fn request(&self, body: Bytes) -> Request<Bytes> {
+        let mut request = Request::new(body);
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.endpoint.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+
+    /// Returns the queue of a line.
+    pub(super) fn queue(&self, request: &Request<Bytes>) -> Result<String, LineError> {
+        (self.api.settings.queue)(request).map_err(|rejection| {
+            let message = rejection.message().to_owned();
+            LineError::new(rejection.code(), rejection.param(), message)
+        })
+    }
+}
+
+/// Returns the bytes that a tenant has in keys.
+fn unhex(tenant: &str) -> Vec<u8> {
+    let digits = tenant.as_bytes().chunks_exact(2);
+    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.filter_map(byte).collect()
+}
+
+/// A line that has ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) is_success: bool,
+    /// The size of its line in the output or the error file.
+    pub(super) bytes: u64,
+    /// `true` if the batch's window was over before it had a response.
+    pub(super) has_expired: bool,
+}
+
+/// A line that is to run.
+pub(super) struct LineTask {
+    pub(super) context: Arc<LineContext>,
+    pub(super) batch: String,
+    pub(super) number: u64,
+    /// `true` if it may have been stored, have ended and have been forgotten since.
+    pub(super) may_be_forgotten: bool,
+    pub(super) stopped: watch::Receiver<Option<Stop>>,
+}
+
+impl LineTask {
+    /// Stores the line, waits for its end, and records that. The permit is given back as soon as the line is stored.
+    pub(super) async fn run(
+        mut self,
+        line: Bytes,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Ended, StoreError> {
+        let context = Arc::clone(&self.context);
+        let parsed = Line::parse(&line, &context.endpoint_text)
+            .map(|line| (line.custom_id, Bytes::copy_from_slice(line.body.as_bytes())));
+        drop(line); // it may hold the whole buffer that it was read into
+        let (custom_id, body) = match parsed {
+            Ok(line) => line,
+            // Only if this version reads lines in another way than the one that has validated the file.
+            Err(error) => return self.fail("", &error.code, &error.message).await,
+        };
+        let request = context.request(body);
+        let queue = match context.queue(&request) {
+            Ok(queue) => queue,
+            Err(error) => return self.fail(&custom_id, &error.code, &error.message).await,
+        };
+        let id = id::line_id(&self.batch, self.number);
+        if self.may_be_forgotten && context.api.store.get(id).await?.is_none() {
+            return self.fail(&custom_id, "request_lost", LOST).await;
+        }
+        let mut new = NewRequest::new(id, encode_request(&request));
+        drop(request);
+        new.queue = queue;
+        new.level = context.api.settings.level;
+        new.tenant = context.tenant.clone();
+        new.is_listed = false;
+        self.store(new).await?;
+        drop(permit);
+        self.ended(id, &custom_id).await
+    }
+
+    /// Stores the line, unless the batch is stopped before there is a place for it.
+    async fn store(&mut self, mut new: NewRequest) -> Result<(), StoreError> {
+        let context = Arc::clone(&self.context);
+        while self.stopped.borrow().is_none() {
+            new.cancel_after = Some(id::until(context.deadline).max(Duration::from_millis(1)));
+            match context.api.store.enqueue(new.clone()).await {
+                // Without its replicas it is stored all the same.
+                Ok(_) | Err(StoreError::NotReplicated { .. }) => return Ok(()),
+                Err(
+                    StoreError::QueueFull { .. }
+                    | StoreError::TenantQueueFull { .. }
+                    | StoreError::StorageFull(_),
+                ) => {}
+                Err(error) => return Err(error),
+            }
+            tokio::select! {
+                () = sleep(FULL) => {}
+                _ = self.stopped.changed() => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the line has ended, and records its end.
+    async fn ended(&mut self, id: RequestId, custom_id: &str) -> Result<Ended, StoreError> {
+        let context = Arc::clone(&self.context);
+        let store = &context.api.store;
+        loop {
+            let stop = *self.stopped.borrow_and_update();
+            let info = match stop {
+                Some(_) => store.cancel(id).await?,
+                None => {
+                    tokio::select! {
+                        ended = store.ended(id) => ended?,
+                        _ = self.stopped.changed() => continue,
+                    }
+                    store.get(id).await?
+                }
+            };
+            return match (info, stop) {
+                (Some(info), _) if info.status.has_ended() => {
+                    self.record(&info, stop, custom_id).await
+                }
+                // Its operator has put it back into its queue meanwhile.
+                (Some(_), None) => continue,
+                (Some(_), Some(stop)) | (None, Some(stop)) => {
+                    self.stopped_by(stop, custom_id).await
+                }
+                (None, None) => self.fail(custom_id, "request_lost", LOST).await,
+            };
+        }
+    }
+
+    /// Records the end of a line that was stored.
+    async fn record(
+        &self,
+        info: &RequestInfo,
+        stop: Option<Stop>,
+        custom_id: &str,
+    ) -> Result<Ended, StoreError> {
+        let _permit = self.context.api.responses.acquire().await;
+        let response = match info.response_status {
+            Some(_) => self.context.api.store.response(info.id).await?,
+            None => None,
+        };
+        if let Some(response) = response {
+            return match decode_response(response) {
+                Ok(response) => self.respond(custom_id, info.id, &response).await,
+                Err(error) => {
+                    let message = format!("the stored response can't be read: {error}");
+                    self.fail(custom_id, "response_unreadable", &message).await
+                }
+            };
+        }
+        let is_late = info.reason.as_deref() == Some(reason::DEADLINE_EXCEEDED);
+        match (info.status, stop) {
+            (RequestStatus::Canceled | RequestStatus::Aborted, Some(stop)) => {
+                self.stopped_by(stop, custom_id).await
+            }
+            (RequestStatus::Aborted, None) => self.stopped_by(Stop::Expired, custom_id).await,
+            (RequestStatus::Canceled, None) if is_late => {
+                self.stopped_by(Stop::Expired, custom_id).await
+            }
+            (RequestStatus::Canceled, None) => {
+                let message = "this request was cancelled";
+                self.fail(custom_id, "request_canceled", message).await
+            }
+            _ => {
+                let reason = info.reason.as_deref().unwrap_or("request_failed");
+                let message = format!("this request has no response: {reason}");
+                self.fail(custom_id, reason, &message).await
+            }
+        }
+    }
+
+    async fn respond(
+        &self,
+        custom_id: &str,
+        id: RequestId,
+        response: &http::Response<Bytes>,
+    ) -> Result<Ended, StoreError> {
+        let request_id = response.headers().get("x-request-id");
+        let request_id = request_id
+            .and_then(|id| id.to_str().ok())
+            .map(str::to_owned);
+        let response = ResponseObject {
+            status_code: response.status().as_u16(),
+            request_id: request_id.unwrap_or_else(|| id.to_string()),
+            body: json_body(response.body()),
+        };
+        let is_success = response.status_code < 400;
+        self.write(custom_id, is_success, Some(response), None)
+            .await
+    }
+
+    async fn stopped_by(&self, stop: Stop, custom_id: &str) -> Result<Ended, StoreError> {
+        match stop {
+            Stop::Cancelled => {
+                let message = "this request did not run, because its batch was cancelled";
+                self.fail(custom_id, "batch_cancelled", message).await
+            }
+            Stop::Expired => {
+                let message = "this request was not done before the completion window was over";
+                self.fail(custom_id, EXPIRED, message).await
+            }
+        }
+    }
+
+    async fn fail(&self, custom_id: &str, code: &str, message: &str) -> Result<Ended, StoreError> {
+        let error = ErrorObject { code, message };
+        let mut ended = self.write(custom_id, false, None, Some(error)).await?;
+        ended.has_expired = code == EXPIRED;
+        Ok(ended)
+    }
+
+    /// Writes the line of the output or the error file.
+    async fn write(
+        &self,
+        custom_id: &str,
+        is_success: bool,
+        response: Option<ResponseObject>,
+        error: Option<ErrorObject<'_>>,
+    ) -> Result<Ended, StoreError> {
+        let mut line = serde_json::to_vec(&ResultLine {
+            id: format!("batch_req_{}", id::line_id(&self.batch, self.number)),
+            custom_id,
+            response,
+            error,
+        })
+        .expect("its keys are strings and its values can't fail");
+        line.push(b'\n');
+        let file = match is_success {
+            true => &self.context.output_file_id,
+            false => &self.context.error_file_id,
+        };
+        let bytes = line.len() as u64;
+        let key = keys::piece(file, self.number);
+        self.context.api.store.put(&key, line.into()).await?;
+        Ok(Ended {
+            is_success,
+            bytes,
+            has_expired: false,
+        })
+    }
+}
+
+const EXPIRED: &str = "batch_expired";
+const LOST: &str = "the end of this request was forgotten before its batch could record it";
+
+/// Returns `true` for the line of an error file that [`Stop::Expired`] has made.
+pub(super) fn has_expired(line: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Read<'a> {
+        #[serde(borrow)]
+        error: Option<Error<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct Error<'a> {
+        code: &'a str,
+    }
+    let line = serde_json::from_slice::<Read<'_>>(line).ok();
+    line.and_then(|line| line.error)
+        .is_some_and(|error| error.code == EXPIRED)
+}
+
+#[derive(Serialize)]
+struct ResultLine<'a> {
+    id: String,
+    custom_id: &'a str,
+    response: Option<ResponseObject>,
+    error: Option<ErrorObject<'a>>,
+}
+
+#[derive(Serialize)]
+struct ResponseObject {
+    status_code: u16,
+    request_id: String,
+    body: Box<RawValue>,
+}
+
+#[derive(Serialize)]
+struct ErrorObject<'a> {
+    code: &'a str,
+    message: &'a str,
+}
+
+/// Returns a body in one line of JSON: as it is if it is JSON, and else as a string.
+fn json_body(body: &[u8]) -> Box<RawValue> {
+    let text = String::from_utf8_lossy(body);
+    // Within JSON these two can only be white space: strings have them escaped.
+    let line = text.replace(['\n', '\r'], " ");
+    RawValue::from_string(line.trim().to_owned()).unwrap_or_else(|_| {
+        let text = serde_json::to_string(&text).expect("a string is JSON");
+        RawValue::from_string(text).expect("a string is JSON")
+    })
+}
+
+impl fmt::Debug for LineTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LineTask")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_takes_one_line() {
+        assert_eq!(
+            json_body(b"{\n  \"a\": 1.50\r\n}\n").get(),
+            r#"{   "a": 1.50  }"#
+        );
+        assert_eq!(json_body(b"bad\ngateway").get(), r#""bad\ngateway""#);
+        assert_eq!(json_body(b"").get(), r#""""#);
+    }
+
+    #[test]
+    fn tenants_read_back_from_keys() {
+        assert_eq!(unhex("00ff61"), [0, 255, b'a']);
+        assert!(unhex("").is_empty());
+    }
+}

@@ -1,0 +1,107 @@
+//! The removal of files and batches whose time is over.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::time::sleep;
+
+use super::super::StoreError;
+use super::records::{self, Active, End, FileRecord, Unreferenced};
+use super::scan::Scan;
+use super::{BatchApi, files, id, keys};
+
+/// The time that an upload may take: pieces that are older and have no file are removed.
+const MAX_UPLOAD: Duration = Duration::from_secs(24 * 60 * 60);
+const AT_ONCE: usize = 100;
+
+/// The time between two sweeps.
+const SWEEP: Duration = Duration::from_secs(3_600);
+
+/// Removes what is over, from time to time.
+pub(super) async fn sweep_forever(api: &BatchApi) {
+    loop {
+        if let Err(error) = sweep(api).await {
+            tracing::warn!(%error, "not all that is over could be removed; trying again in an hour");
+        }
+        sleep(SWEEP).await;
+    }
+}
+
+/// Removes what is over: files, ended batches, and the pieces of uploads that broke off.
+async fn sweep(api: &BatchApi) -> Result<(), StoreError> {
+    remove_files(api).await?;
+    remove_broken_uploads(api).await?;
+    remove_batches(api).await
+}
+
+async fn remove_files(api: &BatchApi) -> Result<(), StoreError> {
+    let mut scan = Scan::new(&api.store, keys::FILES, AT_ONCE);
+    while let Some((key, value)) = scan.next().await? {
+        let file: FileRecord = records::read(&key, &value)?;
+        if let (true, Some((tenant, id))) = (files::has_expired(&file), key.split_once('/')) {
+            files::remove(&api.store, tenant, id).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn remove_broken_uploads(api: &BatchApi) -> Result<(), StoreError> {
+    let now = id::seconds(SystemTime::now());
+    let mut scan = Scan::new(&api.store, keys::UPLOADS, AT_ONCE);
+    while let Some((id, value)) = scan.next().await? {
+        let upload: Unreferenced = records::read(&id, &value)?;
+        if upload.since.saturating_add(MAX_UPLOAD.as_secs()) > now {
+            continue;
+        }
+        if api
+            .store
+            .value(&keys::file(&upload.tenant, &id))
+            .await?
+            .is_none()
+        {
+            files::remove_pieces(&api.store, &id).await?;
+        }
+        api.store.remove(&keys::upload(&id)).await?;
+    }
+    Ok(())
+}
+
+async fn remove_batches(api: &BatchApi) -> Result<(), StoreError> {
+    let now = id::seconds(SystemTime::now());
+    let mut scan = Scan::new(&api.store, keys::BATCHES, AT_ONCE);
+    while let Some((key, _)) = scan.next().await? {
+        let Some((tenant, id)) = key.split_once('/') else {
+            continue;
+        };
+        let Some(end) = api.record::<End>(&keys::end(id)).await? else {
+            resume(api, tenant, id).await?;
+            continue;
+        };
+        if end.at.saturating_add(api.settings.retention.as_secs()) <= now {
+            // The batch itself comes first: what is left of the others is not visible without it.
+            for key in [
+                keys::batch(tenant, id),
+                keys::progress(id),
+                keys::cancel(id),
+                keys::end(id),
+            ] {
+                api.store.remove(&key).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Has a batch driven whose front died between its creation and its mark.
+async fn resume(api: &BatchApi, tenant: &str, id: &str) -> Result<(), StoreError> {
+    if api.store.value(&keys::active(id)).await?.is_none() {
+        let active = Active {
+            tenant: tenant.to_owned(),
+            at: id::millis(SystemTime::now()),
+            ..Active::default()
+        };
+        api.store
+            .put(&keys::active(id), records::write(&active))
+            .await?;
+    }
+    Ok(())
+}

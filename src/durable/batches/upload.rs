@@ -1,0 +1,304 @@
+//! A file that a client uploads as `multipart/form-data`, written into the store piece by piece.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyDataStream;
+use multer::{Field, Multipart};
+use pin_project_lite::pin_project;
+
+use super::super::{Store, StoreError};
+use super::error::{Failure, bad_request};
+use super::records::{self, FileRecord, Unreferenced};
+use super::{files, id, keys};
+use crate::rejection::Rejection;
+
+/// The size of a stored piece.
+const PIECE: usize = 1 << 20;
+/// The largest number of fields.
+const MAX_FIELDS: usize = 16;
+/// The longest name of a file, in bytes.
+const MAX_FILENAME: usize = 512;
+/// The longest value of a field that is not the file, in bytes.
+const MAX_FIELD: usize = 1 << 10;
+/// The number of bytes that the parser may hold, beyond the last one that arrived: enough for the heads of fields.
+const MAX_UNPARSED: usize = 256 << 10;
+/// The number of bytes that are still read of a file that is too large: over HTTP/1, a client that is still sending when it
+/// is refused gets a connection reset instead of the response.
+const MAX_EXCESS: u64 = 64 << 20;
+
+/// Reads an upload and stores its file. Returns the file's name.
+pub(super) async fn upload<B>(
+    store: &Arc<dyn Store>,
+    tenant: &str,
+    headers: &HeaderMap,
+    body: B,
+    limit: u64,
+) -> Result<(String, FileRecord), Failure>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let boundary = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let boundary = boundary.and_then(|value| multer::parse_boundary(value).ok());
+    let boundary = boundary.ok_or_else(|| {
+        bad_request(
+            "invalid_multipart",
+            "a file is uploaded as multipart/form-data with the fields `purpose` and `file`",
+        )
+    })?;
+    let unparsed = Arc::new(AtomicUsize::new(0));
+    let body = OneByOne {
+        body,
+        unparsed: Arc::clone(&unparsed),
+        yields: false,
+    };
+    let now = SystemTime::now();
+    let file_id = id::new_id("file-", now).map_err(Failure::no_random)?;
+    store
+        .put(
+            &keys::upload(&file_id),
+            records::write(&Unreferenced::new(tenant, now)),
+        )
+        .await?;
+    let unfinished = Unfinished {
+        store: Arc::clone(store),
+        id: Some(file_id.clone()),
+    };
+    let mut upload = Upload {
+        store: &**store,
+        id: &file_id,
+        limit,
+        unparsed,
+        bytes: 0,
+        pieces: 0,
+        filename: None,
+        purpose: None,
+    };
+    upload
+        .read(Multipart::new(BodyDataStream::new(body), boundary))
+        .await?;
+    let purpose = upload.purpose.ok_or_else(|| missing("purpose"))?;
+    if purpose != "batch" {
+        let message = format!("`purpose` must be \"batch\", not {purpose:?}");
+        return Err(bad_request("invalid_purpose", message)
+            .with_param("purpose")
+            .into());
+    }
+    let filename = upload.filename.ok_or_else(|| missing("file"))?;
+    let file = FileRecord {
+        bytes: upload.bytes,
+        created_at: id::seconds(now),
+        filename,
+        purpose,
+        expires_at: None,
+    };
+    store
+        .put(&keys::file(tenant, &file_id), records::write(&file))
+        .await?;
+    unfinished.keep();
+    store.remove(&keys::upload(&file_id)).await?;
+    Ok((file_id, file))
+}
+
+fn missing(field: &'static str) -> Rejection {
+    bad_request(
+        "missing_required_parameter",
+        format!("the field `{field}` is missing"),
+    )
+    .with_param(field)
+}
+
+/// An upload that is being read.
+struct Upload<'a> {
+    store: &'a dyn Store,
+    id: &'a str,
+    limit: u64,
+    unparsed: Arc<AtomicUsize>,
+    bytes: u64,
+    pieces: u64,
+    filename: Option<String>,
+    purpose: Option<String>,
+}
+
+impl Upload<'_> {
+    async fn read(&mut self, mut form: Multipart<'static>) -> Result<(), Failure> {
+        let mut fields = 0;
+        while let Some(field) = form.next_field().await.map_err(unreadable)? {
+            fields += 1;
+            if fields > MAX_FIELDS {
+                let message = format!("the upload has more than {MAX_FIELDS} fields");
+                return Err(bad_request("invalid_multipart", message).into());
+            }
+            self.unparsed.store(0, Relaxed); // the heads are parsed
+            match field.name() {
+                Some("file") if self.filename.is_some() => {
+                    return Err(
+                        bad_request("invalid_multipart", "there are two fields `file`").into(),
+                    );
+                }
+                Some("file") => self.read_file(field).await?,
+                Some("purpose") => self.purpose = Some(self.read_text(field).await?),
+                _ => drop(self.read_text(field).await?),
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_file(&mut self, mut field: Field<'static>) -> Result<(), Failure> {
+        let filename = field.file_name().unwrap_or("file");
+        if filename.len() > MAX_FILENAME {
+            let message = format!("the name of the file has more than {MAX_FILENAME} bytes");
+            return Err(bad_request("invalid_filename", message)
+                .with_param("file")
+                .into());
+        }
+        self.filename = Some(filename.to_owned());
+        let mut piece = BytesMut::new();
+        while let Some(data) = field.chunk().await.map_err(unreadable)? {
+            self.unparsed.store(0, Relaxed);
+            self.bytes += data.len() as u64;
+            if self.bytes > self.limit {
+                piece = BytesMut::new();
+                match self.bytes - self.limit > MAX_EXCESS {
+                    true => break,
+                    false => continue,
+                }
+            }
+            piece.extend_from_slice(&data);
+            while piece.len() >= PIECE {
+                self.store_piece(piece.split_to(PIECE).freeze()).await?;
+            }
+        }
+        if self.bytes > self.limit {
+            let message = format!("the file has more than {} bytes", self.limit);
+            let status = StatusCode::PAYLOAD_TOO_LARGE;
+            return Err(Rejection::new(status, "file_too_large", message)
+                .with_param("file")
+                .into());
+        }
+        if !piece.is_empty() {
+            self.store_piece(piece.freeze()).await?;
+        }
+        Ok(())
+    }
+
+    async fn store_piece(&mut self, piece: Bytes) -> Result<(), StoreError> {
+        self.store
+            .put(&keys::piece(self.id, self.pieces), piece)
+            .await?;
+        self.pieces += 1;
+        Ok(())
+    }
+
+    async fn read_text(&self, mut field: Field<'static>) -> Result<String, Failure> {
+        let mut text = Vec::new();
+        while let Some(data) = field.chunk().await.map_err(unreadable)? {
+            self.unparsed.store(0, Relaxed);
+            if text.len() + data.len() > MAX_FIELD {
+                let message = format!("a field other than `file` has more than {MAX_FIELD} bytes");
+                return Err(bad_request("invalid_multipart", message).into());
+            }
+            text.extend_from_slice(&data);
+        }
+        String::from_utf8(text)
+            .map_err(|_| bad_request("invalid_multipart", "a field is not UTF-8").into())
+    }
+}
+
+fn unreadable(error: multer::Error) -> Failure {
+    bad_request(
+        "invalid_multipart",
+        format!("the upload can't be read: {error}"),
+    )
+    .into()
+}
+
+/// Removes the pieces of an upload that ends without a file, also if its client goes away.
+struct Unfinished {
+    store: Arc<dyn Store>,
+    id: Option<String>,
+}
+
+impl Unfinished {
+    fn keep(mut self) {
+        self.id = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
+        else {
+            return; // the coordinator removes it a day later
+        };
+        let store = Arc::clone(&self.store);
+        runtime.spawn(async move {
+            let removed = async {
+                files::remove_pieces(&store, &id).await?;
+                store.remove(&keys::upload(&id)).await
+            };
+            if let Err(error) = removed.await {
+                tracing::warn!(%error, file = %id, "the pieces of a broken upload are removed later");
+            }
+        });
+    }
+}
+
+pin_project! {
+    /// A body that is pending between two frames. The parser reads until its source is pending, so that it would otherwise
+    /// take all that a fast client sends into memory; and it has no bound of its own for the heads of fields.
+    struct OneByOne<B> {
+        #[pin]
+        body: B,
+        // The number of bytes since the parser last gave something out.
+        unparsed: Arc<AtomicUsize>,
+        yields: bool,
+    }
+}
+
+impl<B> Body for OneByOne<B>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = self.project();
+        if std::mem::take(this.yields) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let frame = std::task::ready!(this.body.poll_frame(cx));
+        let Some(Ok(frame)) = frame else {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        };
+        *this.yields = true;
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        // Relaxed: the task that reads the body is the one that parses it.
+        let unparsed = this.unparsed.fetch_add(length, Relaxed);
+        match unparsed > MAX_UNPARSED {
+            true => Poll::Ready(Some(Err("the head of a field is too long".into()))),
+            false => Poll::Ready(Some(Ok(frame))),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

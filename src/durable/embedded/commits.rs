@@ -1,0 +1,250 @@
+//! The thread that writes changes down: many at once, with one sync of the disk.
+//!
+//! All changes of a store on a disk are made by this thread, in batches: what has come while the batch before was being
+//! written. A batch is applied to the state, written down, and only then answered; who reads the state waits for the batch
+//! that it has seen. Within a batch the changes that need space come last, so that they can be undone when the disk is full:
+//! nothing depends on them yet.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::shared::{Change, Shared};
+use super::state::Undo;
+use super::time::Time;
+use super::write::Write;
+use crate::durable::StoreError;
+
+/// A change that waits to be made.
+pub(crate) struct Command {
+    pub(crate) kind: Kind,
+    pub(crate) now: Time,
+    pub(crate) apply: Apply,
+}
+
+/// Makes a change, and returns what answers for it once it is written down, or can't be.
+pub(crate) type Apply = Box<dyn FnOnce(&mut Change<'_>) -> Answer + Send>;
+pub(crate) type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+/// What becomes of a change while the disk is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It is refused: it brings something new.
+    Grows,
+    /// It is made: space is kept back for it.
+    Settles,
+}
+
+/// The changes that wait for the thread.
+#[derive(Default)]
+pub(crate) struct Commits {
+    queue: Mutex<Queue>,
+    came: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    commands: VecDeque<Command>,
+    is_closed: bool,
+}
+
+/// The time between two attempts to write down what has to be written down.
+const PAUSE: Duration = Duration::from_millis(500);
+
+impl Commits {
+    /// Starts the thread.
+    pub(crate) fn start(&self, shared: &Arc<Shared>) -> std::io::Result<()> {
+        let shared = Arc::clone(shared);
+        let thread = std::thread::Builder::new().name("durable-commits".to_owned());
+        let thread = thread.spawn(move || run(&shared))?;
+        *lock(&self.thread) = Some(thread);
+        Ok(())
+    }
+
+    /// Adds a change. Returns `false` if the store is closed.
+    pub(crate) fn push(&self, command: Command) -> bool {
+        let mut queue = lock(&self.queue);
+        if queue.is_closed {
+            return false;
+        }
+        queue.commands.push_back(command);
+        drop(queue);
+        self.came.notify_one();
+        true
+    }
+
+    /// Refuses further changes. The thread ends when it has made those that wait.
+    pub(crate) fn close(&self) {
+        lock(&self.queue).is_closed = true;
+        self.came.notify_one();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.queue).is_closed
+    }
+
+    /// Waits for the end of the thread.
+    pub(crate) fn join(&self) {
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
+            // A panic was reported by its hook.
+            let _ = thread.join();
+        }
+    }
+
+    /// Waits for changes, and takes all that wait. `None` once it is closed and empty.
+    fn take(&self) -> Option<Vec<Command>> {
+        let queue = lock(&self.queue);
+        let waits = |queue: &mut Queue| queue.commands.is_empty() && !queue.is_closed;
+        let queue = self.came.wait_while(queue, waits);
+        let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
+        match queue.commands.is_empty() {
+            true => None,
+            false => Some(queue.commands.drain(..).collect()),
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A batch that was applied to the state.
+#[derive(Default)]
+struct Batch {
+    writes: Vec<Write>,
+    answers: Vec<Answer>,
+    grown_writes: Vec<Write>,
+    grown_answers: Vec<Answer>,
+    refused: Vec<Answer>,
+    undo: Vec<Undo>,
+    number: u64,
+}
+
+fn run(shared: &Shared) {
+    let Some(commits) = &shared.commits else {
+        return;
+    };
+    let _end = End(shared, commits);
+    while let Some(commands) = commits.take() {
+        run_batch(shared, commands);
+    }
+}
+
+/// Leaves nothing behind when the thread ends, also by a panic: no change waits for it in vain.
+struct End<'a>(&'a Shared, &'a Commits);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.1.close();
+        drop(self.1.take());
+        self.0.storage.close();
+    }
+}
+
+fn run_batch(shared: &Shared, mut commands: Vec<Command>) {
+    // The order within it is free: none of them was answered yet.
+    commands.sort_by_key(|command| command.kind == Kind::Grows);
+    let grows = commands
+        .last()
+        .is_some_and(|command| command.kind == Kind::Grows);
+    let has_space = match grows {
+        true => shared.storage.has_space(),
+        false => Ok(()),
+    };
+    let mut batch = apply(shared, commands, &has_space);
+    for answer in std::mem::take(&mut batch.refused) {
+        answer(has_space.clone());
+    }
+    let mut writes = std::mem::take(&mut batch.writes);
+    writes.append(&mut batch.grown_writes);
+    let failed = match writes.is_empty() {
+        true => None,
+        false => shared.storage.commit(&writes).err(),
+    };
+    match failed {
+        None => {
+            shared.committed(batch.number);
+            let answers = batch.answers.into_iter().chain(batch.grown_answers);
+            answers.for_each(|answer| answer(Ok(())));
+        }
+        Some(why) => fail(shared, batch, writes, &why),
+    }
+}
+
+/// Applies a batch to the state.
+fn apply(shared: &Shared, commands: Vec<Command>, has_space: &Result<(), StoreError>) -> Batch {
+    let mut batch = Batch::default();
+    let mut locked = shared.lock();
+    locked.applied += 1;
+    batch.number = locked.applied;
+    for command in commands {
+        locked.state.advance(command.now);
+        batch.writes.append(&mut locked.state.take_writes());
+        let answer = (command.apply)(&mut Change {
+            state: &mut locked.state,
+            storage: &*shared.storage,
+            now: command.now,
+        });
+        let mut writes = locked.state.take_writes();
+        match command.kind {
+            Kind::Settles => {
+                batch.writes.append(&mut writes);
+                batch.answers.push(answer);
+            }
+            // What is known already needs no space.
+            Kind::Grows if has_space.is_ok() || writes.is_empty() => {
+                batch.grown_writes.append(&mut writes);
+                batch.undo.append(&mut locked.state.take_undo());
+                batch.grown_answers.push(answer);
+            }
+            Kind::Grows => {
+                let undo = locked.state.take_undo();
+                locked.state.undo(undo, command.now);
+                batch.refused.push(answer);
+            }
+        }
+        locked.state.take_undo();
+    }
+    batch
+}
+
+/// The batch could not be written down: refuses what has grown, and writes the rest down as soon as that is possible.
+fn fail(shared: &Shared, mut batch: Batch, writes: Vec<Write>, why: &StoreError) {
+    tracing::warn!("the store refuses new requests: {why}");
+    let mut kept = writes;
+    {
+        let mut locked = shared.lock();
+        locked
+            .state
+            .undo(std::mem::take(&mut batch.undo), Time::from_micros(0));
+        // What grew may be on the disk all the same, in part: it must not come back.
+        kept = kept.into_iter().filter_map(Write::without_growth).collect();
+        kept.append(&mut locked.state.take_writes());
+    }
+    shared.failed();
+    for answer in batch.grown_answers {
+        answer(Err(why.clone()));
+    }
+    let mut is_first = true;
+    while let Err(why) = shared.storage.commit_again(&kept) {
+        if is_first {
+            tracing::error!("the store can't write down outcomes, and tries again: {why}");
+            // What was read of the state may be lost in a crash, but waiting for it would stop all.
+            shared.committed(batch.number);
+            is_first = false;
+        }
+        if shared.commits.as_ref().is_some_and(Commits::is_closed) {
+            let answers = batch.answers.into_iter();
+            answers.for_each(|answer| answer(Err(why.clone())));
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    shared.committed(batch.number);
+    for answer in batch.answers {
+        answer(Ok(()));
+    }
+}

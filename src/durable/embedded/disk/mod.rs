@@ -1,0 +1,241 @@
+//! Bytes in a folder: a log-structured database, used as a log and tables of keys.
+//!
+//! - The folder has `lock`, which its process holds; `reserve`, space for outcomes while the disk is full; and `log/`, the
+//!   database.
+//! - All rows of a request are in the keyspace of its segment of time, and no row is ever removed from there: a segment is
+//!   dropped as a whole. So no range has to pass over what was removed.
+//! - A database that failed to write takes nothing more. It is opened again then: `tables.rs` is what is open.
+
+pub(crate) mod keys;
+mod reserve;
+pub(crate) mod tables;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use self::reserve::Reserve;
+use self::tables::Tables;
+use super::OpenError;
+use super::row::PauseRow;
+use super::state::Recovered;
+use super::storage::Storage;
+use super::write::Write;
+use crate::durable::{Chunk, RequestId, StoreError};
+
+pub(crate) struct Disk {
+    path: PathBuf,
+    /// `None` while it is opened again, and once it is closed.
+    tables: RwLock<Option<Tables>>,
+    space: Mutex<Space>,
+    /// Held as long as the store is open.
+    lock: Mutex<Option<File>>,
+}
+
+/// What is known of the space on the disk.
+struct Space {
+    reserve: Reserve,
+    /// Why nothing new is taken, and when that was last looked at.
+    full: Option<(StoreError, Instant)>,
+}
+
+/// What a folder holds.
+#[derive(Default)]
+pub(crate) struct Contents {
+    pub(crate) requests: Vec<Recovered>,
+    pub(crate) pauses: Vec<PauseRow>,
+    pub(crate) segments: Vec<u32>,
+}
+
+/// The time between two looks at a full disk.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+impl Disk {
+    /// Opens a folder, which is made if there is none, and returns what it holds.
+    pub(crate) fn open(path: &Path) -> Result<(Self, Contents), OpenError> {
+        let failed = |source| OpenError::Folder {
+            path: path.to_owned(),
+            source,
+        };
+        std::fs::create_dir_all(path).map_err(failed)?;
+        let lock = lock(path)?;
+        let reserve = Reserve::new(path);
+        let log = path.join("log");
+        let broken = |why: StoreError| OpenError::Log {
+            path: log.clone(),
+            why: why.to_string(),
+        };
+        let tables = match Tables::open(&log) {
+            Ok(tables) => tables,
+            // It may need a little space to open.
+            Err(_) => {
+                reserve.free();
+                Tables::open(&log).map_err(broken)?
+            }
+        };
+        let contents = tables.contents().map_err(broken)?;
+        let full = match reserve.fill() {
+            Ok(()) => None,
+            Err(why) => Some((tables::io_error(&why), Instant::now())),
+        };
+        let disk = Self {
+            path: path.to_owned(),
+            tables: RwLock::new(Some(tables)),
+            space: Mutex::new(Space { reserve, full }),
+            lock: Mutex::new(Some(lock)),
+        };
+        Ok((disk, contents))
+    }
+
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&Tables) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        match &*tables {
+            Some(tables) => read(tables),
+            None => Err(StoreError::Unavailable(
+                "its folder is being opened again".to_owned(),
+            )),
+        }
+    }
+
+    /// Closes the database, and opens it.
+    fn open_again(&self) -> Result<(), StoreError> {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        // Before the other is opened: it holds the database's own lock.
+        *tables = None;
+        *tables = Some(Tables::open(&self.path.join("log"))?);
+        Ok(())
+    }
+
+    fn space(&self) -> std::sync::MutexGuard<'_, Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Storage for Disk {
+    fn commit(&self, writes: &[Write]) -> Result<(), StoreError> {
+        let commit = || self.read(|tables| tables.commit(writes));
+        let committed = match commit() {
+            // It may have failed before, in its own time: that says nothing of this write.
+            Err(StoreError::Unavailable(_)) => self.open_again().and_then(|()| commit()),
+            done => done,
+        };
+        let Err(why) = committed else {
+            return Ok(());
+        };
+        let mut space = self.space();
+        // What it could not do in its own time may have been for want of space, too.
+        let why = match space.reserve.check() {
+            Err(full) => tables::io_error(&full),
+            Ok(()) => why,
+        };
+        space.full = Some((why.clone(), Instant::now()));
+        Err(why)
+    }
+
+    fn commit_again(&self, writes: &[Write]) -> Result<(), StoreError> {
+        let committed = self
+            .open_again()
+            .and_then(|()| self.read(|tables| tables.commit(writes)));
+        if committed.is_ok() {
+            return Ok(());
+        }
+        self.space().reserve.free();
+        self.open_again()?;
+        self.read(|tables| tables.commit(writes))
+    }
+
+    fn has_space(&self) -> Result<(), StoreError> {
+        let mut space = self.space();
+        let Some((why, looked)) = &mut space.full else {
+            let why = match space.reserve.check() {
+                Ok(()) => return Ok(()),
+                Err(why) => tables::io_error(&why),
+            };
+            tracing::warn!("the store refuses new requests: {why}");
+            space.full = Some((why.clone(), Instant::now()));
+            return Err(why);
+        };
+        if looked.elapsed() < LOOK_AGAIN {
+            return Err(why.clone());
+        }
+        *looked = Instant::now();
+        let why = why.clone();
+        let has_space = space.reserve.check().and_then(|()| space.reserve.fill());
+        has_space.map_err(|_| why)?;
+        space.full = None;
+        tracing::info!("the store takes new requests again");
+        Ok(())
+    }
+
+    fn check_key(&self, key: &str) -> Result<(), StoreError> {
+        match tables::is_key(key) {
+            true => Ok(()),
+            false => Err(StoreError::Unavailable(format!(
+                "a key of {} bytes: it has 1 to 65,535",
+                key.len()
+            ))),
+        }
+    }
+
+    fn close(&self) {
+        *self.tables.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn body(&self, segment: u32, id: RequestId) -> Result<Option<Bytes>, StoreError> {
+        self.read(|tables| tables.row(segment, &keys::body(id)))
+    }
+
+    fn response(&self, segment: u32, id: RequestId) -> Result<Option<Bytes>, StoreError> {
+        self.read(|tables| tables.row(segment, &keys::response(id)))
+    }
+
+    fn chunks(
+        &self,
+        segment: u32,
+        id: RequestId,
+        first: u64,
+        last: u64,
+    ) -> Result<Vec<Chunk>, StoreError> {
+        self.read(|tables| tables.chunks(segment, id, first, last))
+    }
+
+    fn value(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
+        self.read(|tables| tables.value(key))
+    }
+
+    fn values(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<(String, Bytes)>, StoreError> {
+        self.read(|tables| tables.values(prefix, after, max))
+    }
+}
+
+/// Takes the lock of a folder.
+// `File::try_lock` is newer than the crate's minimum, and older than that of the database behind this.
+#[allow(clippy::incompatible_msrv)]
+pub(crate) fn lock(folder: &Path) -> Result<File, OpenError> {
+    let path = folder.join("lock");
+    let mut options = File::options();
+    let file = options.create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|source| OpenError::Folder {
+        path: path.clone(),
+        source,
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::Locked {
+            path: folder.to_owned(),
+        }),
+        Err(std::fs::TryLockError::Error(source)) => Err(OpenError::Folder { path, source }),
+    }
+}

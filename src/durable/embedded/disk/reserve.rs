@@ -1,0 +1,80 @@
+//! Space that is kept back on the disk, so that outcomes can be written down when it is full.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A file that only takes up space.
+pub(crate) struct Reserve {
+    folder: PathBuf,
+    file: PathBuf,
+}
+
+impl Reserve {
+    /// The space that is kept back: more than the database needs to make one of its tables of what is in memory.
+    const BYTES: u64 = 16 * 1024 * 1024;
+    /// The space that has to be free beside it for new requests, so that a disk becomes full for these before the database
+    /// fails to write, and does not do so again at once.
+    const BESIDE: u64 = 32 * 1024 * 1024;
+    /// Written at once. Not of zeros, which a file system might leave out.
+    const BLOCK: [u8; 64 * 1024] = [0xa5; 64 * 1024];
+
+    pub(crate) fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            file: folder.join("reserve"),
+        }
+    }
+
+    /// Checks that there is space for new requests.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let kept = std::fs::metadata(&self.file).map_or(0, |file| file.len());
+        let wanted = Self::BESIDE + Self::BYTES.saturating_sub(kept);
+        match available(&self.folder)? < wanted {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes the space up, unless it is taken up already.
+    pub(crate) fn fill(&self) -> io::Result<()> {
+        if std::fs::metadata(&self.file).is_ok_and(|file| file.len() == Self::BYTES) {
+            return Ok(());
+        }
+        let filled = self.write();
+        if filled.is_err() {
+            self.free();
+        }
+        filled
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let mut file = File::create(&self.file)?;
+        for _ in 0..Self::BYTES / Self::BLOCK.len() as u64 {
+            file.write_all(&Self::BLOCK)?;
+        }
+        file.sync_all()
+    }
+
+    /// Gives the space back to the disk.
+    pub(crate) fn free(&self) {
+        if let Err(why) = std::fs::remove_file(&self.file)
+            && why.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!("can't remove {}: {why}", self.file.display());
+        }
+    }
+}
+
+/// Returns the free space on the disk of a folder, in bytes.
+#[cfg(unix)]
+fn available(folder: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(folder)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Elsewhere it is not known until a write fails.
+#[cfg(not(unix))]
+fn available(_: &Path) -> io::Result<u64> {
+    Ok(u64::MAX)
+}

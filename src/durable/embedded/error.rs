@@ -1,0 +1,43 @@
+//! Why a store can't be opened.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::durable::InvalidStoreConfig;
+
+/// An [`EmbeddedStore`](super::EmbeddedStore) could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The configuration can't work.
+    #[error(transparent)]
+    Config(#[from] InvalidStoreConfig),
+    /// Another process has the folder open.
+    #[error(
+        "{} is in use by another process: stop that one, or give this one a folder of its own",
+        path.display()
+    )]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder, or a file in it, can't be used.
+    #[error("can't use {}: {source}", path.display())]
+    Folder {
+        /// The folder or the file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The log in the folder can't be opened or read.
+    #[error("can't open the log in {}: {why}", path.display())]
+    Log {
+        /// The folder of the log.
+        path: PathBuf,
+        /// What went wrong.
+        why: String,
+    },
+    /// The system has no random numbers.
+    #[error("the system has no random numbers: {0}")]
+    NoRandomness(io::Error),
+}

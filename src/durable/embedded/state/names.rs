@@ -1,0 +1,87 @@
+//! Names that many requests have in common, as numbers.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use slab::Slab;
+
+/// A table of names, each with something of its own. A name is forgotten with the last request that has it.
+pub(super) struct Names<N: ?Sized, T> {
+    entries: Slab<Entry<N, T>>,
+    numbers: HashMap<Arc<N>, u32>,
+}
+
+struct Entry<N: ?Sized, T> {
+    name: Arc<N>,
+    /// The number of requests that have it.
+    users: u64,
+    value: T,
+}
+
+impl<N: Hash + Eq + ?Sized, T> Names<N, T>
+where
+    Arc<N>: Borrow<N> + for<'a> From<&'a N>,
+{
+    pub(super) fn new() -> Self {
+        Self {
+            entries: Slab::new(),
+            numbers: HashMap::new(),
+        }
+    }
+
+    pub(super) fn number(&self, name: &N) -> Option<u32> {
+        self.numbers.get(name).copied()
+    }
+
+    /// Returns the number of a name that one more request has.
+    pub(super) fn acquire(&mut self, name: &N, new: impl FnOnce() -> T) -> u32 {
+        if let Some(number) = self.number(name) {
+            self.entries[number as usize].users += 1;
+            return number;
+        }
+        let name: Arc<N> = Arc::from(name);
+        let number = self.entries.insert(Entry {
+            name: Arc::clone(&name),
+            users: 1,
+            value: new(),
+        }) as u32;
+        self.numbers.insert(name, number);
+        number
+    }
+
+    /// Notes that one request less has the name.
+    pub(super) fn release(&mut self, number: u32) {
+        let entry = &mut self.entries[number as usize];
+        entry.users -= 1;
+        if entry.users == 0 {
+            let entry = self.entries.remove(number as usize);
+            self.numbers.remove(&entry.name);
+        }
+    }
+
+    pub(super) fn name(&self, number: u32) -> &N {
+        &self.entries[number as usize].name
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&N, &T)> {
+        let entries = self.entries.iter();
+        entries.map(|(_, entry)| (&*entry.name, &entry.value))
+    }
+}
+
+impl<N: ?Sized, T> Index<u32> for Names<N, T> {
+    type Output = T;
+
+    fn index(&self, number: u32) -> &T {
+        &self.entries[number as usize].value
+    }
+}
+
+impl<N: ?Sized, T> IndexMut<u32> for Names<N, T> {
+    fn index_mut(&mut self, number: u32) -> &mut T {
+        &mut self.entries[number as usize].value
+    }
+}

@@ -1,0 +1,109 @@
+//! Pauses: requests that are not taken for a while.
+
+use super::super::time::Time;
+use super::super::write::Write;
+use super::State;
+use super::record::Phase;
+use crate::durable::{Pause, PauseScope};
+
+impl State {
+    /// Keeps requests from being taken. A pause of the same scope is replaced.
+    pub(crate) fn pause(&mut self, pause: Pause, now: Time) {
+        self.pauses.retain(|other| other.scope != pause.scope);
+        if let PauseScope::Tenant(tenant) = &pause.scope {
+            self.hold(tenant);
+        }
+        self.pauses.push(pause);
+        self.pauses_changed();
+        // It may have ended before it began.
+        self.end_pauses(now);
+    }
+
+    /// Ends a pause. Returns `false` if there was none.
+    pub(crate) fn resume(&mut self, scope: &PauseScope, now: Time) -> bool {
+        let before = self.pauses.len();
+        self.pauses.retain(|pause| pause.scope != *scope);
+        if self.pauses.len() == before {
+            return false;
+        }
+        if let PauseScope::Tenant(tenant) = scope {
+            self.release(tenant, now);
+        }
+        self.pauses_changed();
+        true
+    }
+
+    /// Ends the pauses that end by themselves.
+    pub(super) fn end_pauses(&mut self, now: Time) {
+        while let Some(pause) = self.pauses.iter().find(|pause| {
+            let until = pause.until.map(Time::from_system);
+            until.is_some_and(|until| until <= now)
+        }) {
+            let scope = pause.scope.clone();
+            self.resume(&scope, now);
+        }
+    }
+
+    pub(super) fn next_end_of_pause(&self) -> Option<Time> {
+        let ends = self.pauses.iter().filter_map(|pause| pause.until);
+        ends.map(Time::from_system).min()
+    }
+
+    /// Returns the pauses that hold.
+    pub(crate) fn pauses(&self) -> Vec<Pause> {
+        self.pauses.clone()
+    }
+
+    /// Returns `true` if no request of a queue may be taken.
+    pub(super) fn is_paused(&self, queue: &str) -> bool {
+        self.pauses.iter().any(|pause| match &pause.scope {
+            PauseScope::All => true,
+            PauseScope::Queue(name) => name == queue,
+            PauseScope::Tenant(_) => false,
+        })
+    }
+
+    /// Returns `true` if no request of a tenant may be taken.
+    pub(super) fn is_held(&self, tenant: u32) -> bool {
+        let tenant = self.tenants.name(tenant);
+        self.pauses
+            .iter()
+            .any(|pause| matches!(&pause.scope, PauseScope::Tenant(name) if name == tenant))
+    }
+
+    /// Takes a tenant's requests out of their orders.
+    fn hold(&mut self, tenant: &[u8]) {
+        for slot in self.waiting_of(tenant, |phase| matches!(phase, Phase::Ready(_))) {
+            self.leave_order(slot);
+            self.record_mut(slot).phase = Phase::Held;
+            let seq = self.record(slot).seq;
+            self.level_mut(slot).queued.insert(seq);
+        }
+    }
+
+    /// Puts a tenant's requests back into their orders, where they were.
+    fn release(&mut self, tenant: &[u8], now: Time) {
+        let mut held = self.waiting_of(tenant, |phase| *phase == Phase::Held);
+        held.sort_by_key(|&slot| (self.record(slot).arrival(), self.record(slot).seq));
+        for slot in held {
+            self.leave_order(slot);
+            self.enter_order(slot, now);
+        }
+    }
+
+    fn waiting_of(&self, tenant: &[u8], is_meant: impl Fn(&Phase) -> bool) -> Vec<u32> {
+        let Some(tenant) = self.tenants.number(tenant) else {
+            return Vec::new();
+        };
+        let all = self.by_tenant.range((tenant, 0)..=(tenant, u64::MAX));
+        all.map(|(_, &slot)| slot)
+            .filter(|&slot| is_meant(&self.record(slot).phase))
+            .collect()
+    }
+
+    fn pauses_changed(&mut self) {
+        self.news.has_backlog = true;
+        let rows = self.pauses.iter().map(Into::into).collect();
+        self.writes.push(Write::Pauses(rows));
+    }
+}

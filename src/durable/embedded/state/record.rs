@@ -1,0 +1,97 @@
+//! What is kept in memory of a request.
+
+use crate::admit::WaiterId;
+use crate::durable::{RequestId, RequestStatus};
+
+use super::super::time::Time;
+
+/// A request, without its body and its response.
+pub(super) struct Record {
+    pub(super) id: RequestId,
+    /// Its number: the time at which it was stored in nanoseconds, made unique.
+    pub(super) seq: u64,
+    pub(super) created: Time,
+    pub(super) deadline: Option<Time>,
+    pub(super) not_before: Option<Time>,
+    pub(super) started: Option<Time>,
+    pub(super) ended: Option<Time>,
+    pub(super) phase: Phase,
+    pub(super) extra: Option<Box<Extra>>,
+    pub(super) queue: u32,
+    pub(super) tenant: u32,
+    pub(super) cost: u32,
+    pub(super) attempts: u32,
+    pub(super) segment: u32,
+    pub(super) response_status: Option<u16>,
+    pub(super) level: u8,
+    pub(super) is_listed: bool,
+}
+
+/// What only some requests have.
+#[derive(Debug, Default)]
+pub(super) struct Extra {
+    pub(super) key: Option<(String, [u8; 32])>,
+    pub(super) reason: Option<String>,
+    pub(super) webhook: Option<String>,
+    /// The number of times that the webhook was told.
+    pub(super) tries: u32,
+    /// The time at which the webhook is told; `None` if there is nothing to tell.
+    pub(super) webhook_due: Option<Time>,
+    /// The number of the response's last piece.
+    pub(super) chunks: u64,
+    /// The number of the last piece of attempts before the latest one.
+    pub(super) dropped: u64,
+}
+
+/// Where a request stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It is in no order yet, or no more.
+    Outside,
+    /// It may begin, and is in the order of its queue.
+    Ready(WaiterId),
+    /// It may begin later.
+    Delayed,
+    /// Its tenant is paused.
+    Held,
+    /// A worker has it.
+    Running {
+        /// The number of this start among all.
+        start: u64,
+        /// `true` once the inner service was called.
+        is_called: bool,
+    },
+    /// It has ended.
+    Ended(RequestStatus),
+}
+
+impl Record {
+    pub(super) fn status(&self) -> RequestStatus {
+        match self.phase {
+            Phase::Outside | Phase::Ready(_) | Phase::Delayed | Phase::Held => {
+                RequestStatus::Queued
+            }
+            Phase::Running {
+                is_called: false, ..
+            } => RequestStatus::Starting,
+            Phase::Running { .. } => RequestStatus::Processing,
+            Phase::Ended(status) => status,
+        }
+    }
+
+    pub(super) fn extra(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    pub(super) fn reason(&self) -> Option<&str> {
+        self.extra.as_ref()?.reason.as_deref()
+    }
+
+    /// Returns the time from which on it counts as waiting, in nanoseconds: a request that comes back keeps its place.
+    pub(super) fn arrival(&self) -> u64 {
+        match self.not_before {
+            Some(begin) if self.attempts == 0 => self.seq.max(begin.nanos()),
+            _ => self.seq,
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A worker takes requests, and says how they ended.
+
+use bytes::Bytes;
+
+use super::super::time::Time;
+use super::super::write::Write;
+use super::record::Phase;
+use super::{State, Undo};
+use crate::durable::reason::{ERROR_RESPONSE, WORKER_LOST};
+use crate::durable::{Lease, OnCrash, Outcome, RequestId, RequestInfo, RequestStatus, Stop};
+
+/// A request that was started, without its body.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) lease: Lease,
+    pub(crate) info: RequestInfo,
+    /// The segment that has its body.
+    pub(crate) segment: u32,
+}
+
+impl State {
+    /// Takes the most urgent requests of a queue that may begin, `max` at most.
+    pub(crate) fn fetch(&mut self, queue: &str, max: usize, now: Time) -> Vec<Started> {
+        let mut started = Vec::new();
+        if self.is_paused(queue) {
+            return started;
+        }
+        let Some(queue) = self.queues.number(queue) else {
+            return started;
+        };
+        while started.len() < max
+            && let Some(slot) = self.queues[queue].order.pop()
+        {
+            started.push(self.start(slot, now));
+        }
+        started
+    }
+
+    fn start(&mut self, slot: u32, now: Time) -> Started {
+        self.left_order(slot);
+        self.level_mut(slot).running += 1;
+        self.starts += 1;
+        let start = self.starts;
+        let record = self.record_mut(slot);
+        record.phase = Phase::Running {
+            start,
+            is_called: false,
+        };
+        record.attempts += 1;
+        record.started = Some(now);
+        record.not_before = None;
+        if let Some(extra) = &mut record.extra {
+            extra.dropped = extra.chunks;
+        }
+        self.write_state(slot);
+        let record = self.record(slot);
+        Started {
+            lease: Lease::new(record.id, record.attempts, self.fence(start)),
+            info: self.info(slot),
+            segment: record.segment,
+        }
+    }
+
+    fn fence(&self, start: u64) -> String {
+        format!("{:x}.{start:x}", self.opening)
+    }
+
+    /// Returns the request that a lease still gives a right to.
+    fn leased(&self, lease: &Lease) -> Option<u32> {
+        let slot = self.slot(lease.id())?;
+        match self.record(slot).phase {
+            Phase::Running { start, .. } if self.fence(start) == lease.fence() => Some(slot),
+            _ => None,
+        }
+    }
+
+    /// Notes that the inner service was called. It is not written down: what was started counts as called after a crash.
+    pub(crate) fn called(&mut self, lease: &Lease) {
+        if let Some(slot) = self.leased(lease)
+            && let Phase::Running { is_called, .. } = &mut self.record_mut(slot).phase
+        {
+            *is_called = true;
+        }
+    }
+
+    /// Returns why an attempt has to stop, if it has to.
+    pub(crate) fn stop(&self, lease: &Lease) -> Option<Stop> {
+        if self.leased(lease).is_some() {
+            return None;
+        }
+        let slot = self.slot(lease.id());
+        let phase = slot.map(|slot| self.record(slot).phase);
+        Some(match phase {
+            Some(Phase::Ended(RequestStatus::Canceled)) => Stop::Canceled,
+            _ => Stop::Lost,
+        })
+    }
+
+    /// Records the end of an attempt. Returns `false` if it has no effect.
+    pub(crate) fn finish(&mut self, lease: &Lease, outcome: Outcome, now: Time) -> bool {
+        let Some(slot) = self.leased(lease) else {
+            return false;
+        };
+        match outcome {
+            Outcome::Responded { status, response } => {
+                let record = self.record_mut(slot);
+                record.response_status = Some(status);
+                let (segment, id) = (record.segment, record.id);
+                self.writes.push(Write::Response {
+                    segment,
+                    id,
+                    response,
+                });
+                match status {
+                    ..400 => self.end(slot, RequestStatus::Succeeded, None, now),
+                    _ => self.end(slot, RequestStatus::Failed, Some(ERROR_RESPONSE), now),
+                }
+            }
+            Outcome::Failed { reason } => {
+                self.end(slot, RequestStatus::Failed, Some(&reason), now);
+            }
+            Outcome::Retry { after, counts } => {
+                self.stop_running(slot);
+                let record = self.record_mut(slot);
+                if !counts {
+                    record.attempts -= 1;
+                }
+                record.not_before = (!after.is_zero()).then(|| now.after(after));
+                self.put_back(slot, now);
+            }
+        }
+        true
+    }
+
+    /// Puts a request that ran back into its queue.
+    pub(super) fn put_back(&mut self, slot: u32, now: Time) {
+        let record = self.record_mut(slot);
+        if record.attempts == 0 {
+            record.started = None;
+        }
+        let id = record.id;
+        self.enter_order(slot, now);
+        self.write_state(slot);
+        self.news.requests.push(id);
+    }
+
+    /// Notes that no worker has a request any more.
+    pub(super) fn stop_running(&mut self, slot: u32) {
+        self.level_mut(slot).running -= 1;
+        self.record_mut(slot).phase = Phase::Outside;
+    }
+
+    /// Gives a request back that was taken and not called.
+    pub(crate) fn give_back(&mut self, lease: &Lease, now: Time) {
+        let after = std::time::Duration::ZERO;
+        self.finish(
+            lease,
+            Outcome::Retry {
+                after,
+                counts: false,
+            },
+            now,
+        );
+    }
+
+    /// Gives back all requests that were taken and not called.
+    pub(crate) fn give_back_starting(&mut self, now: Time) {
+        let starting: Vec<u32> = self
+            .requests
+            .iter()
+            .filter(|(_, record)| record.status() == RequestStatus::Starting)
+            .map(|(slot, _)| slot as u32)
+            .collect();
+        for slot in starting {
+            self.stop_running(slot);
+            self.record_mut(slot).attempts -= 1;
+            self.put_back(slot, now);
+        }
+    }
+
+    /// Ends a request whose worker died, or puts it back into its queue.
+    pub(super) fn lose(&mut self, slot: u32, now: Time) {
+        let attempts = self.record(slot).attempts;
+        match self.config.on_crash {
+            OnCrash::Retry { max_attempts } if attempts < max_attempts => {
+                self.stop_running(slot);
+                self.put_back(slot, now);
+            }
+            _ => self.end(slot, RequestStatus::Failed, Some(WORKER_LOST), now),
+        }
+    }
+
+    /// Adds a piece of a response. Returns `false` if the lease was taken away.
+    pub(crate) fn append(&mut self, lease: &Lease, data: Bytes) -> bool {
+        let Some(slot) = self.leased(lease) else {
+            return false;
+        };
+        let record = self.record_mut(slot);
+        let extra = record.extra();
+        extra.chunks += 1;
+        let number = extra.chunks;
+        let (segment, id) = (record.segment, record.id);
+        self.writes.push(Write::Chunk {
+            segment,
+            id,
+            number,
+            data,
+        });
+        self.undo.push(Undo::Append(id));
+        self.news.requests.push(id);
+        true
+    }
+
+    pub(super) fn undo_append(&mut self, id: RequestId) {
+        if let Some(slot) = self.slot(id)
+            && let Some(extra) = &mut self.record_mut(slot).extra
+        {
+            extra.chunks -= 1;
+        }
+    }
+}

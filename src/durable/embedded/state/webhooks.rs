@@ -1,0 +1,57 @@
+//! Webhooks of requests that have ended.
+
+use std::time::Duration;
+
+use super::super::time::Time;
+use super::State;
+use crate::durable::{DueWebhook, RequestId};
+
+/// The time after which a webhook that was taken is due again.
+const AGAIN: Duration = Duration::from_secs(60);
+
+impl State {
+    /// Takes webhooks that are due, `max` at most.
+    pub(crate) fn due_webhooks(&mut self, max: usize, now: Time) -> Vec<DueWebhook> {
+        let mut taken = Vec::new();
+        while taken.len() < max
+            && let Some(&(due, slot)) = self.webhooks.first()
+            && due <= now
+        {
+            let tries = self.set_webhook(slot, Some(now.after(AGAIN)));
+            let record = self.record_mut(slot);
+            let extra = record.extra();
+            extra.tries += 1;
+            let url = extra.webhook.clone().unwrap_or_default();
+            let info = self.info(slot);
+            taken.push(DueWebhook { info, url, tries });
+            self.write_state(slot);
+        }
+        taken
+    }
+
+    /// Settles a webhook for good, or until some time later.
+    pub(crate) fn settle_webhook(&mut self, id: RequestId, again: Option<Duration>, now: Time) {
+        let Some(slot) = self.slot(id) else { return };
+        let extra = self.record(slot).extra.as_ref();
+        // One that is settled for good, or of a request that was put back meanwhile, is not due again.
+        if extra.is_none_or(|extra| extra.webhook_due.is_none()) {
+            return;
+        }
+        self.set_webhook(slot, again.map(|again| now.after(again)));
+        self.write_state(slot);
+    }
+
+    /// Sets the time at which a webhook is due, and returns the number of times that it was told.
+    fn set_webhook(&mut self, slot: u32, due: Option<Time>) -> u32 {
+        let extra = self.requests[slot as usize].extra();
+        let before = std::mem::replace(&mut extra.webhook_due, due);
+        let tries = extra.tries;
+        if let Some(before) = before {
+            self.webhooks.remove(&(before, slot));
+        }
+        if let Some(due) = due {
+            self.webhooks.insert((due, slot));
+        }
+        tries
+    }
+}

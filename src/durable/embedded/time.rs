@@ -1,0 +1,90 @@
+//! The time of a store: microseconds since 1970, so that it is the same before and after a restart.
+
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// A point in time, to the microsecond. An `Option` of it has 8 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Time(NonZeroU64);
+
+impl Time {
+    pub(crate) fn from_micros(micros: u64) -> Self {
+        Self(NonZeroU64::new(micros).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// Returns the time without what is below a microsecond. Times before 1970 are its first microsecond.
+    pub(crate) fn from_system(time: SystemTime) -> Self {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::from_micros(micros(since))
+    }
+
+    pub(crate) fn to_system(self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(self.0.get())
+    }
+
+    /// Returns the time that is `duration` later. What no clock reaches is the last microsecond.
+    pub(crate) fn after(self, duration: Duration) -> Self {
+        Self::from_micros(self.0.get().saturating_add(micros(duration)))
+    }
+
+    /// Returns the time from `earlier` to this one, 0 if that is later.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.get().saturating_sub(earlier.0.get()))
+    }
+
+    pub(crate) fn nanos(self) -> u64 {
+        self.0.get().saturating_mul(1_000)
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A clock that goes as Tokio's does, from the system's time at its start on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    time: Time,
+    instant: Instant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self {
+            time: Time::from_system(SystemTime::now()),
+            instant: now(),
+        }
+    }
+
+    pub(crate) fn now(self) -> Time {
+        self.time
+            .after(now().saturating_duration_since(self.instant))
+    }
+
+    /// Returns the instant at which it shows `time`; `None` for one that no timer reaches.
+    pub(crate) fn instant(self, time: Time) -> Option<Instant> {
+        self.instant.checked_add(time.since(self.time))
+    }
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_reads_back_to_the_microsecond() {
+        let time = Time::from_system(SystemTime::now());
+        assert_eq!(Time::from_system(time.to_system()), time);
+        assert_eq!(size_of::<Option<Time>>(), 8);
+        let last = time.after(Duration::MAX);
+        assert!(last.to_system() > time.to_system());
+        assert_eq!(time.since(last), Duration::ZERO);
+    }
+}

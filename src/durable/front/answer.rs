@@ -1,0 +1,33 @@
+//! The answer to a request that has ended.
+
+use http::Response;
+
+use super::body::OwnBody;
+use super::shared::Front;
+use crate::durable::{RequestInfo, decode_response, rejections};
+use crate::rejection::{Rejection, ToRejection};
+
+/// Returns the stored response of a request that has ended.
+///
+/// # Errors
+///
+/// The rejection, if there is none.
+pub(super) async fn of_ended(
+    front: &Front,
+    info: &RequestInfo,
+) -> Result<Response<OwnBody>, Rejection> {
+    let stored = match info.response_status {
+        Some(_) => front.store.response(info.id).await,
+        None => return Err(rejections::without_response(info)),
+    };
+    let stored = stored.map_err(|error| error.to_rejection())?;
+    // Forgotten just now.
+    let stored = stored.ok_or_else(rejections::not_found)?;
+    match decode_response(stored) {
+        Ok(response) => Ok(response.map(OwnBody::from)),
+        Err(error) => {
+            tracing::error!(id = %info.id, %error, "a stored response can't be read");
+            Err(rejections::without_response(info))
+        }
+    }
+}

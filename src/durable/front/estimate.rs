@@ -1,0 +1,85 @@
+//! Estimates of a request's wait, from the requests that were served lately.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::durable::{Listing, RequestStatus, Store, StoreError};
+
+/// The times that requests of each queue take, as they were measured last.
+#[derive(Debug, Default)]
+pub(super) struct Estimates {
+    queues: Mutex<HashMap<String, Measured>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    at: Instant,
+    /// The time from one start to the next. `None` before any request was served.
+    per_request: Option<Duration>,
+}
+
+impl Estimates {
+    /// Returns the time that a request at this position of a queue will probably still wait. `None` before anything is known.
+    pub(super) async fn of(
+        &self,
+        store: &dyn Store,
+        queue: &str,
+        position: u64,
+    ) -> Result<Option<Duration>, StoreError> {
+        let known = self.lock().get(queue).copied();
+        let per_request = match known {
+            Some(known) if known.at.elapsed() < KEPT => known.per_request,
+            _ => {
+                let per_request = measure(store, queue).await?;
+                let at = Instant::now();
+                let mut queues = self.lock();
+                if queues.len() >= MOST_QUEUES {
+                    queues.clear();
+                }
+                queues.insert(queue.to_owned(), Measured { at, per_request });
+                per_request
+            }
+        };
+        let position = u32::try_from(position).unwrap_or(u32::MAX);
+        Ok(per_request.map(|per_request| per_request.saturating_mul(position)))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Measured>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time for which a measurement is used again.
+const KEPT: Duration = Duration::from_secs(5);
+
+/// The number of queues at which all measurements are made again.
+const MOST_QUEUES: usize = 1_024;
+
+/// The number of served requests that are looked at.
+const SAMPLES: usize = 100;
+
+/// Returns the mean time of the latest requests, divided by the number of those that run.
+async fn measure(store: &dyn Store, queue: &str) -> Result<Option<Duration>, StoreError> {
+    let served = Listing {
+        status: Some(RequestStatus::Succeeded),
+        limit: SAMPLES,
+        ..Listing::default()
+    };
+    let served = store.list(served).await?.requests;
+    let times: Vec<Duration> = served
+        .iter()
+        .filter(|info| info.queue == queue)
+        .filter_map(|info| info.ended?.duration_since(info.started?).ok())
+        .collect();
+    let Ok(count @ 1..) = u32::try_from(times.len()) else {
+        return Ok(None);
+    };
+    let mean = times.iter().sum::<Duration>() / count;
+    let depths = store.depths().await?;
+    let of_queue = depths.iter().filter(|depth| depth.queue == queue);
+    let running = of_queue.map(|depth| depth.running).sum::<u64>().max(1);
+    Ok(Some(mean / u32::try_from(running).unwrap_or(u32::MAX)))
+}

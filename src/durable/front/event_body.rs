@@ -1,0 +1,226 @@
+//! Streams of events: those of a response that is being made, from any of them on.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::Response;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http_body_util::BodyExt;
+
+use super::answer;
+use super::body::{DurableBody, OwnBody};
+use super::shared::{CancelOnDrop, Front};
+use crate::durable::{Chunks, RequestId, RequestStatus, rejections};
+use crate::rejection::Rejection;
+
+/// The events of a request's response, each with its number as `id`.
+pub(super) struct Events {
+    front: Arc<Front>,
+    id: RequestId,
+    /// The number of the last event that the caller has.
+    after: u64,
+    /// Events that were read before the body began.
+    first: Option<Bytes>,
+    is_done: bool,
+    /// Cancels the request when the body is dropped before its end.
+    guard: Option<CancelOnDrop>,
+}
+
+impl Events {
+    /// Returns the events after the one of this number.
+    pub(super) fn after(front: Arc<Front>, id: RequestId, after: u64) -> Self {
+        Self {
+            front,
+            id,
+            after,
+            first: None,
+            is_done: false,
+            guard: None,
+        }
+    }
+
+    /// Returns the events for the caller that sent the request.
+    pub(super) fn of_answer(front: Arc<Front>, id: RequestId, guard: Option<CancelOnDrop>) -> Self {
+        Self {
+            guard,
+            ..Self::after(front, id, 0)
+        }
+    }
+
+    /// Waits for the first event, and returns the stream; or the response as a whole, if it is no stream. `None` if the front
+    /// shuts down before.
+    pub(super) async fn answer(mut self) -> Result<Option<Response<OwnBody>>, Rejection> {
+        let shutdown = self.front.shutdown.clone();
+        let Some(chunks) = shutdown.run_until_cancelled(self.chunks()).await else {
+            self.defuse();
+            return Ok(None);
+        };
+        let chunks = chunks.ok_or_else(rejections::not_found)?;
+        if chunks.is_end {
+            self.defuse();
+            let info = self.front.ended(self.id).await;
+            let info = info.ok_or_else(rejections::not_found)?;
+            return answer::of_ended(&self.front, &info).await.map(Some);
+        }
+        self.first = Some(self.write(&chunks));
+        Ok(Some(self.stream()))
+    }
+
+    /// Returns the stream as a response.
+    pub(super) fn stream(self) -> Response<OwnBody> {
+        let mut response = Response::new(OwnBody::Events(EventBody::new(self)));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        response
+    }
+
+    /// Returns the next part of the stream.
+    async fn next(mut self) -> Option<(Bytes, Self)> {
+        if let Some(first) = self.first.take() {
+            return Some((first, self));
+        }
+        let shutdown = self.front.shutdown.clone();
+        while !self.is_done {
+            let chunks = tokio::time::timeout(KEEP_ALIVE, self.chunks());
+            let Some(chunks) = shutdown.run_until_cancelled(chunks).await else {
+                break; // clients come back with the number of their last event
+            };
+            let Ok(chunks) = chunks else {
+                // A comment, which clients ignore, so that no proxy takes the connection for dead.
+                return Some((Bytes::from_static(b": waiting\n\n"), self));
+            };
+            let part = match chunks {
+                Some(chunks) => {
+                    let mut part = BytesMut::from(&self.write(&chunks)[..]);
+                    if chunks.is_end {
+                        self.is_done = true;
+                        part.extend_from_slice(&self.end().await);
+                    }
+                    part.freeze()
+                }
+                None => {
+                    self.is_done = true;
+                    error_event(&rejections::not_found().into_response().into_body())
+                }
+            };
+            if !part.is_empty() {
+                return Some((part, self));
+            }
+        }
+        self.defuse();
+        None
+    }
+
+    /// Waits for events after the last one.
+    async fn chunks(&self) -> Option<Chunks> {
+        let front = &self.front;
+        let chunks = || front.store.chunks(self.id, self.after);
+        front.health.until_done(chunks).await
+    }
+
+    fn write(&mut self, chunks: &Chunks) -> Bytes {
+        let mut events = BytesMut::new();
+        if chunks.has_gap {
+            events.extend_from_slice(&error_event(GAP));
+        }
+        for chunk in &chunks.chunks {
+            events.extend_from_slice(&chunk.data);
+            self.put_id(&mut events, chunk.number);
+        }
+        events.freeze()
+    }
+
+    /// Ends an event with its number. It comes last, because of several ids of one event the last counts.
+    fn put_id(&mut self, events: &mut BytesMut, number: u64) {
+        self.after = number;
+        events.extend_from_slice(format!("id: {number}\n\n").as_bytes());
+    }
+
+    /// Returns the end of the stream: the answer, if it had no events, or the reason why there is none.
+    async fn end(&mut self) -> Bytes {
+        let Some(info) = self.front.ended(self.id).await else {
+            return error_event(&rejections::not_found().into_response().into_body());
+        };
+        let is_success = info.status == RequestStatus::Succeeded;
+        if is_success && self.after > 0 {
+            return Bytes::new();
+        }
+        let body = match answer::of_ended(&self.front, &info).await {
+            Ok(response) => {
+                let body = DurableBody::<http_body_util::Empty<Bytes>>::own(response.into_body());
+                let body = body.collect().await;
+                body.map_or_else(|never| match never {}, |body| body.to_bytes())
+            }
+            Err(rejection) => return error_event(&rejection.into_response().into_body()),
+        };
+        if !is_success {
+            return error_event(&body);
+        }
+        let mut event = BytesMut::new();
+        put_data(&mut event, &body);
+        self.put_id(&mut event, 1);
+        event.freeze()
+    }
+
+    fn defuse(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            guard.defuse();
+        }
+    }
+}
+
+/// The time after which a stream without events has a comment.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+const GAP: &[u8] = br#"{"error":{"message":"events before this one are gone","type":"server_error","param":null,"code":"stream_gap"}}"#;
+
+/// Returns an event of type `error`.
+fn error_event(data: &[u8]) -> Bytes {
+    let mut event = BytesMut::with_capacity(data.len() + 32);
+    event.extend_from_slice(b"event: error\n");
+    put_data(&mut event, data);
+    event.extend_from_slice(b"\n");
+    event.freeze()
+}
+
+/// Writes data into an event. Clients join its lines again.
+fn put_data(event: &mut BytesMut, data: &[u8]) {
+    let data = data.strip_suffix(b"\n").unwrap_or(data);
+    for line in data.split(|byte| *byte == b'\n') {
+        event.extend_from_slice(b"data: ");
+        event.extend(line.iter().filter(|byte| **byte != b'\r')); // it would end the line
+        event.put_u8(b'\n');
+    }
+}
+
+type NextPart = Pin<Box<dyn Future<Output = Option<(Bytes, Events)>> + Send>>;
+
+/// A body of events.
+pub(super) struct EventBody {
+    /// `None` after the end.
+    next: Option<NextPart>,
+}
+
+impl EventBody {
+    fn new(events: Events) -> Self {
+        Self {
+            next: Some(Box::pin(events.next())),
+        }
+    }
+
+    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(next) = &mut self.next else {
+            return Poll::Ready(None);
+        };
+        let part = ready!(next.as_mut().poll(cx));
+        self.next = None;
+        Poll::Ready(part.map(|(part, events)| {
+            self.next = Some(Box::pin(events.next()));
+            part
+        }))
+    }
+}

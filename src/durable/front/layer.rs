@@ -1,0 +1,142 @@
+//! The layer that stores requests.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use tokio_util::sync::CancellationToken;
+use tower_layer::Layer;
+
+use super::shared::Front;
+use super::{Classifier, Durable, DurableHandle};
+use crate::durable::Store;
+use crate::rejection::Rejection;
+
+/// Stores requests that ask for it, and passes all others on.
+///
+/// # Requests that are stored
+///
+/// A request is stored if it has one of these headers:
+///
+/// | header | meaning |
+/// |---|---|
+/// | `Prefer: respond-async` | the caller gets a receipt at once |
+/// | `Prefer: wait=N` | the caller gets the answer, or after N seconds a receipt; at most [`max_wait`](Self::max_wait) |
+/// | `Idempotency-Key` | the caller may send it again: with the same method, path and body it is the same request |
+/// | `Cancel-After` | the time after which it is stopped: `90`, `90s`, `1.5m`, `2h`, `7d` |
+/// | `Not-Before` | the time before which it may not begin: as `Cancel-After`, or an HTTP date |
+/// | `Webhook-URL` | the address that is told when it has ended, if [`webhooks`](Self::webhooks) allows it |
+///
+/// With [`store_all`](Self::store_all), all requests are. Without a preference, the caller gets the answer when it is there.
+/// A receipt is 202 with `Location`, `Retry-After` and the request as a JSON object. A caller that disconnects does not
+/// cancel its request, unless it sent `x-cancel-on-disconnect: true`.
+///
+/// A stored request is not limited by a waiting room, but by its [store](crate::durable::StoreConfig).
+///
+/// # Pages
+///
+/// The layer answers these paths itself, for the [tenant](Classifier::tenant) whose request it is:
+///
+/// | path | answer |
+/// |---|---|
+/// | `GET /requests/{id}` | the request, with position and estimate while it waits; `?wait=N` waits for its end |
+/// | `GET /requests/{id}/response` | its response: status, headers and body; 409 before its end |
+/// | `GET /requests/{id}/stream` | its events as they come, from `Last-Event-ID` on |
+/// | `POST /requests/{id}/cancel` | the request, which is cancelled unless it has ended |
+/// | `GET /requests` | the tenant's requests, the newest first: `?status=`, `?limit=` from 1 to 100 (20), `?after=` an id |
+///
+/// A request that has ended without a response is answered by 502 `worker_lost`, 409 `request_canceled` or 504
+/// `deadline_exceeded`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use axum::{Router, routing::post};
+/// use tower_triage::durable::{DurableLayer, Store};
+///
+/// # fn app(store: Arc<dyn Store>) -> Router {
+/// let durable = DurableLayer::new(store).body_limit(1 << 20);
+/// Router::new().route("/images", post(|| async { "an image" })).layer(durable)
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct DurableLayer(Front);
+
+impl DurableLayer {
+    /// Makes a layer over this store.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self(Front::new(store))
+    }
+
+    /// Sets the classifier, which assigns a queue, a level and a tenant to each request. Default:
+    /// [`ClassifyHeaders`](super::ClassifyHeaders).
+    #[must_use]
+    pub fn classify(mut self, classifier: impl Classifier) -> Self {
+        self.0.classifier = Arc::new(classifier);
+        self
+    }
+
+    /// Stores all requests, for a process that has no slots itself. The inner service is never called then. Default: `false`.
+    #[must_use]
+    pub fn store_all(mut self, stores_all: bool) -> Self {
+        self.0.stores_all = stores_all;
+        self
+    }
+
+    /// Sets the longest time for which `wait=N` holds a connection. Default: 10 minutes.
+    #[must_use]
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.0.max_wait = max_wait;
+        self
+    }
+
+    /// Sets the largest body of a stored request, in bytes; a larger one is 413 `body_too_large`. Default: 100 MiB.
+    #[must_use]
+    pub fn body_limit(mut self, bytes: usize) -> Self {
+        self.0.body_limit = bytes;
+        self
+    }
+
+    /// Allows webhooks to the addresses that `check` does not reject. Without it, each is 400 `webhook_not_allowed`.
+    #[must_use]
+    pub fn webhooks(
+        mut self,
+        check: impl Fn(&Uri) -> Result<(), Rejection> + Send + Sync + 'static,
+    ) -> Self {
+        self.0.check_webhook = Some(Arc::new(check));
+        self
+    }
+
+    /// Answers callers that wait when `token` is cancelled: each gets a receipt, as at the end of `wait=N`, because its
+    /// request stays stored. For a process that ends.
+    #[must_use]
+    pub fn shutdown(mut self, token: CancellationToken) -> Self {
+        self.0.shutdown = token;
+        self
+    }
+
+    /// Returns a handle, with which an operator sees, retries and pauses all requests.
+    #[must_use]
+    pub fn handle(&self) -> DurableHandle {
+        DurableHandle(Arc::new(self.0.clone()))
+    }
+}
+
+impl<S> Layer<S> for DurableLayer {
+    type Service = Durable<S>;
+
+    fn layer(&self, inner: S) -> Durable<S> {
+        Durable::new(inner, Arc::new(self.0.clone()))
+    }
+}
+
+impl fmt::Debug for DurableLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DurableLayer")
+            .field("stores_all", &self.0.stores_all)
+            .field("max_wait", &self.0.max_wait)
+            .field("body_limit", &self.0.body_limit)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,28 @@
+//! Fronts: they store requests, wait for their answers, and show their states.
+
+mod accept;
+mod admin;
+mod answer;
+mod body;
+mod classify;
+mod estimate;
+mod event_body;
+mod future;
+mod handle;
+mod layer;
+mod object;
+mod pages;
+mod query;
+mod read_body;
+mod request_options;
+mod service;
+mod shared;
+
+pub use body::DurableBody;
+pub use classify::{Classified, Classifier, ClassifyHeaders};
+pub use future::DurableFuture;
+pub use handle::DurableHandle;
+pub use layer::DurableLayer;
+#[cfg(feature = "client")]
+pub(super) use object::to_json;
+pub use service::Durable;

@@ -1,0 +1,108 @@
+//! Requests that survive the process: they are stored before they are answered for, and served when a slot is free.
+//!
+//! A [`Store`] keeps requests, their outcomes and their order. Requests come in at a front and are run by workers, which may be
+//! in one process or on many machines. A worker takes a request from the store only when it has a slot for it, so the most
+//! urgent request goes first on whichever machine it arrived, and a pending request in the store is a running one.
+//!
+//! - A [`DurableLayer`] is a front: it stores the requests that ask for it, passes all others on, and shows what has become
+//!   of the stored ones.
+//! - [`batches`] has OpenAI's files and batches, in front of a store.
+#![cfg_attr(
+    feature = "client",
+    doc = "- [`webhooks`] tell callers that their requests have ended."
+)]
+//! - A [`Worker`] runs stored requests in any Tower service. It waits for slots in the same [gate](crate::Gate) as the online
+//!   traffic, so that a low level of stored requests uses exactly the slots that the online traffic leaves.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use axum::{Router, body::Body, routing::post};
+//! use http::Request;
+//! use tower::{Layer, ServiceExt};
+//! # #[cfg(feature = "embedded")]
+//! use tower_triage::durable::{DurableLayer, EmbeddedStore, Store, StoreConfig, Worker};
+//! use tower_triage::{QueueConfig, QueueLayer};
+//!
+//! # #[cfg(feature = "embedded")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store: Arc<dyn Store> = Arc::new(EmbeddedStore::in_memory(StoreConfig::default())?);
+//! let queue = QueueLayer::new(QueueConfig::new(8));
+//! let gate = queue.handle().gate().expect("it has slots of its own").clone();
+//!
+//! // Online requests and stored ones share the slots of the queue.
+//! let backend = Router::new().route("/images", post(|| async { "an image" }));
+//! let service = queue.layer(backend);
+//! tokio::spawn(Worker::new(store.clone(), service.clone()).slots(gate).run());
+//! let app = DurableLayer::new(store).layer(service);
+//!
+//! let request = Request::post("/images").header("prefer", "respond-async").body(Body::empty())?;
+//! let receipt = app.clone().oneshot(request).await?;
+//! assert_eq!(receipt.status(), 202);
+//! let location = receipt.headers()["location"].to_str()?;
+//!
+//! let request = Request::get(format!("{location}?wait=10")).body(Body::empty())?;
+//! assert_eq!(app.clone().oneshot(request).await?.status(), 200);
+//! let request = Request::get(format!("{location}/response")).body(Body::empty())?;
+//! let response = app.oneshot(request).await?.map(Body::new);
+//! assert_eq!(axum::body::to_bytes(response.into_body(), 100).await?, "an image");
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "embedded"))]
+//! # fn main() {}
+//! ```
+//!
+//! # Semantics
+//!
+//! Each stored request has one recorded outcome. With [`OnCrash::Fail`] it is started at most once: if its worker dies, it
+//! has failed. With [`OnCrash::Retry`] it is started again, up to a number of attempts, so the inner service may see it
+//! more than once.
+
+pub mod batches;
+mod config;
+mod duration;
+#[cfg(feature = "embedded")]
+mod embedded;
+mod error;
+mod front;
+mod headers;
+mod http_date;
+mod id;
+mod info;
+mod lease;
+mod outcome;
+pub mod reason;
+#[cfg(feature = "redis")]
+mod redis;
+mod rejections;
+mod request;
+mod store;
+mod store_health;
+#[cfg(feature = "client")]
+pub mod webhooks;
+mod wire;
+mod worker;
+
+pub use config::{InvalidStoreConfig, OnCrash, StoreConfig};
+pub use duration::parse_duration;
+#[cfg(feature = "embedded")]
+pub use embedded::{EmbeddedStore, OpenError};
+pub use error::StoreError;
+pub use front::{
+    Classified, Classifier, ClassifyHeaders, Durable, DurableBody, DurableFuture, DurableHandle,
+    DurableLayer,
+};
+pub use id::{InvalidRequestId, RequestId};
+pub use info::{Listing, Page, QueueDepth, RequestInfo, RequestStatus};
+pub use lease::{Fetched, Lease, Stop};
+pub use outcome::Outcome;
+#[cfg(feature = "redis")]
+pub use redis::{ConnectError, RedisConfig, RedisStore};
+pub use request::{Idempotency, NewRequest};
+pub use store::{
+    Backlog, Chunk, Chunks, DueWebhook, Enqueued, Pause, PauseScope, QueueHead, Store, StoreFuture,
+};
+pub use wire::{
+    InvalidStored, decode_request, decode_response, encode_request, encode_response, fingerprint,
+};
+pub use worker::{NoSlot, Slot, SlotWait, Slots, Worker};

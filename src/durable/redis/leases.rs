@@ -1,0 +1,151 @@
+//! The leases that this process has.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use crate::durable::{Lease, RequestId, Stop};
+
+/// The requests that were handed out, and the fetches on their way.
+#[derive(Default)]
+pub(super) struct Leases {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    held: HashMap<RequestId, Held>,
+    /// The numbers of fetches whose replies are on their way.
+    fetches: BTreeSet<u64>,
+    next_fetch: u64,
+    /// Leases that Redis says this process has, and that are not held here; and the number of the next fetch at that time.
+    strays: (HashSet<(RequestId, String)>, u64),
+}
+
+struct Held {
+    fence: String,
+    stop: watch::Sender<Option<Stop>>,
+    pieces: Pieces,
+}
+
+/// The numbers of the pieces of a response.
+#[derive(Default)]
+struct Pieces {
+    last: u64,
+    /// The piece whose number may have been used, because there was no reply.
+    doubtful: Option<Bytes>,
+}
+
+impl Leases {
+    pub(super) fn begin_fetch(&self) -> u64 {
+        let mut state = self.lock();
+        let number = state.next_fetch;
+        state.next_fetch += 1;
+        state.fetches.insert(number);
+        number
+    }
+
+    /// Ends a fetch, with the leases that it brought.
+    pub(super) fn end_fetch<'a>(&self, number: u64, leases: impl Iterator<Item = &'a Lease>) {
+        let mut state = self.lock();
+        state.fetches.remove(&number);
+        for lease in leases {
+            let held = Held {
+                fence: lease.fence().to_owned(),
+                stop: watch::Sender::new(None),
+                pieces: Pieces::default(),
+            };
+            state.held.insert(lease.id(), held);
+        }
+    }
+
+    /// Forgets a lease, if it is this one that is held.
+    pub(super) fn remove(&self, lease: &Lease) {
+        self.forget(lease.id(), lease.fence());
+    }
+
+    pub(super) fn forget(&self, id: RequestId, fence: &str) {
+        let mut state = self.lock();
+        if state.held.get(&id).is_some_and(|held| held.fence == fence) {
+            state.held.remove(&id);
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        self.lock().held.clear();
+    }
+
+    /// Returns the ids and fences of the leases that are held.
+    pub(super) fn held(&self) -> Vec<(RequestId, String)> {
+        let state = self.lock();
+        let held = state.held.iter();
+        held.filter(|(_, held)| held.stop.borrow().is_none())
+            .map(|(id, held)| (*id, held.fence.clone()))
+            .collect()
+    }
+
+    /// Tells a worker that its lease is gone.
+    pub(super) fn stop(&self, id: RequestId, fence: &str, stop: Stop) {
+        if let Some(held) = self.lock().held.get(&id)
+            && held.fence == fence
+        {
+            held.stop.send_replace(Some(stop));
+        }
+    }
+
+    /// Returns where the end of a lease is told; `None` if it is not held.
+    pub(super) fn stopped(&self, lease: &Lease) -> Option<watch::Receiver<Option<Stop>>> {
+        let state = self.lock();
+        let held = state.held.get(&lease.id())?;
+        (held.fence == lease.fence()).then(|| held.stop.subscribe())
+    }
+
+    /// Returns the leases of `owned` that are not held here, and were not at the last call, if all fetches of that time have
+    /// ended since: the replies that brought them are lost.
+    pub(super) fn strays(&self, owned: Vec<(RequestId, String)>) -> Vec<(RequestId, String)> {
+        let mut state = self.lock();
+        let unknown: HashSet<_> = owned
+            .into_iter()
+            .filter(|(id, fence)| state.held.get(id).is_none_or(|held| held.fence != *fence))
+            .collect();
+        let (before, next_fetch) = &state.strays;
+        let is_settled = state
+            .fetches
+            .first()
+            .is_none_or(|earliest| earliest >= next_fetch);
+        let lost = if is_settled {
+            unknown.intersection(before).cloned().collect()
+        } else {
+            Vec::new()
+        };
+        if is_settled {
+            state.strays = (unknown, state.next_fetch);
+        }
+        lost
+    }
+
+    /// Returns the number of a piece. One that is sent again, because there was no reply, keeps its number.
+    pub(super) fn number_piece(&self, lease: &Lease, data: &Bytes) -> u64 {
+        let mut state = self.lock();
+        let Some(held) = state.held.get_mut(&lease.id()) else {
+            return 0;
+        };
+        if held.pieces.doubtful.as_ref() != Some(data) {
+            held.pieces.last += 1;
+        }
+        held.pieces.doubtful = Some(data.clone());
+        held.pieces.last
+    }
+
+    pub(super) fn on_piece_sent(&self, lease: &Lease) {
+        if let Some(held) = self.lock().held.get_mut(&lease.id()) {
+            held.pieces.doubtful = None;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,240 @@
+//! A connection that is made again when it breaks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, Script,
+    ServerErrorKind, Value,
+};
+use tokio::sync::Mutex;
+
+use super::reply::Unexpected;
+use crate::durable::StoreError;
+
+/// The time that a connection may take to be made.
+const CONNECT: Duration = Duration::from_secs(2);
+/// The time that Redis may take for a script, unless it has to wait for replicas before.
+const REPLY: Duration = Duration::from_secs(3);
+/// The pause after a failed attempt to connect; it doubles up to [`MAX_BACKOFF`].
+const MIN_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
+
+/// The way to one Redis, shared by all that run scripts on it.
+pub(super) struct Link {
+    client: Client,
+    /// Its host and port, without user and password.
+    address: Arc<str>,
+    /// The time that Redis may take for a script.
+    reply: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    connection: Option<MultiplexedConnection>,
+    /// The number of connections that were made.
+    generation: u64,
+    failed: Option<Failed>,
+    /// The end of the last outage that was noticed.
+    up_since: Option<Instant>,
+}
+
+struct Failed {
+    again: Instant,
+    backoff: Duration,
+    error: StoreError,
+}
+
+impl Link {
+    /// `behind`: the time that a script may wait behind other commands of its connection.
+    pub(super) fn new(client: Client, behind: Duration) -> Self {
+        let address = client.get_connection_info().addr().to_string().into();
+        let state = Mutex::new(State {
+            connection: None,
+            generation: 0,
+            failed: None,
+            up_since: None,
+        });
+        Self {
+            client,
+            address,
+            reply: REPLY + behind,
+            state,
+        }
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Makes a connection that belongs to the caller alone. Its commands may block.
+    pub(super) async fn dedicated(&self) -> Result<MultiplexedConnection, StoreError> {
+        self.connect(None).await
+    }
+
+    async fn connect(&self, reply: Option<Duration>) -> Result<MultiplexedConnection, StoreError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT))
+            .set_response_timeout(reply)
+            .set_pipeline_buffer_size(1_024)
+            .set_write_backpressure_boundary(64 * 1_024);
+        self.client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .map_err(|error| self.error(&error))
+    }
+
+    /// Returns the connection, and its number. While Redis is away, most callers get the last error at once.
+    pub(super) async fn connection(&self) -> Result<(MultiplexedConnection, u64), StoreError> {
+        let mut state = self.state.lock().await;
+        if let Some(connection) = &state.connection {
+            return Ok((connection.clone(), state.generation));
+        }
+        if let Some(failed) = &state.failed
+            && Instant::now() < failed.again
+        {
+            return Err(failed.error.clone());
+        }
+        match self.connect(Some(self.reply)).await {
+            Ok(connection) => {
+                if state.failed.take().is_some() {
+                    state.up_since = Some(Instant::now());
+                    tracing::info!(redis = %self.address, "connected to Redis again");
+                }
+                state.connection = Some(connection.clone());
+                state.generation += 1;
+                Ok((connection, state.generation))
+            }
+            Err(error) => {
+                let backoff = match &state.failed {
+                    None => {
+                        tracing::warn!(redis = %self.address, %error, "Redis can't be reached");
+                        MIN_BACKOFF
+                    }
+                    Some(failed) => (failed.backoff * 2).min(MAX_BACKOFF),
+                };
+                state.failed = Some(Failed {
+                    again: Instant::now() + backoff.mul_f64(0.5 + 0.5 * fastrand::f64()),
+                    backoff,
+                    error: error.clone(),
+                });
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns `true` if an outage ended less than `time` ago: until then, live workers may not have renewed their leases.
+    pub(super) async fn was_away_within(&self, time: Duration) -> bool {
+        let state = self.state.lock().await;
+        state.failed.is_some() || state.up_since.is_some_and(|since| since.elapsed() < time)
+    }
+
+    /// Forgets a connection that has failed.
+    pub(super) async fn broke(&self, generation: u64) {
+        let mut state = self.state.lock().await;
+        if state.generation == generation {
+            state.connection = None;
+        }
+    }
+
+    /// Runs a script. If its connection breaks, it runs once more: all scripts may be repeated.
+    pub(super) async fn run(&self, call: &Call<'_>) -> Result<Value, StoreError> {
+        Ok(self.ask(Question::Script(call)).await?.0)
+    }
+
+    /// Runs a script, and returns the connection on which it ran, and its number.
+    pub(super) async fn run_and_keep(
+        &self,
+        call: &Call<'_>,
+    ) -> Result<(Value, MultiplexedConnection, u64), StoreError> {
+        self.ask(Question::Script(call)).await
+    }
+
+    /// Runs a command that reads.
+    pub(super) async fn command(&self, command: &Cmd) -> Result<Value, StoreError> {
+        Ok(self.ask(Question::Command(command)).await?.0)
+    }
+
+    async fn ask(
+        &self,
+        question: Question<'_>,
+    ) -> Result<(Value, MultiplexedConnection, u64), StoreError> {
+        let mut is_repeated = false;
+        loop {
+            let (mut connection, generation) = self.connection().await?;
+            let result: RedisResult<Value> = match question {
+                Question::Script(call) => call.invocation.invoke_async(&mut connection).await,
+                Question::Command(command) => command.query_async(&mut connection).await,
+            };
+            let error = match result {
+                Ok(value) => return Ok((value, connection, generation)),
+                Err(error) => error,
+            };
+            if is_broken(&error) {
+                self.broke(generation).await;
+                // After a timeout Redis is slow or silent: a second try would only take as long again.
+                if !is_repeated && !error.is_timeout() {
+                    is_repeated = true;
+                    continue;
+                }
+            }
+            return Err(self.error(&error));
+        }
+    }
+
+    pub(super) fn error(&self, error: &RedisError) -> StoreError {
+        let text = format!("Redis at {}: {error}", self.address);
+        match error.code() {
+            Some("OOM" | "MISCONF") => StoreError::StorageFull(text),
+            _ => StoreError::Unavailable(text),
+        }
+    }
+
+    pub(super) fn unexpected(&self, Unexpected: Unexpected) -> StoreError {
+        StoreError::Unavailable(format!("Redis at {} gave {Unexpected}", self.address))
+    }
+}
+
+/// Returns `true` if the next command needs another connection, perhaps to another server.
+pub(super) fn is_broken(error: &RedisError) -> bool {
+    error.is_io_error()
+        || error.is_connection_dropped()
+        || error.is_unrecoverable_error()
+        || matches!(
+            error.kind(),
+            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+        )
+}
+
+#[derive(Clone, Copy)]
+enum Question<'a> {
+    Script(&'a Call<'a>),
+    Command(&'a Cmd),
+}
+
+/// A script with its arguments.
+pub(super) struct Call<'a> {
+    pub(super) invocation: redis::ScriptInvocation<'a>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(script: &'a Script, namespace: &str, header: &str, process: &str) -> Self {
+        let mut invocation = script.prepare_invoke();
+        invocation.key(namespace).arg(header).arg(process);
+        Self { invocation }
+    }
+
+    pub(super) fn arg(mut self, value: impl redis::ToRedisArgs) -> Self {
+        self.invocation.arg(value);
+        self
+    }
+
+    /// Adds a number, or an empty argument for `None`.
+    pub(super) fn maybe(self, value: Option<u64>) -> Self {
+        match value {
+            Some(value) => self.arg(value),
+            None => self.arg(""),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The connection that waits for news: ends of requests that are watched here, new work, leases that are gone.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
+
+use super::reply::{self, Unexpected};
+use super::store::Shared;
+
+/// The time that Redis holds a read without news.
+const BLOCK: Duration = Duration::from_secs(2);
+/// The time after which a read that was not answered has failed.
+const SILENCE: Duration = Duration::from_secs(4);
+const BACKOFF: Duration = Duration::from_millis(200);
+
+/// Reads news for ever, over as many connections as it takes.
+pub(super) async fn read(shared: &Shared) {
+    loop {
+        if let Err(error) = read_until_broken(shared).await {
+            tracing::debug!(redis = %shared.link.address(), %error, "the reading connection broke");
+        }
+        tokio::time::sleep(BACKOFF.mul_f64(0.5 + fastrand::f64())).await;
+    }
+}
+
+async fn read_until_broken(shared: &Shared) -> Result<(), String> {
+    let mut connection = shared
+        .link
+        .dedicated()
+        .await
+        .map_err(|error| error.to_string())?;
+    let mut streams = [
+        Stream::new(format!("{}:notifications", shared.namespace)),
+        Stream::new(format!("{}:r:{}", shared.namespace, shared.process)),
+    ];
+    for stream in &mut streams {
+        stream.go_to_end(&mut connection).await?;
+    }
+    // What was told before that is read from the requests themselves.
+    shared.on_lost_hints().await;
+    loop {
+        let value = ask(&mut connection, &command(&streams)).await?;
+        for read in reply::items(value).map_err(text)? {
+            let [key, entries] = reply::parts(read).map_err(text)?;
+            let key = reply::text(key).map_err(text)?;
+            for entry in reply::items(entries).map_err(text)? {
+                let [id, fields] = reply::parts(entry).map_err(text)?;
+                let [kind, detail] = reply::parts(fields).map_err(text)?;
+                on_entry(shared, &reply::bytes(kind).map_err(text)?, detail);
+                if let Some(stream) = streams.iter_mut().find(|stream| stream.key == key) {
+                    stream.last = reply::text(id).map_err(text)?;
+                }
+            }
+        }
+    }
+}
+
+fn text(error: Unexpected) -> String {
+    error.to_string()
+}
+
+fn on_entry(shared: &Shared, kind: &[u8], detail: Value) {
+    match (kind, reply::id(detail)) {
+        (b"e", Ok(id)) => shared.watchers.on_end(id),
+        (b"o", Ok(id)) => shared.watchers.on_piece(id),
+        (b"c", _) => shared.claim.notify_one(),
+        _ => shared.on_new_work(),
+    }
+}
+
+struct Stream {
+    key: String,
+    last: String,
+}
+
+impl Stream {
+    fn new(key: String) -> Self {
+        Self {
+            key,
+            last: "0-0".to_owned(),
+        }
+    }
+
+    async fn go_to_end(&mut self, connection: &mut MultiplexedConnection) -> Result<(), String> {
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(&self.key).arg("+").arg("-").arg("COUNT").arg(1);
+        let entries = reply::items(ask(connection, &command).await?).map_err(text)?;
+        if let Some(entry) = entries.into_iter().next() {
+            let [id, _] = reply::parts(entry).map_err(text)?;
+            self.last = reply::text(id).map_err(text)?;
+        }
+        Ok(())
+    }
+}
+
+fn command(streams: &[Stream]) -> Cmd {
+    let mut command = redis::cmd("XREAD");
+    command.arg("COUNT").arg(256);
+    command.arg("BLOCK").arg(BLOCK.as_millis() as u64);
+    command.arg("STREAMS");
+    for stream in streams {
+        command.arg(&stream.key);
+    }
+    for stream in streams {
+        command.arg(&stream.last);
+    }
+    command
+}
+
+async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, String> {
+    tokio::time::timeout(SILENCE, command.query_async(connection))
+        .await
+        .map_err(|_| "Redis is silent".to_owned())?
+        .map_err(|error: RedisError| error.to_string())
+}

@@ -1,0 +1,81 @@
+//! Requests that are acknowledged when replicas have them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::Value;
+use tokio::sync::Mutex;
+
+use super::link::{Call, Link};
+use crate::durable::StoreError;
+
+/// A connection whose writes are waited for. `WAIT` counts the writes of its own connection, and holds up what comes behind
+/// it; so these writes have a connection of their own, and one `WAIT` serves all writes that came before it.
+pub(super) struct Replicas {
+    link: Link,
+    wanted: u32,
+    within: Duration,
+    /// The number of writes that were answered.
+    written: AtomicU64,
+    last: Mutex<LastWait>,
+}
+
+/// The last `WAIT` that was answered.
+#[derive(Default)]
+struct LastWait {
+    /// The connection's number.
+    generation: u64,
+    /// The number of writes that came before it.
+    covered: u64,
+    is_enough: bool,
+}
+
+impl Replicas {
+    pub(super) fn new(client: redis::Client, wanted: u32, within: Duration) -> Self {
+        Self {
+            // A write waits behind one `WAIT`, or two.
+            link: Link::new(client, within * 2),
+            wanted,
+            within,
+            written: AtomicU64::new(0),
+            last: Mutex::new(LastWait::default()),
+        }
+    }
+
+    /// Runs a script, and waits until enough replicas have what it has written.
+    pub(super) async fn run(
+        &self,
+        call: &Call<'_>,
+        has_written: impl FnOnce(&Value) -> bool,
+    ) -> Result<Value, StoreError> {
+        let (value, mut connection, generation) = self.link.run_and_keep(call).await?;
+        if !has_written(&value) {
+            return Ok(value);
+        }
+        // Before the lock is taken: the `WAIT` that counts this write has to begin after it was answered.
+        let number = self.written.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut last = self.last.lock().await;
+        if last.generation != generation || last.covered < number {
+            let covered = self.written.load(Ordering::SeqCst);
+            let mut wait = redis::cmd("WAIT");
+            let within = self.within.as_millis().max(1) as u64;
+            wait.arg(self.wanted).arg(within);
+            let replicas: u32 = wait
+                .query_async(&mut connection)
+                .await
+                .map_err(|error| self.link.error(&error))?;
+            *last = LastWait {
+                generation,
+                covered,
+                is_enough: replicas >= self.wanted,
+            };
+        }
+        if !last.is_enough {
+            return Err(StoreError::NotReplicated {
+                wanted: self.wanted,
+                within: self.within,
+            });
+        }
+        Ok(value)
+    }
+}

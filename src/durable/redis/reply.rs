@@ -1,0 +1,104 @@
+//! Replies of the scripts, taken apart.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use redis::Value;
+
+use crate::durable::{RequestId, RequestInfo, RequestStatus};
+
+/// A reply that has another form than the script gives it.
+#[derive(Debug, thiserror::Error)]
+#[error("an unexpected reply")]
+pub(super) struct Unexpected;
+
+pub(super) fn items(value: Value) -> Result<Vec<Value>, Unexpected> {
+    match value {
+        Value::Array(items) => Ok(items),
+        Value::Nil => Ok(Vec::new()),
+        _ => Err(Unexpected),
+    }
+}
+
+/// Returns the items of an array of a known length.
+pub(super) fn parts<const N: usize>(value: Value) -> Result<[Value; N], Unexpected> {
+    items(value)?.try_into().map_err(|_| Unexpected)
+}
+
+pub(super) fn bytes(value: Value) -> Result<Vec<u8>, Unexpected> {
+    match value {
+        Value::BulkString(bytes) => Ok(bytes),
+        Value::SimpleString(text) => Ok(text.into_bytes()),
+        Value::Int(number) => Ok(number.to_string().into_bytes()),
+        _ => Err(Unexpected),
+    }
+}
+
+pub(super) fn text(value: Value) -> Result<String, Unexpected> {
+    String::from_utf8(bytes(value)?).map_err(|_| Unexpected)
+}
+
+/// Returns `None` for what is not there.
+pub(super) fn maybe<T>(
+    value: Value,
+    read: impl FnOnce(Value) -> Result<T, Unexpected>,
+) -> Result<Option<T>, Unexpected> {
+    match value {
+        Value::Nil => Ok(None),
+        value => read(value).map(Some),
+    }
+}
+
+pub(super) fn number<T: std::str::FromStr>(value: Value) -> Result<T, Unexpected> {
+    text(value)?.parse().map_err(|_| Unexpected)
+}
+
+pub(super) fn data(value: Value) -> Result<Bytes, Unexpected> {
+    bytes(value).map(Bytes::from)
+}
+
+pub(super) fn id(value: Value) -> Result<RequestId, Unexpected> {
+    text(value)?.parse().map_err(|_| Unexpected)
+}
+
+/// Returns a time that the script gave as milliseconds since 1970.
+pub(super) fn time(value: Value) -> Result<SystemTime, Unexpected> {
+    let ms = number(value)?;
+    SystemTime::UNIX_EPOCH
+        .checked_add(Duration::from_millis(ms))
+        .ok_or(Unexpected)
+}
+
+/// Returns a request from the fields that `info` in the scripts gives.
+pub(super) fn info(value: Value) -> Result<RequestInfo, Unexpected> {
+    let [
+        queue,
+        level,
+        tenant,
+        status,
+        attempts,
+        created,
+        started,
+        ended,
+        deadline,
+        not_before,
+        reason,
+        response_status,
+        listed,
+        name,
+    ] = parts(value)?;
+    let mut info = RequestInfo::queued(id(name)?, time(created)?);
+    info.queue = text(queue)?;
+    info.level = number(level)?;
+    info.tenant = bytes(tenant)?;
+    info.status = RequestStatus::from_name(&text(status)?).ok_or(Unexpected)?;
+    info.attempts = number(attempts)?;
+    info.started = maybe(started, time)?;
+    info.ended = maybe(ended, time)?;
+    info.deadline = maybe(deadline, time)?;
+    info.not_before = maybe(not_before, time)?;
+    info.reason = maybe(reason, text)?;
+    info.response_status = maybe(response_status, number)?;
+    info.is_listed = number::<u8>(listed)? == 1;
+    Ok(info)
+}

@@ -1,0 +1,48 @@
+//! The scripts: one for each transition, behind the parts that it needs. A script is set up anew at each run, so none has more.
+
+use std::sync::LazyLock;
+
+use redis::Script;
+
+macro_rules! scripts {
+    ($($name:ident = $file:literal $(+ $part:literal)*;)*) => {
+        $(pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::new(concat!(
+                include_str!("scripts/part_base.lua"),
+                $(include_str!(concat!("scripts/part_", $part, ".lua")),)*
+                include_str!(concat!("scripts/", $file, ".lua")),
+            ))
+        });)*
+    };
+}
+
+scripts! {
+    APPEND = "append" + "queue" + "end";
+    BACKLOG = "backlog" + "queue" + "end" + "order";
+    CALLED = "called";
+    CANCEL = "cancel" + "queue" + "end";
+    CHUNKS = "chunks";
+    CORDON = "cordon" + "queue" + "end" + "order";
+    DEPTHS = "depths" + "queue" + "end" + "order";
+    DUE_WEBHOOKS = "due_webhooks";
+    ENQUEUE = "enqueue" + "queue";
+    FETCH = "fetch" + "queue" + "end" + "order";
+    FINISH = "finish" + "queue" + "end";
+    GET = "get";
+    GIVE_BACK = "give_back" + "queue" + "end";
+    LIST = "list";
+    PAUSE = "pause" + "queue";
+    PAUSES = "pauses" + "queue" + "end" + "order";
+    POSITION = "position";
+    PRUNE = "prune";
+    PRUNE_CONSUMERS = "prune_consumers";
+    PUT = "put";
+    REMOVE = "remove";
+    RENEW = "renew" + "queue";
+    RESUME = "resume" + "queue" + "end" + "order";
+    RETRY = "retry" + "queue" + "end";
+    SETTLE_WEBHOOK = "settle_webhook";
+    SWEEP = "sweep" + "queue" + "end";
+    VALUES = "values";
+    WATCH = "watch";
+}

@@ -1,0 +1,18 @@
+-- Adds a piece of a response. ARGV[5]: the sender's number of it, so that it is added once.
+local job = read(ARGV[3])
+if not job or not job.running or job.fence ~= ARGV[4] then
+  return 0
+end
+local key, mark = job_key(job.id), ARGV[4] .. ' ' .. ARGV[5]
+if call('HGET', key, 'cs') == mark then
+  return 1
+end
+local number = call('HINCRBY', key, 'cn', 1)
+call('HSET', key, 'cs', mark)
+call('XADD', P .. 'o:' .. job.id, 'MAXLEN', 1024, number .. '-1', 'd', ARGV[6])
+for _, watcher in ipairs(call('SMEMBERS', P .. 'w:' .. job.id)) do
+  if string.sub(watcher, 1, 1) == 'o' then
+    tell(string.sub(watcher, 2), 'o', job.id)
+  end
+end
+return 1

@@ -1,0 +1,30 @@
+-- Returns the next time at which something may begin, and the heads of the queues.
+local weights = split(ARGV[3])
+move_due()
+unpark_all()
+local held = pauses()
+local soonest = call('ZRANGE', P .. 'delayed', 0, 0, 'WITHSCORES')[2]
+local next_ms = soonest and tonumber(soonest)
+if held then
+  for _, until_ms in pairs(held) do
+    if until_ms > 0 and (not next_ms or until_ms < next_ms) then
+      next_ms = until_ms
+    end
+  end
+end
+local heads = {}
+if not (held and held['a']) then
+  for _, queue in ipairs(call('SMEMBERS', P .. 'ready')) do
+    if not (held and held['q' .. queue]) then
+      local job = head(queue, held, weights, false)
+      if job then
+        local ready = 0
+        for _, level in ipairs(call('ZRANGE', P .. 'l:' .. queue, 0, -1)) do
+          ready = ready + tonumber(call('HGET', P .. 'n', 'q:' .. level .. ':' .. queue) or 0)
+        end
+        heads[#heads + 1] = {info(job.id), call('HGET', job_key(job.id), 'co'), ready}
+      end
+    end
+  end
+end
+return {next_ms and string.format('%.0f', next_ms) or false, heads}

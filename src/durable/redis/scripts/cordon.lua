@@ -1,0 +1,13 @@
+-- Ends requests whose time is up, and begins those whose time has come. Returns 1 if there is more to do.
+local late = call('ZRANGEBYSCORE', P .. 'deadlines', '-inf', now, 'LIMIT', 0, 256)
+for _, id in ipairs(late) do
+  call('ZREM', P .. 'deadlines', id)
+  local job = read(id)
+  if job and not job.ended then
+    expire(job)
+  end
+end
+local due = move_due()
+pauses()
+local more = unpark_all()
+return (#late == 256 or due == 100 or more) and 1 or 0

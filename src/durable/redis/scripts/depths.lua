@@ -1,0 +1,25 @@
+-- Returns each level of each queue: its name, the counts by kind, and the time at which its oldest was stored.
+local counts = call('HGETALL', P .. 'n')
+local by_name, names = {}, {}
+for i = 1, #counts, 2 do
+  local kind, name = string.match(counts[i], '^([qdkr]):(.*)$')
+  if kind then
+    if not by_name[name] then
+      by_name[name] = {q = 0, d = 0, k = 0, r = 0}
+      names[#names + 1] = name
+    end
+    by_name[name][kind] = tonumber(counts[i + 1])
+  end
+end
+local depths = {}
+for _, name in ipairs(names) do
+  local counted = by_name[name]
+  local level, queue = string.match(name, '^(%d+):(.*)$')
+  local oldest
+  if counted.q > 0 then
+    local job = head_of_level(queue, level, nil)
+    oldest = job and call('HGET', job_key(job.id), 'c')
+  end
+  depths[#depths + 1] = {queue, level, counted.q + counted.d + counted.k, counted.r, oldest or false}
+end
+return {string.format('%.0f', now), depths}

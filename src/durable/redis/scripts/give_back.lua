@@ -1,0 +1,13 @@
+-- Puts requests of this process that it did not start back into their queues. ARGV from 3: id and fence of each, with a
+-- space between them.
+for i = 3, #ARGV do
+  local job = read(string.sub(ARGV[i], 1, 32))
+  if job and job.status == 'starting' and job.fence == string.sub(ARGV[i], 34) then
+    release(job)
+    job.attempts = job.attempts - 1
+    requeue(job)
+  else
+    call('SREM', P .. 'own:' .. ME, ARGV[i])
+  end
+end
+return 1

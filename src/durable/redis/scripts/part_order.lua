@@ -1,0 +1,187 @@
+-- Which request goes next, and what keeps it from that.
+
+-- Requests that come back go to `r`, or with fair shares to `u` of their tenant. The heads are compared by rank.
+local SHARDS = {'0', '1', '2', '3', 'r'}
+
+-- Moves requests whose time to begin has come into their queues.
+local function move_due()
+  local due = call('ZRANGEBYSCORE', P .. 'delayed', '-inf', now, 'LIMIT', 0, 100)
+  for _, id in ipairs(due) do
+    call('ZREM', P .. 'delayed', id)
+    local job = read(id)
+    if job and job.status == 'queued' and job.place == 'd' then
+      count('d', job, -1)
+      if job.attempts > 0 then
+        requeue(job)
+      else
+        arrive(job)
+      end
+    end
+  end
+  return #due
+end
+
+-- Returns the pauses that hold by their scopes (`a`, `q<queue>`, `t<tenant>`), or nil. Ends those whose time is over.
+local function pauses()
+  local key = P .. 'pauses'
+  if call('EXISTS', key) == 0 then
+    return nil
+  end
+  local all = call('HGETALL', key)
+  local held = {}
+  for i = 1, #all, 2 do
+    local until_ms = tonumber(string.match(all[i + 1], '^(%d+) '))
+    if until_ms and until_ms <= now then
+      call('HDEL', key, all[i])
+      call('XADD', P .. 'notifications', 'MAXLEN', '~', 256, '*', 'q', '')
+    else
+      held[all[i]] = until_ms or 0
+    end
+  end
+  return held
+end
+
+-- Puts parked requests of a tenant that is not paused back, 1,000 at most. Returns true if others are left.
+local function unpark(tenant)
+  local key = P .. 'parked:' .. tenant
+  local ids = call('ZRANGE', key, 0, 999)
+  for _, id in ipairs(ids) do
+    call('ZREM', key, id)
+    local job = read(id)
+    if job and job.status == 'queued' and job.place == 'p' then
+      count('k', job, -1)
+      requeue(job)
+    end
+  end
+  if call('EXISTS', key) == 0 then
+    call('SREM', P .. 'parks', tenant)
+    return false
+  end
+  return true
+end
+
+local function unpark_all()
+  local more = false
+  local tenants = call('SMEMBERS', P .. 'parks')
+  if #tenants > 0 then
+    local held = pauses() or {}
+    for _, tenant in ipairs(tenants) do
+      if not held['t' .. tenant] then
+        more = unpark(tenant) or more
+      end
+    end
+  end
+  return more
+end
+
+-- Returns the most urgent request of a level that may begin, or nil. Removes those that may not.
+local function head_of_level(queue, level, held)
+  local shards = {}
+  for i, shard in ipairs(SHARDS) do
+    shards[i] = P .. 's:' .. level .. ':' .. shard .. ':' .. queue
+  end
+  local had, counts = share_keys(level, queue)
+  while true do
+    local keys = shards
+    local tenant = call('ZRANGE', had, 0, 0)[1]
+    if tenant then
+      keys = {tenant_stream('t', level, queue, tenant), tenant_stream('u', level, queue, tenant)}
+      -- Requests from a time without fair shares.
+      if call('HGET', P .. 'n', 'q:' .. level .. ':' .. queue) ~= call('HGET', counts, 's') then
+        for i, key in ipairs(shards) do
+          keys[i + 2] = key
+        end
+      end
+    end
+    local taken = call('HMGET', P .. 'heads', unpack(keys))
+    local best, best_rank, best_key
+    for i, key in ipairs(keys) do
+      local first = call('XRANGE', key, taken[i] and '(' .. taken[i] or '-', '+', 'COUNT', 1)[1]
+      if first then
+        local rank = tonumber(first[2][4])
+        if not best or rank < best_rank then
+          best, best_rank, best_key = first, rank, key
+        end
+      end
+    end
+    if not best and tenant then
+      call('ZREM', had, tenant)
+      call('HDEL', counts, 'n' .. tenant)
+    elseif not best then
+      -- The count was wrong: nothing is ready.
+      call('HDEL', P .. 'n', 'q:' .. level .. ':' .. queue)
+      no_level(queue, level)
+      return nil
+    end
+    local job = best and read(best[2][2])
+    if not best then
+      -- Again, without that tenant.
+    elseif not job or job.status ~= 'queued' or job.message ~= best[1] then
+      call('XDEL', best_key, best[1])
+    elseif job.deadline and tonumber(job.deadline) <= now then
+      expire(job)
+    elseif held and held['t' .. job.tenant] then
+      unqueue(job)
+      call('ZADD', P .. 'parked:' .. job.tenant, job.rank, job.id)
+      call('SADD', P .. 'parks', job.tenant)
+      call('HSET', job_key(job.id), 'pl', 'p')
+      count('k', job, 1)
+    else
+      return job, best_key
+    end
+    if call('HEXISTS', P .. 'n', 'q:' .. level .. ':' .. queue) == 0 then
+      return nil
+    end
+  end
+end
+
+-- Charges a tenant for a request that was taken. `weights`: by tenant; 1 for all others.
+local function charge_tenant(job, weights)
+  if is_of_tenant(job.place) then
+    local had, counts = share_keys(job.level, job.queue)
+    call('HSET', counts, 'v', call('ZSCORE', had, job.tenant))
+    local cost = tonumber(call('HGET', job_key(job.id), 'co'))
+    call('ZINCRBY', had, tostring(cost / (weights[job.tenant] or 1)), job.tenant)
+  end
+end
+
+-- Returns the next request of a queue, or nil. `weights`: those of the levels from level 0 on, or empty: the most urgent
+-- level goes first. With `take`, the level is charged for it.
+local function head(queue, held, weights, take)
+  while true do
+    local levels = call('ZRANGE', P .. 'l:' .. queue, 0, #weights > 0 and -1 or 0)
+    local level = levels[1]
+    if not level then
+      return nil
+    end
+    local start
+    if #weights > 0 then
+      -- The level goes next that has had the least for its weight. One that was empty has had as much as the last that went.
+      local shares = P .. 'shares:' .. queue
+      local floor = tonumber(call('HGET', shares, 'v') or 0)
+      for _, other in ipairs(levels) do
+        local had = math.max(tonumber(call('HGET', shares, other) or 0), floor)
+        if not start or had < start then
+          start, level = had, other
+        end
+      end
+    end
+    local job, key = head_of_level(queue, level, held)
+    if job then
+      if take and start then
+        local weight = tonumber(weights[tonumber(level) + 1] or 1)
+        call('HSET', P .. 'shares:' .. queue, 'v', tostring(start), level, tostring(start + 1 / weight))
+      end
+      return job, key
+    end
+  end
+end
+
+local function split(text)
+  local parts = {}
+  for part in string.gmatch(text, '[^,]+') do
+    parts[#parts + 1] = part
+  end
+  return parts
+end
+

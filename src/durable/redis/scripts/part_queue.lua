@@ -1,0 +1,136 @@
+-- What waits: the streams of the shards and their counts.
+
+local function is_of_tenant(place)
+  return place == 't' or place == 'u'
+end
+
+local function tenant_stream(place, level, queue, tenant)
+  return P .. 's:' .. level .. ':' .. place .. #tenant .. '.' .. tenant .. ':' .. queue
+end
+
+local function stream_key(job)
+  if is_of_tenant(job.place) then
+    return tenant_stream(job.place, job.level, job.queue, job.tenant)
+  end
+  return P .. 's:' .. job.level .. ':' .. job.place .. ':' .. job.queue
+end
+
+-- The keys of a level's fair shares: what each tenant with a ready request has had; and the counts of these requests (`n`
+-- of a tenant, `s` of all), what tenants that are away have had (`h`), and what the one that went last had before (`v`).
+local function share_keys(level, queue)
+  local name = level .. ':' .. queue
+  return P .. 'f:' .. name, P .. 'fn:' .. name
+end
+
+-- Counts by level and queue: q ready, d delayed, k parked, r running.
+local function count(kind, job, by)
+  local field = kind .. ':' .. job.level .. ':' .. job.queue
+  local value = call('HINCRBY', P .. 'n', field, by)
+  if value <= 0 then
+    call('HDEL', P .. 'n', field)
+  end
+  return value
+end
+
+local function notify(queue)
+  call('XADD', P .. 'notifications', 'MAXLEN', '~', 256, '*', 'q', queue)
+end
+
+-- Adds a request to the stream of its shard, and to what is ready. Sets the job's message and arrival.
+local function append_to_shard(job)
+  local key = stream_key(job)
+  local message = call('XADD', key, 'NOMKSTREAM', '*', 'i', job.id, 'n', job.rank)
+  if not message then
+    call('XGROUP', 'CREATE', key, GROUP, '0', 'MKSTREAM')
+    call('SADD', P .. 'streams', key)
+    message = call('XADD', key, '*', 'i', job.id, 'n', job.rank)
+  end
+  job.message = message
+  if not job.arrival then
+    job.arrival = call('HINCRBY', P .. 'n', 'a:' .. job.level .. ':' .. job.queue, 1)
+  end
+  if count('q', job, 1) == 1 then
+    call('ZADD', P .. 'l:' .. job.queue, job.level, job.level)
+    call('SADD', P .. 'ready', job.queue)
+  end
+  if is_of_tenant(job.place) then
+    local had, counts = share_keys(job.level, job.queue)
+    call('HINCRBY', counts, 's', 1)
+    if call('HINCRBY', counts, 'n' .. job.tenant, 1) == 1 then
+      -- A tenant that was away has had as much as the one that went last, or more if it had.
+      local floor = tonumber(call('HGET', counts, 'v') or 0)
+      local before = tonumber(call('HGET', counts, 'h' .. job.tenant) or 0)
+      call('HDEL', counts, 'h' .. job.tenant)
+      call('ZADD', had, tostring(math.max(floor, before)), job.tenant)
+    end
+  end
+  notify(job.queue)
+end
+
+local function next_rank()
+  return call('HINCRBY', P .. 'meta', 'rank', 1)
+end
+
+-- Puts a request that was taken or parked back before those that came later.
+local function requeue(job)
+  job.place = IS_FAIR and 'u' or 'r'
+  append_to_shard(job)
+  call('HSET', job_key(job.id), 'st', 'queued', 'pl', job.place, 'm', job.message, 'ln', job.arrival, 'at', job.attempts)
+end
+
+-- Puts a request that begins its first attempt behind those that came before.
+local function arrive(job)
+  job.arrival, job.rank = nil, next_rank()
+  job.place = IS_FAIR and 't' or tostring(job.rank % 4)
+  append_to_shard(job)
+  call('HSET', job_key(job.id), 'st', 'queued', 'pl', job.place, 'm', job.message, 'ln', job.arrival, 'n', job.rank)
+end
+
+local function no_level(queue, level)
+  local key = P .. 'l:' .. queue
+  call('ZREM', key, level)
+  call('HDEL', P .. 'n', 'a:' .. level .. ':' .. queue)
+  local had, counts = share_keys(level, queue)
+  call('DEL', had, counts)
+  if call('EXISTS', key) == 0 then
+    call('SREM', P .. 'ready', queue)
+    call('DEL', P .. 'shares:' .. queue)
+  end
+end
+
+local function not_ready(job)
+  if is_of_tenant(job.place) then
+    local had, counts = share_keys(job.level, job.queue)
+    call('HINCRBY', counts, 's', -1)
+    if call('HINCRBY', counts, 'n' .. job.tenant, -1) <= 0 then
+      call('HSET', counts, 'h' .. job.tenant, call('ZSCORE', had, job.tenant) or 0)
+      call('HDEL', counts, 'n' .. job.tenant)
+      call('ZREM', had, job.tenant)
+    end
+  end
+  if count('q', job, -1) <= 0 then
+    no_level(job.queue, job.level)
+  end
+end
+
+-- Takes a queued request from where it waits.
+local function unqueue(job)
+  if job.place == 'd' then
+    call('ZREM', P .. 'delayed', job.id)
+    count('d', job, -1)
+  elseif job.place == 'p' then
+    call('ZREM', P .. 'parked:' .. job.tenant, job.id)
+    count('k', job, -1)
+  else
+    call('XDEL', stream_key(job), job.message)
+    not_ready(job)
+  end
+end
+
+local function delay(job, until_ms)
+  call('ZADD', P .. 'delayed', until_ms, job.id)
+  count('d', job, 1)
+  call('HSET', job_key(job.id), 'st', 'queued', 'pl', 'd', 'nb', until_ms, 'at', job.attempts)
+  notify(job.queue)
+end
+

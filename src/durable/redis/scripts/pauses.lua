@@ -1,0 +1,3 @@
+-- Returns the pauses that hold.
+pauses()
+return call('HGETALL', P .. 'pauses')

@@ -1,0 +1,19 @@
+-- Returns the position of a request that waits, from 1. Within its level it is counted from arrivals and departures.
+local job = read(ARGV[3])
+if not job or job.status ~= 'queued' then
+  return false
+end
+local function ready(level)
+  return tonumber(call('HGET', P .. 'n', 'q:' .. level .. ':' .. job.queue) or 0)
+end
+local before, in_level = 0, ready(job.level)
+for _, level in ipairs(call('ZRANGE', P .. 'l:' .. job.queue, 0, -1)) do
+  if tonumber(level) < tonumber(job.level) then
+    before = before + ready(level)
+  end
+end
+if job.place == 'd' or job.place == 'p' then
+  return before + in_level + 1
+end
+local departed = tonumber(call('HGET', P .. 'n', 'a:' .. job.level .. ':' .. job.queue) or 0) - in_level
+return before + math.max(1, math.min(tonumber(job.arrival) - departed, in_level))

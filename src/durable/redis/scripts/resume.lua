@@ -1,0 +1,5 @@
+-- Ends a pause. Returns 1 if there was one, and 1 if requests are still parked.
+local there = call('HDEL', P .. 'pauses', ARGV[3])
+local more = unpark_all()
+notify('')
+return {there, more and 1 or 0}

@@ -1,0 +1,195 @@
+//! What a store does by itself while it is open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::store::Shared;
+use super::{check, reader, reply, scripts};
+use crate::durable::{OnCrash, RequestId, Stop, StoreError};
+
+/// The interval at which requests whose time is up are ended.
+const CORDON: Duration = Duration::from_secs(1);
+/// The interval at which the states of watched requests are read again.
+const REREAD: Duration = Duration::from_secs(5);
+/// The longest interval at which ended requests are forgotten.
+const PRUNE: Duration = Duration::from_secs(60);
+const PRUNE_CONSUMERS: Duration = Duration::from_secs(60 * 60);
+/// Leases that are renewed by one script.
+const RENEWED_AT_ONCE: usize = 256;
+
+/// Starts the tasks of a store. They end when the set is dropped.
+pub(super) fn start(shared: &Arc<Shared>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let of = |shared: &Arc<Shared>| Arc::clone(shared);
+    let s = of(shared);
+    tasks.spawn(async move { check::settings(&s).await });
+    let s = of(shared);
+    tasks.spawn(async move { reader::read(&s).await });
+    let s = of(shared);
+    tasks.spawn(async move { claim(&s).await });
+    let s = of(shared);
+    tasks.spawn(async move { sweep(&s).await });
+    let s = of(shared);
+    tasks.spawn(async move { cordon(&s).await });
+    let s = of(shared);
+    tasks.spawn(async move { prune(&s).await });
+    let s = of(shared);
+    tasks.spawn(async move { prune_consumers(&s).await });
+    let s = of(shared);
+    tasks.spawn(async move {
+        loop {
+            sleep(REREAD).await;
+            s.reread_watched().await;
+        }
+    });
+    tasks
+}
+
+/// Logs what a pass could not do. The next pass does it.
+fn note(shared: &Shared, pass: &'static str, result: Result<(), StoreError>) {
+    if let Err(error) = result {
+        tracing::debug!(redis = %shared.link.address(), pass, %error, "a pass over the store failed");
+    }
+}
+
+async fn claim(shared: &Shared) {
+    let interval = shared.config.store.lease / 15;
+    loop {
+        let _ = tokio::time::timeout(interval, shared.claim.notified()).await;
+        note(shared, "claim", claim_once(shared).await);
+    }
+}
+
+async fn claim_once(shared: &Shared) -> Result<(), StoreError> {
+    let held = shared.leases.held();
+    for part in held.chunks(RENEWED_AT_ONCE) {
+        let mut call = shared.call(&scripts::RENEW);
+        for (id, fence) in part {
+            call = call.arg(id.to_string()).arg(fence);
+        }
+        let gone = shared.items(shared.link.run(&call).await?)?;
+        for pair in gone.chunks_exact(2) {
+            let (id, kind) = shared.read_pair(pair)?;
+            let Some((_, fence)) = part.iter().find(|(held, _)| *held == id) else {
+                continue;
+            };
+            match kind.as_slice() {
+                b"c" => shared.leases.stop(id, fence, Stop::Canceled),
+                b"d" => shared.leases.forget(id, fence),
+                _ => shared.leases.stop(id, fence, Stop::Lost),
+            }
+        }
+    }
+    let strays = shared.leases.strays(shared.owned().await?);
+    shared.give_back(&strays).await
+}
+
+async fn sweep(shared: &Shared) {
+    loop {
+        let lease = shared.config.store.lease;
+        sleep(lease.mul_f64(0.5 + fastrand::f64())).await;
+        if shared.link.was_away_within(lease / 2).await {
+            continue;
+        }
+        note(shared, "sweep", sweep_once(shared).await);
+    }
+}
+
+async fn sweep_once(shared: &Shared) -> Result<(), StoreError> {
+    let config = &shared.config.store;
+    let max_attempts = match config.on_crash {
+        OnCrash::Fail => 1,
+        OnCrash::Retry { max_attempts } => max_attempts,
+    };
+    for stream in shared.streams().await? {
+        let mut cursor = b"0-0".to_vec();
+        loop {
+            let call = shared
+                .call(&scripts::SWEEP)
+                .arg(&stream)
+                .arg(&cursor)
+                .arg(config.lease.as_millis() as u64)
+                .arg(max_attempts);
+            let value = shared.link.run(&call).await?;
+            let [next, swept] = shared.read(reply::parts(value))?;
+            let swept: u64 = shared.read(reply::number(swept))?;
+            if swept > 0 {
+                tracing::warn!(swept, "requests of silent workers were taken away");
+            }
+            cursor = shared.read(reply::bytes(next))?;
+            if cursor == b"0-0" {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs a script until it has nothing left to do.
+async fn run_to_end(shared: &Shared, script: &'static redis::Script) -> Result<(), StoreError> {
+    while shared.link.run(&shared.call(script)).await? == Value::Int(1) {}
+    Ok(())
+}
+
+async fn cordon(shared: &Shared) {
+    loop {
+        note(shared, "cordon", run_to_end(shared, &scripts::CORDON).await);
+        sleep(CORDON).await;
+    }
+}
+
+async fn prune(shared: &Shared) {
+    let interval = (shared.config.store.retention / 2).clamp(Duration::from_millis(100), PRUNE);
+    loop {
+        sleep(interval.mul_f64(0.5 + fastrand::f64())).await;
+        note(shared, "prune", run_to_end(shared, &scripts::PRUNE).await);
+    }
+}
+
+async fn prune_consumers(shared: &Shared) {
+    loop {
+        sleep(PRUNE_CONSUMERS.mul_f64(0.5 + fastrand::f64())).await;
+        let pass = async {
+            for stream in shared.streams().await? {
+                let call = shared.call(&scripts::PRUNE_CONSUMERS).arg(&stream);
+                shared.link.run(&call).await?;
+            }
+            Ok(())
+        };
+        note(shared, "prune consumers", pass.await);
+    }
+}
+
+impl Shared {
+    /// Reads what may have been told while no one listened.
+    pub(super) async fn on_lost_hints(&self) {
+        self.on_new_work();
+        self.watchers.on_lost_hints();
+        self.claim.notify_one();
+        self.reread_watched().await;
+    }
+
+    /// Reads the states of the requests that are watched here.
+    async fn reread_watched(&self) {
+        let unfinished = self.watchers.unfinished();
+        for part in unfinished.chunks(RENEWED_AT_ONCE) {
+            note(self, "reread", self.reread(part).await);
+        }
+    }
+
+    /// Asks to be told of the ends of requests, and notes those that have ended before.
+    pub(super) async fn reread(&self, ids: &[RequestId]) -> Result<(), StoreError> {
+        let mut call = self.call(&scripts::WATCH);
+        for id in ids {
+            call = call.arg(id.to_string());
+        }
+        for ended in self.items(self.link.run(&call).await?)? {
+            self.watchers.on_end(self.read(reply::id(ended))?);
+        }
+        Ok(())
+    }
+}

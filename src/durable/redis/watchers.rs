@@ -1,0 +1,105 @@
+//! What this process waits for: the ends of requests, and pieces of responses.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::durable::RequestId;
+
+/// The requests that are watched in this process.
+#[derive(Default)]
+pub(super) struct Watchers {
+    watched: Mutex<HashMap<RequestId, watch::Sender<News>>>,
+}
+
+/// What is known of a watched request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct News {
+    /// `true` once it has ended, or is not known.
+    pub(super) has_ended: bool,
+    /// Grows with each hint that there may be a new piece of its response.
+    pub(super) pieces: u64,
+}
+
+/// One who watches a request.
+pub(super) struct Watcher<'a> {
+    watchers: &'a Watchers,
+    id: RequestId,
+    news: watch::Receiver<News>,
+}
+
+impl Watchers {
+    pub(super) fn watch(&self, id: RequestId) -> Watcher<'_> {
+        let mut watched = self.lock();
+        let sender = watched.entry(id).or_default();
+        Watcher {
+            watchers: self,
+            id,
+            news: sender.subscribe(),
+        }
+    }
+
+    pub(super) fn on_end(&self, id: RequestId) {
+        if let Some(sender) = self.lock().get(&id) {
+            sender.send_modify(|news| news.has_ended = true);
+        }
+    }
+
+    pub(super) fn on_piece(&self, id: RequestId) {
+        if let Some(sender) = self.lock().get(&id) {
+            sender.send_modify(|news| news.pieces += 1);
+        }
+    }
+
+    /// Lets all look again for pieces, because hints may have been lost.
+    pub(super) fn on_lost_hints(&self) {
+        for sender in self.lock().values() {
+            sender.send_modify(|news| news.pieces += 1);
+        }
+    }
+
+    /// Returns the requests that have not ended as far as is known here.
+    pub(super) fn unfinished(&self) -> Vec<RequestId> {
+        self.lock()
+            .iter()
+            .filter(|(_, sender)| !sender.borrow().has_ended)
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, watch::Sender<News>>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watcher<'_> {
+    /// Waits until the request has ended.
+    pub(super) async fn ended(&mut self) {
+        // The sender lives as long as this receiver.
+        let _ = self.news.wait_for(|news| news.has_ended).await;
+    }
+
+    /// Returns what is known, and marks it as seen.
+    pub(super) fn seen(&mut self) {
+        self.news.mark_unchanged();
+    }
+
+    /// Waits until there is news since [`seen`](Self::seen).
+    pub(super) async fn changed(&mut self) {
+        let _ = self.news.changed().await;
+    }
+}
+
+impl Drop for Watcher<'_> {
+    fn drop(&mut self) {
+        let mut watched = self.watchers.lock();
+        // This receiver is still counted.
+        if watched
+            .get(&self.id)
+            .is_some_and(|sender| sender.receiver_count() <= 1)
+        {
+            watched.remove(&self.id);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! One attempt of a request.
+
+use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use http_body::Body;
+use http_body_util::Full;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
+use tower_service::Service;
+
+use super::guard::LeaseGuard;
+use super::response::read_response;
+use super::{Shared, Slot};
+use crate::durable::{Fetched, Lease, Outcome, decode_request, encode_response, headers};
+
+/// Runs a request with its slot in a service that is ready, and stores the outcome.
+pub(super) async fn run<S, B>(shared: Arc<Shared>, service: S, slot: Slot, fetched: Fetched)
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    let lease = fetched.lease;
+    let guard = LeaseGuard::new(&shared, lease.clone());
+    let (events, new_events) = unbounded_channel();
+    let mut appending = JoinSet::new(); // dropped with the attempt
+    appending.spawn(append(Arc::clone(&shared), lease.clone(), new_events));
+    let outcome = match prepare(&lease, fetched.request, slot) {
+        Some(request) => {
+            let settings = &shared.settings;
+            let work = respond(service, request, settings.response_limit, events);
+            supervise(&shared, &lease, work).await
+        }
+        None => Some(failed("invalid_request")),
+    };
+    // All of the call is dropped by now, and so its slot is free.
+    match outcome {
+        Some(outcome) => {
+            while appending.join_next().await.is_some() {}
+            guard.finish(outcome).await;
+        }
+        None => guard.leave(),
+    }
+}
+
+/// Makes the request that the inner service gets.
+fn prepare(lease: &Lease, stored: Bytes, slot: Slot) -> Option<Request<Full<Bytes>>> {
+    let request = decode_request(stored).map_err(|error| {
+        tracing::error!(id = %lease.id(), %error, "a stored request can't be read");
+    });
+    let mut request = request.ok()?;
+    let id = HeaderValue::from_str(&lease.id().to_string()).ok()?;
+    request.headers_mut().insert(headers::REQUEST_ID, id);
+    let attempt = HeaderValue::from(lease.attempt());
+    request.headers_mut().insert(headers::ATTEMPT, attempt);
+    request.extensions_mut().extend(slot.into_extensions());
+    Some(request.map(Full::new))
+}
+
+/// Waits for the outcome of an attempt. `None` if it was stopped from outside, and its outcome is no longer wanted.
+async fn supervise(
+    shared: &Shared,
+    lease: &Lease,
+    work: impl Future<Output = Outcome>,
+) -> Option<Outcome> {
+    let (store, health) = (&shared.store, &shared.health);
+    let mut work = pin!(catch_panic(lease, work));
+    let mut called = pin!(health.until_done(|| store.called(lease)));
+    // The first poll of the work calls the service.
+    let noting = async {
+        tokio::select! {
+            biased;
+            outcome = &mut work => outcome,
+            () = &mut called => work.await,
+        }
+    };
+    tokio::select! {
+        biased; // an outcome that is there is not lost to a stop
+        outcome = noting => Some(outcome),
+        () = tokio::time::sleep(shared.settings.attempt_timeout) => Some(failed("attempt_timeout")),
+        _ = health.until_done(|| store.stopped(lease)) => None,
+    }
+}
+
+/// Calls the service and reads its response.
+async fn respond<S, B>(
+    mut service: S,
+    request: Request<Full<Bytes>>,
+    limit: usize,
+    events: tokio::sync::mpsc::UnboundedSender<Bytes>,
+) -> Outcome
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    let response = match service.call(request).await {
+        Ok(response) => response,
+        Err(error) => {
+            let error: Box<dyn Error + Send + Sync> = error.into();
+            tracing::warn!(error, "the service failed on a stored request");
+            return failed("service_failed");
+        }
+    };
+    match read_response(response, limit, events).await {
+        Ok(response) => Outcome::Responded {
+            status: response.status().as_u16(),
+            response: encode_response(&response),
+        },
+        Err(reason) => failed(reason),
+    }
+}
+
+/// Has a panic of the service fail the request, and not the worker.
+async fn catch_panic(lease: &Lease, work: impl Future<Output = Outcome>) -> Outcome {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        let poll = || work.as_mut().poll(cx);
+        // Unwind safe: the work is not polled again.
+        catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
+            tracing::error!(id = %lease.id(), "the service panicked on a stored request");
+            Poll::Ready(failed("worker_panicked"))
+        })
+    })
+    .await
+}
+
+/// Stores the events of a response as they come.
+async fn append(shared: Arc<Shared>, lease: Lease, mut events: UnboundedReceiver<Bytes>) {
+    while let Some(event) = events.recv().await {
+        let append = || shared.store.append(&lease, event.clone());
+        shared.health.until_done(append).await;
+    }
+}
+
+fn failed(reason: &str) -> Outcome {
+    Outcome::Failed {
+        reason: reason.to_owned(),
+    }
+}

@@ -1,0 +1,233 @@
+//! The task that starts the requests of one queue.
+
+use std::error::Error;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::Full;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tower_service::Service;
+
+use super::dispatch::{Heads, Refresh};
+use super::guard::LeaseGuard;
+use super::place::{NoPlace, Place, Start};
+use super::{NoSlot, Shared, attempt};
+use crate::durable::{Fetched, Outcome, QueueHead, RequestId};
+use crate::rejection::Rejection;
+
+/// Starts the requests of one queue, and waits for those that run.
+///
+/// At each time it is in one of three steps: it waits for a backlog, or for a place for the most urgent request, or for the
+/// store to give that request. Attempts that run go on beside them.
+pub(super) struct Queue<S> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) name: Arc<str>,
+    pub(super) service: S,
+    pub(super) heads: watch::Receiver<Heads>,
+    pub(super) refresh: Refresh,
+    pub(super) running: JoinSet<()>,
+    /// The round of the backlog up to which its head is outdated, because requests were taken since.
+    pub(super) outdated: u64,
+    /// The largest number of requests to take at once.
+    pub(super) batch: usize,
+    /// The most urgent request when slots were got last.
+    pub(super) last_head: Option<RequestId>,
+    /// `true` while the reason why there is no slot is known to the log.
+    pub(super) is_refused: bool,
+}
+
+/// The request for which slots were given.
+#[derive(Clone, Copy)]
+struct HeadMark {
+    id: RequestId,
+    level: u8,
+}
+
+/// The end of a wait for a place.
+enum Waited<S> {
+    Started(Vec<Start<S>>, HeadMark),
+    NoBacklog,
+    TryLater,
+    Closed,
+}
+
+impl<S, B> Queue<S>
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Future: Send,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    /// Runs until the queue has no backlog and nothing runs, or the worker shuts down.
+    pub(super) async fn run(mut self) {
+        while let Some(head) = self.next_head().await {
+            match self.wait_for_place(head).await {
+                Waited::Started(starts, head) => self.start(starts, head).await,
+                Waited::NoBacklog => {}
+                Waited::TryLater => {
+                    let again = tokio::time::sleep(TRY_AGAIN);
+                    tokio::select! {
+                        () = again => {}
+                        () = self.shared.shutdown.cancelled() => {}
+                    }
+                }
+                Waited::Closed => self.shared.shutdown.cancel(),
+            }
+        }
+        while self.running.join_next().await.is_some() {}
+    }
+
+    /// Waits for a backlog. `None` if there is none and nothing runs, or the worker shuts down.
+    async fn next_head(&mut self) -> Option<QueueHead> {
+        loop {
+            if self.shared.shutdown.is_cancelled() {
+                return None;
+            }
+            if let Some(head) = self.head() {
+                return Some(head);
+            }
+            if self.running.is_empty() && self.is_up_to_date() {
+                return None;
+            }
+            tokio::select! {
+                changed = self.heads.changed() => changed.ok()?,
+                Some(_) = self.running.join_next() => {}
+                () = self.shared.shutdown.cancelled() => {}
+            }
+        }
+    }
+
+    /// Waits for a service that is ready and slots, and goes with the queue's most urgent request meanwhile.
+    async fn wait_for_place(&mut self, head: QueueHead) -> Waited<S> {
+        let shared = Arc::clone(&self.shared);
+        let mut head = head;
+        let mut place = Place::new(Arc::clone(&self.name), self.service.clone(), &head);
+        loop {
+            let start = tokio::select! {
+                start = poll_fn(|cx| place.poll(&shared, cx)) => start,
+                changed = self.heads.changed() => match self.head() {
+                    _ if changed.is_err() => return Waited::NoBacklog,
+                    Some(new) => {
+                        // Otherwise the slot is there, and was given for the former one.
+                        if new.info == head.info || place.set_head(&new) {
+                            head = new;
+                        }
+                        continue;
+                    }
+                    None => return Waited::NoBacklog,
+                },
+                Some(_) = self.running.join_next() => continue,
+                () = shared.shutdown.cancelled() => return Waited::NoBacklog,
+            };
+            let first = match start {
+                Ok(start) => start,
+                Err(reason) => return self.on_no_place(reason),
+            };
+            self.is_refused = false;
+            let more = self.batch.min(usize::try_from(head.runnable).unwrap_or(1));
+            let mut starts = vec![first];
+            while starts.len() < more {
+                // Only places that are there at once.
+                let mut place = Place::new(Arc::clone(&self.name), self.service.clone(), &head);
+                let start = poll_fn(|cx| Poll::Ready(place.poll(&shared, cx))).await;
+                let Poll::Ready(Ok(start)) = start else {
+                    break;
+                };
+                starts.push(start);
+            }
+            let (id, level) = (head.info.id, head.info.level);
+            return Waited::Started(starts, HeadMark { id, level });
+        }
+    }
+
+    /// Takes the most urgent requests by now, one for each place, and starts them.
+    async fn start(&mut self, starts: Vec<Start<S>>, head: HeadMark) {
+        let shared = Arc::clone(&self.shared);
+        let fetched = match shared.store.fetch(&self.name, starts.len()).await {
+            Ok(fetched) => fetched,
+            Err(error) => {
+                drop(starts); // others may use the slots meanwhile
+                shared.health.on_error(&error);
+                self.outdated = self.refresh.ask();
+                return tokio::time::sleep(TRY_AGAIN).await;
+            }
+        };
+        shared.health.on_success();
+        let is_of_level = fetched
+            .iter()
+            .all(|fetched| fetched.info.level <= head.level);
+        self.batch = match is_of_level {
+            true => (2 * self.batch).min(LARGEST_BATCH),
+            false => 1,
+        };
+        let may_give_back = self.last_head.replace(head.id) != Some(head.id);
+        for (fetched, start) in fetched.into_iter().zip(starts) {
+            // The request for which the slot was given went to another worker: this one may not use a slot that is
+            // reserved for its level. Once, so that a store that sees levels differently is not asked for ever.
+            if fetched.info.level > head.level && may_give_back {
+                drop(start);
+                self.running.spawn(give_back(Arc::clone(&shared), fetched));
+                continue;
+            }
+            let Start { service, slot } = start;
+            let run = attempt::run(Arc::clone(&shared), service, slot, fetched);
+            self.running.spawn(run);
+        }
+        self.outdated = self.refresh.ask();
+    }
+
+    fn on_no_place(&mut self, reason: NoPlace) -> Waited<S> {
+        let reason = match reason {
+            NoPlace::NoSlot(NoSlot::Closed) => return Waited::Closed,
+            // The store ends it.
+            NoPlace::NoSlot(NoSlot::NotNow(rejection)) if is_late(&rejection) => {
+                return Waited::TryLater;
+            }
+            NoPlace::NoSlot(NoSlot::NotNow(rejection)) => rejection.message().to_owned(),
+            NoPlace::Service(error) => error.to_string(),
+        };
+        if !std::mem::replace(&mut self.is_refused, true) {
+            let queue = &*self.name;
+            tracing::warn!(queue, reason, "no slot for stored requests; they wait");
+        }
+        Waited::TryLater
+    }
+
+    /// Returns the queue's most urgent request, if it is known by now.
+    fn head(&mut self) -> Option<QueueHead> {
+        let heads = self.heads.borrow_and_update();
+        let head = heads.head.clone();
+        head.filter(|_| heads.round > self.outdated)
+    }
+
+    fn is_up_to_date(&self) -> bool {
+        self.heads.borrow().round > self.outdated
+    }
+}
+
+/// Returns `true` if the time of the most urgent request was up.
+fn is_late(rejection: &Rejection) -> bool {
+    rejection.status() == StatusCode::GATEWAY_TIMEOUT
+}
+
+/// Gives a request back that was not started.
+async fn give_back(shared: Arc<Shared>, fetched: Fetched) {
+    let again = Outcome::Retry {
+        after: Duration::ZERO,
+        counts: false,
+    };
+    let guard = LeaseGuard::new(&shared, fetched.lease);
+    guard.finish(again).await;
+}
+
+/// The time after which it is tried again to get a slot, or a request from a store that failed.
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+/// The largest number of slots that are taken before their requests: enough that the round trip to a store is shared.
+const LARGEST_BATCH: usize = 32;

@@ -1,0 +1,73 @@
+//! Reads a response whole, and its events as they come.
+
+use std::error::Error;
+use std::pin::pin;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Response};
+use http_body::Body;
+use http_body_util::BodyExt;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::events::EventCutter;
+
+/// Reads the body of a response of at most `limit` bytes. If it is a stream of events, `events` gets each as it comes.
+///
+/// # Errors
+///
+/// The reason in a word, of a body that is larger or breaks off.
+pub(super) async fn read_response<B>(
+    response: Response<B>,
+    limit: usize,
+    events: UnboundedSender<Bytes>,
+) -> Result<Response<Bytes>, &'static str>
+where
+    B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    let (head, body) = response.into_parts();
+    // Events of an error would be taken for an answer.
+    let is_stream = head.status.is_success() && is_event_stream(&head.headers);
+    let mut cutter = is_stream.then(EventCutter::default);
+    // Closed where there are none, so that no reader waits for them.
+    let events = is_stream.then_some(events);
+    let on_event = |event| {
+        if let Some(events) = &events {
+            let _ = events.send(event); // no receiver: the attempt ends
+        }
+    };
+    let mut body = pin!(body);
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            let error: Box<dyn Error + Send + Sync> = error.into();
+            tracing::debug!(error, "the response of a stored request broke off");
+            "service_failed"
+        })?;
+        let Ok(mut data) = frame.into_data() else {
+            continue; // trailers
+        };
+        if data.remaining() > limit - whole.len() {
+            return Err("response_too_large");
+        }
+        let at = whole.len();
+        whole.put(&mut data);
+        if let Some(cutter) = &mut cutter {
+            cutter.push(&whole[at..], on_event);
+        }
+    }
+    if let Some(cutter) = &mut cutter {
+        cutter.end(on_event);
+    }
+    Ok(Response::from_parts(head, whole.freeze()))
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
+    let media = value.and_then(|value| value.split(|byte| *byte == b';').next());
+    media.is_some_and(|media| {
+        media
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"text/event-stream")
+    })
+}

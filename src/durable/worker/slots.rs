@@ -1,0 +1,124 @@
+//! Slots that a worker waits for, and then has ride in its request.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Extensions;
+
+use crate::admit::{Capacity, SlotPool};
+#[cfg(feature = "route")]
+use crate::endpoints::{Endpoints, Requirements};
+use crate::gate::{Acquire, Gate, PermitExtension};
+use crate::rejection::{Rejection, ToRejection};
+use crate::{RejectReason, Ticket};
+
+/// A source of a worker's slots.
+///
+/// Implemented for the [`Gate`] of a queue, where all requests ask for the same slots, and for the gate of a router, where the
+/// name of a request's queue is the model that it asks for.
+pub trait Slots: Send + Sync + 'static {
+    /// Begins to wait for a slot for a request of this queue.
+    fn wait(&self, queue: &str, ticket: Ticket) -> Box<dyn SlotWait>;
+}
+
+/// A wait for a slot. Dropping it ends the wait, and gives back a slot that was granted meanwhile.
+pub trait SlotWait: Send {
+    /// Waits on with another ticket of the same queue. Returns `false` if that is too late, because the wait has ended.
+    fn set_ticket(&mut self, ticket: Ticket) -> bool;
+
+    /// Returns the slot when it is there.
+    fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<Result<Slot, NoSlot>>;
+}
+
+/// A slot that was acquired ahead of its request. Dropping it gives the slot back.
+#[must_use = "a slot that is dropped is given back"]
+pub struct Slot(Extensions);
+
+impl Slot {
+    /// Makes a slot of a value that rides in the request's extensions, such as a [`PermitExtension`].
+    pub fn new<T: Clone + Send + Sync + 'static>(extension: T) -> Self {
+        let mut extensions = Extensions::new();
+        extensions.insert(extension);
+        Self(extensions)
+    }
+
+    /// Returns the slot of a service whose readiness is the slot.
+    pub(super) fn of_ready_service() -> Self {
+        Self(Extensions::new())
+    }
+
+    pub(super) fn into_extensions(self) -> Extensions {
+        self.0
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").finish_non_exhaustive()
+    }
+}
+
+/// The reason why a wait ended without a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoSlot {
+    /// The source is closed for good, so the worker ends.
+    Closed,
+    /// The worker tries again a little later.
+    NotNow(Rejection),
+}
+
+impl Slots for Gate<SlotPool> {
+    fn wait(&self, _queue: &str, ticket: Ticket) -> Box<dyn SlotWait> {
+        Box::new(GateWait {
+            acquire: self.acquire(ticket.patient(), ()),
+            demand: || (),
+        })
+    }
+}
+
+#[cfg(feature = "route")]
+#[cfg_attr(docsrs, doc(cfg(feature = "route")))]
+impl Slots for Gate<Endpoints> {
+    fn wait(&self, queue: &str, ticket: Ticket) -> Box<dyn SlotWait> {
+        let (gate, model) = (self.clone(), queue.to_owned());
+        // Anew each time: the endpoints may have changed.
+        let demand = move || {
+            let requirements = Requirements::new(model.clone());
+            gate.capacity().demand(&requirements)
+        };
+        Box::new(GateWait {
+            acquire: self.acquire(ticket.patient(), demand()),
+            demand,
+        })
+    }
+}
+
+/// A wait in a gate.
+struct GateWait<C: Capacity, F> {
+    acquire: Acquire<C>,
+    demand: F,
+}
+
+impl<C, F> SlotWait for GateWait<C, F>
+where
+    C: Capacity<Unservable: ToRejection>,
+    Acquire<C>: Send,
+    PermitExtension<C>: Clone + Send + Sync + 'static,
+    F: Fn() -> C::Demand + Send,
+{
+    fn set_ticket(&mut self, ticket: Ticket) -> bool {
+        self.acquire.set_ticket(ticket.patient(), (self.demand)())
+    }
+
+    fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<Result<Slot, NoSlot>> {
+        Pin::new(&mut self.acquire)
+            .poll(cx)
+            .map(|answer| match answer {
+                Ok(permit) => Ok(Slot::new(permit.into_extension())),
+                Err(RejectReason::ShuttingDown) => Err(NoSlot::Closed),
+                Err(reason) => Err(NoSlot::NotNow(reason.to_rejection())),
+            })
+    }
+}

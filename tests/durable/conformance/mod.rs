@@ -1,0 +1,151 @@
+//! The conformance suite of stores: what [`Store`] promises, for any store.
+//!
+//! A store has a [`Harness`], and `conformance!(Harness)` makes a test of each function below. Times are multiples of
+//! [`Harness::UNIT`], and what happens by itself is waited for, never expected at a certain time.
+
+mod crash;
+mod ending;
+mod enqueue;
+mod lists;
+mod order;
+mod pauses;
+mod retention;
+mod running;
+mod streams;
+mod support;
+mod values;
+mod waits;
+mod webhooks;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+use tower_triage::durable::{Store, StoreConfig};
+
+pub(crate) use self::support::*;
+pub(crate) use self::{
+    crash::*, ending::*, enqueue::*, lists::*, order::*, pauses::*, retention::*, running::*,
+    streams::*, values::*, waits::*, webhooks::*,
+};
+
+/// A store under test.
+pub(crate) trait Harness: Sized + 'static {
+    /// A time that the store tells from none and from twice that.
+    const UNIT: Duration;
+    /// `true` if the order within a level is exact.
+    const IS_EXACT: bool;
+
+    /// Returns the runtime that a test runs in, with a paused clock if the store goes by it.
+    fn runtime() -> Runtime;
+
+    /// Opens an empty store.
+    async fn open(config: StoreConfig) -> Self;
+
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// Ends all processes of the store without a word to them, starts one again, and waits until it has found out which
+    /// workers are lost.
+    async fn crash(&mut self);
+}
+
+/// Makes a test of each promise for a harness. `crashes`: for stores that outlive their processes; `paused_clock`: for
+/// stores that go by Tokio's clock, what takes minutes.
+macro_rules! conformance {
+    ($harness:ty) => {
+        conformance! { @tests $harness:
+            a_request_is_stored_as_it_was_given,
+            the_same_name_is_stored_once,
+            a_key_of_the_same_request_returns_it,
+            a_key_of_another_request_is_refused,
+            a_key_is_its_tenants_alone,
+            a_key_is_kept_until_its_request_is_forgotten,
+            a_full_store_refuses_until_one_ends,
+            a_full_tenant_refuses_only_its_own,
+            a_known_request_is_returned_by_a_full_store,
+            an_unknown_request_has_nothing,
+            a_more_urgent_level_goes_first,
+            requests_of_a_level_go_in_their_order,
+            a_fair_order_alternates_between_tenants,
+            a_queue_is_taken_from_alone,
+            a_delayed_request_begins_later,
+            positions_count_those_that_go_before,
+            the_backlog_names_the_head_of_each_queue,
+            depths_count_waiting_and_running_requests,
+            an_outcome_is_kept,
+            a_status_of_400_and_more_has_failed,
+            a_failure_without_a_response_has_its_reason,
+            a_called_request_is_processing,
+            the_first_outcome_stands,
+            an_outcome_of_an_old_attempt_has_no_effect,
+            a_retried_attempt_begins_again,
+            a_retried_attempt_waits_for_its_backoff,
+            an_attempt_that_does_not_count_is_not_counted,
+            a_failed_request_is_retried_by_hand,
+            only_a_failed_request_is_retried_by_hand,
+            many_workers_never_take_the_same_request,
+            a_waiting_request_is_cancelled_at_once,
+            a_running_request_is_stopped_by_its_cancellation,
+            an_ended_request_is_not_cancelled,
+            a_delayed_request_is_cancelled,
+            a_request_that_never_began_is_aborted_at_its_deadline,
+            a_running_request_is_stopped_at_its_deadline,
+            a_deadline_that_was_met_changes_nothing,
+            an_attempt_that_is_over_is_told_to_stop,
+            a_list_is_newest_first_and_in_pages,
+            a_list_is_of_one_tenant_or_status,
+            unlisted_requests_are_in_no_list,
+            an_end_wakes_all_that_wait_for_it,
+            an_end_is_never_missed_by_a_racing_wait,
+            a_change_of_the_backlog_is_never_missed,
+            a_dropped_wait_leaves_the_others,
+            pieces_are_read_as_they_come,
+            pieces_are_read_after_the_end,
+            no_piece_is_missed_by_a_racing_reader,
+            a_paused_queue_is_not_taken_from,
+            a_paused_tenant_lets_others_pass,
+            a_paused_store_is_not_taken_from,
+            a_pause_ends_by_itself,
+            a_pause_of_the_same_scope_is_replaced,
+            a_webhook_is_due_at_the_end,
+            a_webhook_is_put_off,
+            values_are_kept_under_their_keys,
+            values_are_read_in_pages,
+            an_ended_request_is_forgotten_after_its_retention,
+            a_request_that_has_not_ended_is_kept,
+        }
+    };
+    ($harness:ty, crashes) => {
+        conformance! { @tests $harness:
+            what_waits_survives_a_crash,
+            what_ran_has_failed_after_a_crash,
+            what_ran_is_retried_after_a_crash,
+            a_lease_of_a_dead_worker_has_no_effect,
+            outcomes_and_keys_survive_a_crash,
+            values_and_pauses_survive_a_crash,
+            a_closed_store_gives_back_what_was_not_called,
+        }
+    };
+    ($harness:ty, paused_clock) => {
+        conformance! { @tests $harness:
+            a_webhook_is_due_again_unless_settled,
+        }
+    };
+    (@tests $harness:ty: $($name:ident,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                $crate::conformance::run::<$harness, _>($crate::conformance::$name::<$harness>());
+            }
+        )*
+    };
+}
+
+/// Runs a test to its end, within ten minutes of its clock.
+pub(crate) fn run<H: Harness, F: Future<Output = ()>>(test: F) {
+    let runtime = H::runtime();
+    let result = runtime.block_on(async { timeout(Duration::from_secs(600), test).await });
+    result.expect("the test waits for something that does not happen");
+    runtime.shutdown_background();
+}

@@ -1,0 +1,40 @@
+//! Ended requests are forgotten.
+
+use tower_triage::durable::{RequestStatus, StoreConfig};
+
+use super::*;
+
+pub(crate) async fn an_ended_request_is_forgotten_after_its_retention<H: Harness>() {
+    let harness = H::open(StoreConfig::default().retention(H::UNIT * 2)).await;
+    let store = harness.store();
+    let request = request();
+    let id = request.id;
+    enqueue(&*store, request.clone()).await;
+    let fetched = fetch_one(&*store).await;
+    store.append(&fetched.lease, "piece".into()).await.unwrap();
+    assert!(finish(&*store, fetched, ok("answer")).await);
+    assert_eq!(store.response(id).await.unwrap().unwrap(), "answer");
+    eventually::<H>(async || store.get(id).await.unwrap().is_none()).await;
+    assert_eq!(store.request(id).await.unwrap(), None);
+    assert_eq!(store.response(id).await.unwrap(), None);
+    assert_eq!(store.chunks(id, 0).await.unwrap(), None);
+    store.ended(id).await.unwrap();
+    let page = store.list(listing(|_| ())).await.unwrap();
+    assert!(page.requests.is_empty());
+    // Its name may be used again.
+    let info = enqueue(&*store, request).await;
+    assert_eq!((info.status, info.attempts), (RequestStatus::Queued, 0));
+    assert_eq!(store.response(id).await.unwrap(), None);
+}
+
+pub(crate) async fn a_request_that_has_not_ended_is_kept<H: Harness>() {
+    let harness = H::open(StoreConfig::default().retention(H::UNIT)).await;
+    let store = harness.store();
+    let running = enqueue(&*store, request()).await.id;
+    let fetched = fetch_one(&*store).await;
+    let waiting = enqueue(&*store, request()).await.id;
+    pass::<H>(4).await;
+    assert_eq!(status(&*store, running).await, RequestStatus::Starting);
+    assert_eq!(status(&*store, waiting).await, RequestStatus::Queued);
+    assert!(finish(&*store, fetched, ok("")).await);
+}

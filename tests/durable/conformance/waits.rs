@@ -1,0 +1,84 @@
+//! Waits miss nothing.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+use tower_triage::durable::StoreConfig;
+
+use super::*;
+
+pub(crate) async fn an_end_wakes_all_that_wait_for_it<H: Harness>() {
+    let harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    let id = enqueue(&*store, request()).await.id;
+    let waits: Vec<_> = (0..5)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.ended(id).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let fetched = fetch_one(&*store).await;
+    assert!(waits.iter().all(|wait| !wait.is_finished()));
+    assert!(finish(&*store, fetched, ok("")).await);
+    for wait in waits {
+        wait.await.unwrap().unwrap();
+    }
+    store.ended(id).await.unwrap();
+}
+
+pub(crate) async fn an_end_is_never_missed_by_a_racing_wait<H: Harness>() {
+    let harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    for round in 0..50 {
+        let id = enqueue(&*store, request()).await.id;
+        let fetched = fetch_one(&*store).await;
+        let other = Arc::clone(&store);
+        let wait = tokio::spawn(async move { other.ended(id).await });
+        for _ in 0..round % 5 {
+            tokio::task::yield_now().await;
+        }
+        assert!(finish(&*store, fetched, ok("")).await);
+        wait.await.unwrap().unwrap();
+    }
+}
+
+pub(crate) async fn a_change_of_the_backlog_is_never_missed<H: Harness>() {
+    let harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    let worker = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            for _ in 0..50 {
+                let fetched = fetch_next(&*store).await;
+                assert!(finish(&*store, fetched, ok("")).await);
+            }
+        })
+    };
+    for round in 0..50 {
+        let id = enqueue(&*store, request()).await.id;
+        for _ in 0..round % 4 {
+            tokio::task::yield_now().await;
+        }
+        if round % 10 == 0 {
+            store.ended(id).await.unwrap();
+        }
+    }
+    worker.await.unwrap();
+    let backlog = store.backlog().await.unwrap();
+    assert!(backlog.queues.is_empty());
+}
+
+pub(crate) async fn a_dropped_wait_leaves_the_others<H: Harness>() {
+    let harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    let id = enqueue(&*store, request()).await.id;
+    let kept = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.ended(id).await })
+    };
+    assert!(timeout(H::UNIT, store.ended(id)).await.is_err());
+    assert!(timeout(H::UNIT, store.chunks(id, 0)).await.is_err());
+    store.cancel(id).await.unwrap();
+    kept.await.unwrap().unwrap();
+}

@@ -1,0 +1,72 @@
+//! Webhooks of ended requests.
+
+use std::time::Duration;
+
+use tower_triage::durable::{NewRequest, RequestStatus, StoreConfig};
+
+use super::*;
+
+fn with_webhook() -> NewRequest {
+    request_with(|request| request.webhook = Some("https://example.com/hook".into()))
+}
+
+pub(crate) async fn a_webhook_is_due_at_the_end<H: Harness>() {
+    let harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    enqueue(&*store, request()).await;
+    let id = enqueue(&*store, with_webhook()).await.id;
+    assert!(store.due_webhooks(10).await.unwrap().is_empty());
+    assert_eq!(run_all(&*store).await.len(), 2);
+    let due = store.due_webhooks(10).await.unwrap();
+    assert_eq!(due.len(), 1);
+    assert_eq!((due[0].info.id, due[0].tries), (id, 0));
+    assert_eq!(due[0].info.status, RequestStatus::Succeeded);
+    assert_eq!(due[0].url, "https://example.com/hook");
+    assert!(store.due_webhooks(10).await.unwrap().is_empty());
+    store.settle_webhook(id, None).await.unwrap();
+    // Each end has one, and they are taken in parts.
+    for _ in 0..3 {
+        let id = enqueue(&*store, with_webhook()).await.id;
+        store.cancel(id).await.unwrap();
+    }
+    assert_eq!(store.due_webhooks(2).await.unwrap().len(), 2);
+    assert_eq!(store.due_webhooks(2).await.unwrap().len(), 1);
+}
+
+pub(crate) async fn a_webhook_is_due_again_unless_settled<H: Harness>() {
+    let harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let id = enqueue(&*store, with_webhook()).await.id;
+        store.cancel(id).await.unwrap();
+        ids.push(id);
+    }
+    assert_eq!(store.due_webhooks(10).await.unwrap().len(), 2);
+    store.settle_webhook(ids[0], None).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let due = store.due_webhooks(10).await.unwrap();
+    assert_eq!(due.len(), 1);
+    assert_eq!((due[0].info.id, due[0].tries), (ids[1], 1));
+}
+
+pub(crate) async fn a_webhook_is_put_off<H: Harness>() {
+    let harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    let id = enqueue(&*store, with_webhook()).await.id;
+    store.cancel(id).await.unwrap();
+    for tries in 0..3 {
+        let mut due = Vec::new();
+        eventually::<H>(async || {
+            due = store.due_webhooks(10).await.unwrap();
+            !due.is_empty()
+        })
+        .await;
+        assert_eq!((due[0].info.id, due[0].tries), (id, tries));
+        store.settle_webhook(id, Some(H::UNIT)).await.unwrap();
+        assert!(store.due_webhooks(10).await.unwrap().is_empty());
+    }
+    store.settle_webhook(id, None).await.unwrap();
+    pass::<H>(2).await;
+    assert!(store.due_webhooks(10).await.unwrap().is_empty());
+}

@@ -1,0 +1,148 @@
+//! The embedded store, in a folder.
+
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use tower_triage::durable::{EmbeddedStore, OpenError, Outcome, Store, StoreConfig};
+
+use crate::conformance::{Harness, enqueue, fetch_next, finish, request};
+
+/// A folder of a test's own, removed at its end.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Opens the store on one of the databases that it can have.
+trait Open: 'static {
+    fn open(folder: &Path, config: StoreConfig) -> Result<EmbeddedStore, OpenError>;
+}
+
+struct Fjall;
+
+impl Open for Fjall {
+    fn open(folder: &Path, config: StoreConfig) -> Result<EmbeddedStore, OpenError> {
+        EmbeddedStore::open(folder, config)
+    }
+}
+
+#[cfg(feature = "__redb")]
+struct Redb;
+
+#[cfg(feature = "__redb")]
+impl Open for Redb {
+    fn open(folder: &Path, config: StoreConfig) -> Result<EmbeddedStore, OpenError> {
+        EmbeddedStore::open_redb(folder, config)
+    }
+}
+
+struct Embedded<O> {
+    // Before its folder, so that it is dropped first.
+    store: Option<Arc<EmbeddedStore>>,
+    folder: Folder,
+    config: StoreConfig,
+    database: PhantomData<O>,
+}
+
+impl<O: Open> Harness for Embedded<O> {
+    const UNIT: Duration = Duration::from_millis(400);
+    const IS_EXACT: bool = true;
+
+    fn runtime() -> Runtime {
+        let mut runtime = Builder::new_multi_thread();
+        runtime.worker_threads(2).enable_all().build().unwrap()
+    }
+
+    async fn open(config: StoreConfig) -> Self {
+        let folder = Folder::new();
+        let store = O::open(folder.path(), config.clone()).unwrap();
+        Self {
+            store: Some(Arc::new(store)),
+            folder,
+            config,
+            database: PhantomData,
+        }
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        let store = self.store.as_ref().expect("it is open");
+        Arc::clone(store) as Arc<dyn Store>
+    }
+
+    async fn crash(&mut self) {
+        // Without a word to it. Processes that are killed have tests of their own.
+        self.store = None;
+        let store = O::open(self.folder.path(), self.config.clone());
+        self.store = Some(Arc::new(store.unwrap()));
+    }
+}
+
+/// The sync of the disk lies between what a worker takes and its answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fetch_that_is_dropped_gives_back_what_it_took() {
+    let folder = Folder::new();
+    let store = EmbeddedStore::open(folder.path(), StoreConfig::default()).unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        ids.push(enqueue(&store, request()).await.id);
+    }
+    for round in 0..40 {
+        let fetch = timeout(Duration::from_micros(200 * round), store.fetch("", 1)).await;
+        if let Ok(fetched) = fetch {
+            let outcome = Outcome::Retry {
+                after: Duration::ZERO,
+                counts: false,
+            };
+            for fetched in fetched.unwrap() {
+                assert!(finish(&store, fetched, outcome.clone()).await);
+            }
+        }
+    }
+    // The last one that was dropped may not be back yet.
+    let mut order = Vec::new();
+    while order.len() < ids.len() {
+        let fetched = fetch_next(&store).await;
+        assert_eq!(fetched.lease.attempt(), 1);
+        order.push(fetched.lease.id());
+    }
+    order.sort();
+    ids.sort();
+    assert_eq!(order, ids);
+}
+
+mod fjall {
+    use super::{Embedded, Fjall};
+
+    conformance!(Embedded<Fjall>);
+    conformance!(Embedded<Fjall>, crashes);
+}
+
+#[cfg(feature = "__redb")]
+mod redb {
+    use super::{Embedded, Redb};
+
+    conformance!(Embedded<Redb>);
+    conformance!(Embedded<Redb>, crashes);
+}

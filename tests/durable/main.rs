@@ -1,0 +1,15 @@
+//! Tests of the stores of durable requests.
+
+#![cfg(not(loom))]
+
+#[macro_use]
+mod conformance;
+mod embedded;
+mod full_disk;
+mod in_memory;
+mod processes;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+#[path = "../support/redis_server.rs"]
+mod redis_server;

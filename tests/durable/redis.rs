@@ -1,0 +1,72 @@
+//! The store on a real Redis.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
+use tower_triage::durable::{RedisConfig, RedisStore, Store, StoreConfig};
+
+use crate::conformance::Harness;
+use crate::redis_server::Server;
+
+struct OnRedis {
+    server: Server,
+    config: StoreConfig,
+    store: Option<Arc<RedisStore>>,
+}
+
+impl OnRedis {
+    fn connect(&mut self) {
+        let config = RedisConfig::new(self.server.url()).store(self.config.clone());
+        self.store = Some(Arc::new(RedisStore::connect(config).unwrap()));
+    }
+}
+
+impl Harness for OnRedis {
+    const UNIT: Duration = Duration::from_secs(1);
+    const IS_EXACT: bool = true;
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    async fn open(config: StoreConfig) -> Self {
+        let mut harness = Self {
+            server: Server::start(),
+            config: config.lease(Duration::from_millis(900)),
+            store: None,
+        };
+        harness.connect();
+        harness
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(self.store.as_ref().unwrap()) as Arc<dyn Store>
+    }
+
+    async fn crash(&mut self) {
+        let store = self.store.take().unwrap();
+        let Some(store) = Arc::into_inner(store) else {
+            panic!("the test still has the store of the process that is to die");
+        };
+        // Its tasks end without a word.
+        drop(store);
+        self.server.kill();
+        self.server.run();
+        self.connect();
+        let store = self.store();
+        while store
+            .depths()
+            .await
+            .unwrap()
+            .iter()
+            .any(|depth| depth.running > 0)
+        {
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+conformance!(OnRedis);
+conformance!(OnRedis, crashes);

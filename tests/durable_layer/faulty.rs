@@ -1,0 +1,78 @@
+//! A store that can be made to fail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tower_triage::durable::{
+    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Lease, Listing, NewRequest, Outcome, Page,
+    Pause, PauseScope, QueueDepth, RequestId, RequestInfo, Stop, Store, StoreError, StoreFuture,
+};
+
+/// A store that is unavailable while the test says so.
+pub(crate) struct Faulty {
+    inner: Arc<dyn Store>,
+    is_down: AtomicBool,
+}
+
+impl Faulty {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            is_down: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn set_down(&self, is_down: bool) {
+        self.is_down.store(is_down, SeqCst);
+    }
+
+    fn check<'a, T: Send + 'a>(&self, operation: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+        match self.is_down.load(SeqCst) {
+            true => Box::pin(async { Err(StoreError::Unavailable("it is down".to_owned())) }),
+            false => operation,
+        }
+    }
+}
+
+macro_rules! passes_on {
+    ($(fn $name:ident(&self $(, $arg:ident: $type:ty)*) -> $result:ty;)*) => {
+        impl Store for Faulty {
+            $(fn $name(&self $(, $arg: $type)*) -> StoreFuture<'_, $result> {
+                self.check(self.inner.$name($($arg),*))
+            })*
+        }
+    };
+}
+
+passes_on! {
+    fn enqueue(&self, request: NewRequest) -> Enqueued;
+    fn get(&self, id: RequestId) -> Option<RequestInfo>;
+    fn position(&self, id: RequestId) -> Option<u64>;
+    fn request(&self, id: RequestId) -> Option<Bytes>;
+    fn response(&self, id: RequestId) -> Option<Bytes>;
+    fn ended(&self, id: RequestId) -> ();
+    fn cancel(&self, id: RequestId) -> Option<RequestInfo>;
+    fn retry(&self, id: RequestId) -> Option<RequestInfo>;
+    fn list(&self, listing: Listing) -> Page;
+    fn backlog(&self) -> Backlog;
+    fn changed(&self, version: u64) -> ();
+    fn fetch(&self, queue: &str, max: usize) -> Vec<Fetched>;
+    fn called(&self, lease: &Lease) -> ();
+    fn stopped(&self, lease: &Lease) -> Stop;
+    fn finish(&self, lease: Lease, outcome: Outcome) -> bool;
+    fn append(&self, lease: &Lease, data: Bytes) -> ();
+    fn chunks(&self, id: RequestId, after: u64) -> Option<Chunks>;
+    fn pause(&self, pause: Pause) -> ();
+    fn resume(&self, scope: PauseScope) -> bool;
+    fn pauses(&self) -> Vec<Pause>;
+    fn depths(&self) -> Vec<QueueDepth>;
+    fn due_webhooks(&self, max: usize) -> Vec<DueWebhook>;
+    fn settle_webhook(&self, id: RequestId, again: Option<Duration>) -> ();
+    fn put(&self, key: &str, value: Bytes) -> ();
+    fn value(&self, key: &str) -> Option<Bytes>;
+    fn remove(&self, key: &str) -> bool;
+    fn values(&self, prefix: &str, after: Option<&str>, max: usize) -> Vec<(String, Bytes)>;
+    fn close(&self) -> ();
+}

@@ -1,0 +1,159 @@
+//! Tests of batches and webhooks through the gateway.
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::backend::Backend;
+use crate::durable_support::{Folder, id, stored};
+use crate::process::{Gateway, TIMEOUT};
+
+/// Uploads an input file with these lines; returns the answer.
+async fn upload(gateway: &Gateway, lines: &[Value]) -> Value {
+    let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+    let disposition = "content-disposition: form-data";
+    let form = format!(
+        "--b\r\n{disposition}; name=\"purpose\"\r\n\r\nbatch\r\n--b\r\n{disposition}; name=\"file\"; \
+         filename=\"in.jsonl\"\r\n\r\n{}\n\r\n--b--\r\n",
+        lines.join("\n")
+    );
+    let upload = gateway.client().post("/v1/files").body(form);
+    let upload = upload.header("content-type", "multipart/form-data; boundary=b");
+    let answer = upload.answer().await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+fn line(model: &str, number: u32) -> Value {
+    json!({ "custom_id": format!("line-{number}"), "method": "POST", "url": "/v1/chat/completions",
+            "body": { "model": model, "n": number } })
+}
+
+/// Creates a batch of this file; returns its id.
+async fn create(gateway: &Gateway, file: &Value) -> String {
+    let batch = json!({ "input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h" });
+    let create = gateway.client().post("/v1/batches").body(batch.to_string());
+    let answer = create
+        .header("content-type", "application/json")
+        .answer()
+        .await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["id"].as_str().unwrap().to_owned()
+}
+
+async fn until_batch(gateway: &Gateway, id: &str, status: &str) -> Value {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        let batch = gateway
+            .get(&format!("/v1/batches/{id}"))
+            .answer()
+            .await
+            .json();
+        if batch["status"] == status {
+            return batch;
+        }
+        assert!(Instant::now() < end, "never {status}: {batch}");
+        sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn batch_runs_behind_online_requests_and_is_read_as_a_file() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let gateway = folder.setup("", &backend).start().await;
+    let online = gateway.ask("m").label("online").send();
+    let running = backend.next().await;
+    let file = upload(&gateway, &[line("m", 1), line("m", 2)]).await;
+    assert_eq!(file["purpose"], "batch");
+    let batch = create(&gateway, &file).await;
+    gateway.depth(1).await; // the worker waits for the slot
+    let urgent = gateway.ask("m").label("urgent").send();
+    gateway.depth(2).await;
+    running.answer("");
+    assert_eq!(online.answer().await.status, 200);
+    let next = backend.next().await;
+    assert_eq!(next.label(), "urgent");
+    next.answer("");
+    assert_eq!(urgent.answer().await.status, 200);
+    let mut numbers = Vec::new();
+    for _ in 0..2 {
+        let arrived = backend.next().await;
+        let body: Value = serde_json::from_slice(&arrived.body).unwrap();
+        numbers.push(body["n"].as_u64().unwrap());
+        arrived.answer("{}");
+    }
+    numbers.sort();
+    assert_eq!(numbers, [1, 2]);
+    let batch = until_batch(&gateway, &batch, "completed").await;
+    assert_eq!(
+        batch["request_counts"],
+        json!({ "total": 2, "completed": 2, "failed": 0 })
+    );
+    let output = batch["output_file_id"].as_str().unwrap();
+    let output = gateway
+        .get(&format!("/v1/files/{output}/content"))
+        .answer()
+        .await;
+    let lines = output.text().lines().map(serde_json::from_str::<Value>);
+    let mut ids: Vec<_> = lines
+        .map(|line| line.unwrap()["custom_id"].to_string())
+        .collect();
+    ids.sort();
+    assert_eq!(ids, ["\"line-1\"", "\"line-2\""]);
+    let listed = gateway.get("/requests").answer().await.json();
+    assert_eq!(listed["data"], json!([]));
+}
+
+#[tokio::test]
+async fn batch_with_an_unknown_model_runs_no_line() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let gateway = folder.setup("", &backend).start().await;
+    let file = upload(&gateway, &[line("m", 1), line("gpt-5", 2)]).await;
+    let batch = create(&gateway, &file).await;
+    let batch = until_batch(&gateway, &batch, "failed").await;
+    assert_eq!(batch["errors"]["data"][0]["line"], 2);
+    assert_eq!(batch["errors"]["data"][0]["code"], "model_not_found");
+    let foreign = gateway.get(&format!("/v1/batches/{}", batch["id"].as_str().unwrap()));
+    assert_eq!(foreign.tenant("b").answer().await.status, 404);
+    assert_eq!(backend.counts().arrived, 0);
+}
+
+#[tokio::test]
+async fn webhook_tells_the_end_of_a_request() {
+    let (folder, backend) = (Folder::new(), Backend::replying("fine").await);
+    let receiver = Backend::start().await;
+    let secret = "webhook_secret = \"whsec_${KEY}\"\nwebhook_allow_private = true";
+    let setup = folder.setup(secret, &backend);
+    let setup = setup.environment("KEY", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    let gateway = setup.start().await;
+    let url = format!("{}/told", receiver.url());
+    let asked = stored(gateway.client(), "").header("webhook-url", &url);
+    let id = id(&asked.answer().await);
+    let told = receiver.next().await;
+    assert_eq!(told.head.uri.path(), "/told");
+    for header in ["webhook-id", "webhook-timestamp"] {
+        assert!(told.header(header).is_some(), "{header}");
+    }
+    assert!(told.header("webhook-signature").unwrap().starts_with("v1,"));
+    assert!(String::from_utf8_lossy(&told.body).contains(&id));
+    told.answer("");
+    assert_eq!(gateway.logged("MfKQ9r8"), 0);
+}
+
+#[tokio::test]
+async fn webhook_to_a_private_address_is_refused() {
+    let (folder, backend) = (Folder::new(), Backend::replying("fine").await);
+    let secret = "webhook_secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"";
+    for lines in ["", secret] {
+        let gateway = folder.setup(lines, &backend).start().await;
+        for url in ["http://127.0.0.1:9/", "http://10.0.0.1/"] {
+            let asked = stored(gateway.client(), "").header("webhook-url", url);
+            asked
+                .answer()
+                .await
+                .assert_error(400, "webhook_not_allowed");
+        }
+        let mut gateway = gateway;
+        gateway.signal("TERM");
+        assert!(gateway.exit().await.success());
+    }
+}

@@ -1,0 +1,58 @@
+//! Tests of gateways that share their stored requests in Redis.
+
+use crate::backend::Backend;
+use crate::durable_support::{id, stored, until};
+use crate::process::Setup;
+use crate::redis_server::Server;
+
+fn setup(role: &str, url: &str, lines: &str) -> Setup {
+    let section =
+        format!("[durable]\nstore = \"redis\"\nurl = {url:?}\nrole = {role:?}\n{lines}\n");
+    let admin = "[admin]\nlisten = \"127.0.0.1:0\"\n";
+    Setup::new().top(admin).sections(&section)
+}
+
+#[tokio::test]
+async fn one_gateway_stores_and_another_one_runs() {
+    let (redis, backend) = (Server::start(), Backend::start().await);
+    let front = setup("front", &redis.url(), "").start().await;
+    let worker = setup("worker", &redis.url(), "");
+    let worker = worker.backend("gpu-1", &backend, 1, &["m"]).start().await;
+    let receipt = id(&stored(front.client(), "").answer().await);
+    let arrived = backend.next().await;
+    assert_eq!(arrived.header("x-triage-request-id"), Some(&*receipt));
+    arrived.answer("fine");
+    until(front.client(), &receipt, &["succeeded"]).await;
+    let response = front.get(&format!("/requests/{receipt}/response"));
+    response.answer().await.assert_ok("fine");
+    let waiting = front.ask("m").send();
+    backend.next().await.answer("stored, too");
+    waiting.answer().await.assert_ok("stored, too");
+    worker
+        .get("/requests")
+        .answer()
+        .await
+        .assert_error(404, "not_found");
+    let seen = worker.admin().get(&format!("/admin/requests/{receipt}"));
+    assert_eq!(seen.answer().await.json()["status"], "succeeded");
+}
+
+#[tokio::test]
+async fn without_redis_only_stored_requests_are_refused() {
+    let (mut redis, backend) = (Server::start(), Backend::replying("fine").await);
+    redis.kill();
+    let address = redis.url().replace("redis://", "");
+    let url = format!("redis://:hunter2@{address}");
+    let gateway = setup("both", &url, "").backend("gpu-1", &backend, 1, &["m"]);
+    let gateway = gateway.start().await;
+    let refused = stored(gateway.client(), "").answer().await;
+    refused.assert_error(503, "store_unavailable");
+    gateway.ask("m").answer().await.assert_ok("fine");
+    let metrics = gateway.admin().get("/metrics").answer().await;
+    assert!(
+        metrics.text().contains("triage_durable_store_up 0\n"),
+        "{metrics:?}"
+    );
+    gateway.logs(&["WARN", &address]).await;
+    assert_eq!(gateway.logged("hunter2"), 0);
+}
