@@ -29,6 +29,8 @@ mod durable;
 mod durable_batches;
 #[cfg(unix)]
 mod durable_crash;
+#[cfg(unix)]
+mod durable_faults;
 mod durable_operators;
 #[cfg(unix)]
 mod durable_redis;
