@@ -55,7 +55,7 @@ pub(crate) struct Durable {
     gauges: Arc<Gauges>,
 }
 
-/// What serves the requests of clients.
+/// The service for the requests of clients.
 #[derive(Clone)]
 enum Front {
     /// No request is stored.

@@ -26,7 +26,7 @@ pub(crate) use writer::{LogThread, dropped_lines};
 /// Bytes of a method or a path that are logged. Clients choose the length of both.
 const MAX_LOGGED_BYTES: usize = 1024;
 
-/// What is logged by default: of the database of stored requests, problems alone.
+/// The default filter. Of the database of stored requests, problems alone are logged.
 const DEFAULT_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
 
 /// Starts logging to standard error, filtered by `TRIAGE_LOG`, else by `RUST_LOG`, else by [`DEFAULT_FILTER`].

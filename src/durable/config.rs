@@ -23,7 +23,7 @@ pub struct StoreConfig {
     pub max_size: u64,
     /// The largest number of requests of one tenant that have not ended; 0 for no bound of its own. Default 0.
     pub max_size_per_tenant: u64,
-    /// What becomes of a request whose worker died. Default [`OnCrash::Fail`].
+    /// The fate of a request whose worker died. Default [`OnCrash::Fail`].
     pub on_crash: OnCrash,
     /// The time after which a silent worker's requests are lost to it. Default 30 s. Not for stores of one process.
     pub lease: Duration,
@@ -33,7 +33,7 @@ pub struct StoreConfig {
     pub order: WaitingRoomConfig,
 }
 
-/// What becomes of a request whose worker died.
+/// The fate of a request whose worker died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnCrash {
     /// It has failed, so it is started at most once.

@@ -1,4 +1,4 @@
-//! What a store can't do.
+//! The errors of stores.
 
 use std::time::Duration;
 

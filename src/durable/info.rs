@@ -1,4 +1,4 @@
-//! What a store tells about its requests.
+//! Descriptions of stored requests, as a store returns them.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

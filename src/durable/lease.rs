@@ -73,7 +73,7 @@ impl Fetched {
     }
 }
 
-/// Why an attempt has to stop.
+/// The reason why an attempt has to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stop {

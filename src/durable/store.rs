@@ -211,11 +211,11 @@ pub struct Pause {
 /// The requests that a pause concerns.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PauseScope {
-    /// All.
+    /// All requests.
     All,
-    /// Those of one queue.
+    /// Requests of one queue.
     Queue(String),
-    /// Those of one tenant.
+    /// Requests of one tenant.
     Tenant(Vec<u8>),
 }
 

@@ -1,4 +1,4 @@
-//! What callers ask for by their headers, and what they are told.
+//! The headers by which callers ask for storage, and the responses.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How requests end when their callers leave, cancel or come back.
+//! The ends of requests whose callers leave, cancel or come back.
 
 use tokio_util::sync::CancellationToken;
 use tower_triage::durable::{DurableLayer, StoreConfig};

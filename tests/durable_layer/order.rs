@@ -1,4 +1,4 @@
-//! Which request goes next: with a slot in hand a worker takes the most urgent one by then.
+//! The order of stored requests: with a slot in hand a worker takes the most urgent one by then.
 
 use std::time::Duration;
 

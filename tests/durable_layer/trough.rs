@@ -47,7 +47,7 @@ impl Busy {
     }
 }
 
-/// What online requests met, and how busy the slots were.
+/// The waits of online requests, and the busy share of the slots.
 #[derive(Debug)]
 struct Figures {
     /// The wait of online requests, without their service, that 99 of 100 do not exceed; in seconds.

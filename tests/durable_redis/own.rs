@@ -1,4 +1,4 @@
-//! What a store does when nothing fails.
+//! The store on Redis while nothing fails.
 
 use super::*;
 use tower_triage::durable::{

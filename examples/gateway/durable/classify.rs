@@ -1,4 +1,4 @@
-//! What a request asks for when it is stored: the queue of its model, its level and its tenant.
+//! The classifier of stored requests: the queue of its model, its level and its tenant.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

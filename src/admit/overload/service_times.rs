@@ -19,8 +19,8 @@ pub(crate) struct ServiceTimes {
 struct Samples {
     /// The number of samples that came so far.
     count: u64,
-    /// Those of the latest samples that are shorter than all after them, in seconds and with their numbers: the first is the
-    /// shortest, and the others become so as the ones before them grow too old.
+    /// The latest samples that are shorter than all after them, in seconds, with their numbers. The first is the shortest; each
+    /// of the others becomes the shortest when those before it are too old.
     shortest: VecDeque<(u64, f64)>,
     /// The number of the latest one among those of all lanes.
     latest: u64,

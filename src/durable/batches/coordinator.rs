@@ -54,7 +54,7 @@ struct Coordinator {
     owner: String,
     /// The drivers of batches, which return the batch's name.
     driven: JoinSet<String>,
-    /// What is known of each batch that has not ended.
+    /// The batches that have not ended, by id.
     seen: HashMap<String, Seen>,
     /// `true` once all batches were taken over.
     has_started: bool,

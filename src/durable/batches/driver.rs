@@ -1,4 +1,4 @@
-//! What becomes of one batch, from its validation to its end.
+//! The way of one batch from its validation to its end.
 
 use std::collections::HashSet;
 use std::convert::Infallible;

@@ -24,7 +24,7 @@ use super::{BatchApi, id, keys};
 /// The time between two tries to store a line for which there is no place.
 const FULL: Duration = Duration::from_secs(1);
 
-/// What all lines of a batch share.
+/// The settings that all lines of a batch share.
 pub(super) struct LineContext {
     api: BatchApi,
     tenant: Vec<u8>,

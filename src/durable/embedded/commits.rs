@@ -27,7 +27,7 @@ pub(crate) struct Command {
 pub(crate) type Apply = Box<dyn FnOnce(&mut Change<'_>) -> Answer + Send>;
 pub(crate) type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
-/// What becomes of a change while the disk is full.
+/// The treatment of a change while the disk is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It is refused: it brings something new.

@@ -1,4 +1,4 @@
-//! Why a store can't be opened.
+//! The error of a store that can't be opened.
 
 use std::io;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub enum OpenError {
     Folder {
         /// The folder or the file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The log in the folder can't be opened or read.
@@ -34,7 +34,7 @@ pub enum OpenError {
     Log {
         /// The folder of the log.
         path: PathBuf,
-        /// What went wrong.
+        /// The database's error.
         why: String,
     },
     /// The system has no random numbers.

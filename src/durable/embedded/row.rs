@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::time::Time;
 use crate::durable::{Pause, PauseScope, RequestStatus};
 
-/// What never changes of a request.
+/// The fields of a request that never change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RequestRow {
     /// Its number: the time at which it was stored in nanoseconds, made unique.
@@ -39,7 +39,7 @@ pub(crate) struct KeyRow {
     pub(crate) fingerprint: [u8; 32],
 }
 
-/// What changes of a request. Without such a row it waits as it was stored.
+/// The fields of a request that change. A request without this row waits as it was stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StateRow {
     /// The status by its name.

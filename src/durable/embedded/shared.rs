@@ -13,7 +13,7 @@ use super::time::{Clock, Time};
 use super::waits::Waits;
 use crate::durable::{RequestId, StoreConfig, StoreError};
 
-/// What all operations of a store share.
+/// The state that all operations of a store share.
 pub(crate) struct Shared {
     locked: Mutex<Locked>,
     pub(crate) storage: Arc<dyn Storage>,
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     driver: Driver,
 }
 
-/// What the lock protects.
+/// The state under the lock.
 pub(crate) struct Locked {
     pub(crate) state: State,
     /// The number of batches that the state has seen.
@@ -39,10 +39,10 @@ pub(crate) struct Locked {
     is_closed: bool,
 }
 
-/// How far the state is written down.
+/// The progress of writing to the disk.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
-    /// The number of the last batch that is.
+    /// The number of the last batch that is on the disk.
     committed: u64,
     /// The number of batches that were undone in part.
     failures: u64,

@@ -1,4 +1,4 @@
-//! What keeps the bytes: a log and tables of keys, without a thought of its own.
+//! The trait of databases under the store: a log, and tables of keys.
 
 use bytes::Bytes;
 

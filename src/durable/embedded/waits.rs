@@ -1,4 +1,4 @@
-//! Those that wait for a request to change.
+//! Callers that wait until a request changes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

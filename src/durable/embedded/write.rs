@@ -1,4 +1,4 @@
-//! What is to be written down.
+//! Changes of the state on their way to the disk.
 
 use bytes::Bytes;
 

@@ -48,7 +48,7 @@ impl std::fmt::Debug for RedisStore {
     }
 }
 
-/// What the store and its tasks share.
+/// The state that the store and its tasks share.
 pub(super) struct Shared {
     pub(super) link: Link,
     replicas: Option<Replicas>,

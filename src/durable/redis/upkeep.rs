@@ -1,4 +1,4 @@
-//! What a store does by itself while it is open.
+//! The tasks of an open store: they renew leases, end requests whose time is up, and forget old ones.
 
 use std::sync::Arc;
 use std::time::Duration;

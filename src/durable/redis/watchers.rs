@@ -1,4 +1,4 @@
-//! What this process waits for: the ends of requests, and pieces of responses.
+//! The waits of this process: for the ends of requests, and for pieces of responses.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ pub(super) struct Watchers {
     watched: Mutex<HashMap<RequestId, watch::Sender<News>>>,
 }
 
-/// What is known of a watched request.
+/// The latest news of a watched request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct News {
     /// `true` once it has ended, or is not known.

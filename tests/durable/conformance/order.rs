@@ -1,4 +1,4 @@
-//! Which request goes next.
+//! The order in which requests are taken.
 
 use tower_triage::durable::StoreConfig;
 use tower_triage::{Discipline, PriorityLevels, WaitingRoomConfig};

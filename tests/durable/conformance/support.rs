@@ -1,4 +1,4 @@
-//! What the tests of the suite have in common.
+//! Helpers of the suite's tests.
 
 use std::time::Duration;
 

@@ -2,9 +2,9 @@
 
 use crate::durable::RequestId;
 
-/// What never changes of a request.
+/// The kind of a row with the fields of a request that never change.
 pub(crate) const REQUEST: u8 = b'q';
-/// What changes of a request.
+/// The kind of a row with the fields of a request that change.
 pub(crate) const STATE: u8 = b's';
 const BODY: u8 = b'b';
 const RESPONSE: u8 = b'r';

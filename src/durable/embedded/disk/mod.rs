@@ -35,14 +35,14 @@ pub(crate) struct Disk {
     lock: Mutex<Option<File>>,
 }
 
-/// What is known of the space on the disk.
+/// The space that is kept back on the disk.
 struct Space {
     reserve: Reserve,
-    /// Why nothing new is taken, and when that was last looked at.
+    /// The error for new requests while the disk is full, and the time of the latest look.
     full: Option<(StoreError, Instant)>,
 }
 
-/// What a folder holds.
+/// The contents of a folder.
 #[derive(Default)]
 pub(crate) struct Contents {
     pub(crate) requests: Vec<Recovered>,

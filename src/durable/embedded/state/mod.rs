@@ -79,13 +79,13 @@ pub(crate) enum Undo {
     Append(RequestId),
 }
 
-/// What a queue holds.
+/// The requests of a queue.
 struct Queue {
     order: Order,
     levels: Vec<Level>,
 }
 
-/// What a level of a queue holds.
+/// The requests of one level of a queue.
 #[derive(Default)]
 struct Level {
     /// The requests that wait, by age.
@@ -93,7 +93,7 @@ struct Level {
     running: u64,
 }
 
-/// What a tenant has.
+/// The count of one tenant's requests.
 #[derive(Default)]
 struct Tenant {
     /// The number of its requests that have not ended.
@@ -106,7 +106,7 @@ struct Segments {
     requests: BTreeMap<u32, u64>,
 }
 
-/// What has changed, for those that wait for it.
+/// The changes that callers wait for.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     /// Requests that have ended, were lost to their workers, or have a new piece of their response.

@@ -29,7 +29,7 @@ struct Positions {
     latest: u64,
 }
 
-/// What all orders of a store have in common.
+/// The settings that all orders of a store have in common.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
     config: WaitingRoomConfig,
@@ -37,7 +37,7 @@ pub(super) struct Rules {
     origin: Instant,
 }
 
-/// What decides on a request's place.
+/// The properties of a request that decide on its place.
 pub(super) struct Place<'a> {
     pub(super) level: u8,
     pub(super) tenant: &'a [u8],

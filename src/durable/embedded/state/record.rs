@@ -1,4 +1,4 @@
-//! What is kept in memory of a request.
+//! A request in memory.
 
 use crate::admit::WaiterId;
 use crate::durable::{RequestId, RequestStatus};
@@ -27,7 +27,7 @@ pub(super) struct Record {
     pub(super) is_listed: bool,
 }
 
-/// What only some requests have.
+/// Fields that few requests have, boxed so that the others need no memory for them.
 #[derive(Debug, Default)]
 pub(super) struct Extra {
     pub(super) key: Option<(String, [u8; 32])>,

@@ -1,4 +1,4 @@
-//! What is told of requests and queues.
+//! Descriptions of requests and queues for callers.
 
 use super::super::time::Time;
 use super::State;

@@ -11,7 +11,7 @@ use crate::durable::{
     Enqueued, Lease, Listing, NewRequest, OnCrash, Outcome, PauseScope, RequestStatus,
 };
 
-/// What was written down, as a disk keeps it.
+/// The written rows, as a disk keeps them.
 #[derive(Default)]
 struct Paper {
     requests: BTreeMap<RequestId, (u32, RequestRow)>,
