@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::reply;
-use super::store::Shared;
+use super::shared::Shared;
 
 /// Warns of settings with which Redis may lose requests. Waits until Redis is there.
 pub(super) async fn settings(shared: &Shared) {

@@ -9,15 +9,19 @@
 
 mod check;
 mod config;
+mod front;
 mod leases;
 mod link;
+mod operators;
 mod reader;
 mod replicas;
 mod reply;
 mod scripts;
+mod shared;
 mod store;
 mod upkeep;
 mod watchers;
+mod worker;
 
 pub use config::{ConnectError, RedisConfig};
 pub use store::RedisStore;

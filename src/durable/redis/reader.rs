@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use super::reply::{self, Unexpected};
-use super::store::Shared;
+use super::shared::Shared;
 
 /// The time that Redis holds a read without news.
 const BLOCK: Duration = Duration::from_secs(2);

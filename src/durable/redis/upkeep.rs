@@ -7,7 +7,7 @@ use redis::Value;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::store::Shared;
+use super::shared::Shared;
 use super::{check, reader, reply, scripts};
 use crate::durable::{OnCrash, RequestId, Stop, StoreError};
 

@@ -1,0 +1,121 @@
+//! The state that the store and its tasks share, and the call of a script.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use redis::{Script, Value};
+use tokio::sync::{Notify, watch};
+
+use super::leases::Leases;
+use super::link::{Call, Link};
+use super::replicas::Replicas;
+use super::reply::{self, Unexpected};
+use super::watchers::Watchers;
+use super::{RedisConfig, scripts};
+use crate::durable::{RequestId, RequestInfo, StoreError};
+
+/// The state that the store and its tasks share.
+pub(super) struct Shared {
+    pub(super) link: Link,
+    pub(super) replicas: Option<Replicas>,
+    pub(super) config: RedisConfig,
+    /// The beginning of all keys, with their hash tag.
+    pub(super) namespace: String,
+    /// The name of this process among the consumers.
+    pub(super) process: String,
+    /// The first argument of each script: the retention, and whether the order is fair.
+    pub(super) header: String,
+    /// The weights of the levels from level 0 on, or empty.
+    pub(super) weights: String,
+    pub(super) watchers: Watchers,
+    pub(super) leases: Leases,
+    /// The number of changes of the backlog.
+    pub(super) version: watch::Sender<u64>,
+    /// Wakes the task that renews leases.
+    pub(super) claim: Notify,
+}
+
+/// Returns whole milliseconds, rounded up, so that nothing is due before its time.
+pub(super) fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).map_or(MAX_MS, |ms| ms.min(MAX_MS))
+}
+
+/// A thousand years: with it, times stay within what Lua counts exactly.
+const MAX_MS: u64 = 1_000 * 366 * 24 * 60 * 60 * 1_000;
+
+impl Shared {
+    pub(super) fn call<'a>(&self, script: &'a Script) -> Call<'a> {
+        Call::new(script, &self.namespace, &self.header, &self.process)
+    }
+
+    pub(super) fn read<T>(&self, result: Result<T, Unexpected>) -> Result<T, StoreError> {
+        result.map_err(|unexpected| self.link.unexpected(unexpected))
+    }
+
+    pub(super) fn items(&self, value: Value) -> Result<Vec<Value>, StoreError> {
+        self.read(reply::items(value))
+    }
+
+    pub(super) fn read_pair(&self, pair: &[Value]) -> Result<(RequestId, Vec<u8>), StoreError> {
+        let [id, kind] = pair else {
+            return Err(self.link.unexpected(Unexpected));
+        };
+        let id = self.read(reply::id(id.clone()))?;
+        Ok((id, self.read(reply::bytes(kind.clone()))?))
+    }
+
+    pub(super) fn on_new_work(&self) {
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// Returns the leases that this process has, as Redis knows them: id and fence.
+    pub(super) async fn owned(&self) -> Result<Vec<(RequestId, String)>, StoreError> {
+        let key = format!("{}:own:{}", self.namespace, self.process);
+        let leases = self.link.command(redis::cmd("SMEMBERS").arg(key)).await?;
+        let mut owned = Vec::new();
+        for lease in self.items(leases)? {
+            let lease = self.read(reply::text(lease))?;
+            let lease = lease.split_once(' ').and_then(|(id, fence)| {
+                let id = id.parse().ok()?;
+                Some((id, fence.to_owned()))
+            });
+            owned.push(self.read(lease.ok_or(Unexpected))?);
+        }
+        Ok(owned)
+    }
+
+    pub(super) async fn streams(&self) -> Result<Vec<Vec<u8>>, StoreError> {
+        let key = format!("{}:streams", self.namespace);
+        let streams = self.link.command(redis::cmd("SMEMBERS").arg(key)).await?;
+        let streams = self.items(streams)?.into_iter().map(reply::bytes);
+        self.read(streams.collect())
+    }
+
+    /// Puts requests that were not started back into their queues.
+    pub(super) async fn give_back(&self, leases: &[(RequestId, String)]) -> Result<(), StoreError> {
+        for part in leases.chunks(256) {
+            let mut call = self.call(&scripts::GIVE_BACK);
+            for (id, fence) in part {
+                call = call.arg(format!("{id} {fence}"));
+            }
+            self.link.run(&call).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn info(&self, call: Call<'_>) -> Result<Option<RequestInfo>, StoreError> {
+        let value = self.link.run(&call).await?;
+        self.read(reply::maybe(value, reply::info))
+    }
+
+    pub(super) async fn field(
+        &self,
+        id: RequestId,
+        field: &str,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let key = format!("{}:j:{id}", self.namespace);
+        let mut command = redis::cmd("HGET");
+        let value = self.link.command(command.arg(key).arg(field)).await?;
+        self.read(reply::maybe(value, reply::data))
+    }
+}

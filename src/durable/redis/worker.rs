@@ -1,0 +1,135 @@
+//! The operations of workers: requests are taken, and end.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redis::Value;
+use tokio::sync::oneshot;
+
+use super::shared::{Shared, ms};
+use super::{reply, scripts};
+use crate::durable::{Backlog, Fetched, Lease, Outcome, QueueHead, StoreError};
+
+impl Shared {
+    pub(super) async fn backlog(&self) -> Result<Backlog, StoreError> {
+        let version = *self.version.borrow();
+        let call = self.call(&scripts::BACKLOG).arg(&self.weights);
+        let value = self.link.run(&call).await?;
+        let [next, heads] = self.read(reply::parts(value))?;
+        let mut queues = Vec::new();
+        for head in self.items(heads)? {
+            let [info, cost, runnable] = self.read(reply::parts(head))?;
+            let mut head = QueueHead::new(self.read(reply::info(info))?);
+            head.cost = self.read(reply::number(cost))?;
+            head.runnable = self.read(reply::number(runnable))?;
+            queues.push(head);
+        }
+        Ok(Backlog {
+            version,
+            queues,
+            next: self.read(reply::maybe(next, reply::time))?,
+        })
+    }
+
+    /// Takes requests. They are given back if the caller has left.
+    pub(super) async fn fetch(
+        self: Arc<Self>,
+        queue: String,
+        max: usize,
+        caller: oneshot::Sender<Result<Handover, StoreError>>,
+    ) {
+        let number = self.leases.begin_fetch();
+        let result = self.fetch_once(&queue, max).await;
+        let fetched = result.as_deref().unwrap_or_default();
+        self.leases
+            .end_fetch(number, fetched.iter().map(|fetched| &fetched.lease));
+        if result.is_err() {
+            // What it took all the same is found there.
+            self.claim.notify_one();
+        }
+        // Without a caller, it comes back, and is dropped.
+        let _ = caller.send(result.map(|fetched| Handover {
+            fetched,
+            shared: self,
+        }));
+    }
+
+    pub(super) async fn fetch_once(
+        &self,
+        queue: &str,
+        max: usize,
+    ) -> Result<Vec<Fetched>, StoreError> {
+        let mut call = self
+            .call(&scripts::FETCH)
+            .arg(queue)
+            .arg(max)
+            .arg(&self.weights);
+        for (tenant, weight) in &self.config.store.order.weights {
+            call = call.arg(tenant.as_bytes()).arg((*weight).max(1));
+        }
+        let mut taken = Vec::new();
+        for fetched in self.items(self.link.run(&call).await?)? {
+            let [info, fence, request] = self.read(reply::parts(fetched))?;
+            let info = self.read(reply::info(info))?;
+            let lease = Lease::new(info.id, info.attempts, self.read(reply::text(fence))?);
+            let request = self.read(reply::data(request))?;
+            taken.push(Fetched::new(lease, info, request));
+        }
+        Ok(taken)
+    }
+
+    pub(super) async fn finish(&self, lease: Lease, outcome: Outcome) -> Result<bool, StoreError> {
+        let call = self
+            .call(&scripts::FINISH)
+            .arg(lease.id().to_string())
+            .arg(lease.fence());
+        let call = match &outcome {
+            Outcome::Responded { status, response } => {
+                call.arg("responded").arg(*status).arg(response.as_ref())
+            }
+            Outcome::Failed { reason } => call.arg("failed").arg(reason).arg(""),
+            Outcome::Retry { after, counts } => {
+                call.arg("retry").arg(ms(*after)).arg(u8::from(*counts))
+            }
+        };
+        let has_effect = self.link.run(&call).await? == Value::Int(1);
+        self.leases.remove(&lease);
+        Ok(has_effect)
+    }
+
+    pub(super) async fn append(&self, lease: &Lease, data: Bytes) -> Result<(), StoreError> {
+        let call = self
+            .call(&scripts::APPEND)
+            .arg(lease.id().to_string())
+            .arg(lease.fence())
+            .arg(self.leases.number_piece(lease, &data))
+            .arg(data.as_ref());
+        self.link.run(&call).await?;
+        self.leases.on_piece_sent(lease);
+        Ok(())
+    }
+}
+
+/// Requests on their way to their caller. If they don't arrive, they are given back.
+pub(super) struct Handover {
+    pub(super) fetched: Vec<Fetched>,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        if self.fetched.is_empty() {
+            return;
+        }
+        let fetched = self.fetched.drain(..).map(|fetched| fetched.lease);
+        let leases: Vec<_> = fetched
+            .inspect(|lease| self.shared.leases.remove(lease))
+            .map(|lease| (lease.id(), lease.fence().to_owned()))
+            .collect();
+        // What is not given back now is found as a stray.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let shared = Arc::clone(&self.shared);
+            runtime.spawn(async move { shared.give_back(&leases).await });
+        }
+    }
+}
