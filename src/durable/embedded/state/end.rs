@@ -5,7 +5,7 @@ use super::super::write::Write;
 use super::State;
 use super::record::Phase;
 use crate::durable::reason::{DEADLINE_EXCEEDED, REQUEST_CANCELED};
-use crate::durable::{RequestId, RequestInfo, RequestStatus};
+use crate::durable::{QueueEvent, RequestId, RequestInfo, RequestStatus};
 
 impl State {
     /// Ends a request that has not ended.
@@ -77,6 +77,12 @@ impl State {
             _ => self.leave_order(slot),
         }
         self.settle(slot);
+        let queue = self.queues.name(self.record(slot).queue);
+        let event = QueueEvent::Ended {
+            status,
+            reason: reason.map(str::to_owned),
+        };
+        self.totals.add(queue, event);
         let until = now.after(self.config.retention);
         let record = self.record_mut(slot);
         record.phase = Phase::Ended(status);
