@@ -1,5 +1,7 @@
 //! Tests of what operators see of stored requests and do with them: on the admin address, by the command line, in metrics.
 
+use futures_util::StreamExt;
+use http_body_util::BodyExt;
 use serde_json::Value;
 
 use crate::backend::{Backend, status};
@@ -184,12 +186,44 @@ async fn metrics_have_depth_and_age_by_queue_and_level() {
     let text = page().await;
     for line in [
         "triage_durable_attempts_total 2\n",
-        "triage_durable_outcomes_total{outcome=\"succeeded\"} 2\n",
+        "triage_durable_outcomes_total{queue=\"m\",outcome=\"succeeded\"} 2\n",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
     let empty = "triage_durable_depth{queue=\"m\",priority=\"batch\"} 0\n";
     assert!(text.contains(empty), "{text}");
+}
+
+#[tokio::test]
+async fn metrics_count_how_requests_end() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let gateway = folder.setup("", &backend).start().await;
+    let client = gateway.client();
+    let broken = id(&stored(client, "").answer().await);
+    let arrived = backend.next().await;
+    let cancelled = id(&stored(client, "").answer().await);
+    let cancel = client.post(&format!("/requests/{cancelled}/cancel"));
+    assert_eq!(cancel.answer().await.status, 200);
+    let late = stored(client, "").header("cancel-after", "1s");
+    let late = id(&late.answer().await);
+    until(client, &late, &["aborted"]).await;
+    let stream = arrived.stream();
+    stream.send("data: 1\n\n");
+    let seen = client.get(&format!("/requests/{broken}/stream"));
+    let mut seen = seen.open().await.into_body().into_data_stream();
+    seen.next().await.expect("the stream has ended").unwrap();
+    stream.abort();
+    until(client, &broken, &["failed"]).await;
+    let metrics = gateway.admin().get("/metrics").answer().await;
+    for end in [
+        "outcome=\"canceled\",reason=\"request_canceled\"",
+        "outcome=\"aborted\",reason=\"deadline_exceeded\"",
+        "outcome=\"failed\",reason=\"service_failed\"",
+    ] {
+        let line = format!("triage_durable_outcomes_total{{queue=\"m\",{end}}} 1\n");
+        assert!(metrics.text().contains(&line), "{line}\n{metrics:?}");
+    }
+    assert!(!metrics.text().contains("succeeded"), "{metrics:?}");
 }
 
 #[tokio::test]
