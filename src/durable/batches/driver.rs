@@ -193,8 +193,9 @@ impl Driver {
     ) -> Result<Result<u64, (EndStatus, Vec<LineError>)>, StoreError> {
         let look = async {
             let _permit = self.api.validations.acquire().await;
-            let file = files::find(&*self.api.store, &self.active.tenant, &batch.input_file_id);
-            if file.await?.is_none() {
+            // One that has expired since the batch was created is kept for it.
+            let file = keys::file(&self.active.tenant, &batch.input_file_id);
+            if self.api.store.value(&file).await?.is_none() {
                 let message = "the input file was deleted before it was read";
                 return Ok(Err(vec![LineError::of_file("file_not_found", message)]));
             }
@@ -335,9 +336,9 @@ impl Driver {
     /// Makes the output and the error file visible.
     async fn finalize(&self, batch: &BatchRecord, results: &Results) -> Result<End, StoreError> {
         let now = SystemTime::now();
-        let expires_at = now
-            .checked_add(self.api.settings.retention)
-            .map(id::seconds);
+        let lifetime = batch.output_lifetime.map(Duration::from_secs);
+        let lifetime = lifetime.unwrap_or(self.api.settings.retention);
+        let expires_at = now.checked_add(lifetime).map(id::seconds);
         let files = [
             (&batch.output_file_id, results.output_bytes, "output"),
             (&batch.error_file_id, results.error_bytes, "error"),

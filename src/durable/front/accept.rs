@@ -145,5 +145,6 @@ fn wants_stream(head: &Parts, body: &Bytes) -> bool {
         #[serde(default)]
         stream: bool,
     }
-    accepts_stream(&head.headers) || serde_json::from_slice(body).is_ok_and(|asked: Asked| asked.stream)
+    accepts_stream(&head.headers)
+        || serde_json::from_slice(body).is_ok_and(|asked: Asked| asked.stream)
 }
