@@ -40,6 +40,10 @@ async fn command_line_lists_shows_cancels_and_retries() {
     let list = requests(&gateway, &["ls"]).await;
     let lines: Vec<&str> = list.lines().collect();
     assert!(lines[0].starts_with("ID "), "{list}");
+    assert!(
+        lines[1..].iter().all(|line| line.contains("normal")),
+        "{list}"
+    );
     for (line, (id, words)) in lines[1..].iter().zip([
         (&queued, "queued"),
         (&blocking, "processing"),
@@ -50,7 +54,9 @@ async fn command_line_lists_shows_cancels_and_retries() {
     let of_tenant = requests(&gateway, &["ls", "--tenant", "team-a", "--limit", "1"]).await;
     assert_eq!(of_tenant.lines().count(), 2, "{of_tenant}");
     let shown = requests(&gateway, &["show", &failed]).await;
-    assert!(shown.contains("team-a") && shown.contains("422"), "{shown}");
+    for words in ["team-a", "422", "normal", " UTC, "] {
+        assert!(shown.contains(words), "{shown}");
+    }
 
     assert_eq!(
         requests(&gateway, &["cancel", &queued]).await,
@@ -87,6 +93,7 @@ async fn command_line_errors_say_what_to_do() {
     let (code, _, problem) = asked(&gateway, &["show", id]).await;
     assert_eq!(code, Some(1));
     assert!(problem.starts_with("404"), "{problem}");
+    assert!(problem.contains("gateway requests ls"), "{problem}");
     let without = Setup::new()
         .top("[admin]\nlisten = \"127.0.0.1:0\"\n")
         .start()
@@ -108,6 +115,7 @@ async fn paused_queue_starts_nothing_until_it_is_resumed() {
     let paused = id(&stored(client, "").answer().await);
     let state = admin.get("/admin/durable").answer().await;
     assert!(state.text().contains("update"), "{state:?}");
+    assert_eq!(state.json()["queues"][0]["priority"], "normal");
     gateway.ask("m").send().disconnect();
     let online = gateway.ask("m").send();
     backend.next().await.answer("online");

@@ -116,7 +116,7 @@ where
     let info = now.ok_or_else(rejections::not_found)?;
     let is_receipt = !waits || !info.status.has_ended();
     let mut response = match is_receipt {
-        true => receipt(&info),
+        true => receipt(front, &info),
         false => answer::of_ended(front, &info).await?,
     };
     if let Some(applied) = options.applied(is_receipt) {
@@ -129,8 +129,8 @@ where
 }
 
 /// Returns a receipt: where to look for the answer.
-fn receipt(info: &RequestInfo) -> Response<OwnBody> {
-    let mut response = object::response(StatusCode::ACCEPTED, info, None);
+fn receipt(front: &Front, info: &RequestInfo) -> Response<OwnBody> {
+    let mut response = object::response(front, StatusCode::ACCEPTED, info, None);
     let location = HeaderValue::from_str(&format!("/requests/{}", info.id));
     let location = location.unwrap_or_else(|_| unreachable!("hexadecimal digits"));
     let headers = response.headers_mut();
