@@ -112,6 +112,7 @@ macro_rules! conformance {
             a_pause_of_the_same_scope_is_replaced,
             a_webhook_is_due_at_the_end,
             a_webhook_is_put_off,
+            a_request_is_kept_until_its_webhook_is_settled,
             values_are_kept_under_their_keys,
             values_are_read_in_pages,
             an_ended_request_is_forgotten_after_its_retention,
