@@ -38,9 +38,7 @@ impl Workers {
         counters::describe();
         let stop = CancellationToken::new();
         let running = (durable.role != Role::Front).then(|| {
-            let counted = routed
-                .map_request(counters::count_start)
-                .map_response(counters::count_outcome);
+            let counted = routed.map_request(counters::count_start);
             let worker = Worker::new(Arc::clone(&store), counted)
                 .slots(router.gate().clone())
                 .attempt_timeout(durable.attempt_timeout)

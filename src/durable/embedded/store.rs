@@ -13,7 +13,8 @@ use super::state::Started;
 use super::write::Write;
 use crate::durable::{
     Backlog, Chunks, DueWebhook, Enqueued, Fetched, Lease, Listing, NewRequest, Outcome, Page,
-    Pause, PauseScope, QueueDepth, RequestId, RequestInfo, Stop, Store, StoreError, StoreFuture,
+    Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store, StoreError,
+    StoreFuture,
 };
 
 impl Store for EmbeddedStore {
@@ -184,6 +185,10 @@ impl Store for EmbeddedStore {
 
     fn depths(&self) -> StoreFuture<'_, Vec<QueueDepth>> {
         Box::pin(self.shared.read(|state, now| state.depths(now)))
+    }
+
+    fn totals(&self) -> StoreFuture<'_, Vec<QueueTotal>> {
+        Box::pin(self.shared.read(|state, _| state.totals()))
     }
 
     fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>> {

@@ -5,7 +5,7 @@ use super::super::write::Write;
 use super::State;
 use super::record::Phase;
 use crate::durable::reason::{DEADLINE_EXCEEDED, REQUEST_CANCELED};
-use crate::durable::{RequestId, RequestInfo, RequestStatus};
+use crate::durable::{QueueEvent, RequestId, RequestInfo, RequestStatus};
 
 impl State {
     /// Ends a request that has not ended.
@@ -28,23 +28,23 @@ impl State {
     }
 
     fn revive(&mut self, slot: u32, now: Time) {
-        let retention = self.config.retention;
+        if let Some(until) = self.record(slot).forgotten_at(self.config.retention) {
+            self.forgets.remove(&(until, slot));
+        }
         let record = self.record_mut(slot);
         record.attempts = 0;
         record.deadline = None;
         record.not_before = None;
         record.started = None;
         record.response_status = None;
-        let (ended, tenant) = (record.ended.take(), record.tenant);
+        record.ended = None;
+        let tenant = record.tenant;
         let mut due = None;
         if let Some(extra) = &mut record.extra {
             extra.reason = None;
             extra.tries = 0;
             extra.dropped = extra.chunks;
             due = extra.webhook_due.take();
-        }
-        if let Some(ended) = ended {
-            self.forgets.remove(&(ended.after(retention), slot));
         }
         if let Some(due) = due {
             self.webhooks.remove(&(due, slot));
@@ -77,7 +77,12 @@ impl State {
             _ => self.leave_order(slot),
         }
         self.settle(slot);
-        let until = now.after(self.config.retention);
+        let queue = self.queues.name(self.record(slot).queue);
+        let event = QueueEvent::Ended {
+            status,
+            reason: reason.map(str::to_owned),
+        };
+        self.totals.add(queue, event);
         let record = self.record_mut(slot);
         record.phase = Phase::Ended(status);
         record.ended = Some(now);
@@ -92,7 +97,9 @@ impl State {
             extra.webhook_due = Some(now);
             self.webhooks.insert((now, slot));
         }
-        self.forgets.insert((until, slot));
+        if let Some(until) = self.record(slot).forgotten_at(self.config.retention) {
+            self.forgets.insert((until, slot));
+        }
         self.write_state(slot);
         self.news.requests.push(id);
     }

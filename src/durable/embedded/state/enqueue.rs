@@ -142,8 +142,7 @@ impl State {
         self.by_id.remove(&record.id);
         self.by_age.remove(&record.seq);
         self.by_tenant.remove(&(record.tenant, record.seq));
-        if let Some(ended) = record.ended {
-            let until = ended.after(self.config.retention);
+        if let Some(until) = record.forgotten_at(self.config.retention) {
             self.forgets.remove(&(until, slot));
         }
         if let Some(extra) = record.extra {

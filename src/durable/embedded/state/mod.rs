@@ -4,7 +4,7 @@
 //! down](State::take_writes), and what is to be [woken](State::take_news). Bodies and responses are not in it.
 //!
 //! - `record.rs`: a request; `names.rs`: queues and tenants as numbers; `order.rs`: which request of a queue goes next.
-//! - `enqueue.rs`, `run.rs`, `end.rs`, `pauses.rs`, `webhooks.rs`: the operations; `report.rs`: what is told of it all.
+//! - `enqueue.rs`, `run.rs`, `end.rs`, `pauses.rs`, `webhooks.rs`: the operations; `report.rs`, `totals.rs`: what is told of it all.
 //! - `recover.rs`: the state from what was written down.
 
 mod end;
@@ -16,6 +16,7 @@ mod record;
 mod recover;
 mod report;
 mod run;
+mod totals;
 mod webhooks;
 
 #[cfg(all(test, not(loom)))]
@@ -29,6 +30,7 @@ use slab::Slab;
 use self::names::Names;
 use self::order::{Order, Place, Rules};
 use self::record::{Phase, Record};
+use self::totals::Totals;
 use super::row::StateRow;
 use super::time::Time;
 use super::write::Write;
@@ -65,6 +67,7 @@ pub(crate) struct State {
     forgets: BTreeSet<(Time, u32)>,
     webhooks: BTreeSet<(Time, u32)>,
     segments: Segments,
+    totals: Totals,
     writes: Vec<Write>,
     undo: Vec<Undo>,
     news: News,
@@ -139,6 +142,7 @@ impl State {
             forgets: BTreeSet::new(),
             webhooks: BTreeSet::new(),
             segments,
+            totals: Totals::default(),
             writes: Vec::new(),
             undo: Vec::new(),
             news: News::default(),

@@ -1,5 +1,7 @@
 //! A request in memory.
 
+use std::time::Duration;
+
 use crate::admit::WaiterId;
 use crate::durable::{RequestId, RequestStatus};
 
@@ -43,6 +45,17 @@ pub(super) struct Extra {
     pub(super) dropped: u64,
 }
 
+/// Returns the time at which a request is forgotten: after its retention, and not before its webhook is settled.
+pub(super) fn forgotten_at(ended: Time, webhook_due: Option<Time>, retention: Duration) -> Time {
+    match webhook_due {
+        Some(_) => ended.after(retention.max(LONGEST_WEBHOOK)),
+        None => ended.after(retention),
+    }
+}
+
+/// The time after which an ended request is forgotten though its webhook is due: senders give up an hour earlier.
+const LONGEST_WEBHOOK: Duration = Duration::from_secs(25 * 60 * 60);
+
 /// Where a request stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -81,6 +94,12 @@ impl Record {
 
     pub(super) fn extra(&mut self) -> &mut Extra {
         self.extra.get_or_insert_default()
+    }
+
+    /// Returns the time at which it is forgotten, if it has ended.
+    pub(super) fn forgotten_at(&self, retention: Duration) -> Option<Time> {
+        let due = self.extra.as_ref().and_then(|extra| extra.webhook_due);
+        Some(forgotten_at(self.ended?, due, retention))
     }
 
     pub(super) fn reason(&self) -> Option<&str> {

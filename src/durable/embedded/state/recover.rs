@@ -3,7 +3,7 @@
 use super::super::row::{PauseRow, RequestRow, StateRow};
 use super::super::time::Time;
 use super::State;
-use super::record::Phase;
+use super::record::{Phase, forgotten_at};
 use crate::durable::{RequestId, RequestStatus};
 
 /// A request as it was written down.
@@ -58,7 +58,8 @@ impl State {
         let retention = self.config.retention;
         let state = request.state;
         let ended = state.as_ref().and_then(|state| state.ended);
-        if ended.is_some_and(|ended| ended.after(retention) <= now) {
+        let due = state.as_ref().and_then(|state| state.webhook_due);
+        if ended.is_some_and(|ended| forgotten_at(ended, due, retention) <= now) {
             return;
         }
         let slot = self.insert(request.id, request.segment, &request.row);
@@ -70,9 +71,9 @@ impl State {
         let record = self.record(slot);
         let (tenant, deadline) = (record.tenant, record.deadline);
         if let Some(ended) = ended {
-            let due = record.extra.as_ref().and_then(|extra| extra.webhook_due);
             self.record_mut(slot).phase = Phase::Ended(status);
-            self.forgets.insert((ended.after(retention), slot));
+            self.forgets
+                .insert((forgotten_at(ended, due, retention), slot));
             if let Some(due) = due {
                 self.webhooks.insert((due, slot));
             }

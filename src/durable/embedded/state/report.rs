@@ -3,7 +3,9 @@
 use super::super::time::Time;
 use super::State;
 use super::record::{Phase, Record};
-use crate::durable::{Backlog, Listing, Page, QueueDepth, QueueHead, RequestId, RequestInfo};
+use crate::durable::{
+    Backlog, Listing, Page, QueueDepth, QueueHead, QueueTotal, RequestId, RequestInfo,
+};
 
 /// The pieces of a response that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +145,11 @@ impl State {
             queues: heads.collect(),
             next: next.map(Time::to_system),
         }
+    }
+
+    /// Returns the totals of each queue.
+    pub(crate) fn totals(&self) -> Vec<QueueTotal> {
+        self.totals.to_vec()
     }
 
     /// Returns the depth of each level of each queue that is not empty.

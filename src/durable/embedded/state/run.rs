@@ -7,7 +7,9 @@ use super::super::write::Write;
 use super::record::Phase;
 use super::{State, Undo};
 use crate::durable::reason::{ERROR_RESPONSE, WORKER_LOST};
-use crate::durable::{Lease, OnCrash, Outcome, RequestId, RequestInfo, RequestStatus, Stop};
+use crate::durable::{
+    Lease, OnCrash, Outcome, QueueEvent, RequestId, RequestInfo, RequestStatus, Stop,
+};
 
 /// A request that was started, without its body.
 #[derive(Debug)]
@@ -180,7 +182,9 @@ impl State {
 
     /// Ends a request whose worker died, or puts it back into its queue.
     pub(super) fn lose(&mut self, slot: u32, now: Time) {
-        let attempts = self.record(slot).attempts;
+        let record = self.record(slot);
+        let (attempts, queue) = (record.attempts, self.queues.name(record.queue));
+        self.totals.add(queue, QueueEvent::WorkerLost);
         match self.config.on_crash {
             OnCrash::Retry { max_attempts } if attempts < max_attempts => {
                 self.stop_running(slot);

@@ -439,6 +439,7 @@ proptest! {
         (0..6).for_each(|number| { state.resume(&scope(number), at(seconds)); });
         for id in ids {
             state.cancel(id, at(seconds));
+            state.settle_webhook(id, None, at(seconds));
         }
         state.advance(at(seconds + 21));
         prop_assert!(state.requests.is_empty() && state.by_key.is_empty() && state.webhooks.is_empty());
