@@ -4,10 +4,12 @@
 //!   database.
 //! - All rows of a request are in the keyspaces of its segment of time, which are dropped as a whole. So hardly a range has to
 //!   pass over what was removed.
+//! - A log whose end was torn by a power loss: `torn.rs`.
 //! - A database that failed to write takes nothing more. It is opened again then: `tables.rs` is what is open.
 
 mod reserve;
 mod tables;
+mod torn;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use fjall::compaction::Leveled;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 
+use super::torn;
 use crate::durable::StoreError;
 use crate::durable::embedded::storage::{Keys, Op, Order, Table, Visit};
 
@@ -19,19 +21,30 @@ pub(crate) struct Tables {
 
 /// The largest part of a keyspace that is kept in memory until it is made a table on the disk. Small, so that the
 /// [reserve](super::Reserve) has space for one.
-const MEMTABLE_BYTES: u64 = 8 * 1024 * 1024;
+const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
+/// The number of new tables on the disk from which on they are merged. High, because each merge syncs files, for which commits
+/// wait, and what it saves is dropped with its segment anyway. Below 20, from which on the database slows writers down.
+const MERGED_TABLES: u8 = 12;
 /// The size of the logs from which on what is in memory is made tables: the more, the longer it takes to open.
 const LOG_BYTES: u64 = 128 * 1024 * 1024;
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 
 impl Tables {
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        let database = Database::builder(path)
-            .cache_size(CACHE_BYTES)
-            .max_journaling_size(LOG_BYTES)
-            .worker_threads(2)
-            .open()
-            .map_err(error)?;
+        let open = || {
+            Database::builder(path)
+                .cache_size(CACHE_BYTES)
+                .max_journaling_size(LOG_BYTES)
+                .worker_threads(2)
+                .open()
+        };
+        let database = match open() {
+            Err(fjall::Error::JournalRecovery(why)) => {
+                torn::open_without_last_batch(path, open).ok_or(fjall::Error::JournalRecovery(why))
+            }
+            opened => opened,
+        };
+        let database = database.map_err(error)?;
         let tables = Self {
             open: Mutex::default(),
             database,
@@ -76,7 +89,12 @@ impl Tables {
         if let Some(keyspace) = open.get(&table) {
             return Ok(keyspace.clone());
         }
-        let options = || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES);
+        let options = || {
+            let merge = Leveled::default().with_l0_threshold(MERGED_TABLES);
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(MEMTABLE_BYTES)
+                .compaction_strategy(Arc::new(merge))
+        };
         let made = self.database.keyspace(&name(table), options);
         let made = made.map_err(error)?;
         open.insert(table, made.clone());
