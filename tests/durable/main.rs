@@ -13,3 +13,4 @@ mod redis;
 #[cfg(feature = "redis")]
 #[path = "../support/redis_server.rs"]
 mod redis_server;
+mod torn_log;

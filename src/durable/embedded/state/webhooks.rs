@@ -18,8 +18,7 @@ impl State {
             && due <= now
         {
             let tries = self.set_webhook(slot, Some(now.after(AGAIN)));
-            let record = self.record_mut(slot);
-            let extra = record.extra();
+            let extra = self.record_mut(slot).extra_mut();
             extra.tries += 1;
             let url = extra.webhook.clone().unwrap_or_default();
             let info = self.info(slot);
@@ -32,12 +31,12 @@ impl State {
     /// Settles a webhook for good, or until some time later.
     pub(crate) fn settle_webhook(&mut self, id: RequestId, again: Option<Duration>, now: Time) {
         let Some(slot) = self.slot(id) else { return };
-        let extra = self.record(slot).extra.as_ref();
         // One that is settled for good, or of a request that was put back meanwhile, is not due again.
-        if extra.is_none_or(|extra| extra.webhook_due.is_none()) {
+        if self.record(slot).extra().webhook_due.is_none() {
             return;
         }
         self.set_webhook(slot, again.map(|again| now.after(again)));
+        self.ended.push(id);
         self.write_state(slot);
     }
 
@@ -47,7 +46,7 @@ impl State {
         if let Some(until) = self.record(slot).forgotten_at(retention) {
             self.forgets.remove(&(until, slot));
         }
-        let extra = self.requests[slot as usize].extra();
+        let extra = self.requests[slot as usize].extra_mut();
         let before = std::mem::replace(&mut extra.webhook_due, due);
         let tries = extra.tries;
         if let Some(before) = before {
