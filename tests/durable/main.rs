@@ -11,5 +11,8 @@ mod processes;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]
+#[path = "../support/redis_cluster.rs"]
+mod redis_cluster;
+#[cfg(feature = "redis")]
 #[path = "../support/redis_server.rs"]
 mod redis_server;

@@ -1,11 +1,6 @@
 //! Connections are cut, scripts are forgotten, Redis is killed.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
-
-use tokio::time::sleep;
-use tower_triage::durable::{RequestStatus, StoreError, StoreFuture};
 
 use super::proxy::Proxy;
 use super::*;
@@ -13,48 +8,6 @@ use super::*;
 fn through(proxy: &Proxy, config: StoreConfig) -> Arc<RedisStore> {
     let config = RedisConfig::new(proxy.url()).store(config);
     Arc::new(RedisStore::connect(config).unwrap())
-}
-
-/// Does it again until Redis is there.
-async fn until_done<'a, T>(mut ask: impl FnMut() -> StoreFuture<'a, T>) -> T {
-    loop {
-        match ask().await {
-            Ok(done) => return done,
-            Err(StoreError::Unavailable(_)) => sleep(Duration::from_millis(10)).await,
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-type Runs = Arc<Mutex<HashMap<RequestId, u32>>>;
-
-/// Takes and runs requests until it is dropped.
-async fn work(store: Arc<RedisStore>, runs: Runs) {
-    loop {
-        let Ok(backlog) = store.backlog().await else {
-            sleep(Duration::from_millis(10)).await;
-            continue;
-        };
-        for fetched in store.fetch("", 4).await.unwrap_or_default() {
-            until_done(|| store.called(&fetched.lease)).await;
-            *runs.lock().unwrap().entry(fetched.lease.id()).or_default() += 1;
-            sleep(Duration::from_millis(5)).await;
-            until_done(|| store.finish(fetched.lease.clone(), responded(200, "done"))).await;
-        }
-        // With a pause, so that a worker whose news are late goes on.
-        let _ =
-            tokio::time::timeout(Duration::from_millis(200), store.changed(backlog.version)).await;
-    }
-}
-
-async fn ended_statuses(store: &RedisStore, ids: &[RequestId]) -> HashMap<RequestStatus, usize> {
-    let mut statuses = HashMap::new();
-    for id in ids {
-        soon(until_done(|| store.ended(*id))).await;
-        let info = until_done(|| store.get(*id)).await.unwrap();
-        *statuses.entry(info.status).or_default() += 1;
-    }
-    statuses
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

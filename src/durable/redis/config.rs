@@ -17,7 +17,9 @@ use crate::durable::{InvalidStoreConfig, StoreConfig};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisConfig {
-    /// The address: `redis://[user:password@]host[:port][/database]`.
+    /// The address: `redis://[user:password@]host[:port][/database]`, or `redis+cluster://[user:password@]host[:port],…` with
+    /// some nodes of a cluster, from which the others are learned. `rediss://` and `rediss+cluster://` use TLS with the
+    /// system's certificates; they need the feature `tls`.
     pub url: String,
     /// The name that the keys of all requests have in common. Stores of the same name share their requests. Default
     /// `default`.
@@ -87,7 +89,10 @@ pub enum ConnectError {
     #[error(transparent)]
     Config(#[from] InvalidStoreConfig),
     /// The address can't be read. It is not repeated here, because it may hold a password.
-    #[error("`url` is not the address of a Redis: expected `redis://host:port`: {0}")]
+    #[error(
+        "the address of Redis can't be used: {0}; expected `redis://host:port`, or \
+         `redis+cluster://host:port,host:port` for a cluster, with `rediss` for TLS"
+    )]
     Url(String),
     /// The name of the queue can't be a hash tag.
     #[error("`queue` is {0:?}: expected at least one character, and no braces")]

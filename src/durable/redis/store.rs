@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use redis::{Client, Value};
+use redis::Value;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::leases::Leases;
 use super::link::Link;
+use super::nodes::Nodes;
 use super::operators::scope_name;
 use super::replicas::Replicas;
 use super::shared::{Shared, ms};
@@ -30,7 +31,12 @@ use crate::durable::{
 /// itself. An operation whose reply was lost is repeated once; the scripts know what they have done. A lost request of a
 /// worker is found by the other processes after the [lease](crate::durable::StoreConfig::lease) and half of it more at most.
 ///
-/// A failover loses what the new master did not have, unless [`RedisConfig::replicas`] is set.
+/// A failover loses what the new master did not have, unless [`RedisConfig::replicas`] is set. The store never uses a replica:
+/// it waits until its address, or its cluster, has a master with its keys, and goes on there.
+///
+/// In a cluster (`redis+cluster://`) all keys of a store are in one slot, so one master carries it; stores with different
+/// [queues](RedisConfig::queue) spread over the masters. While a slot is being moved to another master, its store is
+/// unavailable, so that no script sees half of its keys.
 pub struct RedisStore {
     shared: Arc<Shared>,
     tasks: Mutex<JoinSet<()>>,
@@ -59,14 +65,15 @@ impl RedisStore {
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConnectError::NoRuntime);
         }
-        let client = Client::open(config.url.as_str())
-            .map_err(|error| ConnectError::Url(error.category().to_owned()))?;
+        let namespace = format!("triage:{{{}}}", config.queue);
+        let nodes = Arc::new(Nodes::parse(&config.url, &namespace)?);
         let process = process_name().map_err(|error| ConnectError::Random(error.to_string()))?;
         let shared = Arc::new(Shared {
-            replicas: (config.replicas > 0)
-                .then(|| Replicas::new(client.clone(), config.replicas, config.replica_timeout)),
-            link: Link::new(client, Duration::ZERO),
-            namespace: format!("triage:{{{}}}", config.queue),
+            replicas: (config.replicas > 0).then(|| {
+                Replicas::new(Arc::clone(&nodes), config.replicas, config.replica_timeout)
+            }),
+            link: Link::new(nodes, Duration::ZERO),
+            namespace,
             process,
             header: header(&config),
             weights: weights(&config),
