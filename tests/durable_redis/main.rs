@@ -11,6 +11,8 @@ mod redis_cluster;
 #[path = "../support/redis_server.rs"]
 mod redis_server;
 mod replicas;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Server {
     process: Option<Child>,
     pub(crate) port: u16,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     settings: Vec<String>,
 }
 

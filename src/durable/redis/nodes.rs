@@ -347,6 +347,13 @@ mod tests {
     }
 
     #[test]
+    fn an_address_with_tls_needs_the_feature() {
+        for url in ["rediss://a", "rediss+cluster://a,b"] {
+            assert_eq!(address(url).is_ok(), cfg!(feature = "tls"), "{url}");
+        }
+    }
+
+    #[test]
     fn an_unreadable_address_is_refused_without_its_password() {
         for url in [
             "user:s3cret@a:1",
