@@ -4,6 +4,7 @@
 
 #[macro_use]
 mod conformance;
+mod drain;
 mod embedded;
 mod full_disk;
 mod in_memory;

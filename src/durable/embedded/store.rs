@@ -22,6 +22,15 @@ impl Store for EmbeddedStore {
         Box::pin(shared.grow(|change| change.state.enqueue(request, change.now)))
     }
 
+    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
+        let request = request.clone();
+        Box::pin(async move {
+            self.shared
+                .read(move |state, _| state.known(&request))
+                .await?
+        })
+    }
+
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
         Box::pin(self.shared.read(move |state, _| state.get(id)))
     }

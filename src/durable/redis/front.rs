@@ -5,7 +5,9 @@ use redis::Value;
 use super::reply::{self, Unexpected};
 use super::scripts;
 use super::shared::{Shared, ms};
-use crate::durable::{Chunk, Chunks, Enqueued, Listing, NewRequest, Page, RequestId, StoreError};
+use crate::durable::{
+    Chunk, Chunks, Enqueued, Listing, NewRequest, Page, RequestId, RequestInfo, StoreError,
+};
 
 /// The shards of a level into which new requests go.
 const SHARDS: u64 = 4;
@@ -21,7 +23,12 @@ fn shards(tenant: &[u8]) -> (u64, u64) {
 }
 
 impl Shared {
-    pub(super) async fn enqueue(&self, request: NewRequest) -> Result<Enqueued, StoreError> {
+    /// Stores a request, unless as many are stored as `max_size` allows. One that is known is returned in any case.
+    pub(super) async fn enqueue(
+        &self,
+        request: NewRequest,
+        max_size: u64,
+    ) -> Result<Enqueued, StoreError> {
         let (shard, other_shard) = shards(&request.tenant);
         let (key, fingerprint) = match &request.idempotency {
             Some(idempotency) => (
@@ -53,7 +60,7 @@ impl Shared {
             .arg(fingerprint)
             .arg(request.webhook.as_deref().unwrap_or(""))
             .arg(u8::from(request.is_listed))
-            .arg(config.max_size)
+            .arg(max_size)
             .arg(config.max_size_per_tenant)
             .arg(shard)
             .arg(other_shard)
@@ -74,14 +81,24 @@ impl Shared {
         match (kind.as_slice(), info) {
             (b"new", Some(info)) => Ok(Enqueued::New(self.read(info)?)),
             (b"known", Some(info)) => Ok(Enqueued::Known(self.read(info)?)),
-            (b"full", _) => Err(StoreError::QueueFull {
-                max_size: config.max_size,
-            }),
+            (b"full", _) => Err(StoreError::QueueFull { max_size }),
             (b"tenant_full", _) => Err(StoreError::TenantQueueFull {
                 max_size: config.max_size_per_tenant,
             }),
             (b"reused", _) => Err(StoreError::IdempotencyKeyReused),
             _ => Err(self.link.unexpected(Unexpected)),
+        }
+    }
+
+    pub(super) async fn known(
+        &self,
+        request: NewRequest,
+    ) -> Result<Option<RequestInfo>, StoreError> {
+        // A store without any room returns what it knows, and stores nothing.
+        match self.enqueue(request, 0).await {
+            Ok(enqueued) => Ok(Some(enqueued.info().clone())),
+            Err(StoreError::QueueFull { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -130,7 +130,12 @@ fn weights(config: &RedisConfig) -> String {
 
 impl Store for RedisStore {
     fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
-        Box::pin(self.shared.enqueue(request))
+        let max_size = self.shared.config.store.max_size;
+        Box::pin(self.shared.enqueue(request, max_size))
+    }
+
+    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
+        Box::pin(self.shared.known(request.clone()))
     }
 
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {

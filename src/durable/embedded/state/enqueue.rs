@@ -5,29 +5,38 @@ use super::super::time::Time;
 use super::super::write::Write;
 use super::record::{Extra, Phase, Record};
 use super::{Queue, State, Tenant, Undo};
-use crate::durable::{Enqueued, NewRequest, RequestId, StoreError};
+use crate::durable::{Enqueued, NewRequest, RequestId, RequestInfo, StoreError};
 
 impl State {
+    /// Returns the stored request of the same name, or of the same key and fingerprint.
+    pub(crate) fn known(&self, request: &NewRequest) -> Result<Option<RequestInfo>, StoreError> {
+        if let Some(slot) = self.slot(request.id) {
+            return Ok(Some(self.info(slot)));
+        }
+        if let (Some(tenant), Some(key)) =
+            (self.tenants.number(&request.tenant), &request.idempotency)
+            && let Some(&slot) = self.by_key.get(&(tenant, key.key.clone()))
+        {
+            let extra = self.record(slot).extra.as_ref();
+            let known = extra.and_then(|extra| extra.key.as_ref());
+            return match known.is_some_and(|(_, known)| *known == key.fingerprint) {
+                true => Ok(Some(self.info(slot))),
+                false => Err(StoreError::IdempotencyKeyReused),
+            };
+        }
+        Ok(None)
+    }
+
     /// Stores a request.
     pub(crate) fn enqueue(
         &mut self,
         request: NewRequest,
         now: Time,
     ) -> Result<Enqueued, StoreError> {
-        if let Some(slot) = self.slot(request.id) {
-            return Ok(Enqueued::Known(self.info(slot)));
+        if let Some(known) = self.known(&request)? {
+            return Ok(Enqueued::Known(known));
         }
         let tenant = self.tenants.number(&request.tenant);
-        if let (Some(tenant), Some(key)) = (tenant, &request.idempotency)
-            && let Some(&slot) = self.by_key.get(&(tenant, key.key.clone()))
-        {
-            let extra = self.record(slot).extra.as_ref();
-            let known = extra.and_then(|extra| extra.key.as_ref());
-            return match known.is_some_and(|(_, known)| *known == key.fingerprint) {
-                true => Ok(Enqueued::Known(self.info(slot))),
-                false => Err(StoreError::IdempotencyKeyReused),
-            };
-        }
         self.has_room(tenant)?;
         // Unique, and in the order in which requests came, also where the clock stands still or goes back.
         let seq = now.nanos().max(self.latest + 1);
