@@ -44,7 +44,7 @@ async fn a_slot_that_moves_between_masters_loses_no_request() {
         from = next;
     }
     let ids = soon(stored).await.unwrap();
-    let statuses = ended_statuses(&front, &ids).await;
+    let statuses = ended_statuses(&*front, &ids).await;
     assert_eq!(statuses, HashMap::from([(RequestStatus::Succeeded, 150)]));
     assert!(runs.lock().unwrap().values().all(|runs| *runs == 1));
     worker.abort();
@@ -60,7 +60,7 @@ async fn a_killed_master_costs_no_acknowledged_request() {
         })
     };
     let (front, worker) = (open(), open());
-    let waiting = store_one(&front, "").await;
+    let waiting = store_one(&*front, "").await;
     let waiting = tokio::spawn({
         let front = Arc::clone(&front);
         async move { front.ended(waiting).await }
@@ -69,7 +69,7 @@ async fn a_killed_master_costs_no_acknowledged_request() {
     cluster.nodes[0].kill();
     let runs = Runs::default();
     let worker = tokio::spawn(work(worker, Arc::clone(&runs)));
-    let statuses = ended_statuses(&front, &ids).await;
+    let statuses = ended_statuses(&*front, &ids).await;
     assert_eq!(statuses, HashMap::from([(RequestStatus::Succeeded, 50)]));
     soon(waiting).await.unwrap().unwrap();
     worker.abort();
@@ -88,7 +88,7 @@ async fn a_planned_failover_loses_no_request() {
     cluster.ask(3, "CLUSTER FAILOVER").await;
     cluster.until(3, "INFO replication", "role:master").await;
     let ids = soon(stored).await.unwrap();
-    let statuses = ended_statuses(&front, &ids).await;
+    let statuses = ended_statuses(&*front, &ids).await;
     assert_eq!(statuses, HashMap::from([(RequestStatus::Succeeded, 100)]));
     assert!(runs.lock().unwrap().values().all(|runs| *runs == 1));
     worker.abort();

@@ -42,14 +42,14 @@ async fn a_promoted_replica_has_each_acknowledged_request() {
     let replica = replica_of(&master).await;
     let proxy = Proxy::to(master.port).await;
     let (front, worker) = (replicated(&proxy), replicated(&proxy));
-    let waiting = store_one(&front, "").await;
+    let waiting = store_one(&*front, "").await;
     let waiting = tokio::spawn({
         let front = Arc::clone(&front);
         async move { front.ended(waiting).await }
     });
     let mut ids = Vec::new();
     for _ in 0..50 {
-        ids.push(store_one(&front, "").await);
+        ids.push(store_one(&*front, "").await);
     }
     // The address leads to the replica before it is promoted.
     proxy.lead_to(replica.port);
@@ -68,7 +68,7 @@ async fn a_promoted_replica_has_each_acknowledged_request() {
     replica.ask("REPLICAOF NO ONE").unwrap();
     let runs = Runs::default();
     let worker = tokio::spawn(work(worker, Arc::clone(&runs)));
-    let statuses = ended_statuses(&front, &ids).await;
+    let statuses = ended_statuses(&*front, &ids).await;
     assert_eq!(statuses, HashMap::from([(RequestStatus::Succeeded, 50)]));
     soon(waiting).await.unwrap().unwrap();
     worker.abort();

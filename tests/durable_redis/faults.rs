@@ -72,7 +72,7 @@ async fn every_acknowledged_request_ends_through_random_faults() {
     for caller in callers {
         ids.extend(soon(caller).await.unwrap());
     }
-    let statuses = ended_statuses(&fronts[0], &ids).await;
+    let statuses = ended_statuses(&*fronts[0], &ids).await;
     assert_eq!(statuses, HashMap::from([(RequestStatus::Succeeded, 600)]));
     let runs = std::mem::take(&mut *runs.lock().unwrap());
     assert_eq!(runs.len(), 600);
@@ -88,7 +88,7 @@ async fn a_waiting_caller_learns_of_an_end_that_was_told_to_no_one() {
     let server = Server::start();
     let proxy = Proxy::to(server.port).await;
     let (front, worker) = (through(&proxy, short()), open(&server, short()));
-    let id = store_one(&front, "").await;
+    let id = store_one(&*front, "").await;
     let ended = front.ended(id);
     let (began, ()) = tokio::join!(
         async {
@@ -119,7 +119,7 @@ async fn a_fetch_whose_reply_was_lost_is_given_back() {
     let store = through(&proxy, short());
     // Redis knows the script from now on.
     assert!(store.fetch("", 1).await.unwrap().is_empty());
-    let id = store_one(&store, "").await;
+    let id = store_one(&*store, "").await;
     proxy.swallow_replies();
     let lost = tokio::time::timeout(Duration::from_millis(200), store.fetch("", 1)).await;
     assert!(lost.is_err(), "the reply came");

@@ -1,6 +1,7 @@
 //! The store on a real Redis, which is killed, flushed and cut off.
 
 mod cluster;
+mod drain;
 mod failover;
 mod faults;
 mod own;
@@ -53,7 +54,7 @@ fn responded(status: u16, body: &'static str) -> Outcome {
     }
 }
 
-async fn store_one(store: &RedisStore, body: &str) -> RequestId {
+async fn store_one(store: &dyn Store, body: &str) -> RequestId {
     let request = request(body);
     let id = request.id;
     store.enqueue(request).await.unwrap();
@@ -95,7 +96,7 @@ async fn until_done<'a, T>(mut ask: impl FnMut() -> StoreFuture<'a, T>) -> T {
 type Runs = Arc<Mutex<HashMap<RequestId, u32>>>;
 
 /// Takes and runs requests until it is dropped.
-async fn work(store: Arc<RedisStore>, runs: Runs) {
+async fn work(store: Arc<dyn Store>, runs: Runs) {
     loop {
         let Ok(backlog) = store.backlog().await else {
             sleep(Duration::from_millis(10)).await;
@@ -113,7 +114,7 @@ async fn work(store: Arc<RedisStore>, runs: Runs) {
     }
 }
 
-async fn ended_statuses(store: &RedisStore, ids: &[RequestId]) -> HashMap<RequestStatus, usize> {
+async fn ended_statuses(store: &dyn Store, ids: &[RequestId]) -> HashMap<RequestStatus, usize> {
     let mut statuses = HashMap::new();
     for id in ids {
         soon(until_done(|| store.ended(*id))).await;

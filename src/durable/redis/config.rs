@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::nodes::Nodes;
 use crate::durable::{InvalidStoreConfig, StoreConfig};
 
 /// The address of a Redis, the name of the requests in it, and their limits.
@@ -66,6 +67,28 @@ impl RedisConfig {
         self.replicas = replicas;
         self.replica_timeout = timeout;
         self
+    }
+
+    /// Checks what the types leave open, without a connection.
+    ///
+    /// # Errors
+    ///
+    /// If a value can't work; the error says which one, and never has the password.
+    pub fn validate(&self) -> Result<(), ConnectError> {
+        self.store.validate()?;
+        if self.queue.is_empty() || self.queue.contains(['{', '}']) {
+            return Err(ConnectError::Queue(self.queue.clone()));
+        }
+        self.nodes().map(drop)
+    }
+
+    pub(super) fn nodes(&self) -> Result<Nodes, ConnectError> {
+        Nodes::parse(&self.url, &self.namespace())
+    }
+
+    /// Returns the beginning of all keys. The braces make it their hash tag.
+    pub(super) fn namespace(&self) -> String {
+        format!("triage:{{{}}}", self.queue)
     }
 }
 

@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 
 use super::leases::Leases;
 use super::link::Link;
-use super::nodes::Nodes;
 use super::operators::scope_name;
 use super::replicas::Replicas;
 use super::shared::{Shared, ms};
@@ -58,22 +57,18 @@ impl RedisStore {
     ///
     /// If the configuration can't work, or there is no Tokio runtime.
     pub fn connect(config: RedisConfig) -> Result<Self, ConnectError> {
-        config.store.validate()?;
-        if config.queue.is_empty() || config.queue.contains(['{', '}']) {
-            return Err(ConnectError::Queue(config.queue));
-        }
+        config.validate()?;
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConnectError::NoRuntime);
         }
-        let namespace = format!("triage:{{{}}}", config.queue);
-        let nodes = Arc::new(Nodes::parse(&config.url, &namespace)?);
+        let nodes = Arc::new(config.nodes()?);
         let process = process_name().map_err(|error| ConnectError::Random(error.to_string()))?;
         let shared = Arc::new(Shared {
             replicas: (config.replicas > 0).then(|| {
                 Replicas::new(Arc::clone(&nodes), config.replicas, config.replica_timeout)
             }),
             link: Link::new(nodes, Duration::ZERO),
-            namespace,
+            namespace: config.namespace(),
             process,
             header: header(&config),
             weights: weights(&config),

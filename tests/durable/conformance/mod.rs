@@ -71,6 +71,7 @@ macro_rules! conformance {
             a_full_store_refuses_until_one_ends,
             a_full_tenant_refuses_only_its_own,
             a_known_request_is_returned_by_a_full_store,
+            a_known_request_is_found_without_storing_it,
             an_unknown_request_has_nothing,
             a_more_urgent_level_goes_first,
             requests_of_a_level_go_in_their_order,
