@@ -1,5 +1,6 @@
 //! The store on a real Redis, which is killed, flushed and cut off.
 
+mod checker;
 mod cluster;
 mod drain;
 mod failover;

@@ -22,28 +22,27 @@ fn shards(tenant: &[u8]) -> (u64, u64) {
     (first, (first + 1 + (hash >> 32) % (SHARDS - 1)) % SHARDS)
 }
 
+/// Returns the key under which a request is known, which belongs to its tenant, and its fingerprint; empty without one.
+fn idempotency(request: &NewRequest) -> (Vec<u8>, Vec<u8>) {
+    match &request.idempotency {
+        Some(idempotency) => (
+            [
+                request.tenant.len().to_string().as_bytes(),
+                b":",
+                &request.tenant,
+                idempotency.key.as_bytes(),
+            ]
+            .concat(),
+            idempotency.fingerprint.to_vec(),
+        ),
+        None => (Vec::new(), Vec::new()),
+    }
+}
+
 impl Shared {
-    /// Stores a request, unless as many are stored as `max_size` allows. One that is known is returned in any case.
-    pub(super) async fn enqueue(
-        &self,
-        request: NewRequest,
-        max_size: u64,
-    ) -> Result<Enqueued, StoreError> {
+    pub(super) async fn enqueue(&self, request: NewRequest) -> Result<Enqueued, StoreError> {
         let (shard, other_shard) = shards(&request.tenant);
-        let (key, fingerprint) = match &request.idempotency {
-            Some(idempotency) => (
-                // A key belongs to its tenant.
-                [
-                    request.tenant.len().to_string().as_bytes(),
-                    b":",
-                    &request.tenant,
-                    idempotency.key.as_bytes(),
-                ]
-                .concat(),
-                idempotency.fingerprint.to_vec(),
-            ),
-            None => (Vec::new(), Vec::new()),
-        };
+        let (key, fingerprint) = idempotency(&request);
         let config = &self.config.store;
         // A level that there is not is the lowest.
         let lowest = u8::try_from(config.order.levels.names().len() - 1).unwrap_or(u8::MAX);
@@ -60,7 +59,7 @@ impl Shared {
             .arg(fingerprint)
             .arg(request.webhook.as_deref().unwrap_or(""))
             .arg(u8::from(request.is_listed))
-            .arg(max_size)
+            .arg(config.max_size)
             .arg(config.max_size_per_tenant)
             .arg(shard)
             .arg(other_shard)
@@ -81,7 +80,9 @@ impl Shared {
         match (kind.as_slice(), info) {
             (b"new", Some(info)) => Ok(Enqueued::New(self.read(info)?)),
             (b"known", Some(info)) => Ok(Enqueued::Known(self.read(info)?)),
-            (b"full", _) => Err(StoreError::QueueFull { max_size }),
+            (b"full", _) => Err(StoreError::QueueFull {
+                max_size: config.max_size,
+            }),
             (b"tenant_full", _) => Err(StoreError::TenantQueueFull {
                 max_size: config.max_size_per_tenant,
             }),
@@ -90,15 +91,18 @@ impl Shared {
         }
     }
 
+    /// Returns the stored request of the same name or key.
     pub(super) async fn known(
         &self,
         request: NewRequest,
     ) -> Result<Option<RequestInfo>, StoreError> {
-        // A store without any room returns what it knows, and stores nothing.
-        match self.enqueue(request, 0).await {
-            Ok(enqueued) => Ok(Some(enqueued.info().clone())),
-            Err(StoreError::QueueFull { .. }) => Ok(None),
-            Err(error) => Err(error),
+        let (key, fingerprint) = idempotency(&request);
+        let call = self.call(&scripts::KNOWN).arg(request.id.to_string());
+        let call = call.arg(key).arg(fingerprint);
+        let value = self.link.run(&call).await?;
+        match value {
+            Value::BulkString(_) | Value::SimpleString(_) => Err(StoreError::IdempotencyKeyReused),
+            value => self.read(reply::maybe(value, reply::info)),
         }
     }
 

@@ -125,8 +125,7 @@ fn weights(config: &RedisConfig) -> String {
 
 impl Store for RedisStore {
     fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
-        let max_size = self.shared.config.store.max_size;
-        Box::pin(self.shared.enqueue(request, max_size))
+        Box::pin(self.shared.enqueue(request))
     }
 
     fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
