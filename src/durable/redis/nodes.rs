@@ -8,7 +8,7 @@
 //! store is unavailable until the slot has arrived. A script asks for a key that never exists, so both nodes agree on that.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -23,6 +23,8 @@ use super::reply;
 const CONNECT: Duration = Duration::from_secs(2);
 /// The time for a node of a cluster, because others are asked after it.
 const CONNECT_NODE: Duration = Duration::from_secs(1);
+/// The time after which no further node of a cluster is asked, because callers wait.
+const CONNECT_ANY: Duration = Duration::from_secs(3);
 
 /// The servers of a store.
 pub(super) struct Nodes {
@@ -78,7 +80,10 @@ impl Nodes {
         };
         let mut tried = Vec::new();
         let mut first_failure = None;
-        while let Some(next) = self.next(topology, &tried) {
+        let end = Instant::now() + CONNECT_ANY;
+        while let Some(next) = self.next(topology, &tried)
+            && Instant::now() < end
+        {
             let seed = self.seeds[0].clone().set_addr(next.clone());
             tried.push(next.clone());
             match self.open(&seed, reply, CONNECT_NODE).await {
