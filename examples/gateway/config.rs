@@ -34,7 +34,7 @@ use tower_triage::swap::SwapConfig;
 use admin::AdminSection;
 pub(crate) use admin::{AdminConfig, Token};
 use backend::Backend;
-pub(crate) use durable::{BATCH_LEVEL, DurableConfig, Role, StoreChoice};
+pub(crate) use durable::{BATCH_LEVEL, DurableConfig, Role, Secret, StoreChoice};
 use durable::{DurableSection, InvalidDurable, with_batch_level};
 pub(crate) use environment::{Environment, process};
 pub(crate) use error::InvalidConfig;

@@ -2,6 +2,7 @@
 
 mod classify;
 mod counters;
+mod drain;
 mod gauges;
 mod straight;
 mod workers;
@@ -26,11 +27,11 @@ use tower_triage::QueueConfig;
 use tower_triage::durable::batches::{BatchApi, BatchService};
 use tower_triage::durable::webhooks::{WebhookAddresses, WebhookSecret, WebhookSender};
 use tower_triage::durable::{
-    Classifier, Durable as DurableService, DurableHandle, DurableLayer, EmbeddedStore, RedisConfig,
-    RedisStore, Store, StoreConfig,
+    Classifier, DrainStore, Durable as DurableService, DurableHandle, DurableLayer, EmbeddedStore,
+    RedisConfig, RedisStore, Store, StoreConfig,
 };
 
-use crate::config::{BATCH_LEVEL, Config, DurableConfig, Role, StoreChoice};
+use crate::config::{BATCH_LEVEL, Config, DurableConfig, Role, Secret, StoreChoice};
 use crate::service::{Handle, StoredRoute};
 use classify::ByModel;
 pub(crate) use classify::Classes;
@@ -72,9 +73,9 @@ impl Durable {
         routed: StoredRoute,
     ) -> Result<(Self, Workers), Box<dyn Error>> {
         let queue = config.waiting_room(true)?;
-        let store = open(durable, &queue).await?;
-        let by_model = ByModel::new(handle.router().clone(), handle.classes().clone());
         let mut tasks = JoinSet::new();
+        let store = open(durable, &queue, &mut tasks).await?;
+        let by_model = ByModel::new(handle.router().clone(), handle.classes().clone());
         let served = CancellationToken::new();
         let mut layer = DurableLayer::new(Arc::clone(&store))
             .classify(by_model.clone())
@@ -177,16 +178,28 @@ fn is_at_or_below(path: &str, page: &str) -> bool {
 async fn open(
     durable: &DurableConfig,
     queue: &QueueConfig,
+    tasks: &mut JoinSet<()>,
 ) -> Result<Arc<dyn Store>, Box<dyn Error>> {
     let config = durable.store_config(queue);
     Ok(match &durable.store {
         StoreChoice::Embedded { path } => open_folder(path, config).await?,
         StoreChoice::Redis(redis) => {
-            let config = RedisConfig::new(redis.url.text())
-                .queue(&redis.queue)
-                .replicas(redis.replicas, redis.replica_timeout)
-                .store(config);
-            Arc::new(RedisStore::connect(config)?)
+            let at = |url: &Secret| {
+                RedisConfig::new(url.text())
+                    .queue(&redis.queue)
+                    .store(config.clone())
+            };
+            let store = at(&redis.url).replicas(redis.replicas, redis.replica_timeout);
+            let store = Arc::new(RedisStore::connect(store)?);
+            match &redis.drain {
+                None => store,
+                Some(old) => {
+                    let old = Arc::new(RedisStore::connect(at(old))?);
+                    let store = Arc::new(DrainStore::new(store, old));
+                    tasks.spawn(drain::report(Arc::clone(&store)));
+                    store
+                }
+            }
         }
     })
 }

@@ -60,6 +60,7 @@
 
 pub mod batches;
 mod config;
+mod drain;
 mod duration;
 #[cfg(feature = "embedded")]
 mod embedded;
@@ -84,6 +85,7 @@ mod wire;
 mod worker;
 
 pub use config::{InvalidStoreConfig, OnCrash, StoreConfig};
+pub use drain::DrainStore;
 pub use duration::parse_duration;
 #[cfg(feature = "embedded")]
 pub use embedded::{EmbeddedStore, OpenError};

@@ -31,6 +31,13 @@ pub trait Store: Send + Sync + 'static {
     /// If there is no place for it, its key belongs to another request, or it can't be stored.
     fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued>;
 
+    /// Returns the stored request of the same name, or of the same idempotency key and fingerprint, without storing this one.
+    ///
+    /// # Errors
+    ///
+    /// If its key belongs to another request.
+    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>>;
+
     /// Returns a request; `None` if it is not known, or was forgotten.
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>>;
 

@@ -1,13 +1,16 @@
-//! The store on a real Redis.
+//! The store on a real Redis, and in a cluster.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::OnceCell;
 use tokio::time::sleep;
-use tower_triage::durable::{RedisConfig, RedisStore, Store, StoreConfig};
+use tower_triage::durable::{RedisConfig, RedisStore, RequestId, Store, StoreConfig};
 
 use crate::conformance::Harness;
+use crate::redis_cluster::Cluster;
 use crate::redis_server::Server;
 
 struct OnRedis {
@@ -70,3 +73,39 @@ impl Harness for OnRedis {
 
 conformance!(OnRedis);
 conformance!(OnRedis, crashes);
+
+/// A store with a name, and so a slot, of its own in a cluster.
+struct InCluster(Arc<RedisStore>);
+
+thread_local! {
+    /// The cluster of all stores of this thread, which ends with the thread.
+    static CLUSTER: Rc<OnceCell<Cluster>> = Rc::default();
+}
+
+impl Harness for InCluster {
+    const UNIT: Duration = Duration::from_secs(1);
+    const IS_EXACT: bool = true;
+
+    fn runtime() -> Runtime {
+        OnRedis::runtime()
+    }
+
+    async fn open(config: StoreConfig) -> Self {
+        let cluster = CLUSTER.with(Rc::clone);
+        let cluster = cluster.get_or_init(|| Cluster::start(3, 0)).await;
+        let config = RedisConfig::new(cluster.url())
+            .queue(RequestId::random().unwrap().to_string())
+            .store(config.lease(Duration::from_millis(900)));
+        Self(Arc::new(RedisStore::connect(config).unwrap()))
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.0) as Arc<dyn Store>
+    }
+
+    async fn crash(&mut self) {
+        unreachable!("no promise about a crash is checked in a cluster");
+    }
+}
+
+conformance!(InCluster, at_once all_promises_hold_in_a_cluster);

@@ -49,6 +49,7 @@ macro_rules! passes_on {
 
 passes_on! {
     fn enqueue(&self, request: NewRequest) -> Enqueued;
+    fn known(&self, request: &NewRequest) -> Option<RequestInfo>;
     fn get(&self, id: RequestId) -> Option<RequestInfo>;
     fn position(&self, id: RequestId) -> Option<u64>;
     fn request(&self, id: RequestId) -> Option<Bytes>;

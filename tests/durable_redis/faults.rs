@@ -1,11 +1,6 @@
 //! Connections are cut, scripts are forgotten, Redis is killed.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
-
-use tokio::time::sleep;
-use tower_triage::durable::{RequestStatus, StoreError, StoreFuture};
 
 use super::proxy::Proxy;
 use super::*;
@@ -15,127 +10,12 @@ fn through(proxy: &Proxy, config: StoreConfig) -> Arc<RedisStore> {
     Arc::new(RedisStore::connect(config).unwrap())
 }
 
-/// Does it again until Redis is there.
-async fn until_done<'a, T>(mut ask: impl FnMut() -> StoreFuture<'a, T>) -> T {
-    loop {
-        match ask().await {
-            Ok(done) => return done,
-            Err(StoreError::Unavailable(_)) => sleep(Duration::from_millis(10)).await,
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-type Runs = Arc<Mutex<HashMap<RequestId, u32>>>;
-
-/// Takes and runs requests until it is dropped.
-async fn work(store: Arc<RedisStore>, runs: Runs) {
-    loop {
-        let Ok(backlog) = store.backlog().await else {
-            sleep(Duration::from_millis(10)).await;
-            continue;
-        };
-        for fetched in store.fetch("", 4).await.unwrap_or_default() {
-            until_done(|| store.called(&fetched.lease)).await;
-            *runs.lock().unwrap().entry(fetched.lease.id()).or_default() += 1;
-            sleep(Duration::from_millis(5)).await;
-            until_done(|| store.finish(fetched.lease.clone(), responded(200, "done"))).await;
-        }
-        // With a pause, so that a worker whose news are late goes on.
-        let _ =
-            tokio::time::timeout(Duration::from_millis(200), store.changed(backlog.version)).await;
-    }
-}
-
-async fn ended_statuses(store: &RedisStore, ids: &[RequestId]) -> HashMap<RequestStatus, usize> {
-    let mut statuses = HashMap::new();
-    for id in ids {
-        soon(until_done(|| store.ended(*id))).await;
-        let info = until_done(|| store.get(*id)).await.unwrap();
-        *statuses.entry(info.status).or_default() += 1;
-    }
-    statuses
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_acknowledged_request_ends_through_random_faults() {
-    let mut server = Server::start();
-    let port = server.port;
-    let config = || StoreConfig::default().lease(Duration::from_secs(20));
-    let proxies = [
-        Proxy::to(port).await,
-        Proxy::to(port).await,
-        Proxy::to(port).await,
-    ];
-    let fronts = [
-        through(&proxies[0], config()),
-        through(&proxies[1], config()),
-    ];
-    let runs = Runs::default();
-    let workers: Vec<_> = [1, 2]
-        .map(|proxy: usize| {
-            let store = through(&proxies[proxy], config());
-            tokio::spawn(work(store, Arc::clone(&runs)))
-        })
-        .into();
-    let callers: Vec<_> = fronts
-        .iter()
-        .map(|front| {
-            let front = Arc::clone(front);
-            tokio::spawn(async move {
-                let mut ids = Vec::new();
-                for _ in 0..300 {
-                    let request = request("");
-                    ids.push(request.id);
-                    until_done(|| front.enqueue(request.clone())).await;
-                    sleep(Duration::from_millis(5)).await;
-                }
-                ids
-            })
-        })
-        .collect();
-    let mut random = fastrand::Rng::with_seed(7);
-    for fault in 0..80 {
-        sleep(Duration::from_millis(random.u64(5..40))).await;
-        let proxy = &proxies[random.usize(0..3)];
-        match fault % 8 {
-            0 | 3 | 6 => {
-                proxy.swallow_replies();
-                sleep(Duration::from_millis(20)).await;
-                proxy.cut();
-            }
-            1 | 4 => {
-                server.ask("SCRIPT FLUSH").unwrap();
-            }
-            5 if fault % 20 == 5 => {
-                server.kill();
-                sleep(Duration::from_millis(100)).await;
-                server.run();
-            }
-            _ => proxy.cut(),
-        }
-    }
-    let mut ids = Vec::new();
-    for caller in callers {
-        ids.extend(soon(caller).await.unwrap());
-    }
-    let statuses = ended_statuses(&fronts[0], &ids).await;
-    assert_eq!(statuses, HashMap::from([(RequestStatus::Succeeded, 600)]));
-    let runs = std::mem::take(&mut *runs.lock().unwrap());
-    assert_eq!(runs.len(), 600);
-    assert!(runs.values().all(|runs| *runs == 1), "one ran twice");
-    for worker in workers {
-        worker.abort();
-    }
-    assert!(fronts[0].depths().await.unwrap().is_empty());
-}
-
 #[tokio::test]
 async fn a_waiting_caller_learns_of_an_end_that_was_told_to_no_one() {
     let server = Server::start();
     let proxy = Proxy::to(server.port).await;
     let (front, worker) = (through(&proxy, short()), open(&server, short()));
-    let id = store_one(&front, "").await;
+    let id = store_one(&*front, "").await;
     let ended = front.ended(id);
     let (began, ()) = tokio::join!(
         async {
@@ -166,7 +46,7 @@ async fn a_fetch_whose_reply_was_lost_is_given_back() {
     let store = through(&proxy, short());
     // Redis knows the script from now on.
     assert!(store.fetch("", 1).await.unwrap().is_empty());
-    let id = store_one(&store, "").await;
+    let id = store_one(&*store, "").await;
     proxy.swallow_replies();
     let lost = tokio::time::timeout(Duration::from_millis(200), store.fetch("", 1)).await;
     assert!(lost.is_err(), "the reply came");

@@ -1,21 +1,33 @@
 //! The store on a real Redis, which is killed, flushed and cut off.
 
+mod checker;
+mod cluster;
+mod drain;
+mod failover;
 mod faults;
 mod own;
 mod processes;
 mod proxy;
-mod replicas;
+#[path = "../support/redis_cluster.rs"]
+mod redis_cluster;
 #[path = "../support/redis_server.rs"]
-mod server;
+mod redis_server;
+mod replicas;
+#[cfg(feature = "tls")]
+mod tls;
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::sleep;
 use tower_triage::durable::{
-    Fetched, NewRequest, Outcome, RedisConfig, RedisStore, RequestId, Store, StoreConfig,
+    Fetched, NewRequest, Outcome, RedisConfig, RedisStore, RequestId, RequestStatus, Store,
+    StoreConfig, StoreError, StoreFuture,
 };
 
-use server::Server;
+use redis_server::Server;
 
 /// Long enough for what has to happen.
 const SOON: Duration = Duration::from_secs(30);
@@ -43,7 +55,7 @@ fn responded(status: u16, body: &'static str) -> Outcome {
     }
 }
 
-async fn store_one(store: &RedisStore, body: &str) -> RequestId {
+async fn store_one(store: &dyn Store, body: &str) -> RequestId {
     let request = request(body);
     let id = request.id;
     store.enqueue(request).await.unwrap();
@@ -67,4 +79,48 @@ async fn take(store: &RedisStore) -> Fetched {
 /// Waits for the end of what has to happen soon.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.expect("soon")
+}
+
+/// Does it again until Redis, and its replicas, have done it.
+async fn until_done<'a, T>(mut ask: impl FnMut() -> StoreFuture<'a, T>) -> T {
+    loop {
+        match ask().await {
+            Ok(done) => return done,
+            Err(StoreError::Unavailable(_) | StoreError::NotReplicated { .. }) => {
+                sleep(Duration::from_millis(10)).await
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+type Runs = Arc<Mutex<HashMap<RequestId, u32>>>;
+
+/// Takes and runs requests until it is dropped.
+async fn work(store: Arc<dyn Store>, runs: Runs) {
+    loop {
+        let Ok(backlog) = store.backlog().await else {
+            sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        for fetched in store.fetch("", 4).await.unwrap_or_default() {
+            until_done(|| store.called(&fetched.lease)).await;
+            *runs.lock().unwrap().entry(fetched.lease.id()).or_default() += 1;
+            sleep(Duration::from_millis(5)).await;
+            until_done(|| store.finish(fetched.lease.clone(), responded(200, "done"))).await;
+        }
+        // With a pause, so that a worker whose news are late goes on.
+        let _ =
+            tokio::time::timeout(Duration::from_millis(200), store.changed(backlog.version)).await;
+    }
+}
+
+async fn ended_statuses(store: &dyn Store, ids: &[RequestId]) -> HashMap<RequestStatus, usize> {
+    let mut statuses = HashMap::new();
+    for id in ids {
+        soon(until_done(|| store.ended(*id))).await;
+        let info = until_done(|| store.get(*id)).await.unwrap();
+        *statuses.entry(info.status).or_default() += 1;
+    }
+    statuses
 }

@@ -12,7 +12,7 @@ const URL: &str = "TRIAGE_TEST_WORKER_OF";
 const RETRIES: &str = "TRIAGE_TEST_WORKER_RETRIES";
 
 /// A worker process, killed when it is dropped.
-struct Worker(Child);
+pub(super) struct Worker(pub(super) Child);
 
 impl Worker {
     fn start(server: &Server, on_crash: OnCrash) -> Self {
@@ -28,7 +28,7 @@ impl Worker {
         Self(command.spawn().unwrap())
     }
 
-    fn signal(&self, signal: &str) {
+    pub(super) fn signal(&self, signal: &str) {
         let pid = self.0.id().to_string();
         let status = Command::new("kill").args([signal, &pid]).status().unwrap();
         assert!(status.success());

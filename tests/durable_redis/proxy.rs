@@ -1,7 +1,7 @@
 //! A way to Redis that breaks when it is told to.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +16,8 @@ pub(crate) struct Proxy {
 }
 
 struct Shared {
+    /// The port of the server to which new connections go.
+    to: AtomicU16,
     /// Grows when all connections are to be cut.
     cuts: watch::Sender<u64>,
     /// `true` while replies are swallowed.
@@ -26,11 +28,12 @@ impl Proxy {
     pub(crate) async fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let shared = Arc::new(Shared {
+            to: AtomicU16::new(port),
             cuts: watch::Sender::new(0),
             is_deaf: AtomicBool::new(false),
         });
         let own_port = listener.local_addr().unwrap().port();
-        let task = tokio::spawn(listen(listener, port, Arc::clone(&shared)));
+        let task = tokio::spawn(listen(listener, Arc::clone(&shared)));
         Self {
             port: own_port,
             shared,
@@ -47,6 +50,11 @@ impl Proxy {
         self.shared.is_deaf.store(true, Ordering::SeqCst);
     }
 
+    /// Leads new connections to another server, as a name does that was changed.
+    pub(crate) fn lead_to(&self, port: u16) {
+        self.shared.to.store(port, Ordering::SeqCst);
+    }
+
     /// Cuts all connections.
     pub(crate) fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
@@ -61,12 +69,13 @@ impl Drop for Proxy {
     }
 }
 
-async fn listen(listener: TcpListener, port: u16, shared: Arc<Shared>) {
+async fn listen(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         let (client, _) = listener.accept().await.unwrap();
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             let mut cuts = shared.cuts.subscribe();
+            let port = shared.to.load(Ordering::SeqCst);
             let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else {
                 return;
             };

@@ -1,6 +1,7 @@
 //! Tests of gateways that share their stored requests in Redis.
 
 use crate::backend::Backend;
+use crate::client::Client;
 use crate::durable_support::{id, stored, until};
 use crate::process::{Setup, binary};
 use crate::redis_server::Server;
@@ -68,4 +69,46 @@ async fn without_redis_only_stored_requests_are_refused() {
     );
     gateway.logs(&["WARN", &address]).await;
     assert_eq!(gateway.logged("hunter2"), 0);
+}
+
+#[tokio::test]
+async fn a_redis_is_replaced_while_its_requests_are_finished() {
+    let (old, new) = (Server::start(), Server::start());
+    let before = setup("front", &old.url(), "").start().await;
+    let first = id(&stored(before.client(), "").answer().await);
+    let keyed = |gateway: &Client| stored(gateway, "").header("idempotency-key", "k");
+    let second = id(&keyed(before.client()).answer().await);
+    drop(before);
+    let backend = Backend::start().await;
+    let drain = format!("drain_url = {:?}", old.url());
+    let after = setup("both", &new.url(), &drain);
+    let after = after.backend("gpu-1", &backend, 1, &["m"]).start().await;
+    assert_eq!(id(&keyed(after.client()).answer().await), second);
+    let third = id(&stored(after.client(), "").answer().await);
+    for _ in 0..3 {
+        backend.next().await.answer("fine");
+    }
+    for id in [&first, &second, &third] {
+        until(after.client(), id, &["succeeded"]).await;
+        let response = after.get(&format!("/requests/{id}/response"));
+        response.answer().await.assert_ok("fine");
+    }
+    let list = after.get("/requests").answer().await.json();
+    let listed: Vec<_> = list["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|request| &request["id"])
+        .collect();
+    assert_eq!(listed, [&third, &second, &first]);
+    after
+        .logs(&["INFO", "the Redis of `drain_url` is drained"])
+        .await;
+    let metrics = after.admin().get("/metrics").answer().await;
+    assert!(
+        metrics
+            .text()
+            .contains("triage_durable_drain_remaining 0\n"),
+        "{metrics:?}"
+    );
 }

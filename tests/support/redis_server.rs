@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Server {
     process: Option<Child>,
     pub(crate) port: u16,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     settings: Vec<String>,
 }
 
@@ -38,7 +38,9 @@ impl Server {
 
     /// Starts it again where it was, after [`kill`](Self::kill).
     pub(crate) fn run(&mut self) {
-        let process = Command::new("redis-server")
+        // Another server of the same protocol, such as `valkey-server`.
+        let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
+        let process = Command::new(program)
             .args(["--port", &self.port.to_string()])
             .args(["--bind", "127.0.0.1", "--save", "", "--loglevel", "warning"])
             .arg("--dir")
@@ -89,7 +91,7 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tower_triage::admit::InvalidPriorityLevels;
 use tower_triage::durable::webhooks::WebhookSecret;
-use tower_triage::durable::{OnCrash, StoreConfig};
+use tower_triage::durable::{ConnectError, OnCrash, RedisConfig, StoreConfig};
 use tower_triage::{Discipline, PriorityLevels, QueueConfig};
 
 use super::Environment;
@@ -49,6 +49,8 @@ pub(crate) enum StoreChoice {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RedisChoice {
     pub(crate) url: Secret,
+    /// The Redis that is emptied.
+    pub(crate) drain: Option<Secret>,
     /// The name under which gateways share their requests.
     pub(crate) queue: String,
     pub(crate) lease: Duration,
@@ -81,8 +83,13 @@ pub(crate) enum InvalidDurable {
     },
     #[error("`store = \"redis\"` needs `url`, such as \"redis://127.0.0.1:6379\"")]
     NoUrl,
-    #[error("`url` must begin with redis:// and name a host")]
-    Url,
+    #[error("`{key}`: {problem}")]
+    Url {
+        key: &'static str,
+        problem: ConnectError,
+    },
+    #[error("`drain_url` is the same as `url`: it names the Redis that `url` replaces")]
+    DrainedIntoItself,
     #[error("`{0}` needs `store = \"redis\"`: remove it, or set the store")]
     OnlyRedis(&'static str),
     #[error("`{0}` is not supported yet: remove it")]
@@ -182,20 +189,24 @@ impl DurableSection {
             return self.embedded(base, warnings);
         }
         let url = self.url.as_deref().ok_or(InvalidDurable::NoUrl)?;
-        for (key, is_set) in [
-            ("drain_url", self.drain_url.is_some()),
-            ("shared_limits", self.shared_limits),
-        ] {
-            if is_set {
-                return Err(InvalidDurable::Unsupported(key));
-            }
+        if self.shared_limits {
+            return Err(InvalidDurable::Unsupported("shared_limits"));
         }
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if self.queue.is_empty() || !self.queue.chars().all(is_of_name) {
             return Err(InvalidDurable::Queue(self.queue.clone()));
         }
+        let url = redis_url("url", url, environment)?;
+        let drain = self.drain_url.as_deref();
+        let drain = drain
+            .map(|drain| redis_url("drain_url", drain, environment))
+            .transpose()?;
+        if drain.as_ref() == Some(&url) {
+            return Err(InvalidDurable::DrainedIntoItself);
+        }
         Ok(StoreChoice::Redis(RedisChoice {
-            url: redis_url(url, environment)?,
+            url,
+            drain,
             queue: self.queue.clone(),
             lease: self.lease,
             replicas: self.replicas,
@@ -240,11 +251,15 @@ impl DurableSection {
 }
 
 /// Expands and checks an address. Errors do not show it, because it may have a password.
-fn redis_url(text: &str, environment: Environment) -> Result<Secret, InvalidDurable> {
-    let url = expanded("url", text, environment)?;
-    match url.strip_prefix("redis://") {
-        Some(rest) if !rest.is_empty() && !rest.starts_with('/') => Ok(Secret(url)),
-        _ => Err(InvalidDurable::Url),
+fn redis_url(
+    key: &'static str,
+    text: &str,
+    environment: Environment,
+) -> Result<Secret, InvalidDurable> {
+    let url = expanded(key, text, environment)?;
+    match RedisConfig::new(&url).validate() {
+        Ok(()) => Ok(Secret(url)),
+        Err(problem) => Err(InvalidDurable::Url { key, problem }),
     }
 }
 

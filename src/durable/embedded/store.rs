@@ -29,6 +29,15 @@ impl Store for EmbeddedStore {
         Box::pin(shared.grow(store))
     }
 
+    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
+        let request = request.clone();
+        let known = move |change: &mut Change<'_>| {
+            let (archive, now) = (change.archive, change.now);
+            change.state.known(&request, archive, now)
+        };
+        Box::pin(self.shared.change(known))
+    }
+
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
         Box::pin(self.find(id, move |state| state.get(id), |stored| stored.info()))
     }

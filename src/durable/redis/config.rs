@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::nodes::Nodes;
 use crate::durable::{InvalidStoreConfig, StoreConfig};
 
 /// The address of a Redis, the name of the requests in it, and their limits.
@@ -17,7 +18,9 @@ use crate::durable::{InvalidStoreConfig, StoreConfig};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisConfig {
-    /// The address: `redis://[user:password@]host[:port][/database]`.
+    /// The address: `redis://[user:password@]host[:port][/database]`, or `redis+cluster://[user:password@]host[:port],…` with
+    /// some nodes of a cluster, from which the others are learned. `rediss://` and `rediss+cluster://` use TLS with the
+    /// system's certificates; they need the feature `tls`.
     pub url: String,
     /// The name that the keys of all requests have in common. Stores of the same name share their requests. Default
     /// `default`.
@@ -65,6 +68,28 @@ impl RedisConfig {
         self.replica_timeout = timeout;
         self
     }
+
+    /// Checks what the types leave open, without a connection.
+    ///
+    /// # Errors
+    ///
+    /// If a value can't work; the error says which one, and never has the password.
+    pub fn validate(&self) -> Result<(), ConnectError> {
+        self.store.validate()?;
+        if self.queue.is_empty() || self.queue.contains(['{', '}']) {
+            return Err(ConnectError::Queue(self.queue.clone()));
+        }
+        self.nodes().map(drop)
+    }
+
+    pub(super) fn nodes(&self) -> Result<Nodes, ConnectError> {
+        Nodes::parse(&self.url, &self.namespace())
+    }
+
+    /// Returns the beginning of all keys. The braces make it their hash tag.
+    pub(super) fn namespace(&self) -> String {
+        format!("triage:{{{}}}", self.queue)
+    }
 }
 
 impl std::fmt::Debug for RedisConfig {
@@ -87,7 +112,10 @@ pub enum ConnectError {
     #[error(transparent)]
     Config(#[from] InvalidStoreConfig),
     /// The address can't be read. It is not repeated here, because it may hold a password.
-    #[error("`url` is not the address of a Redis: expected `redis://host:port`: {0}")]
+    #[error(
+        "the address of Redis can't be used: {0}; expected `redis://host:port`, or \
+         `redis+cluster://host:port,host:port` for a cluster, with `rediss` for TLS"
+    )]
     Url(String),
     /// The name of the queue can't be a hash tag.
     #[error("`queue` is {0:?}: expected at least one character, and no braces")]

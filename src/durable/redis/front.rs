@@ -5,7 +5,9 @@ use redis::Value;
 use super::reply::{self, Unexpected};
 use super::scripts;
 use super::shared::{Shared, ms};
-use crate::durable::{Chunk, Chunks, Enqueued, Listing, NewRequest, Page, RequestId, StoreError};
+use crate::durable::{
+    Chunk, Chunks, Enqueued, Listing, NewRequest, Page, RequestId, RequestInfo, StoreError,
+};
 
 /// The shards of a level into which new requests go.
 const SHARDS: u64 = 4;
@@ -20,23 +22,27 @@ fn shards(tenant: &[u8]) -> (u64, u64) {
     (first, (first + 1 + (hash >> 32) % (SHARDS - 1)) % SHARDS)
 }
 
+/// Returns the key under which a request is known, which belongs to its tenant, and its fingerprint; empty without one.
+fn idempotency(request: &NewRequest) -> (Vec<u8>, Vec<u8>) {
+    match &request.idempotency {
+        Some(idempotency) => (
+            [
+                request.tenant.len().to_string().as_bytes(),
+                b":",
+                &request.tenant,
+                idempotency.key.as_bytes(),
+            ]
+            .concat(),
+            idempotency.fingerprint.to_vec(),
+        ),
+        None => (Vec::new(), Vec::new()),
+    }
+}
+
 impl Shared {
     pub(super) async fn enqueue(&self, request: NewRequest) -> Result<Enqueued, StoreError> {
         let (shard, other_shard) = shards(&request.tenant);
-        let (key, fingerprint) = match &request.idempotency {
-            Some(idempotency) => (
-                // A key belongs to its tenant.
-                [
-                    request.tenant.len().to_string().as_bytes(),
-                    b":",
-                    &request.tenant,
-                    idempotency.key.as_bytes(),
-                ]
-                .concat(),
-                idempotency.fingerprint.to_vec(),
-            ),
-            None => (Vec::new(), Vec::new()),
-        };
+        let (key, fingerprint) = idempotency(&request);
         let config = &self.config.store;
         // A level that there is not is the lowest.
         let lowest = u8::try_from(config.order.levels.names().len() - 1).unwrap_or(u8::MAX);
@@ -82,6 +88,21 @@ impl Shared {
             }),
             (b"reused", _) => Err(StoreError::IdempotencyKeyReused),
             _ => Err(self.link.unexpected(Unexpected)),
+        }
+    }
+
+    /// Returns the stored request of the same name or key.
+    pub(super) async fn known(
+        &self,
+        request: NewRequest,
+    ) -> Result<Option<RequestInfo>, StoreError> {
+        let (key, fingerprint) = idempotency(&request);
+        let call = self.call(&scripts::KNOWN).arg(request.id.to_string());
+        let call = call.arg(key).arg(fingerprint);
+        let value = self.link.run(&call).await?;
+        match value {
+            Value::BulkString(_) | Value::SimpleString(_) => Err(StoreError::IdempotencyKeyReused),
+            value => self.read(reply::maybe(value, reply::info)),
         }
     }
 

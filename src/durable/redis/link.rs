@@ -4,28 +4,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, RedisError, RedisResult, Script,
-    ServerErrorKind, Value,
-};
+use redis::{Cmd, RedisError, RedisResult, Script, Value};
 use tokio::sync::Mutex;
 
+use super::nodes::{Nodes, needs_another_server};
 use super::reply::Unexpected;
 use crate::durable::StoreError;
 
-/// The time that a connection may take to be made.
-const CONNECT: Duration = Duration::from_secs(2);
 /// The time that Redis may take for a script, unless it has to wait for replicas before.
 const REPLY: Duration = Duration::from_secs(3);
 /// The pause after a failed attempt to connect; it doubles up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The way to one Redis, shared by all that run scripts on it.
+/// The way to the Redis that has the keys of a store, shared by all that run scripts on it.
 pub(super) struct Link {
-    client: Client,
-    /// Its host and port, without user and password.
-    address: Arc<str>,
+    nodes: Arc<Nodes>,
     /// The time that Redis may take for a script.
     reply: Duration,
     state: Mutex<State>,
@@ -48,8 +42,7 @@ struct Failed {
 
 impl Link {
     /// `behind`: the time that a script may wait behind other commands of its connection.
-    pub(super) fn new(client: Client, behind: Duration) -> Self {
-        let address = client.get_connection_info().addr().to_string().into();
+    pub(super) fn new(nodes: Arc<Nodes>, behind: Duration) -> Self {
         let state = Mutex::new(State {
             connection: None,
             generation: 0,
@@ -57,15 +50,14 @@ impl Link {
             up_since: None,
         });
         Self {
-            client,
-            address,
+            nodes,
             reply: REPLY + behind,
             state,
         }
     }
 
     pub(super) fn address(&self) -> &str {
-        &self.address
+        self.nodes.address()
     }
 
     /// Makes a connection that belongs to the caller alone. Its commands may block.
@@ -74,15 +66,8 @@ impl Link {
     }
 
     async fn connect(&self, reply: Option<Duration>) -> Result<MultiplexedConnection, StoreError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT))
-            .set_response_timeout(reply)
-            .set_pipeline_buffer_size(1_024)
-            .set_write_backpressure_boundary(64 * 1_024);
-        self.client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(|error| self.error(&error))
+        let connected = self.nodes.connect(reply).await;
+        connected.map_err(|failure| self.unavailable(&failure))
     }
 
     /// Returns the connection, and its number. While Redis is away, most callers get the last error at once.
@@ -100,7 +85,7 @@ impl Link {
             Ok(connection) => {
                 if state.failed.take().is_some() {
                     state.up_since = Some(Instant::now());
-                    tracing::info!(redis = %self.address, "connected to Redis again");
+                    tracing::info!(redis = %self.address(), "connected to Redis again");
                 }
                 state.connection = Some(connection.clone());
                 state.generation += 1;
@@ -109,7 +94,7 @@ impl Link {
             Err(error) => {
                 let backoff = match &state.failed {
                     None => {
-                        tracing::warn!(redis = %self.address, %error, "Redis can't be reached");
+                        tracing::warn!(redis = %self.address(), %error, "Redis can't be reached");
                         MIN_BACKOFF
                     }
                     Some(failed) => (failed.backoff * 2).min(MAX_BACKOFF),
@@ -135,6 +120,19 @@ impl Link {
         let mut state = self.state.lock().await;
         if state.generation == generation {
             state.connection = None;
+        }
+    }
+
+    /// Forgets the connection if its server is no master any more, or has lost the keys: what it tells may be old.
+    pub(super) async fn verify(&self) {
+        let current = {
+            let state = self.state.lock().await;
+            state.connection.clone().map(|own| (own, state.generation))
+        };
+        if let Some((mut connection, generation)) = current
+            && !self.nodes.is_good(&mut connection).await
+        {
+            self.broke(generation).await;
         }
     }
 
@@ -171,7 +169,7 @@ impl Link {
                 Ok(value) => return Ok((value, connection, generation)),
                 Err(error) => error,
             };
-            if is_broken(&error) {
+            if needs_another_server(&error) {
                 self.broke(generation).await;
                 // After a timeout Redis is slow or silent: a second try would only take as long again.
                 if !is_repeated && !error.is_timeout() {
@@ -184,27 +182,21 @@ impl Link {
     }
 
     pub(super) fn error(&self, error: &RedisError) -> StoreError {
-        let text = format!("Redis at {}: {error}", self.address);
         match error.code() {
-            Some("OOM" | "MISCONF") => StoreError::StorageFull(text),
-            _ => StoreError::Unavailable(text),
+            Some("OOM" | "MISCONF") => {
+                StoreError::StorageFull(format!("Redis at {}: {error}", self.address()))
+            }
+            _ => self.unavailable(error),
         }
     }
 
-    pub(super) fn unexpected(&self, Unexpected: Unexpected) -> StoreError {
-        StoreError::Unavailable(format!("Redis at {} gave {Unexpected}", self.address))
+    fn unavailable(&self, problem: &dyn std::fmt::Display) -> StoreError {
+        StoreError::Unavailable(format!("Redis at {}: {problem}", self.address()))
     }
-}
 
-/// Returns `true` if the next command needs another connection, perhaps to another server.
-pub(super) fn is_broken(error: &RedisError) -> bool {
-    error.is_io_error()
-        || error.is_connection_dropped()
-        || error.is_unrecoverable_error()
-        || matches!(
-            error.kind(),
-            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
-        )
+    pub(super) fn unexpected(&self, Unexpected: Unexpected) -> StoreError {
+        StoreError::Unavailable(format!("Redis at {} gave {Unexpected}", self.address()))
+    }
 }
 
 #[derive(Clone, Copy)]

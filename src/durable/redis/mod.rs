@@ -12,6 +12,7 @@ mod config;
 mod front;
 mod leases;
 mod link;
+mod nodes;
 mod operators;
 mod reader;
 mod replicas;

@@ -11,7 +11,7 @@ use super::shared::Shared;
 /// The time that Redis holds a read without news.
 const BLOCK: Duration = Duration::from_secs(2);
 /// The time after which a read that was not answered has failed.
-const SILENCE: Duration = Duration::from_secs(4);
+const SILENCE: Duration = Duration::from_secs(3);
 const BACKOFF: Duration = Duration::from_millis(200);
 
 /// Reads news for ever, over as many connections as it takes.
@@ -19,6 +19,7 @@ pub(super) async fn read(shared: &Shared) {
     loop {
         if let Err(error) = read_until_broken(shared).await {
             tracing::debug!(redis = %shared.link.address(), %error, "the reading connection broke");
+            shared.link.verify().await;
         }
         tokio::time::sleep(BACKOFF.mul_f64(0.5 + fastrand::f64())).await;
     }

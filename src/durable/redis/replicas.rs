@@ -1,5 +1,6 @@
 //! Requests that are acknowledged when replicas have them.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use redis::Value;
 use tokio::sync::Mutex;
 
 use super::link::{Call, Link};
+use super::nodes::Nodes;
 use crate::durable::StoreError;
 
 /// A connection whose writes are waited for. `WAIT` counts the writes of its own connection, and holds up what comes behind
@@ -31,10 +33,10 @@ struct LastWait {
 }
 
 impl Replicas {
-    pub(super) fn new(client: redis::Client, wanted: u32, within: Duration) -> Self {
+    pub(super) fn new(nodes: Arc<Nodes>, wanted: u32, within: Duration) -> Self {
         Self {
             // A write waits behind one `WAIT`, or two.
-            link: Link::new(client, within * 2),
+            link: Link::new(nodes, within * 2),
             wanted,
             within,
             written: AtomicU64::new(0),

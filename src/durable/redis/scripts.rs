@@ -30,6 +30,7 @@ scripts! {
     FINISH = "finish" + "queue" + "end";
     GET = "get";
     GIVE_BACK = "give_back" + "queue" + "end";
+    KNOWN = "known";
     LIST = "list";
     PAUSE = "pause" + "queue";
     PAUSES = "pauses" + "queue" + "end" + "order";

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use redis::{Client, Value};
+use redis::Value;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -31,7 +31,12 @@ use crate::durable::{
 /// itself. An operation whose reply was lost is repeated once; the scripts know what they have done. A lost request of a
 /// worker is found by the other processes after the [lease](crate::durable::StoreConfig::lease) and half of it more at most.
 ///
-/// A failover loses what the new master did not have, unless [`RedisConfig::replicas`] is set.
+/// A failover loses what the new master did not have, unless [`RedisConfig::replicas`] is set. The store never uses a replica:
+/// it waits until its address, or its cluster, has a master with its keys, and goes on there.
+///
+/// In a cluster (`redis+cluster://`) all keys of a store are in one slot, so one master carries it; stores with different
+/// [queues](RedisConfig::queue) spread over the masters. While a slot is being moved to another master, its store is
+/// unavailable, so that no script sees half of its keys.
 pub struct RedisStore {
     shared: Arc<Shared>,
     tasks: Mutex<JoinSet<()>>,
@@ -53,21 +58,18 @@ impl RedisStore {
     ///
     /// If the configuration can't work, or there is no Tokio runtime.
     pub fn connect(config: RedisConfig) -> Result<Self, ConnectError> {
-        config.store.validate()?;
-        if config.queue.is_empty() || config.queue.contains(['{', '}']) {
-            return Err(ConnectError::Queue(config.queue));
-        }
+        config.validate()?;
         if tokio::runtime::Handle::try_current().is_err() {
             return Err(ConnectError::NoRuntime);
         }
-        let client = Client::open(config.url.as_str())
-            .map_err(|error| ConnectError::Url(error.category().to_owned()))?;
+        let nodes = Arc::new(config.nodes()?);
         let process = process_name().map_err(|error| ConnectError::Random(error.to_string()))?;
         let shared = Arc::new(Shared {
-            replicas: (config.replicas > 0)
-                .then(|| Replicas::new(client.clone(), config.replicas, config.replica_timeout)),
-            link: Link::new(client, Duration::ZERO),
-            namespace: format!("triage:{{{}}}", config.queue),
+            replicas: (config.replicas > 0).then(|| {
+                Replicas::new(Arc::clone(&nodes), config.replicas, config.replica_timeout)
+            }),
+            link: Link::new(nodes, Duration::ZERO),
+            namespace: config.namespace(),
             process,
             header: header(&config),
             weights: weights(&config),
@@ -125,6 +127,10 @@ fn weights(config: &RedisConfig) -> String {
 impl Store for RedisStore {
     fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
         Box::pin(self.shared.enqueue(request))
+    }
+
+    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
+        Box::pin(self.shared.known(request.clone()))
     }
 
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {

@@ -146,6 +146,22 @@ pub(crate) async fn a_known_request_is_returned_by_a_full_store<H: Harness>() {
     assert_eq!(store.enqueue(same_key).await, known);
 }
 
+pub(crate) async fn a_known_request_is_found_without_storing_it<H: Harness>() {
+    let harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    let with_key =
+        |fingerprint| request_with(|request| request.idempotency = key("k", fingerprint));
+    let request = with_key(1);
+    assert_eq!(store.known(&request).await, Ok(None));
+    assert_eq!(store.get(request.id).await, Ok(None));
+    let info = enqueue(&*store, request.clone()).await;
+    assert_eq!(store.known(&request).await, Ok(Some(info.clone())));
+    assert_eq!(store.known(&with_key(1)).await, Ok(Some(info)));
+    let other = store.known(&with_key(2)).await;
+    assert_eq!(other, Err(StoreError::IdempotencyKeyReused));
+    assert_eq!(run_all(&*store).await, [request.id]);
+}
+
 pub(crate) async fn an_unknown_request_has_nothing<H: Harness>() {
     let harness = H::open(StoreConfig::default()).await;
     let store = harness.store();

@@ -52,10 +52,17 @@ pub(crate) trait Harness: Sized + 'static {
 }
 
 /// Makes a test of each promise for a harness. `crashes`: for stores that outlive their processes; `paused_clock`: for
-/// stores that go by Tokio's clock, what takes minutes.
+/// stores that go by Tokio's clock, what takes minutes; `at_once`: one test of the given name, which checks all promises side
+/// by side, for stores whose beginning takes long.
 macro_rules! conformance {
     ($harness:ty) => {
-        conformance! { @tests $harness:
+        conformance! { @promises [@tests $harness:] }
+    };
+    ($harness:ty, at_once $name:ident) => {
+        conformance! { @promises [@at_once $name $harness:] }
+    };
+    (@promises [$($as:tt)*]) => {
+        conformance! { $($as)*
             a_request_is_stored_as_it_was_given,
             the_same_name_is_stored_once,
             a_key_of_the_same_request_returns_it,
@@ -65,6 +72,7 @@ macro_rules! conformance {
             a_full_store_refuses_until_one_ends,
             a_full_tenant_refuses_only_its_own,
             a_known_request_is_returned_by_a_full_store,
+            a_known_request_is_found_without_storing_it,
             an_unknown_request_has_nothing,
             a_more_urgent_level_goes_first,
             requests_of_a_level_go_in_their_order,
@@ -134,6 +142,14 @@ macro_rules! conformance {
     ($harness:ty, paused_clock) => {
         conformance! { @tests $harness:
             a_webhook_is_due_again_unless_settled,
+        }
+    };
+    (@at_once $test:ident $harness:ty: $($name:ident,)*) => {
+        #[test]
+        fn $test() {
+            use futures_util::future::{FutureExt, join_all};
+            let all = join_all([$($crate::conformance::$name::<$harness>().boxed_local(),)*]);
+            $crate::conformance::run::<$harness, _>(all.map(drop));
         }
     };
     (@tests $harness:ty: $($name:ident,)*) => {

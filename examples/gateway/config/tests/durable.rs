@@ -50,6 +50,7 @@ fn every_key_of_a_store_in_redis_is_read() {
     let text = "[durable]
         store = 'redis'
         url = 'redis://:${REDIS_PASSWORD}@127.0.0.1:6379'
+        drain_url = 'redis+cluster://:${REDIS_PASSWORD}@10.0.0.1:7000,10.0.0.2:7000'
         queue = 'blue-1'
         role = 'worker'
         max_size = 5
@@ -74,6 +75,8 @@ fn every_key_of_a_store_in_redis_is_read() {
         panic!("{config:?}");
     };
     assert_eq!(redis.url.text(), "redis://:hunter2@127.0.0.1:6379");
+    let drain = "redis+cluster://:hunter2@10.0.0.1:7000,10.0.0.2:7000";
+    assert_eq!(redis.drain.unwrap().text(), drain);
     assert_eq!(redis.queue, "blue-1");
     assert_eq!(redis.lease, Duration::from_secs(2));
     assert_eq!(redis.replicas, 1);
@@ -168,12 +171,15 @@ fn invalid_key_error_names_line_and_remedy() {
         "",
     ] {
         let lines = format!("store = 'redis'\nurl = '{url}'");
-        at_1(&lines, "`url` must begin with redis://");
+        at_1(&lines, "`url`: the address of Redis can't be used");
+        let lines = format!("store = 'redis'\nurl = 'redis://a'\ndrain_url = '{url}'");
+        at_1(&lines, "`drain_url`: the address of Redis can't be used");
     }
     let redis = "store = 'redis'\nurl = 'redis://a'\n";
-    for line in ["drain_url = 'redis://b'", "shared_limits = true"] {
-        at_1(&format!("{redis}{line}"), "is not supported yet: remove it");
-    }
+    let unsupported = format!("{redis}shared_limits = true");
+    at_1(&unsupported, "is not supported yet: remove it");
+    let itself = format!("{redis}drain_url = 'redis://a'");
+    at_1(&itself, "`drain_url` is the same as `url`");
     at_1(&format!("{redis}queue = 'a:{{b}}'"), "`queue` is \"a:{b}\"");
     at_1(&format!("{redis}queue = ''"), "`queue` is \"\"");
     at_1("url = 'redis://a'", "`url` needs `store = \"redis\"`");

@@ -10,6 +10,30 @@ use super::{Queue, State, Tenant, Undo};
 use crate::durable::{Enqueued, NewRequest, RequestId, RequestInfo, StoreError};
 
 impl State {
+    /// Returns the stored request of the same name, or of the same key and fingerprint.
+    pub(crate) fn known(
+        &self,
+        request: &NewRequest,
+        archive: Archive<'_>,
+        now: Time,
+    ) -> Result<Option<RequestInfo>, StoreError> {
+        if let Some(slot) = self.slot(request.id) {
+            return Ok(Some(self.info(slot)));
+        }
+        if let Some(stored) = self.archived(archive, request.id, now)? {
+            return Ok(Some(stored.info()));
+        }
+        match key_row(request) {
+            None => Ok(None),
+            Some(key) => match self.by_key(&key, archive, now)? {
+                Some((known, _)) if known != key.fingerprint => {
+                    Err(StoreError::IdempotencyKeyReused)
+                }
+                found => Ok(found.map(|(_, info)| info)),
+            },
+        }
+    }
+
     /// Stores a request.
     pub(crate) fn enqueue(
         &mut self,
@@ -17,25 +41,11 @@ impl State {
         archive: Archive<'_>,
         now: Time,
     ) -> Result<Enqueued, StoreError> {
-        if let Some(slot) = self.slot(request.id) {
-            return Ok(Enqueued::Known(self.info(slot)));
-        }
-        if let Some(stored) = self.archived(archive, request.id, now)? {
-            return Ok(Enqueued::Known(stored.info()));
-        }
-        let key = request.idempotency.map(|key| KeyRow {
-            name: keys::tenant_and_key(&request.tenant, &key.key),
-            fingerprint: key.fingerprint,
-        });
-        if let Some(key) = &key
-            && let Some((known, info)) = self.by_key(key, archive, now)?
-        {
-            return match known == key.fingerprint {
-                true => Ok(Enqueued::Known(info)),
-                false => Err(StoreError::IdempotencyKeyReused),
-            };
+        if let Some(known) = self.known(&request, archive, now)? {
+            return Ok(Enqueued::Known(known));
         }
         self.has_room(&request.tenant)?;
+        let key = key_row(&request);
         // Unique, and in the order in which requests came, also where the clock stands still or goes back.
         let seq = now.nanos().max(self.latest + 1);
         let row = RequestRow {
@@ -177,4 +187,12 @@ impl State {
         self.queues.release(record.queue);
         self.segments.leave(record.segment);
     }
+}
+
+fn key_row(request: &NewRequest) -> Option<KeyRow> {
+    let key = request.idempotency.as_ref()?;
+    Some(KeyRow {
+        name: keys::tenant_and_key(&request.tenant, &key.key),
+        fingerprint: key.fingerprint,
+    })
 }

@@ -1,0 +1,98 @@
+//! A real Redis Cluster for one test.
+
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use super::redis_server::{Server, free_port};
+
+/// Nodes of one cluster: masters with the same number of slots each, and replicas of the first.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Server>,
+    pub(crate) names: Vec<String>,
+}
+
+impl Cluster {
+    pub(crate) async fn start(masters: usize, replicas: usize) -> Self {
+        let bus: Vec<_> = (0..masters + replicas).map(|_| free_port()).collect();
+        let start = |bus: &u16| {
+            let bus = bus.to_string();
+            let settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+            let log = ["--appendonly", "yes", "--appendfsync", "always"];
+            let own = ["--cluster-port", &bus, "--repl-diskless-sync-delay", "0"];
+            Server::with(&[&settings[..], &log, &own].concat())
+        };
+        let nodes: Vec<_> = bus.iter().map(start).collect();
+        let mut cluster = Self {
+            nodes,
+            names: Vec::new(),
+        };
+        for node in 0..cluster.nodes.len() {
+            let name = cluster.ask(node, "CLUSTER MYID").await;
+            cluster.names.push(text(name));
+            let epoch = format!("CLUSTER SET-CONFIG-EPOCH {}", node + 1);
+            cluster.ask(node, &epoch).await;
+            let first = cluster.nodes[0].port;
+            let meet = format!("CLUSTER MEET 127.0.0.1 {first} {}", bus[0]);
+            cluster.ask(node, &meet).await;
+            if node < masters {
+                let (from, to) = (node * 16_384 / masters, (node + 1) * 16_384 / masters - 1);
+                cluster
+                    .ask(node, &format!("CLUSTER ADDSLOTSRANGE {from} {to}"))
+                    .await;
+            }
+        }
+        for replica in masters..masters + replicas {
+            let replicate = format!("CLUSTER REPLICATE {}", cluster.names[0]);
+            cluster
+                .until(replica, "CLUSTER NODES", &cluster.names[0])
+                .await;
+            cluster.ask(replica, &replicate).await;
+            cluster
+                .until(replica, "INFO replication", "master_link_status:up")
+                .await;
+        }
+        for node in 0..cluster.nodes.len() {
+            cluster
+                .until(node, "CLUSTER INFO", "cluster_state:ok")
+                .await;
+            // All know of all.
+            for name in &cluster.names {
+                cluster.until(node, "CLUSTER NODES", name).await;
+            }
+        }
+        cluster
+    }
+
+    /// Returns the address of all nodes.
+    pub(crate) fn url(&self) -> String {
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|node| format!("127.0.0.1:{}", node.port));
+        format!("redis+cluster://{}", nodes.collect::<Vec<_>>().join(","))
+    }
+
+    /// Sends a command to one node.
+    pub(crate) async fn ask(&self, node: usize, command: &str) -> Value {
+        let client = redis::Client::open(self.nodes[node].url()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut words = command.split(' ');
+        let mut command = redis::cmd(words.next().unwrap());
+        words.fold(&mut command, |command, word| command.arg(word));
+        command.query_async(&mut connection).await.unwrap()
+    }
+
+    /// Waits until a reply of a node contains a text.
+    pub(crate) async fn until(&self, node: usize, command: &str, wanted: &str) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !text(self.ask(node, command).await).contains(wanted) {
+            assert!(Instant::now() < end, "{command} never has {wanted}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+pub(crate) fn text(value: Value) -> String {
+    redis::from_redis_value(value).unwrap()
+}
