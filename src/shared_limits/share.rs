@@ -363,6 +363,35 @@ impl Share {
         }
     }
 
+    /// Returns the question with which all slots are given back, but those of requests that run.
+    pub fn give_back(&mut self, running: u32, slots: u32, now: Instant) -> Ask {
+        self.need = Need {
+            running,
+            ..Need::default()
+        };
+        self.peak = 0;
+        self.offered = Some(0);
+        self.ask(running, slots, now)
+    }
+
+    /// Takes note of a new connection to the ledger: notices may have been lost before.
+    pub fn on_connected(&mut self, now: Instant) {
+        self.renew_at = now;
+        self.retry_at = now;
+    }
+
+    /// Returns `true` while slots are waited for, here or by others, so that what follows has to follow soon.
+    #[must_use]
+    pub fn is_contended(&self) -> bool {
+        self.need.slots() > self.leased() || self.others > 0 && self.leased() > 0
+    }
+
+    /// Returns `true` while it is on the waiting list.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        self.known_want > self.leased()
+    }
+
     /// Returns the next instant at which a question may be due though nothing has changed; `None` if there is none.
     #[must_use]
     pub fn next_due(&self, now: Instant) -> Option<Instant> {

@@ -55,6 +55,8 @@ pub(crate) struct RedisChoice {
     /// The number of replicas that must have a request before its receipt.
     pub(crate) replicas: u32,
     pub(crate) replica_timeout: Duration,
+    /// `true` if gateways share the slots of endpoints of the same name.
+    pub(crate) shared_limits: bool,
 }
 
 /// The part of the work that a gateway does.
@@ -182,10 +184,7 @@ impl DurableSection {
             return self.embedded(base, warnings);
         }
         let url = self.url.as_deref().ok_or(InvalidDurable::NoUrl)?;
-        for (key, is_set) in [
-            ("drain_url", self.drain_url.is_some()),
-            ("shared_limits", self.shared_limits),
-        ] {
+        for (key, is_set) in [("drain_url", self.drain_url.is_some())] {
             if is_set {
                 return Err(InvalidDurable::Unsupported(key));
             }
@@ -200,6 +199,7 @@ impl DurableSection {
             lease: self.lease,
             replicas: self.replicas,
             replica_timeout: self.replica_timeout,
+            shared_limits: self.shared_limits,
         }))
     }
 

@@ -171,9 +171,10 @@ fn invalid_key_error_names_line_and_remedy() {
         at_1(&lines, "`url` must begin with redis://");
     }
     let redis = "store = 'redis'\nurl = 'redis://a'\n";
-    for line in ["drain_url = 'redis://b'", "shared_limits = true"] {
-        at_1(&format!("{redis}{line}"), "is not supported yet: remove it");
-    }
+    at_1(
+        &format!("{redis}drain_url = 'redis://b'"),
+        "is not supported yet: remove it",
+    );
     at_1(&format!("{redis}queue = 'a:{{b}}'"), "`queue` is \"a:{b}\"");
     at_1(&format!("{redis}queue = ''"), "`queue` is \"\"");
     at_1("url = 'redis://a'", "`url` needs `store = \"redis\"`");
