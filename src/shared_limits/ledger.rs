@@ -25,6 +25,8 @@ pub struct Ledger<K: Ord + Clone> {
     last_version: u64,
     /// `true` if a gateway with slots believes that no other one waits.
     told_none: bool,
+    /// No lease ends before this.
+    first_end: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -96,6 +98,7 @@ impl<K: Ord + Clone> Ledger<K> {
     }
 
     fn note(&mut self, who: &K, ask: &Ask, until: u64) {
+        self.first_end = self.first_end.min(until);
         let version = self.next_version();
         let old = self.members.remove(who);
         let (slots, mut number) = old.as_ref().map_or((0, None), |it| (it.slots, it.number));
@@ -221,11 +224,16 @@ impl<K: Ord + Clone> Ledger<K> {
     }
 
     fn remove_expired(&mut self, now: u64) {
+        if now < self.first_end {
+            return;
+        }
         let members = self.members.iter();
         let expired = members.filter(|(_, it)| it.until <= now);
         for who in expired.map(|(who, _)| who.clone()).collect::<Vec<_>>() {
             self.remove(&who);
         }
+        let ends = self.members.values().map(|it| it.until);
+        self.first_end = ends.min().unwrap_or(u64::MAX);
     }
 
     fn remove(&mut self, who: &K) {
