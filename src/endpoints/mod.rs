@@ -53,6 +53,7 @@ pub(crate) mod on_demand;
 mod registry;
 mod requirements;
 mod resolve;
+mod slot_lease;
 mod status;
 pub(crate) mod strategy;
 mod table;
