@@ -6,10 +6,9 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use bytes::Bytes;
 
 use super::keys::{self, Kind, Name};
-use super::rows::{PauseRow, RequestRow, StateRow, Stored, decode};
+use super::rows::{PauseRow, RequestRow, Retention, StateRow, Stored, decode};
 use super::state::Recovery;
 use super::storage::{Order, Storage, Table};
-use super::time::Time;
 use super::write::{PAUSES, sealed};
 use crate::durable::{Chunk, Page, RequestId, RequestStatus, StoreError};
 
@@ -26,8 +25,7 @@ pub(crate) struct Part {
     pub(crate) limit: usize,
     /// Only those with smaller numbers.
     pub(crate) before: u64,
-    /// Those that ended by then are forgotten.
-    pub(crate) forgotten: Time,
+    pub(crate) retention: Retention,
 }
 
 impl Archive<'_> {
@@ -290,7 +288,7 @@ impl Part {
         let tenant = self.tenant.as_ref();
         tenant.is_none_or(|tenant| *tenant == stored.row.tenant)
             && self.ended.is_none_or(|status| status == stored.status())
-            && stored.ended().is_none_or(|ended| ended > self.forgotten)
+            && (stored.ended().is_none() || stored.is_kept(self.retention))
     }
 }
 

@@ -1,6 +1,8 @@
 //! The rows in which a request is written down. What a reader does not know is left out, what is missing has its default, so
 //! that a newer version reads what an older one wrote.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -114,10 +116,32 @@ pub(crate) struct Stored {
     pub(crate) state: Option<StateRow>,
 }
 
+/// The time for which ended requests are kept, and the present.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Retention {
+    pub(crate) time: Duration,
+    pub(crate) now: Time,
+}
+
+/// The time after which an ended request is forgotten though its webhook is due: senders give up an hour earlier.
+const LONGEST_WEBHOOK: Duration = Duration::from_secs(25 * 60 * 60);
+
+/// Returns the time at which a request is forgotten: after its retention, and not before its webhook is settled.
+pub(crate) fn forgotten_at(ended: Time, webhook_due: Option<Time>, retention: Duration) -> Time {
+    match webhook_due {
+        Some(_) => ended.after(retention.max(LONGEST_WEBHOOK)),
+        None => ended.after(retention),
+    }
+}
+
 impl Stored {
     /// Returns `true` if it has ended, and not so long ago that it is forgotten.
-    pub(crate) fn is_kept(&self, forgotten: Time) -> bool {
-        self.ended().is_some_and(|ended| ended > forgotten)
+    pub(crate) fn is_kept(&self, retention: Retention) -> bool {
+        let state = self.state.as_ref();
+        let ended = state.and_then(|state| Some((state.ended?, state.webhook_due)));
+        ended.is_some_and(|(ended, webhook_due)| {
+            forgotten_at(ended, webhook_due, retention.time) > retention.now
+        })
     }
 
     /// Returns the time at which it ended.

@@ -309,13 +309,13 @@ impl EmbeddedStore {
     ) -> Result<Option<T>, StoreError> {
         // One that ended before the first look may be put back before the second.
         for _ in 0..2 {
-            let look = |state: &State, now| (in_memory(state), state.forgotten(now));
-            let (found, forgotten) = self.shared.read(look).await?;
+            let look = |state: &State, now| (in_memory(state), state.retention(now));
+            let (found, retention) = self.shared.read(look).await?;
             if found.is_some() {
                 return Ok(found);
             }
             match self.shared.load(move |archive| archive.by_id(id)).await? {
-                Some(found) if found.is_kept(forgotten) => return Ok(Some(stored(found))),
+                Some(found) if found.is_kept(retention) => return Ok(Some(stored(found))),
                 Some(found) if found.ended().is_none() => {}
                 _ => return Ok(None),
             }
@@ -351,7 +351,7 @@ impl EmbeddedStore {
             ended: status,
             limit,
             before,
-            forgotten: self.shared.read(State::forgotten).await?,
+            retention: self.shared.read(State::retention).await?,
         };
         let page = self.shared.load(move |archive| archive.list(&part));
         let mut page = page.await?;

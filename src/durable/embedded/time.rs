@@ -35,11 +35,6 @@ impl Time {
         Self::from_micros(self.0.get().saturating_add(micros(duration)))
     }
 
-    /// Returns the time that was `duration` earlier.
-    pub(crate) fn before(self, duration: Duration) -> Self {
-        Self::from_micros(self.0.get().saturating_sub(micros(duration)))
-    }
-
     /// Returns the time from `earlier` to this one, 0 if that is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.get().saturating_sub(earlier.0.get()))

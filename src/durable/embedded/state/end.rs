@@ -53,7 +53,7 @@ impl State {
     }
 
     fn revive(&mut self, slot: u32, now: Time) {
-        if let Some(until) = self.record(slot).forgotten_at(self.config.retention) {
+        if let Some(until) = self.forgotten_at(slot) {
             self.forgets.remove(&(until, slot));
         }
         let record = self.record_mut(slot);
@@ -125,7 +125,7 @@ impl State {
             extra.webhook_due = Some(now);
             self.webhooks.insert((now, slot));
         }
-        let until = self.record(slot).forgotten_at(retention);
+        let until = self.forgotten_at(slot);
         self.forgets.extend(until.map(|until| (until, slot)));
         self.segments.keep(segment, now.after(retention));
         self.write_state(slot);

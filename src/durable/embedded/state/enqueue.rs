@@ -91,9 +91,9 @@ impl State {
             let known = self.record(slot).extra().key.as_ref();
             return Ok(known.map(|known| (known.fingerprint, self.info(slot))));
         }
-        let forgotten = self.forgotten(now);
+        let retention = self.retention(now);
         let found = archive.by_key(&key.name)?;
-        let found = found.filter(|found| found.is_kept(forgotten));
+        let found = found.filter(|found| found.is_kept(retention));
         Ok(found.and_then(|found| {
             let known = found.row.key.as_ref()?;
             Some((known.fingerprint, found.info()))
@@ -171,14 +171,14 @@ impl State {
             self.leave_order(slot);
             self.settle(slot);
         }
+        if let Some(until) = self.forgotten_at(slot) {
+            self.forgets.remove(&(until, slot));
+        }
         self.by_id.remove(&mut self.requests, slot);
         let record = self.requests.remove(slot as usize);
         let extra = record.extra();
         if let Some(key) = &extra.key {
             self.by_key.remove(&key.name);
-        }
-        if let Some(until) = record.forgotten_at(self.config.retention) {
-            self.forgets.remove(&(until, slot));
         }
         if let Some(due) = extra.webhook_due {
             self.webhooks.remove(&(due, slot));

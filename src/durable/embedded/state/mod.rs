@@ -39,7 +39,7 @@ use self::segments::Segments;
 use self::totals::Totals;
 use super::archive::Archive;
 use super::keys::Name;
-use super::rows::{StateRow, Stored};
+use super::rows::{Retention, StateRow, Stored, forgotten_at};
 use super::time::Time;
 use super::write::Write;
 use crate::durable::{Pause, RequestId, StoreConfig, StoreError};
@@ -257,9 +257,17 @@ impl State {
         &mut self.queues[record.queue].levels[usize::from(record.level)]
     }
 
-    /// Returns the time up to which requests have to have ended to be forgotten.
-    pub(crate) fn forgotten(&self, now: Time) -> Time {
-        now.before(self.config.retention)
+    /// Returns the time for which ended requests are kept.
+    pub(crate) fn retention(&self, now: Time) -> Retention {
+        let time = self.config.retention;
+        Retention { time, now }
+    }
+
+    /// Returns the time at which a request is forgotten, if it has ended.
+    fn forgotten_at(&self, slot: u32) -> Option<Time> {
+        let extra = self.record(slot).extra();
+        let retention = self.config.retention;
+        Some(forgotten_at(extra.ended?, extra.webhook_due, retention))
     }
 
     /// Returns a request that is not in memory, because it has ended.
@@ -269,9 +277,9 @@ impl State {
         id: RequestId,
         now: Time,
     ) -> Result<Option<Stored>, StoreError> {
-        let forgotten = self.forgotten(now);
+        let retention = self.retention(now);
         let found = archive.by_id(id)?;
-        Ok(found.filter(|found| found.is_kept(forgotten)))
+        Ok(found.filter(|found| found.is_kept(retention)))
     }
 
     /// Puts a request where it waits: into the order of its queue, or beside it until it may begin.

@@ -1,7 +1,5 @@
 //! A request in memory.
 
-use std::time::Duration;
-
 use super::by_id::NONE;
 use crate::admit::WaiterId;
 use crate::durable::{RequestId, RequestStatus};
@@ -47,9 +45,6 @@ pub(super) struct Extra {
     pub(super) reason: Option<String>,
     pub(super) response_status: Option<u16>,
 }
-
-/// The time after which an ended request is forgotten though its webhook is due: senders give up an hour earlier.
-const LONGEST_WEBHOOK: Duration = Duration::from_secs(25 * 60 * 60);
 
 /// The extra fields of a request without any.
 static NO_EXTRA: Extra = Extra {
@@ -131,17 +126,6 @@ impl Record {
 
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Ended(_))
-    }
-
-    /// Returns the time at which it is forgotten, if it has ended: after its retention, and not before its webhook is
-    /// settled.
-    pub(super) fn forgotten_at(&self, retention: Duration) -> Option<Time> {
-        let extra = self.extra();
-        let kept = match extra.webhook_due {
-            Some(_) => retention.max(LONGEST_WEBHOOK),
-            None => retention,
-        };
-        Some(extra.ended?.after(kept))
     }
 
     /// Returns the time at which it was stored.

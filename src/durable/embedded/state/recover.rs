@@ -57,7 +57,7 @@ impl<'a> Recovery<'a> {
             self.state
                 .segments
                 .keep(stored.segment, ended.after(retention));
-            let until = self.state.record(slot).forgotten_at(retention);
+            let until = self.state.forgotten_at(slot);
             self.state.forgets.extend(until.map(|until| (until, slot)));
             let due = self.state.record(slot).extra().webhook_due;
             self.state.webhooks.extend(due.map(|due| (due, slot)));

@@ -144,7 +144,7 @@ fn requests_stay_in_order_when_the_clock_is_set_back() {
             ended: None,
             limit: 10,
             before: u64::MAX,
-            forgotten: state.forgotten(now),
+            retention: state.retention(now),
         };
         let page = paper.archive().list(&part).unwrap();
         let ids = page.requests.iter().map(|info| info.id.bits());
@@ -379,7 +379,7 @@ fn check_lists(paper: &Paper, state: &State, ids: &[RequestId], now: Time) {
                     ended: status,
                     limit: 1_000,
                     before: u64::MAX,
-                    forgotten: state.forgotten(now),
+                    retention: state.retention(now),
                 };
                 paper.archive().list(&part).unwrap()
             }

@@ -42,8 +42,7 @@ impl State {
 
     /// Sets the time at which a webhook is due, and returns the number of times that it was told.
     fn set_webhook(&mut self, slot: u32, due: Option<Time>) -> u32 {
-        let retention = self.config.retention;
-        if let Some(until) = self.record(slot).forgotten_at(retention) {
+        if let Some(until) = self.forgotten_at(slot) {
             self.forgets.remove(&(until, slot));
         }
         let extra = self.requests[slot as usize].extra_mut();
@@ -55,7 +54,7 @@ impl State {
         if let Some(due) = due {
             self.webhooks.insert((due, slot));
         }
-        if let Some(until) = self.record(slot).forgotten_at(retention) {
+        if let Some(until) = self.forgotten_at(slot) {
             self.forgets.insert((until, slot));
         }
         tries
