@@ -126,6 +126,8 @@ pub mod rejection;
 #[cfg(feature = "route")]
 pub mod route;
 mod service;
+#[cfg(all(feature = "redis", feature = "route"))]
+pub mod shared_limits;
 #[cfg(feature = "serde")]
 mod short_number;
 #[cfg(feature = "swap")]

@@ -19,7 +19,7 @@ pub(crate) fn answers_for(origins: &[Origin]) -> Option<CorsLayer> {
     let origins = origins.iter().map(|origin| origin.value.clone());
     let layer = CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
-        .allow_methods([Method::GET, Method::HEAD, Method::POST])
+        .allow_methods([Method::GET, Method::HEAD, Method::POST, Method::DELETE])
         // Each client library has headers of its own, such as `x-stainless-lang`.
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers(Any)

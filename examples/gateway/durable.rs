@@ -23,13 +23,14 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::{Layer, ServiceExt};
-use tower_triage::QueueConfig;
 use tower_triage::durable::batches::{BatchApi, BatchService};
 use tower_triage::durable::webhooks::{WebhookAddresses, WebhookSecret, WebhookSender};
 use tower_triage::durable::{
     Classifier, DrainStore, Durable as DurableService, DurableHandle, DurableLayer, EmbeddedStore,
     RedisConfig, RedisStore, Store, StoreConfig,
 };
+use tower_triage::shared_limits::{SharedLimits, SharedLimitsConfig};
+use tower_triage::{QueueConfig, RouterHandle};
 
 use crate::config::{BATCH_LEVEL, Config, DurableConfig, Role, Secret, StoreChoice};
 use crate::service::{Handle, StoredRoute};
@@ -105,7 +106,8 @@ impl Durable {
         };
         let router = handle.router();
         let gauges = Gauges::new(Arc::clone(&store), router.clone(), queue.room.levels);
-        let workers = Workers::start(durable, store, router, routed, served, tasks);
+        let shared_limits = shared_limits(durable, router)?;
+        let workers = Workers::start(durable, store, router, routed, served, tasks, shared_limits);
         let durable = Self {
             handle: requests,
             front,
@@ -202,6 +204,20 @@ async fn open(
             }
         }
     })
+}
+
+/// Shares the slots of the endpoints with other gateways, if that is configured.
+fn shared_limits(
+    durable: &DurableConfig,
+    router: &RouterHandle,
+) -> Result<Option<SharedLimits>, Box<dyn Error>> {
+    match &durable.store {
+        StoreChoice::Redis(redis) if redis.shared_limits => {
+            let config = SharedLimitsConfig::new(redis.url.text()).lease(redis.lease);
+            Ok(Some(SharedLimits::start(config, router.clone())?))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Opens a store in a folder, which blocks while it reads what is there.

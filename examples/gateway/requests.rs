@@ -1,6 +1,7 @@
 //! `gateway requests`: asks a running gateway about its stored requests, and prints what it says as a table.
 
 mod table;
+mod time;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -142,7 +143,16 @@ impl Admin {
             Ok(json) if status.is_success() => Ok(json),
             Ok(json) if json["error"]["message"].is_string() => {
                 let message = json["error"]["message"].as_str().unwrap_or_default();
-                Err(format!("{status}: {}", table::printable(message)))
+                let remedy = match json["error"]["code"].as_str() {
+                    Some("request_not_found") => {
+                        ": `gateway requests ls` lists those that are known"
+                    }
+                    Some("unauthorized") => {
+                        ": set TRIAGE_ADMIN_TOKEN, or name the gateway's file by --config"
+                    }
+                    _ => "",
+                };
+                Err(format!("{status}: {}{remedy}", table::printable(message)))
             }
             _ => Err(format!(
                 "{} answered {status}, and is no gateway with [durable]",

@@ -3,10 +3,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName};
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName};
 
 use super::duration::parse_duration;
 use super::http_date::parse_http_date;
+use crate::http::is_hop_by_hop;
 
 pub(super) const PREFER: HeaderName = HeaderName::from_static("prefer");
 pub(super) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
@@ -31,32 +32,9 @@ const DURABLE: [HeaderName; 8] = [
     ATTEMPT,
 ];
 
-/// Headers that are about one connection, and the length, which follows from the body.
-const HOP_BY_HOP: [&str; 10] = [
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "expect",
-];
-
 /// Returns `true` if a header of this name is kept.
 pub(super) fn is_stored(name: &HeaderName) -> bool {
-    *name != CONTENT_LENGTH && !DURABLE.contains(name) && !HOP_BY_HOP.contains(&name.as_str())
-}
-
-/// Returns the headers that `Connection` names, which are about one connection, too.
-pub(super) fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
-    let values = headers.get_all(CONNECTION).iter();
-    let names = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    names
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-        .collect()
+    *name != CONTENT_LENGTH && !DURABLE.contains(name) && !is_hop_by_hop(name)
 }
 
 /// A caller's preferences, of the header `Prefer`.

@@ -183,6 +183,45 @@ impl QueueDepth {
     }
 }
 
+/// The number of times that something has happened to requests of one queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueTotal {
+    /// The queue. Queues beyond the first few thousand are counted together, under the empty name.
+    pub queue: String,
+    /// The event.
+    pub event: QueueEvent,
+    /// The number of times that it has happened.
+    pub count: u64,
+}
+
+impl QueueTotal {
+    /// Returns a total.
+    #[must_use]
+    pub fn new(queue: String, event: QueueEvent, count: u64) -> Self {
+        Self {
+            queue,
+            event,
+            count,
+        }
+    }
+}
+
+/// An event that a store counts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QueueEvent {
+    /// A request ended.
+    Ended {
+        /// The status of its end.
+        status: RequestStatus,
+        /// The reason in a word, unless it succeeded.
+        reason: Option<String>,
+    },
+    /// A request was taken from its worker, which was silent for too long or has died.
+    WorkerLost,
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

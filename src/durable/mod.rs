@@ -95,7 +95,7 @@ pub use front::{
     DurableLayer,
 };
 pub use id::{InvalidRequestId, RequestId};
-pub use info::{Listing, Page, QueueDepth, RequestInfo, RequestStatus};
+pub use info::{Listing, Page, QueueDepth, QueueEvent, QueueTotal, RequestInfo, RequestStatus};
 pub use lease::{Fetched, Lease, Stop};
 pub use outcome::Outcome;
 #[cfg(feature = "redis")]

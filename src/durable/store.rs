@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::{
-    Fetched, Lease, Listing, NewRequest, Outcome, Page, QueueDepth, RequestId, RequestInfo, Stop,
-    StoreError,
+    Fetched, Lease, Listing, NewRequest, Outcome, Page, QueueDepth, QueueTotal, RequestId,
+    RequestInfo, Stop, StoreError,
 };
 
 /// An operation of a [`Store`].
@@ -100,6 +100,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Returns the depth of each level of each queue that is not empty.
     fn depths(&self) -> StoreFuture<'_, Vec<QueueDepth>>;
+
+    /// Returns the totals of each queue: of this opening of a store for one process, else of all processes since the store
+    /// was first used.
+    fn totals(&self) -> StoreFuture<'_, Vec<QueueTotal>>;
 
     /// Takes webhooks that are due, `max` at most: they are due again a minute later, unless they are
     /// [settled](Self::settle_webhook) before.

@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use sha2::{Digest, Sha256};
 
 use super::headers;
+use crate::http::named_by_connection;
 
 /// Returns a request in the form in which it is stored.
 ///
@@ -112,7 +113,7 @@ fn put(bytes: &mut BytesMut, part: &[u8]) {
 }
 
 fn put_headers(bytes: &mut BytesMut, headers: &HeaderMap) {
-    let named = headers::named_by_connection(headers);
+    let named: Vec<_> = named_by_connection(headers).collect();
     let kept = headers
         .iter()
         .filter(|(name, _)| headers::is_stored(name) && !named.contains(name));

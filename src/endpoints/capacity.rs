@@ -41,6 +41,8 @@ pub struct Endpoints {
     pub(super) leased: AtomicU64,
     /// Whether a new endpoint gets one request at a time until it has answered one or passed a check.
     pub(super) answers_first: bool,
+    /// `true` if endpoints have no slots but those that they are leased.
+    pub(super) leases_slots: AtomicBool,
     /// A probe ended without a result, and waiters may wait for the next.
     pub(super) probe_abandoned: AtomicBool,
     #[cfg(feature = "swap")]
@@ -157,7 +159,7 @@ impl Capacity for Endpoints {
         kept: KeptSlots,
     ) -> Result<EndpointLease, LeaseError<RouteError>> {
         let table = self.table.load();
-        let (target, choice) = table.take(demand, kept)?;
+        let (target, choice) = table.take(demand, kept, self.leases_slots.load(SeqCst))?;
         let candidate = choice.candidate;
         self.leased.fetch_add(1, Relaxed); // a counter for reports
         Ok(EndpointLease {

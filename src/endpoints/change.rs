@@ -2,6 +2,7 @@
 //!
 //! Endpoints that stay keep their slots, health and latency; those that leave finish what they have in flight.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -54,7 +55,7 @@ impl Endpoints {
         let endpoints = (0..)
             .zip(registry.endpoints())
             .map(|(index, endpoint)| {
-                EndpointRef::new(endpoint.clone(), PoolId(index), answers_first)
+                EndpointRef::new(endpoint.clone(), PoolId(index), answers_first, false)
             })
             .collect();
         let table = RoutingTable::new(Arc::new(registry), rules, endpoints, Vec::new(), None);
@@ -64,9 +65,25 @@ impl Endpoints {
             ejecting: Mutex::default(),
             leased: AtomicU64::new(0),
             answers_first,
+            leases_slots: AtomicBool::new(false),
             probe_abandoned: AtomicBool::new(false),
             #[cfg(feature = "swap")]
             demanded: Default::default(),
+        }
+    }
+
+    /// Takes all slots away but those that are leased to the endpoints from now on. Endpoints that are started on demand
+    /// keep theirs.
+    pub(crate) fn lease_slots(&self) {
+        // No endpoint is added meanwhile.
+        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        // First, so that no slot of a lease is taken without a look at its end.
+        self.leases_slots.store(true, SeqCst);
+        let table = self.table.load();
+        let endpoints = table.endpoints.iter().chain(&table.leaving);
+        for endpoint in endpoints.filter(|it| !it.config().is_on_demand()) {
+            let state = endpoint.state();
+            state.cold.lease.begin(&state.word);
         }
     }
 
@@ -85,7 +102,12 @@ impl Endpoints {
         let old = self.table.load_full();
         let (registry, rules) = change(&old.registry)?;
         let rules = rules.unwrap_or_else(|| old.rules.clone());
-        let (changes, endpoints) = succession(&old, registry.endpoints(), self.answers_first);
+        let (changes, endpoints) = succession(
+            &old,
+            registry.endpoints(),
+            self.answers_first,
+            self.leases_slots.load(SeqCst),
+        );
         let is_gone = |it: &&EndpointRef| !endpoints.iter().any(|new| new.is_same(it));
         let gone: Vec<EndpointRef> = old.endpoints.iter().filter(is_gone).cloned().collect();
         // Of those that left earlier, the ones that are still busy and did not come back.
@@ -115,6 +137,7 @@ fn succession(
     old: &RoutingTable,
     configured: &[Endpoint],
     answers_first: bool,
+    leases_slots: bool,
 ) -> (Changes, Vec<EndpointRef>) {
     let mut changes = Changes::default();
     let mut pools = free_pools(old);
@@ -150,7 +173,7 @@ fn succession(
                 return back.changed_to(endpoint.clone());
             }
             let pool = pools.next().unwrap_or(PoolId(u32::MAX));
-            EndpointRef::new(endpoint.clone(), pool, answers_first)
+            EndpointRef::new(endpoint.clone(), pool, answers_first, leases_slots)
         })
         .collect();
     let is_gone = |old: &&EndpointRef| configured.iter().all(|new| new.name != old.name());

@@ -30,7 +30,8 @@ impl EndpointLimiter {
         change(limiter);
         let limit = u32::try_from(limiter.limit()).unwrap_or(u32::MAX);
         // Under the lock: of two changes the later one stays.
-        endpoint.state().word.adapt_limit(limit)
+        let state = endpoint.state();
+        state.cold.lease.adapt_own(&state.word, limit)
     }
 }
 
@@ -71,7 +72,7 @@ impl EndpointRef {
         let limiter = match self.limiter() {
             Some(limiter) => limiter.clone(),
             None => {
-                config.initial = self.limit() as usize;
+                config.initial = self.own_limit() as usize;
                 EndpointLimiter::of(&changed.clone().limit(config))?
             }
         };

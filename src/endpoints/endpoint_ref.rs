@@ -15,6 +15,8 @@ use super::extensions::Extensions;
 use super::latency::{CoarseInstant, Latency};
 #[cfg(feature = "swap")]
 use super::on_demand::EndedAt;
+use super::slot_lease::SlotLease;
+use super::strategy::Candidate;
 use crate::admit::PoolId;
 
 /// An endpoint in service: its configuration and its live numbers. Clones are cheap and mean the same endpoint.
@@ -57,6 +59,8 @@ pub(crate) struct ColdState {
     /// with one thread answers no check while it streams, and still works. Each frame of each response writes it.
     pub(crate) activity: AtomicU32,
     pub(crate) id: EndpointId,
+    /// The slots that it has for a while, if it has no others. Read after each slot that is taken of such an endpoint.
+    pub(super) lease: SlotLease,
 }
 
 /// Tells endpoints apart for ever. A pool may be another one's once its endpoint has left.
@@ -79,6 +83,20 @@ impl EndpointState {
         let was_asked = seen.in_use() > 0 || self.ejection.is_failing();
         self.word.is_in_service() && !(seen.flags().is_new() && was_asked)
     }
+
+    /// Returns the slot that was just taken by `choice` if the lease of the endpoint's slots has ended, and takes all of
+    /// them away then. Returns `true` if it did.
+    pub(super) fn return_after_lease(&self, choice: &Candidate<'_>) -> bool {
+        if !self.cold.lease.has_ended() {
+            return false;
+        }
+        self.cold.lease.end(&self.word);
+        if choice.is_probe() {
+            self.word.return_probe(choice.seen.next_probe());
+        }
+        self.word.release();
+        true
+    }
 }
 
 /// Numbers above this count as this.
@@ -86,8 +104,14 @@ const LOWEST_PRIORITY: u8 = 100;
 
 impl EndpointRef {
     /// An endpoint that enters service, with its slots in `pool`. With `answers_first`, it gets one request at a time
-    /// until it has answered one or passed a check.
-    pub(super) fn new(endpoint: Endpoint, pool: PoolId, answers_first: bool) -> Self {
+    /// until it has answered one or passed a check. With `leases_slots`, it has no slots but those that it is leased, unless
+    /// it is started on demand.
+    pub(super) fn new(
+        endpoint: Endpoint,
+        pool: PoolId,
+        answers_first: bool,
+        leases_slots: bool,
+    ) -> Self {
         let state = EndpointState {
             word: EndpointWord::new(endpoint.initial_slots()),
             latency: Latency::default(),
@@ -95,6 +119,7 @@ impl EndpointRef {
             cold: Box::new(ColdState {
                 activity: AtomicU32::new(0),
                 id: EndpointId::next(),
+                lease: SlotLease::default(),
             }),
             pool,
             hash: hash(&endpoint.name),
@@ -105,6 +130,9 @@ impl EndpointRef {
         }
         if answers_first && !endpoint.is_on_demand() {
             state.word.set_unknown(endpoint.health.is_some());
+        }
+        if leases_slots && !endpoint.is_on_demand() {
+            state.cold.lease.begin(&state.word);
         }
         let limiter = EndpointLimiter::of(&endpoint);
         Self::with(endpoint, Arc::new(state), limiter)
@@ -208,7 +236,8 @@ impl EndpointRef {
     /// A limit that adapts goes on from what was measured with the next response, or the next reading in which requests wait
     /// in its [engine](super::EngineMetrics), except from 0, which stays.
     pub fn set_limit(&self, slots: u32) {
-        self.state().word.set_limit(slots);
+        let state = self.state();
+        state.cold.lease.set_own(&state.word, slots);
     }
 
     /// Whether it is healthy: neither failed checks nor failed requests keep requests away.

@@ -117,7 +117,7 @@ impl EndpointRef {
         let waiting = waiting.unwrap_or_default();
         let in_flight = self.in_flight();
         // Above the limit, an earlier decrease has still to take effect.
-        let counts = waiting > 0.0 && in_flight <= self.limit();
+        let counts = waiting > 0.0 && in_flight <= self.own_limit();
         counts && {
             let sample = LimitSample {
                 latency: Duration::ZERO,
@@ -146,7 +146,7 @@ mod tests {
             let endpoint = Endpoint::new("a", url)
                 .limit(aimd.initial(initial))
                 .load(EngineMetrics::default());
-            let endpoint = EndpointRef::new(endpoint, PoolId(0), false);
+            let endpoint = EndpointRef::new(endpoint, PoolId(0), false, false);
             let mut now = Instant::now();
             let (mut highest, mut inside) = (0, 0);
             for second in 0..300 {

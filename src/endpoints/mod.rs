@@ -42,7 +42,6 @@ mod extensions;
 pub(crate) mod health_check;
 #[cfg(feature = "client")]
 mod health_reporter;
-pub(crate) mod hop_by_hop;
 mod lane;
 pub(crate) mod latency;
 #[cfg(feature = "serde")]
@@ -54,6 +53,7 @@ pub(crate) mod on_demand;
 mod registry;
 mod requirements;
 mod resolve;
+mod slot_lease;
 mod status;
 pub(crate) mod strategy;
 mod table;

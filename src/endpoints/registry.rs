@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use http::header::{CONTENT_LENGTH, HOST, HeaderName};
 use http::uri::Scheme;
 
-use super::hop_by_hop::is_hop_by_hop;
 use super::{Endpoint, EngineMetrics, HealthCheck, Model};
 use crate::admit::InvalidAdaptiveLimit;
+use crate::http::is_hop_by_hop;
 
 /// Endpoints that were checked against each other, in the order in which they were given.
 ///
@@ -259,7 +259,7 @@ pub enum InvalidRegistry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoints::hop_by_hop::HOP_BY_HOP;
+    use crate::http::HOP_BY_HOP;
 
     fn endpoint(name: &str, url: &'static str) -> Endpoint {
         Endpoint::new(name, http::Uri::from_static(url))

@@ -131,7 +131,9 @@ impl RoutingTable {
             return Partition::default();
         };
         let endpoints = model.backends.iter().map(|backend| &backend.endpoint);
-        let slots = endpoints.map(|endpoint| endpoint.limit() as usize).sum();
+        let slots = endpoints
+            .map(|endpoint| endpoint.own_limit() as usize)
+            .sum();
         Partition {
             id: model.idx as u32 + 1, // 0 is the default partition
             max_size: room.max_size_for(slots, config.room_ceiling),
@@ -139,11 +141,13 @@ impl RoutingTable {
         }
     }
 
-    /// Takes a slot for `demand` where one is free beside those that are `kept`.
+    /// Takes a slot for `demand` where one is free beside those that are `kept`. With `leases_slots`, the slots of a lease that
+    /// has ended are not free.
     pub(super) fn take<'a>(
         &'a self,
         demand: &'a Demand,
         kept: KeptSlots,
+        leases_slots: bool,
     ) -> Result<(&'a Target, Choice<'a>), LeaseError<RouteError>> {
         let lane = &demand.asked;
         // Known from the demand, unless the table is another one by now.
@@ -155,7 +159,7 @@ impl RoutingTable {
         // A later target is tried only if the earlier ones are unavailable, or busy and a fallback may be taken then.
         let mut busy = false;
         for target in &resolution.targets {
-            match self.try_target(target, demand, kept) {
+            match self.try_target(target, demand, kept, leases_slots) {
                 TargetOutcome::Taken(choice) => return Ok((target, choice)),
                 TargetOutcome::Busy if self.waits_for_first() => return Err(LeaseError::Busy),
                 TargetOutcome::Busy => busy = true,
@@ -179,6 +183,7 @@ impl RoutingTable {
         target: &'a Target,
         demand: &'a Demand,
         kept: KeptSlots,
+        leases_slots: bool,
     ) -> TargetOutcome<'a> {
         let Some(model) = &target.served else {
             return TargetOutcome::Unavailable;
@@ -209,7 +214,10 @@ impl RoutingTable {
             };
             let Candidate { backend, seen, .. } = choice.candidate;
             if backend.state.word.take(seen) {
-                return TargetOutcome::Taken(choice);
+                if !leases_slots || !backend.state.return_after_lease(&choice.candidate) {
+                    return TargetOutcome::Taken(choice);
+                }
+                // The endpoint has no slots now.
             }
             // The word has changed. The preferred endpoints may have a slot by now.
             candidates.last_resort = false;

@@ -81,7 +81,9 @@ pub use crate::admit::{FirstWaiter, LevelStatus};
 
 pub use crate::http::PermitBody;
 
-use crate::admit::{Capacity, RejectReason, ServiceSample, SlotPool, Ticket, WaitingRoomConfig};
+use crate::admit::{
+    Capacity, PoolSet, RejectReason, ServiceSample, SlotPool, Ticket, WaitingRoomConfig,
+};
 pub(crate) use crate::clock::now;
 use crate::sync::Arc;
 pub(crate) use fast_reject::RoomFull;
@@ -206,6 +208,17 @@ impl<C: Capacity> Gate<C> {
     #[must_use]
     pub fn first_waiters(&self) -> Vec<FirstWaiter<C::Lane>> {
         self.origin.lock().room.first_waiters()
+    }
+
+    /// Returns the number of waiters that the same pools can serve, for each set of pools that has waiters: what a capacity
+    /// that gets its slots from elsewhere decides by. Waiters whose tenant is at its limit are not counted. Empty where the
+    /// capacity has one lane. Without the lock if no request waits.
+    #[must_use]
+    pub fn waiting_for(&self) -> Vec<(PoolSet, usize)> {
+        match self.has_waiters() {
+            true => self.origin.lock().room.waiting_for(),
+            false => Vec::new(),
+        }
     }
 
     /// How many requests wait for each thing, as `key` names it. O(n).

@@ -8,6 +8,8 @@ mod body;
 mod classify;
 mod client_retry;
 mod format;
+#[cfg(any(feature = "route", feature = "durable"))]
+mod hop_by_hop;
 mod overload;
 #[cfg(feature = "place")]
 mod place;
@@ -22,6 +24,12 @@ pub use body::PermitBody;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
 pub(crate) use format::grpc_content_type;
+#[cfg(all(test, feature = "route"))]
+pub(crate) use hop_by_hop::HOP_BY_HOP;
+#[cfg(any(feature = "route", feature = "durable"))]
+pub(crate) use hop_by_hop::is_hop_by_hop;
+#[cfg(any(feature = "client", feature = "durable"))]
+pub(crate) use hop_by_hop::named_by_connection;
 pub(crate) use overload::is_overload;
 #[cfg(feature = "place")]
 pub use place::RetryPlaces;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use super::shared::RouterShared;
 use super::{InvalidRouting, RoutingConfig};
@@ -118,6 +119,28 @@ impl RouterHandle {
         forbid_in_strategy("RouterHandle::set_limit");
         endpoint.set_limit(slots);
         self.0.state.gate.capacity_changed();
+    }
+
+    /// Takes all slots away from the endpoints but those that [`set_lease`](Self::set_lease) gives them for a while, also from
+    /// endpoints that are added later. Those that are started on demand keep theirs. It can't be undone.
+    ///
+    /// For gateways that share the slots of a backend: what a gateway may not use any more, it stops using by itself, even if
+    /// it was stopped for a while.
+    pub fn lease_slots(&self) {
+        forbid_in_strategy("RouterHandle::lease_slots");
+        self.0.endpoints().lease_slots();
+    }
+
+    /// Sets the number of slots that an endpoint may use until an instant, after [`lease_slots`](Self::lease_slots); before,
+    /// it has no effect. From then on, requests wait until there is another lease. The endpoint's own limit, as configured,
+    /// [set](Self::set_limit) or measured, holds as well.
+    ///
+    /// Running requests go on when the lease ends, or is lower.
+    pub fn set_lease(&self, endpoint: &EndpointRef, slots: u32, until: Instant) {
+        forbid_in_strategy("RouterHandle::set_lease");
+        if endpoint.set_lease(slots, until) {
+            self.0.state.gate.shared().on_capacity_grown();
+        }
     }
 
     /// Sets whether an endpoint is healthy, as its checks do. Requests that wait for no other endpoint are rejected.

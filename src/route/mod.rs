@@ -42,6 +42,7 @@
 //! [`Decision`]: crate::endpoints::Decision
 //! [`Endpoints`]: crate::endpoints::Endpoints
 
+mod at_most_once;
 mod attempt;
 mod builder;
 mod client_wait;
@@ -68,6 +69,7 @@ mod shared;
 mod tests;
 mod token_meter;
 
+pub use at_most_once::AtMostOnce;
 pub use builder::{InvalidRoute, RouteLayerBuilder};
 pub use future::RouteFuture;
 pub use handle::RouterHandle;

@@ -113,7 +113,11 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
                 Ok(retry) => {
                     let arrived = arrived.unwrap_or_else(gate::now);
                     let waited = retry.attempted(&decision.model, arrived, waited);
-                    let again = requeues || retry.may_retry(&decision, class.retry());
+                    let advice = match retry.is_at_most_once() {
+                        true if ResponseClass::may_have_worked(&result) => Retry::No,
+                        _ => class.retry(),
+                    };
+                    let again = requeues || retry.may_retry(&decision, advice);
                     (waited, again.then_some(retry))
                 }
                 Err(why) => {

@@ -3,6 +3,7 @@
 use http::{Response, StatusCode};
 
 use crate::endpoints::NoResponse;
+use crate::http::is_overload;
 
 /// What a response says of the endpoint. A client's mistake (4xx) is no failure of the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,21 @@ impl ResponseClass {
                 retry: Retry::No,
             },
             _ => Self::Success,
+        }
+    }
+
+    /// Returns `true` if the endpoint may have worked on the request: it had a connection for it, and did not refuse it as one
+    /// too many.
+    pub(super) fn may_have_worked<R, E>(result: &Result<Response<R>, E>) -> bool {
+        let Ok(response) = result else {
+            return true;
+        };
+        match response.extensions().get::<NoResponse>() {
+            Some(NoResponse::Unreachable | NoResponse::ConnectTimeout | NoResponse::OutOfFiles) => {
+                false
+            }
+            Some(NoResponse::Reset | NoResponse::Timeout | NoResponse::BodyNotSent) => true,
+            None => !is_overload(response.status()),
         }
     }
 

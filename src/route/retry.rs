@@ -10,10 +10,10 @@ use http_body::Body;
 use tower::retry::budget::Budget;
 use tower_service::Service;
 
-use super::RouteBody;
 use super::attempt::{Admitted, requeued_arrival};
 use super::parsed_request::RequestHead;
 use super::response_class::Retry;
+use super::{AtMostOnce, RouteBody};
 use crate::endpoints::{Decision, Demand, EndpointRef, RouteError};
 use crate::gate;
 use crate::http::Rejection;
@@ -183,6 +183,11 @@ impl<S, E> RetryState<S, E> {
         // A request that was sent over a kept connection before may have ended the endpoint, and may end the next one.
         self.retries_left = self.retries_left.min(1);
         is_first && !self.is_too_late()
+    }
+
+    /// Returns `true` if no other endpoint may get the request once one may have worked on it.
+    pub(super) fn is_at_most_once(&self) -> bool {
+        self.request.head.extensions.get::<AtMostOnce>().is_some()
     }
 
     /// Has the attempts to come ask for a body that is not encoded.

@@ -29,6 +29,7 @@ use super::target::join;
 use super::tls::{Tls, TlsError};
 use super::upload::{KEEP_LIMIT, Upload, watched};
 use crate::endpoints::{Decision, HealthReporter};
+use crate::route::AtMostOnce;
 
 /// Sends each request to the endpoint that its extensions name, over HTTP/1.1.
 ///
@@ -45,8 +46,8 @@ use crate::endpoints::{Decision, HealthReporter};
 /// - An answer that comes before the request's body is sent is passed on, and the body goes on meanwhile. When the
 ///   answer is over, the rest of the body is not sent: the connection is closed.
 /// - Connections are kept and used again. If a kept connection turns out to be closed, its request is sent again on a
-///   new one, once, unless a byte of an answer has come or its streamed body was cut off. A body of more than 1 MiB
-///   goes over a new connection from the start.
+///   new one, once, unless a byte of an answer has come or its streamed body was cut off. A body of more than 1 MiB, and
+///   a request that is sent [`AtMostOnce`], goes over a new connection from the start.
 /// - An endpoint's name is looked up once for all connections that are made meanwhile, and for 5 s afterwards.
 /// - An `https://` endpoint needs feature `tls`, and a certificate for its host, be that a name or an IP
 ///   address, from one of the system's roots, or of those in `root_certificates`. The system's are read once
@@ -128,8 +129,9 @@ pub struct Forward<B> {
 struct Shared<B> {
     /// The client that keeps connections.
     client: Client<Connector, Upload<B>>,
-    /// The client for large bodies, which are not kept to be sent again. It keeps no connections.
-    large: Client<Connector, Upload<B>>,
+    /// The client for requests that are not sent again: those with large bodies, which are not kept, and those for at most
+    /// one endpoint. It keeps no connections, so that none is found closed.
+    fresh: Client<Connector, Upload<B>>,
     replay: Arc<ReplayClient>,
     /// The connector of all three clients.
     connector: Connector,
@@ -217,7 +219,7 @@ where
         Self {
             shared: Arc::new(Shared {
                 client: client.build(connector.clone()),
-                large: fresh.build(connector.clone()),
+                fresh: fresh.build(connector.clone()),
                 replay: Arc::new(fresh.build(connector.clone())),
                 connector,
             }),
@@ -267,9 +269,10 @@ where
         }
         let shared = &*self.shared;
         let is_large = request.body().size_hint().lower() > KEEP_LIMIT as u64;
-        let replay = (!is_large).then(|| Replay::of(&request, &shared.replay));
-        let client = if is_large {
-            &shared.large
+        let is_sent_once = is_large || parts.extensions.get::<AtMostOnce>().is_some();
+        let replay = (!is_sent_once).then(|| Replay::of(&request, &shared.replay));
+        let client = if is_sent_once {
+            &shared.fresh
         } else {
             &shared.client
         };

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use http::Version;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
+    CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
     TRANSFER_ENCODING,
 };
 
 use super::PeerAddr;
 use super::target::host;
-use crate::endpoints::hop_by_hop::is_hop_by_hop;
 use crate::endpoints::{Endpoint, EndpointRef};
+use crate::http::{is_hop_by_hop, named_by_connection};
 
 /// The headers that requests to one endpoint carry in place of the client's.
 struct OwnHeaders(HeaderMap);
@@ -80,8 +80,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, passes_trailers: bool) {
         let announces_trailers = passes_trailers && name == TRAILER;
         is_hop_by_hop(name) && !announces_trailers
     });
-    let named = tokens(headers, &CONNECTION).filter_map(|name| name.parse().ok());
-    let gone: Vec<HeaderName> = named.chain(known.cloned()).collect();
+    let gone: Vec<HeaderName> = named_by_connection(headers).chain(known.cloned()).collect();
     for name in gone {
         headers.remove(name);
     }

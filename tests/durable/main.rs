@@ -17,3 +17,4 @@ mod redis_cluster;
 #[cfg(feature = "redis")]
 #[path = "../support/redis_server.rs"]
 mod redis_server;
+mod torn_log;

@@ -177,7 +177,14 @@ async fn lists_are_read_in_pages_from_the_newest() {
         world.get("/v1/files?purpose=batch_output").await["data"],
         json!([])
     );
-    for query in ["limit=0", "limit=101", "limit=x", "after=x"] {
+    let oldest = world.get("/v1/files?order=asc&limit=2").await;
+    assert_eq!(ids(&oldest), [files[2].clone(), files[1].clone()]);
+    assert_eq!(oldest["has_more"], true);
+    let path = format!("/v1/files?order=asc&after={}", files[1]);
+    let newest = world.get(&path).await;
+    assert_eq!(ids(&newest), files[..1]);
+    assert_eq!(newest["has_more"], false);
+    for query in ["limit=0", "limit=101", "limit=x", "after=x", "order=up"] {
         let (status, _) = world
             .ask("GET", &format!("/v1/files?{query}"), Value::Null)
             .await;

@@ -1,7 +1,7 @@
 //! The lines of batches: which are refused, and what becomes of the others.
 
 use serde_json::{Value, json};
-use tower_triage::durable::StoreConfig;
+use tower_triage::durable::{StoreConfig, decode_request};
 
 use crate::support::{CHAT, World, line_with, lines, new_batch};
 
@@ -40,6 +40,30 @@ async fn each_line_is_answered_by_its_custom_id() {
         file["expires_at"],
         json!(file["created_at"].as_u64().unwrap() + 86_400)
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn lines_are_fetched_in_the_order_of_the_file() {
+    let world = World::slow();
+    world.stop_worker();
+    world.batch(&lines(500)).await;
+    while world
+        .store
+        .depths()
+        .await
+        .unwrap()
+        .iter()
+        .all(|depth| depth.queued < 500)
+    {
+        tokio::task::yield_now().await;
+    }
+    let fetched = world.store.fetch("m", 500).await.unwrap();
+    let numbers = fetched.into_iter().map(|fetched| {
+        let request = decode_request(fetched.request).unwrap();
+        let body: Value = serde_json::from_slice(request.body()).unwrap();
+        body["n"].as_u64().unwrap()
+    });
+    assert!(numbers.eq(1..=500));
 }
 
 #[tokio::test(start_paused = true)]

@@ -134,6 +134,11 @@ impl World {
         world
     }
 
+    /// Runs no further line.
+    pub(crate) fn stop_worker(&self) {
+        self.worker.abort();
+    }
+
     /// Starts the coordinator anew, as after a crash of its process.
     pub(crate) fn restart(&mut self) {
         self.stop();

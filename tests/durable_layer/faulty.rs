@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tower_triage::durable::{
     Backlog, Chunks, DueWebhook, Enqueued, Fetched, Lease, Listing, NewRequest, Outcome, Page,
-    Pause, PauseScope, QueueDepth, RequestId, RequestInfo, Stop, Store, StoreError, StoreFuture,
+    Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store, StoreError,
+    StoreFuture,
 };
 
 /// A store that is unavailable while the test says so.
@@ -69,6 +70,7 @@ passes_on! {
     fn resume(&self, scope: PauseScope) -> bool;
     fn pauses(&self) -> Vec<Pause>;
     fn depths(&self) -> Vec<QueueDepth>;
+    fn totals(&self) -> Vec<QueueTotal>;
     fn due_webhooks(&self, max: usize) -> Vec<DueWebhook>;
     fn settle_webhook(&self, id: RequestId, again: Option<Duration>) -> ();
     fn put(&self, key: &str, value: Bytes) -> ();

@@ -4,7 +4,7 @@ use futures_util::StreamExt;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, status};
 use crate::durable_support::{Folder, id, stored, until};
 use crate::process::Setup;
 
@@ -378,4 +378,35 @@ async fn gateway_without_the_section_stores_nothing() {
         .answer()
         .await
         .assert_error(404, "not_found");
+}
+
+#[tokio::test]
+async fn one_backend_at_most_works_on_a_request() {
+    for (lines, retries_after_reset) in [("", false), ("on_crash = \"retry\"", true)] {
+        let folder = Folder::new();
+        let (first, second) = (Backend::start().await, Backend::start().await);
+        let lines_of = |priority| format!("priority = {priority}\nmodels = [{{ name = \"m\" }}]");
+        let gateway = Setup::new()
+            .routing("strategy = \"priority_only\"\neject_after = 0")
+            .backend_with("first", &first.url(), &lines_of(1))
+            .backend_with("second", &second.url(), &lines_of(2))
+            .sections(&folder.section(lines))
+            .start()
+            .await;
+        let client = gateway.client();
+        let refused = id(&stored(client, "").answer().await);
+        first.next().await.respond(status(503));
+        second.next().await.answer("");
+        until(client, &refused, &["succeeded"]).await;
+        let broken = id(&stored(client, "").answer().await);
+        drop(first.next().await);
+        if retries_after_reset {
+            drop(first.next().await); // the connection was a kept one
+            second.next().await.answer("");
+            until(client, &broken, &["succeeded"]).await;
+        } else {
+            until(client, &broken, &["failed"]).await;
+            assert_eq!(second.more().await, 0);
+        }
+    }
 }

@@ -64,6 +64,13 @@ async fn running_request_is_started_again_after_a_kill() {
     let lost = until(gateway.client(), &running, &["failed"]).await;
     assert_eq!(lost["reason"], "worker_lost");
     assert_eq!(lost["attempts"], 2);
+    let metrics = gateway.admin().get("/metrics").answer().await;
+    for line in [
+        "triage_durable_sweeps_total{queue=\"m\"} 1\n",
+        "triage_durable_outcomes_total{queue=\"m\",outcome=\"failed\",reason=\"worker_lost\"} 1\n",
+    ] {
+        assert!(metrics.text().contains(line), "{metrics:?}");
+    }
     assert_eq!(backend.more().await, 0);
 }
 

@@ -1,5 +1,7 @@
 //! Tests of what operators see of stored requests and do with them: on the admin address, by the command line, in metrics.
 
+use futures_util::StreamExt;
+use http_body_util::BodyExt;
 use serde_json::Value;
 
 use crate::backend::{Backend, status};
@@ -38,6 +40,10 @@ async fn command_line_lists_shows_cancels_and_retries() {
     let list = requests(&gateway, &["ls"]).await;
     let lines: Vec<&str> = list.lines().collect();
     assert!(lines[0].starts_with("ID "), "{list}");
+    assert!(
+        lines[1..].iter().all(|line| line.contains("normal")),
+        "{list}"
+    );
     for (line, (id, words)) in lines[1..].iter().zip([
         (&queued, "queued"),
         (&blocking, "processing"),
@@ -48,7 +54,9 @@ async fn command_line_lists_shows_cancels_and_retries() {
     let of_tenant = requests(&gateway, &["ls", "--tenant", "team-a", "--limit", "1"]).await;
     assert_eq!(of_tenant.lines().count(), 2, "{of_tenant}");
     let shown = requests(&gateway, &["show", &failed]).await;
-    assert!(shown.contains("team-a") && shown.contains("422"), "{shown}");
+    for words in ["team-a", "422", "normal", " UTC, "] {
+        assert!(shown.contains(words), "{shown}");
+    }
 
     assert_eq!(
         requests(&gateway, &["cancel", &queued]).await,
@@ -85,6 +93,7 @@ async fn command_line_errors_say_what_to_do() {
     let (code, _, problem) = asked(&gateway, &["show", id]).await;
     assert_eq!(code, Some(1));
     assert!(problem.starts_with("404"), "{problem}");
+    assert!(problem.contains("gateway requests ls"), "{problem}");
     let without = Setup::new()
         .top("[admin]\nlisten = \"127.0.0.1:0\"\n")
         .start()
@@ -106,6 +115,7 @@ async fn paused_queue_starts_nothing_until_it_is_resumed() {
     let paused = id(&stored(client, "").answer().await);
     let state = admin.get("/admin/durable").answer().await;
     assert!(state.text().contains("update"), "{state:?}");
+    assert_eq!(state.json()["queues"][0]["priority"], "normal");
     gateway.ask("m").send().disconnect();
     let online = gateway.ask("m").send();
     backend.next().await.answer("online");
@@ -184,12 +194,44 @@ async fn metrics_have_depth_and_age_by_queue_and_level() {
     let text = page().await;
     for line in [
         "triage_durable_attempts_total 2\n",
-        "triage_durable_outcomes_total{outcome=\"succeeded\"} 2\n",
+        "triage_durable_outcomes_total{queue=\"m\",outcome=\"succeeded\"} 2\n",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
     let empty = "triage_durable_depth{queue=\"m\",priority=\"batch\"} 0\n";
     assert!(text.contains(empty), "{text}");
+}
+
+#[tokio::test]
+async fn metrics_count_how_requests_end() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let gateway = folder.setup("", &backend).start().await;
+    let client = gateway.client();
+    let broken = id(&stored(client, "").answer().await);
+    let arrived = backend.next().await;
+    let cancelled = id(&stored(client, "").answer().await);
+    let cancel = client.post(&format!("/requests/{cancelled}/cancel"));
+    assert_eq!(cancel.answer().await.status, 200);
+    let late = stored(client, "").header("cancel-after", "1s");
+    let late = id(&late.answer().await);
+    until(client, &late, &["aborted"]).await;
+    let stream = arrived.stream();
+    stream.send("data: 1\n\n");
+    let seen = client.get(&format!("/requests/{broken}/stream"));
+    let mut seen = seen.open().await.into_body().into_data_stream();
+    seen.next().await.expect("the stream has ended").unwrap();
+    stream.abort();
+    until(client, &broken, &["failed"]).await;
+    let metrics = gateway.admin().get("/metrics").answer().await;
+    for end in [
+        "outcome=\"canceled\",reason=\"request_canceled\"",
+        "outcome=\"aborted\",reason=\"deadline_exceeded\"",
+        "outcome=\"failed\",reason=\"service_failed\"",
+    ] {
+        let line = format!("triage_durable_outcomes_total{{queue=\"m\",{end}}} 1\n");
+        assert!(metrics.text().contains(&line), "{line}\n{metrics:?}");
+    }
+    assert!(!metrics.text().contains("succeeded"), "{metrics:?}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use crate::backend::Backend;
 use crate::client::Client;
 use crate::durable_support::{id, stored, until};
-use crate::process::Setup;
+use crate::process::{Setup, binary};
 use crate::redis_server::Server;
 
 fn setup(role: &str, url: &str, lines: &str) -> Setup {
@@ -36,6 +36,19 @@ async fn one_gateway_stores_and_another_one_runs() {
         .assert_error(404, "not_found");
     let seen = worker.admin().get(&format!("/admin/requests/{receipt}"));
     assert_eq!(seen.answer().await.json()["status"], "succeeded");
+}
+
+#[test]
+fn two_machines_lose_nothing_while_things_are_killed() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gateway/two-machines");
+    let mut script = std::process::Command::new(format!("{folder}/kill-things"));
+    script.arg("--gateway").arg(binary());
+    script.args(["--seconds", "3", "--lease-seconds", "1"]);
+    let output = script.output().expect("Python 3 must be installed");
+    let problems = String::from_utf8_lossy(&output.stderr);
+    let counts = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{counts}\n{problems}");
+    assert!(counts.contains("run more than once: 0"), "{counts}");
 }
 
 #[tokio::test]

@@ -59,6 +59,7 @@ mod routing_newcomers;
 mod routing_retries;
 mod routing_strategies;
 mod routing_waiting;
+mod shared_limits;
 mod shutdown;
 #[cfg(unix)]
 mod swap;

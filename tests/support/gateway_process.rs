@@ -465,7 +465,7 @@ fn prepared(mut command: Command, environment: &[(String, String)]) -> Command {
 
 /// Builds the example and returns the path of its executable. `cargo test` does not build an example that has tests,
 /// so without this an outdated executable would be tested.
-fn binary() -> &'static Path {
+pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         let cargo =

@@ -26,6 +26,7 @@ fn config(mark: &str, rng: &mut Rng) -> SwapConfig {
     let mut config = SwapConfig::memory(2.0);
     config.swap_after = Duration::from_millis(rng.u64(0..100));
     config.min_loaded = Duration::from_millis(rng.u64(0..100));
+    config.health_timeout = Duration::from_secs(10); // for one that is frozen while it starts
     for name in NAMES {
         let mut model = match rng.u32(0..4) {
             0 => script("sleep 3600 & sleep 3600"), // it runs, and listens to nothing

@@ -57,6 +57,8 @@ pub(crate) struct RedisChoice {
     /// The number of replicas that must have a request before its receipt.
     pub(crate) replicas: u32,
     pub(crate) replica_timeout: Duration,
+    /// `true` if gateways share the slots of endpoints of the same name.
+    pub(crate) shared_limits: bool,
 }
 
 /// The part of the work that a gateway does.
@@ -92,8 +94,6 @@ pub(crate) enum InvalidDurable {
     DrainedIntoItself,
     #[error("`{0}` needs `store = \"redis\"`: remove it, or set the store")]
     OnlyRedis(&'static str),
-    #[error("`{0}` is not supported yet: remove it")]
-    Unsupported(&'static str),
     #[error(
         "`max_attempts` is {0}: it counts starts altogether, so with `on_crash = \"retry\"` it must be at least 2"
     )]
@@ -189,9 +189,6 @@ impl DurableSection {
             return self.embedded(base, warnings);
         }
         let url = self.url.as_deref().ok_or(InvalidDurable::NoUrl)?;
-        if self.shared_limits {
-            return Err(InvalidDurable::Unsupported("shared_limits"));
-        }
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if self.queue.is_empty() || !self.queue.chars().all(is_of_name) {
             return Err(InvalidDurable::Queue(self.queue.clone()));
@@ -211,6 +208,7 @@ impl DurableSection {
             lease: self.lease,
             replicas: self.replicas,
             replica_timeout: self.replica_timeout,
+            shared_limits: self.shared_limits,
         }))
     }
 

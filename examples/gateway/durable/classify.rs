@@ -68,6 +68,12 @@ impl Classifier for ByModel {
         }
         Ok(classified)
     }
+
+    fn level_name(&self, level: u8) -> Option<String> {
+        let classes = self.classes.0.read();
+        let classes = classes.unwrap_or_else(PoisonError::into_inner);
+        classes.level_name(level)
+    }
 }
 
 /// Returns the model whose queue a request for `name` joins: what the name is an alias of, or itself.

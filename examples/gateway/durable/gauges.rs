@@ -9,6 +9,8 @@ use tokio::time::timeout;
 use tower_triage::durable::{QueueDepth, Store};
 use tower_triage::{Priority, PriorityLevels, RouterHandle};
 
+use super::counters::record_totals;
+
 const DEPTH: &str = "triage_durable_depth";
 const RUNNING: &str = "triage_durable_running";
 const OLDEST: &str = "triage_durable_oldest_seconds";
@@ -57,16 +59,18 @@ impl Gauges {
         }
     }
 
-    /// Sets all gauges to the present values; of a store that does not answer, all but one stay as they are.
+    /// Sets all gauges and the counters of the store to the present values; of a store that does not answer, all but one
+    /// stay as they are.
     pub(super) async fn record(&self) {
-        let depths = timeout(STORE_TIMEOUT, self.store.depths()).await;
-        let Ok(Ok(depths)) = depths else {
+        let values = async { tokio::try_join!(self.store.depths(), self.store.totals()) };
+        let Ok(Ok((depths, totals))) = timeout(STORE_TIMEOUT, values).await else {
             return gauge!(STORE_UP).set(0.0);
         };
         gauge!(STORE_UP).set(1.0);
         let registry = self.router.registry();
         // Without backends of its own, a gateway stores requests for any name: no label is a client's.
         let is_known = |queue: &str| registry.models().any(|model| model == queue);
+        record_totals(totals, is_known);
         let now = by_label(depths, &self.levels, is_known);
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *shown, now);
@@ -82,6 +86,14 @@ impl Gauges {
     }
 }
 
+/// Returns the label of a queue.
+pub(super) fn label_of_queue(queue: String, is_known: impl Fn(&str) -> bool) -> String {
+    match is_known(&queue) {
+        true => queue,
+        false => "other".to_owned(),
+    }
+}
+
 /// Returns the values by the names of queues and levels. Those of unknown queues are together those of `other`.
 fn by_label(
     depths: Vec<QueueDepth>,
@@ -90,10 +102,7 @@ fn by_label(
 ) -> Depths {
     let mut by_label = Depths::new();
     for depth in depths {
-        let queue = match is_known(&depth.queue) {
-            true => depth.queue,
-            false => "other".to_owned(),
-        };
+        let queue = label_of_queue(depth.queue, &is_known);
         let level = levels.name(Priority(depth.level)).to_owned();
         let values = by_label.entry((queue, level)).or_default();
         values.queued += depth.queued;

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tower_triage::RouterHandle;
 use tower_triage::durable::{Store, Worker};
+use tower_triage::shared_limits::SharedLimits;
 
 use super::counters;
 use crate::config::{DurableConfig, Role};
@@ -24,6 +25,7 @@ pub(crate) struct Workers {
     served: CancellationToken,
     /// Tasks without an end.
     others: JoinSet<()>,
+    shared_limits: Option<SharedLimits>,
 }
 
 impl Workers {
@@ -34,13 +36,12 @@ impl Workers {
         routed: StoredRoute,
         served: CancellationToken,
         others: JoinSet<()>,
+        shared_limits: Option<SharedLimits>,
     ) -> Self {
         counters::describe();
         let stop = CancellationToken::new();
         let running = (durable.role != Role::Front).then(|| {
-            let counted = routed
-                .map_request(counters::count_start)
-                .map_response(counters::count_outcome);
+            let counted = routed.map_request(counters::count_start);
             let worker = Worker::new(Arc::clone(&store), counted)
                 .slots(router.gate().clone())
                 .attempt_timeout(durable.attempt_timeout)
@@ -54,6 +55,7 @@ impl Workers {
             running,
             served,
             others,
+            shared_limits,
         }
     }
 
@@ -81,6 +83,10 @@ impl Workers {
         self.others.shutdown().await;
         if let Some(running) = &self.running {
             running.abort();
+        }
+        if let Some(shared) = self.shared_limits {
+            // No request runs any more, or those that do are about to be cut off.
+            shared.close().await;
         }
         match timeout(limit, self.store.close()).await {
             Ok(Ok(())) => {}

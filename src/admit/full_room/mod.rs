@@ -88,6 +88,11 @@ impl<C: Capacity, W> FullRoom<C, W> {
         heads.map(|(lane, idx)| (lane, self.queue.waiters().meta(idx)))
     }
 
+    /// The number of waiters that the same pools can serve.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&PoolSet, usize)> {
+        self.queue.lanes().waiting()
+    }
+
     /// The pools that could serve a waiter.
     pub(crate) fn pools(&self, id: WaiterId) -> &PoolSet {
         self.queue.lanes().pools(self.waiters().meta(id.idx).lane)

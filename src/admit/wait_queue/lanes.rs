@@ -355,6 +355,13 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         lanes.filter_map(|(_, lane)| Some((&lane.key, lane.head?.idx)))
     }
 
+    /// The number of waiters that the same pools can serve, for each set of pools that has waiters.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&PoolSet, usize)> {
+        let groups = self.groups.iter().map(|(_, group)| group);
+        let waiting = groups.map(|group| (&group.pools, group.waiting.iter().sum()));
+        waiting.filter(|&(_, waiting)| waiting > 0)
+    }
+
     /// Gives back memory that the present waiters do not need. Their order stays.
     pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         for (_, lane) in &mut self.lanes {

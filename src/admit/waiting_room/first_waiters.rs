@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::{AnyRoom, WaitingRoom};
 use crate::admit::room::slot_state;
-use crate::admit::{Capacity, Priority, SlotState, WaiterId};
+use crate::admit::{Capacity, PoolSet, Priority, SlotState, WaiterId};
 
 /// The waiter of a lane that goes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 .unwrap_or(base.epoch.0),
         });
         first.collect()
+    }
+
+    /// Returns the number of waiters that the same pools can serve, for each set of pools that has waiters. A set may occur
+    /// once for each discipline. Waiters whose tenant is at its limit are not counted. Empty where the capacity has one lane.
+    #[must_use]
+    pub fn waiting_for(&self) -> Vec<(PoolSet, usize)> {
+        let AnyRoom::Full(room) = &self.room else {
+            return Vec::new();
+        };
+        let waiting = room.waiting();
+        waiting.map(|(pools, n)| (pools.clone(), n)).collect()
     }
 
     /// How far the slots have come that a waiter waits for, if none of them is there and some are being made.

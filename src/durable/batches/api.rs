@@ -1,5 +1,6 @@
 //! The calls of the API, and what each of them answers.
 
+use std::collections::VecDeque;
 use std::error::Error;
 use std::time::SystemTime;
 
@@ -14,6 +15,9 @@ use super::records::{self, BatchRecord, End, FileRecord, Progress};
 use super::scan::Scan;
 use super::{BatchApi, BatchBody, files, id, keys, upload};
 use crate::rejection::Rejection;
+
+/// The number of files that are read at a time for a list from the oldest.
+const FILES_AT_ONCE: usize = 1_000;
 
 /// The calls, by their paths.
 enum Page<'a> {
@@ -166,22 +170,36 @@ impl BatchApi {
     async fn list_files(&self, tenant: &str, uri: &Uri) -> Result<Value, Failure> {
         let prefix = keys::file(tenant, "");
         let query = ListQuery::read(uri, "file-")?;
-        let after = query.after.map(|id| format!("{prefix}{id}"));
-        let mut files = Scan::new(&self.store, prefix, query.limit + 1).after(after);
-        let mut page = Vec::new();
-        while page.len() <= query.limit
-            && let Some((id, value)) = files.next().await?
-        {
-            let file: FileRecord = records::read(&id, &value)?;
-            let is_meant = query
-                .purpose
-                .as_ref()
-                .is_none_or(|purpose| *purpose == file.purpose);
-            if is_meant && !files::has_expired(&file) {
-                page.push(records::file_object(&id, &file));
+        let is_meant = |file: &FileRecord| {
+            let purpose = query.purpose.as_ref();
+            purpose.is_none_or(|purpose| *purpose == file.purpose) && !files::has_expired(file)
+        };
+        let mut page = VecDeque::new();
+        if query.is_oldest_first {
+            // Names are in the order from the newest to the oldest: the page is the end of those before `after`.
+            let mut files = Scan::new(&self.store, prefix, FILES_AT_ONCE);
+            while let Some((id, value)) = files.next().await?
+                && query.after.as_ref().is_none_or(|after| id < *after)
+            {
+                let file: FileRecord = records::read(&id, &value)?;
+                if is_meant(&file) {
+                    page.push_front(records::file_object(&id, &file));
+                    page.truncate(query.limit + 1);
+                }
+            }
+        } else {
+            let after = query.after.as_ref().map(|id| format!("{prefix}{id}"));
+            let mut files = Scan::new(&self.store, prefix, query.limit + 1).after(after);
+            while page.len() <= query.limit
+                && let Some((id, value)) = files.next().await?
+            {
+                let file: FileRecord = records::read(&id, &value)?;
+                if is_meant(&file) {
+                    page.push_back(records::file_object(&id, &file));
+                }
             }
         }
-        Ok(list(page, query.limit))
+        Ok(list(page.into(), query.limit))
     }
 
     async fn list_batches(&self, tenant: &str, uri: &Uri) -> Result<Value, Failure> {
@@ -259,6 +277,7 @@ struct ListQuery {
     limit: usize,
     after: Option<String>,
     purpose: Option<String>,
+    is_oldest_first: bool,
 }
 
 impl ListQuery {
@@ -267,6 +286,7 @@ impl ListQuery {
             limit: 20,
             after: None,
             purpose: None,
+            is_oldest_first: false,
         };
         for pair in uri.query().unwrap_or_default().split('&') {
             match pair.split_once('=').unwrap_or((pair, "")) {
@@ -282,6 +302,12 @@ impl ListQuery {
                     return Err(bad_request("invalid_after", message).with_param("after"));
                 }
                 ("purpose", value) => read.purpose = Some(value.to_owned()),
+                ("order", "asc") if prefix == "file-" => read.is_oldest_first = true,
+                ("order", "desc") if prefix == "file-" => read.is_oldest_first = false,
+                ("order", _) if prefix == "file-" => {
+                    let message = "`order` must be `asc` or `desc`";
+                    return Err(bad_request("invalid_order", message).with_param("order"));
+                }
                 _ => {}
             }
         }

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::super::parse_duration;
 use super::error::{Failure, bad_request};
+use super::expires_after::read_expires_after;
 use super::records::{self, Active, BatchRecord};
 use super::{BatchApi, id, keys};
 use crate::rejection::Rejection;
@@ -34,6 +35,7 @@ struct NewBatch {
     endpoint: Option<Value>,
     completion_window: Option<Value>,
     metadata: Option<Map<String, Value>>,
+    output_expires_after: Option<Map<String, Value>>,
 }
 
 impl BatchApi {
@@ -59,6 +61,11 @@ impl BatchApi {
         let completion_window = text(asked.completion_window, "completion_window")?;
         check_endpoint(&endpoint)?;
         check_metadata(asked.metadata.as_ref())?;
+        let output_lifetime = asked.output_expires_after.map(|after| {
+            let (anchor, seconds) = (after.get("anchor"), after.get("seconds"));
+            read_expires_after("output_expires_after", anchor, seconds)
+        });
+        let output_lifetime = output_lifetime.transpose()?;
         let window = parse_duration(&completion_window).map(|window| window.as_millis() as u64);
         let window = window.filter(|window| (1..=MAX_WINDOW).contains(window));
         let window = window.ok_or_else(|| {
@@ -87,6 +94,7 @@ impl BatchApi {
             created_at: id::seconds(now),
             deadline: id::millis(now).saturating_add(window),
             metadata: asked.metadata,
+            output_lifetime,
             headers,
             output_file_id: new_id("file-")?,
             error_file_id: new_id("file-")?,

@@ -2,12 +2,15 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, unconstrained};
 use tokio::time::{Instant, sleep};
 
 use super::super::{Store, StoreError};
@@ -131,7 +134,7 @@ impl Driver {
         let deadline = Instant::now().checked_add(id::until(batch.deadline));
         while stop.borrow().is_none() {
             let changed = self.api.changed.notified();
-            let mut changed = std::pin::pin!(changed);
+            let mut changed = pin!(changed);
             changed.as_mut().enable();
             match self.stop(batch).await {
                 Ok(None) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
@@ -190,8 +193,9 @@ impl Driver {
     ) -> Result<Result<u64, (EndStatus, Vec<LineError>)>, StoreError> {
         let look = async {
             let _permit = self.api.validations.acquire().await;
-            let file = files::find(&*self.api.store, &self.active.tenant, &batch.input_file_id);
-            if file.await?.is_none() {
+            // One that has expired since the batch was created is kept for it.
+            let file = keys::file(&self.active.tenant, &batch.input_file_id);
+            if self.api.store.value(&file).await?.is_none() {
                 let message = "the input file was deleted before it was read";
                 return Ok(Err(vec![LineError::of_file("file_not_found", message)]));
             }
@@ -288,7 +292,14 @@ impl Driver {
                 may_be_forgotten: number <= may_be_forgotten,
                 stopped: stopped.clone(),
             };
-            tasks.spawn(task.run(line, permit));
+            // The first poll hands the line to the store, so the store has the lines in their order in the file. Spawned
+            // tasks would do that in any order, and so would a poll that Tokio's budget ends early.
+            let mut run = Box::pin(task.run(line, permit));
+            let mut first_poll = |cx: &mut Context<'_>| pin!(unconstrained(run.as_mut())).poll(cx);
+            match poll_fn(|cx| Poll::Ready(first_poll(cx))).await {
+                Poll::Ready(ended) => results.add(Ok(ended))?,
+                Poll::Pending => drop(tasks.spawn(run)), // which polls it again
+            }
         }
         let read = Bytes::from_static(keys::READ);
         let file_use = keys::file_use(&batch.input_file_id, &self.id);
@@ -325,9 +336,9 @@ impl Driver {
     /// Makes the output and the error file visible.
     async fn finalize(&self, batch: &BatchRecord, results: &Results) -> Result<End, StoreError> {
         let now = SystemTime::now();
-        let expires_at = now
-            .checked_add(self.api.settings.retention)
-            .map(id::seconds);
+        let lifetime = batch.output_lifetime.map(Duration::from_secs);
+        let lifetime = lifetime.unwrap_or(self.api.settings.retention);
+        let expires_at = now.checked_add(lifetime).map(id::seconds);
         let files = [
             (&batch.output_file_id, results.output_bytes, "output"),
             (&batch.error_file_id, results.error_bytes, "error"),

@@ -50,6 +50,9 @@ pub(super) struct BatchRecord {
     /// The end of the window, in milliseconds since 1970.
     pub(super) deadline: u64,
     pub(super) metadata: Option<Map<String, Value>>,
+    /// The time for which its output and its error file are kept, in seconds; `None` for the retention.
+    #[serde(default)]
+    pub(super) output_lifetime: Option<u64>,
     /// The headers that each of its requests gets.
     pub(super) headers: Vec<(String, String)>,
     /// The names that its output and its error file get.
@@ -215,6 +218,7 @@ mod tests {
             created_at: 100,
             deadline: 86_500_000,
             metadata: None,
+            output_lifetime: None,
             headers: Vec::new(),
             output_file_id: "file-2".to_owned(),
             error_file_id: "file-3".to_owned(),

@@ -38,7 +38,10 @@ async fn remove_files(api: &BatchApi) -> Result<(), StoreError> {
     while let Some((key, value)) = scan.next().await? {
         let file: FileRecord = records::read(&key, &value)?;
         if let (true, Some((tenant, id))) = (files::has_expired(&file), key.split_once('/')) {
-            files::remove(&api.store, tenant, id).await?;
+            let uses = api.store.values(&keys::file_uses(id), None, 1);
+            if uses.await?.is_empty() {
+                files::remove(&api.store, tenant, id).await?;
+            }
         }
     }
     Ok(())

@@ -14,9 +14,11 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyDataStream;
 use multer::{Field, Multipart};
 use pin_project_lite::pin_project;
+use serde_json::Value;
 
 use super::super::{Store, StoreError};
 use super::error::{Failure, bad_request};
+use super::expires_after::read_expires_after;
 use super::records::{self, FileRecord, Unreferenced};
 use super::{files, id, keys};
 use crate::rejection::Rejection;
@@ -84,6 +86,8 @@ where
         pieces: 0,
         filename: None,
         purpose: None,
+        anchor: None,
+        seconds: None,
     };
     upload
         .read(Multipart::new(BodyDataStream::new(body), boundary))
@@ -96,12 +100,21 @@ where
             .into());
     }
     let filename = upload.filename.ok_or_else(|| missing("file"))?;
+    let lifetime = match (&upload.anchor, &upload.seconds) {
+        (None, None) => None,
+        (anchor, seconds) => Some(read_expires_after(
+            "expires_after",
+            anchor.as_ref(),
+            seconds.as_ref(),
+        )?),
+    };
+    let created_at = id::seconds(now);
     let file = FileRecord {
         bytes: upload.bytes,
-        created_at: id::seconds(now),
+        created_at,
         filename,
         purpose,
-        expires_at: None,
+        expires_at: lifetime.map(|lifetime| created_at + lifetime),
     };
     store
         .put(&keys::file(tenant, &file_id), records::write(&file))
@@ -129,6 +142,9 @@ struct Upload<'a> {
     pieces: u64,
     filename: Option<String>,
     purpose: Option<String>,
+    /// The two parts of `expires_after`.
+    anchor: Option<Value>,
+    seconds: Option<Value>,
 }
 
 impl Upload<'_> {
@@ -149,6 +165,12 @@ impl Upload<'_> {
                 }
                 Some("file") => self.read_file(field).await?,
                 Some("purpose") => self.purpose = Some(self.read_text(field).await?),
+                Some("expires_after[anchor]") => {
+                    self.anchor = Some(self.read_text(field).await?.into());
+                }
+                Some("expires_after[seconds]") => {
+                    self.seconds = Some(self.read_text(field).await?.into());
+                }
                 _ => drop(self.read_text(field).await?),
             }
         }

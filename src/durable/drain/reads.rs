@@ -1,11 +1,13 @@
 //! What both stores list, as one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
 use super::DrainStore;
-use crate::durable::{DueWebhook, Listing, Page, Pause, QueueDepth, StoreError};
+use crate::durable::{
+    DueWebhook, Listing, Page, Pause, QueueDepth, QueueEvent, QueueTotal, StoreError,
+};
 
 impl DrainStore {
     /// Returns the requests of the new store, and then those of the old one, because these came before.
@@ -44,6 +46,19 @@ impl DrainStore {
             sum.oldest = sum.oldest.max(depth.oldest);
         }
         Ok(depths.into_values().collect())
+    }
+
+    /// Returns the sums of both stores' totals.
+    pub(super) async fn both_totals(&self) -> Result<Vec<QueueTotal>, StoreError> {
+        let (new, old) = tokio::join!(self.new.totals(), self.old.totals());
+        let mut totals: HashMap<(String, QueueEvent), u64> = HashMap::new();
+        for total in new?.into_iter().chain(old?) {
+            *totals.entry((total.queue, total.event)).or_default() += total.count;
+        }
+        let totals = totals.into_iter();
+        Ok(totals
+            .map(|((queue, event), count)| QueueTotal::new(queue, event, count))
+            .collect())
     }
 
     /// Returns the pauses of the new store, and those that only the old one has.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{DrainStore, Side};
 use crate::durable::{
     Backlog, Chunks, DueWebhook, Enqueued, Fetched, Lease, Listing, NewRequest, Outcome, Page,
-    Pause, PauseScope, QueueDepth, RequestId, RequestInfo, Stop, Store, StoreFuture,
+    Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store, StoreFuture,
 };
 
 impl Store for DrainStore {
@@ -125,6 +125,10 @@ impl Store for DrainStore {
 
     fn depths(&self) -> StoreFuture<'_, Vec<QueueDepth>> {
         Box::pin(self.both_depths())
+    }
+
+    fn totals(&self) -> StoreFuture<'_, Vec<QueueTotal>> {
+        Box::pin(self.both_totals())
     }
 
     fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>> {

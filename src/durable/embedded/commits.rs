@@ -10,11 +10,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::archive::Archive;
 use super::shared::{Change, Shared};
 use super::state::Undo;
 use super::time::Time;
-use super::write::Write;
-use crate::durable::StoreError;
+use super::write::{Write, ops};
+use crate::durable::{RequestId, StoreError};
 
 /// A change that waits to be made.
 pub(crate) struct Command {
@@ -120,6 +121,8 @@ struct Batch {
     grown_answers: Vec<Answer>,
     refused: Vec<Answer>,
     undo: Vec<Undo>,
+    /// The requests that have ended.
+    ended: Vec<RequestId>,
     number: u64,
 }
 
@@ -162,11 +165,13 @@ fn run_batch(shared: &Shared, mut commands: Vec<Command>) {
     writes.append(&mut batch.grown_writes);
     let failed = match writes.is_empty() {
         true => None,
-        false => shared.storage.commit(&writes).err(),
+        false => ops(&writes)
+            .and_then(|ops| shared.storage.commit(&ops))
+            .err(),
     };
     match failed {
         None => {
-            shared.committed(batch.number);
+            shared.committed(batch.number, &batch.ended);
             let answers = batch.answers.into_iter().chain(batch.grown_answers);
             answers.for_each(|answer| answer(Ok(())));
         }
@@ -185,7 +190,7 @@ fn apply(shared: &Shared, commands: Vec<Command>, has_space: &Result<(), StoreEr
         batch.writes.append(&mut locked.state.take_writes());
         let answer = (command.apply)(&mut Change {
             state: &mut locked.state,
-            storage: &*shared.storage,
+            archive: Archive(&*shared.storage),
             now: command.now,
         });
         let mut writes = locked.state.take_writes();
@@ -202,12 +207,13 @@ fn apply(shared: &Shared, commands: Vec<Command>, has_space: &Result<(), StoreEr
             }
             Kind::Grows => {
                 let undo = locked.state.take_undo();
-                locked.state.undo(undo, command.now);
+                locked.state.undo(undo);
                 batch.refused.push(answer);
             }
         }
         locked.state.take_undo();
     }
+    batch.ended = locked.state.take_ended();
     batch
 }
 
@@ -217,9 +223,7 @@ fn fail(shared: &Shared, mut batch: Batch, writes: Vec<Write>, why: &StoreError)
     let mut kept = writes;
     {
         let mut locked = shared.lock();
-        locked
-            .state
-            .undo(std::mem::take(&mut batch.undo), Time::from_micros(0));
+        locked.state.undo(std::mem::take(&mut batch.undo));
         // What grew may be on the disk all the same, in part: it must not come back.
         kept = kept.into_iter().filter_map(Write::without_growth).collect();
         kept.append(&mut locked.state.take_writes());
@@ -229,11 +233,12 @@ fn fail(shared: &Shared, mut batch: Batch, writes: Vec<Write>, why: &StoreError)
         answer(Err(why.clone()));
     }
     let mut is_first = true;
-    while let Err(why) = shared.storage.commit_again(&kept) {
+    let write_down = || ops(&kept).and_then(|ops| shared.storage.commit_again(&ops));
+    while let Err(why) = write_down() {
         if is_first {
             tracing::error!("the store can't write down outcomes, and tries again: {why}");
             // What was read of the state may be lost in a crash, but waiting for it would stop all.
-            shared.committed(batch.number);
+            shared.committed(batch.number, &[]);
             is_first = false;
         }
         if shared.commits.as_ref().is_some_and(Commits::is_closed) {
@@ -243,7 +248,7 @@ fn fail(shared: &Shared, mut batch: Batch, writes: Vec<Write>, why: &StoreError)
         }
         std::thread::sleep(PAUSE);
     }
-    shared.committed(batch.number);
+    shared.committed(batch.number, &batch.ended);
     for answer in batch.answers {
         answer(Ok(()));
     }

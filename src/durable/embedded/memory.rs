@@ -1,117 +1,80 @@
-//! Bytes in memory, for stores that end with their process.
+//! Rows in memory, for stores that end with their process.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::storage::Storage;
-use super::write::Write;
-use crate::durable::{Chunk, RequestId, StoreError};
+use super::storage::{Keys, Op, Order, Storage, Table, Visit};
+use crate::durable::StoreError;
+
+type Rows = BTreeMap<Vec<u8>, Bytes>;
 
 #[derive(Default)]
-pub(crate) struct Memory(Mutex<Tables>);
-
-#[derive(Default)]
-struct Tables {
-    bodies: HashMap<RequestId, Bytes>,
-    responses: HashMap<RequestId, Bytes>,
-    chunks: HashMap<RequestId, BTreeMap<u64, Bytes>>,
-    values: BTreeMap<String, Bytes>,
-}
+pub(crate) struct Memory(Mutex<BTreeMap<Table, Rows>>);
 
 impl Memory {
-    fn with<T>(&self, access: impl FnOnce(&mut Tables) -> T) -> Result<T, StoreError> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Table, Rows>> {
         // No change of a table is left half done by a panic.
-        let mut tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(access(&mut tables))
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Storage for Memory {
-    fn commit(&self, writes: &[Write]) -> Result<(), StoreError> {
-        self.with(|tables| writes.iter().for_each(|write| tables.write(write)))
-    }
-
-    fn body(&self, _: u32, id: RequestId) -> Result<Option<Bytes>, StoreError> {
-        self.with(|tables| tables.bodies.get(&id).cloned())
-    }
-
-    fn response(&self, _: u32, id: RequestId) -> Result<Option<Bytes>, StoreError> {
-        self.with(|tables| tables.responses.get(&id).cloned())
-    }
-
-    fn chunks(
-        &self,
-        _: u32,
-        id: RequestId,
-        first: u64,
-        last: u64,
-    ) -> Result<Vec<Chunk>, StoreError> {
-        self.with(|tables| {
-            let chunks = tables.chunks.get(&id).into_iter();
-            let chunks = chunks.flat_map(|chunks| chunks.range(first..=last.max(first)));
-            let chunk = |(&number, data): (&u64, &Bytes)| Chunk {
-                number,
-                data: data.clone(),
-            };
-            chunks.map(chunk).collect()
-        })
-    }
-
-    fn value(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
-        self.with(|tables| tables.values.get(key).cloned())
-    }
-
-    fn values(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        max: usize,
-    ) -> Result<Vec<(String, Bytes)>, StoreError> {
-        let begin = match after {
-            Some(after) if after >= prefix => Bound::Excluded(after),
-            _ => Bound::Included(prefix),
-        };
-        self.with(|tables| {
-            let values = tables.values.range::<str, _>((begin, Bound::Unbounded));
-            let values = values.take_while(|(key, _)| key.starts_with(prefix));
-            let values = values.take(max);
-            values
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect()
-        })
-    }
-}
-
-impl Tables {
-    fn write(&mut self, write: &Write) {
-        match write {
-            Write::Request { id, body, .. } => {
-                self.bodies.insert(*id, body.clone());
+    fn commit(&self, ops: &[Op]) -> Result<(), StoreError> {
+        let mut tables = self.lock();
+        for op in ops {
+            match op {
+                Op::Put(table, key, row) => {
+                    let rows = tables.entry(*table).or_default();
+                    rows.insert(key.clone(), row.clone());
+                }
+                Op::Remove(table, key) => {
+                    tables.get_mut(table).and_then(|rows| rows.remove(key));
+                }
+                Op::DropSegment(segment) => {
+                    tables.remove(&Table::Rows(*segment));
+                    tables.remove(&Table::Bytes(*segment));
+                }
             }
-            Write::Response { id, response, .. } => {
-                self.responses.insert(*id, response.clone());
-            }
-            Write::Chunk {
-                id, number, data, ..
-            } => {
-                let chunks = self.chunks.entry(*id).or_default();
-                chunks.insert(*number, data.clone());
-            }
-            Write::Forget { id } | Write::NoRequest { id, .. } => {
-                self.bodies.remove(id);
-                self.responses.remove(id);
-                self.chunks.remove(id);
-            }
-            Write::Put { key, value } => {
-                self.values.insert(key.clone(), value.clone());
-            }
-            Write::Remove { key } => {
-                self.values.remove(key);
-            }
-            Write::State { .. } | Write::DropSegment(_) | Write::Pauses(_) => {}
         }
+        Ok(())
+    }
+
+    fn segments(&self) -> Result<Vec<u32>, StoreError> {
+        // In the order of the tables: each segment has rows.
+        let rows = |table: &&Table| matches!(table, Table::Rows(_));
+        let tables = self.lock();
+        let tables = tables.keys().filter(rows);
+        Ok(tables.filter_map(|table| table.segment()).collect())
+    }
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        let tables = self.lock();
+        Ok(tables.get(&table).and_then(|rows| rows.get(key)).cloned())
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        keys: Keys<'_>,
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
+        let tables = self.lock();
+        let Some(rows) = tables.get(&table) else {
+            return Ok(());
+        };
+        let mut rows = rows.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>(keys);
+        while let Some((key, row)) = match order {
+            Order::Ascending => rows.next(),
+            Order::Descending => rows.next_back(),
+        } {
+            if !visit(key, row)? {
+                break;
+            }
+        }
+        Ok(())
     }
 }

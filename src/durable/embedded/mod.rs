@@ -1,19 +1,22 @@
 //! A store for one process: the order in memory, the rest in a folder.
 //!
 //! - `state/`: the state machine, without disk, task and clock.
-//! - `storage.rs`: the trait of what keeps the bytes; `memory.rs`: in memory; `disk/`: in a folder. `write.rs` and `row.rs`:
-//!   what they keep.
+//! - `storage.rs`: the trait of databases; `memory.rs`: in memory; `disk/`: in a folder. `write.rs`, `rows.rs` and `keys.rs`:
+//!   what they keep; `archive.rs`: how it is found again.
 //! - `shared.rs`: both behind a lock; `commits.rs`: the thread that writes changes down; `driver.rs`: the task that looks after the store; `waits.rs`: what is woken.
 //! - `store.rs`: the operations.
 
+mod archive;
 mod commits;
 mod disk;
 mod driver;
 mod error;
+mod keys;
 mod memory;
+mod open;
 #[cfg(feature = "__redb")]
 mod redb;
-mod row;
+mod rows;
 mod shared;
 mod state;
 mod storage;
@@ -26,7 +29,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::commits::Commits;
-use self::disk::{Contents, Disk};
+use self::disk::Disk;
 pub use self::error::OpenError;
 use self::memory::Memory;
 use self::shared::Shared;
@@ -42,8 +45,8 @@ use super::{InvalidStoreConfig, RequestId, StoreConfig};
 /// While the disk is full, new requests are refused with [`StorageFull`](super::StoreError::StorageFull). Outcomes are still
 /// taken, because 16 MiB are kept back for them; and new requests are taken again as soon as there is space.
 ///
-/// It takes about 500 bytes of memory for each request, from when it is stored until it is forgotten. So where many requests
-/// come in a second, the [retention](StoreConfig::retention) decides on the memory. Bodies and responses are not in it.
+/// It takes about 350 bytes of memory for each request that waits, its place in the order included. Bodies, responses and
+/// ended requests are on the disk only: the [retention](StoreConfig::retention) decides how much of it they take.
 ///
 /// It needs a Tokio runtime with its timer enabled: a task looks after deadlines, delays and retention from the first
 /// operation until the store is closed or dropped. Its time is the system's at the start, and goes on by Tokio's clock.
@@ -61,8 +64,8 @@ impl EmbeddedStore {
     pub fn open(path: impl AsRef<Path>, config: StoreConfig) -> Result<Self, OpenError> {
         config.validate()?;
         let opening = RequestId::random().map_err(OpenError::NoRandomness)?;
-        let (disk, contents) = Disk::open(path.as_ref())?;
-        Self::start(path.as_ref(), config, opening, Arc::new(disk), contents)
+        let disk = Disk::open(path.as_ref())?;
+        Self::start(path.as_ref(), config, opening, Arc::new(disk))
     }
 
     /// Opens the store in a folder, on another database.
@@ -75,8 +78,8 @@ impl EmbeddedStore {
     pub fn open_redb(path: impl AsRef<Path>, config: StoreConfig) -> Result<Self, OpenError> {
         config.validate()?;
         let opening = RequestId::random().map_err(OpenError::NoRandomness)?;
-        let (disk, contents) = redb::Redb::open(path.as_ref())?;
-        Self::start(path.as_ref(), config, opening, Arc::new(disk), contents)
+        let disk = redb::Redb::open(path.as_ref())?;
+        Self::start(path.as_ref(), config, opening, Arc::new(disk))
     }
 
     fn start(
@@ -84,13 +87,15 @@ impl EmbeddedStore {
         config: StoreConfig,
         opening: RequestId,
         storage: Arc<dyn Storage>,
-        contents: Contents,
     ) -> Result<Self, OpenError> {
         // Its lower half is as random as the whole.
         let opening = opening.bits() as u64;
         let commits = Some(Commits::default());
         let shared = Arc::new(Shared::new(config, opening, storage, commits));
-        shared.recover(contents);
+        shared.recover().map_err(|why| OpenError::Log {
+            path: path.to_owned(),
+            why: why.to_string(),
+        })?;
         let store = Self { shared };
         if let Some(commits) = &store.shared.commits {
             let started = commits.start(&store.shared);

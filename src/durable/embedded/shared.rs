@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot, watch};
 
+use super::archive::Archive;
 use super::commits::{Answer, Command, Commits, Kind};
-use super::disk::Contents;
 use super::driver::Driver;
-use super::state::State;
+use super::state::{Recovery, State};
 use super::storage::Storage;
 use super::time::{Clock, Time};
 use super::waits::Waits;
+use super::write::ops;
 use crate::durable::{RequestId, StoreConfig, StoreError};
 
 /// The state that all operations of a store share.
@@ -51,7 +52,7 @@ struct Progress {
 /// A change of the state that is being made.
 pub(crate) struct Change<'a> {
     pub(crate) state: &'a mut State,
-    pub(crate) storage: &'a dyn Storage,
+    pub(crate) archive: Archive<'a>,
     pub(crate) now: Time,
 }
 
@@ -80,16 +81,13 @@ impl Shared {
         }
     }
 
-    /// Takes over what a disk holds. What follows from it is written down with the first change.
-    pub(crate) fn recover(&self, contents: Contents) {
-        let now = self.clock.now();
-        let Contents {
-            requests,
-            pauses,
-            segments,
-        } = contents;
+    /// Takes over what the storage holds. What follows from it is written down with the first change.
+    pub(crate) fn recover(&self) -> Result<(), StoreError> {
         let state = &mut self.lock().state;
-        state.recover(requests, pauses, &segments, now);
+        let mut recovery = Recovery::new(state, self.clock.now());
+        Archive(&*self.storage).recover(&mut recovery)?;
+        recovery.finish();
+        Ok(())
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Locked> {
@@ -160,14 +158,16 @@ impl Shared {
         locked.state.advance(now);
         let answer = apply(&mut Change {
             state: &mut locked.state,
-            storage: &*self.storage,
+            archive: Archive(&*self.storage),
             now,
         });
         locked.state.take_undo();
-        let committed = self.storage.commit(&locked.state.take_writes());
+        let ended = locked.state.take_ended();
+        let ops = ops(&locked.state.take_writes());
+        let committed = ops.and_then(|ops| self.storage.commit(&ops));
         let number = locked.applied;
         drop(locked);
-        self.committed(number);
+        self.committed(number, &ended);
         answer(committed);
         Ok(())
     }
@@ -203,13 +203,13 @@ impl Shared {
     /// Reads what is stored, without holding up the runtime.
     pub(crate) async fn load<T: Send + 'static>(
         &self,
-        load: impl FnOnce(&dyn Storage) -> Result<T, StoreError> + Send + 'static,
+        load: impl FnOnce(Archive<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         if self.commits.is_none() {
-            return load(&*self.storage);
+            return load(Archive(&*self.storage));
         }
         let storage = Arc::clone(&self.storage);
-        let loaded = tokio::task::spawn_blocking(move || load(&*storage)).await;
+        let loaded = tokio::task::spawn_blocking(move || load(Archive(&*storage))).await;
         loaded.unwrap_or_else(|why| Err(StoreError::Unavailable(why.to_string())))
     }
 
@@ -232,9 +232,11 @@ impl Shared {
         }
     }
 
-    /// Notes that what the state has seen is written down, and wakes those that wait for it.
-    pub(crate) fn committed(&self, number: u64) {
+    /// Notes that what the state has seen is written down, and wakes those that wait for it. `ended`: the requests whose end
+    /// is.
+    pub(crate) fn committed(&self, number: u64, ended: &[RequestId]) {
         let mut locked = self.lock();
+        locked.state.release_ended(ended);
         let news = locked.state.take_news();
         let is_earlier = locked.is_earlier();
         drop(locked);

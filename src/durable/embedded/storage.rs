@@ -1,18 +1,54 @@
-//! The trait of databases under the store: a log, and tables of keys.
+//! The trait of databases under the store: a log, and tables of rows in the order of their keys.
+
+use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::write::Write;
-use crate::durable::{Chunk, RequestId, StoreError};
+use crate::durable::StoreError;
 
-/// A place for bytes.
+/// A table of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Table {
+    /// The rows that belong to no request.
+    Meta,
+    /// The values that users of the store keep.
+    Values,
+    /// The rows of the requests of a segment, without their bytes.
+    Rows(u32),
+    /// The bodies and responses of the requests of a segment.
+    Bytes(u32),
+}
+
+/// A change of a database.
+#[derive(Debug)]
+pub(crate) enum Op {
+    Put(Table, Vec<u8>, Bytes),
+    Remove(Table, Vec<u8>),
+    /// Both tables of a segment are dropped.
+    DropSegment(u32),
+}
+
+/// The bounds of the keys that a scan visits.
+pub(crate) type Keys<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// The direction of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Ascending,
+    Descending,
+}
+
+/// Sees a row of a scan. Returns `false` to end the scan.
+pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<bool, StoreError> + 'a;
+
+/// A place for rows.
 pub(crate) trait Storage: Send + Sync + 'static {
-    /// Writes all down, or nothing.
-    fn commit(&self, writes: &[Write]) -> Result<(), StoreError>;
+    /// Writes all down in this order, or nothing.
+    fn commit(&self, ops: &[Op]) -> Result<(), StoreError>;
 
     /// Writes down what has to be written down, after [`commit`](Self::commit) has failed: it may use what is kept back.
-    fn commit_again(&self, writes: &[Write]) -> Result<(), StoreError> {
-        self.commit(writes)
+    fn commit_again(&self, ops: &[Op]) -> Result<(), StoreError> {
+        self.commit(ops)
     }
 
     /// Returns an error while nothing new may be written down.
@@ -20,37 +56,48 @@ pub(crate) trait Storage: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Checks that a value can be kept under a key.
-    fn check_key(&self, _key: &str) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     /// Gives all back to the system. No other operation follows.
     fn close(&self) {}
 
-    /// Returns a request's body.
-    fn body(&self, segment: u32, id: RequestId) -> Result<Option<Bytes>, StoreError>;
+    /// Returns the segments that have tables, the oldest first.
+    fn segments(&self) -> Result<Vec<u32>, StoreError>;
 
-    /// Returns a request's response.
-    fn response(&self, segment: u32, id: RequestId) -> Result<Option<Bytes>, StoreError>;
+    /// Returns a row.
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 
-    /// Returns the pieces of a response from number `first` to number `last`.
-    fn chunks(
+    /// Visits rows in the order of their keys, or from the last to the first.
+    fn scan(
         &self,
-        segment: u32,
-        id: RequestId,
-        first: u64,
-        last: u64,
-    ) -> Result<Vec<Chunk>, StoreError>;
+        table: Table,
+        keys: Keys<'_>,
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError>;
+}
 
-    /// Returns the value of a key.
-    fn value(&self, key: &str) -> Result<Option<Bytes>, StoreError>;
+impl Table {
+    /// Returns a number that no other table has, for databases that have one table.
+    #[cfg(feature = "__redb")]
+    pub(crate) fn number(self) -> u64 {
+        match self {
+            Self::Meta => 0,
+            Self::Values => 1,
+            Self::Rows(segment) => 2 * u64::from(segment) + 2,
+            Self::Bytes(segment) => 2 * u64::from(segment) + 3,
+        }
+    }
 
-    /// Returns the keys that begin with `prefix` and come after `after`, `max` at most, with their values.
-    fn values(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        max: usize,
-    ) -> Result<Vec<(String, Bytes)>, StoreError>;
+    /// Returns the segment of the table with this number.
+    #[cfg(feature = "__redb")]
+    pub(crate) fn segment_of(number: u64) -> Option<u32> {
+        u32::try_from(number.checked_sub(2)? / 2).ok()
+    }
+
+    /// Returns the segment that it is of.
+    pub(crate) fn segment(self) -> Option<u32> {
+        match self {
+            Self::Meta | Self::Values => None,
+            Self::Rows(segment) | Self::Bytes(segment) => Some(segment),
+        }
+    }
 }

@@ -7,32 +7,39 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 use super::EmbeddedStore;
+use super::archive::{Part, check_key};
 use super::commits::{Answer, Kind};
-use super::shared::Shared;
-use super::state::Started;
+use super::rows::Stored;
+use super::shared::{Change, Shared};
+use super::state::{Pieces, Started, State};
 use super::write::Write;
 use crate::durable::{
     Backlog, Chunks, DueWebhook, Enqueued, Fetched, Lease, Listing, NewRequest, Outcome, Page,
-    Pause, PauseScope, QueueDepth, RequestId, RequestInfo, Stop, Store, StoreError, StoreFuture,
+    Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, RequestStatus, Stop, Store,
+    StoreError, StoreFuture,
 };
 
 impl Store for EmbeddedStore {
     fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
         let shared = &self.shared;
-        Box::pin(shared.grow(|change| change.state.enqueue(request, change.now)))
+        let store = |change: &mut Change<'_>| {
+            let (archive, now) = (change.archive, change.now);
+            change.state.enqueue(request, archive, now)
+        };
+        Box::pin(shared.grow(store))
     }
 
     fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
         let request = request.clone();
-        Box::pin(async move {
-            self.shared
-                .read(move |state, _| state.known(&request))
-                .await?
-        })
+        let known = move |change: &mut Change<'_>| {
+            let (archive, now) = (change.archive, change.now);
+            change.state.known(&request, archive, now)
+        };
+        Box::pin(self.shared.change(known))
     }
 
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
-        Box::pin(self.shared.read(move |state, _| state.get(id)))
+        Box::pin(self.find(id, move |state| state.get(id), |stored| stored.info()))
     }
 
     fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>> {
@@ -41,48 +48,56 @@ impl Store for EmbeddedStore {
 
     fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move {
-            match self.shared.read(|state, _| state.segment(id)).await? {
-                Some(segment) => {
-                    let body = self.shared.load(move |storage| storage.body(segment, id));
-                    body.await
-                }
-                None => Ok(None),
-            }
+            let place = self.find(id, |state| state.place(id), |stored| stored.place());
+            let Some((segment, seq)) = place.await? else {
+                return Ok(None);
+            };
+            let body = self.shared.load(move |archive| archive.body(segment, seq));
+            body.await
         })
     }
 
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move {
-            let segment = self.shared.read(|state, _| state.segment_of_response(id));
-            match segment.await? {
-                Some(segment) => {
+            let known = |state: &State| Some((state.place(id)?, state.get(id)?.response_status));
+            let stored = |stored: Stored| (stored.place(), stored.info().response_status);
+            match self.find(id, known, stored).await? {
+                Some(((segment, seq), Some(_))) => {
                     let response = self
                         .shared
-                        .load(move |storage| storage.response(segment, id));
+                        .load(move |archive| archive.response(segment, seq));
                     response.await
                 }
-                None => Ok(None),
+                _ => Ok(None),
             }
         })
     }
 
     fn ended(&self, id: RequestId) -> StoreFuture<'_, ()> {
-        let has_ended = move |state: &super::state::State| state.has_ended(id).then_some(());
+        let has_ended = move |state: &State| state.has_ended(id).then_some(());
         Box::pin(self.shared.wait_for(id, has_ended))
     }
 
     fn cancel(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
         let shared = &self.shared;
-        Box::pin(shared.change(move |change| Ok(change.state.cancel(id, change.now))))
+        let cancel = move |change: &mut Change<'_>| {
+            let (archive, now) = (change.archive, change.now);
+            change.state.cancel(id, archive, now)
+        };
+        Box::pin(shared.change(cancel))
     }
 
     fn retry(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
         let shared = &self.shared;
-        Box::pin(shared.change(move |change| Ok(change.state.retry(id, change.now))))
+        let retry = move |change: &mut Change<'_>| {
+            let (archive, now) = (change.archive, change.now);
+            change.state.retry(id, archive, now)
+        };
+        Box::pin(shared.change(retry))
     }
 
     fn list(&self, listing: Listing) -> StoreFuture<'_, Page> {
-        Box::pin(self.shared.read(move |state, _| state.list(&listing)))
+        Box::pin(self.list(listing))
     }
 
     fn backlog(&self) -> StoreFuture<'_, Backlog> {
@@ -131,7 +146,14 @@ impl Store for EmbeddedStore {
         let (shared, lease) = (&self.shared, lease.clone());
         Box::pin(async move {
             let id = lease.id();
-            shared.wait_for(id, |state| state.stop(&lease)).await
+            let stop = shared.wait_for(id, |state| state.stop(&lease)).await?;
+            let info = self.get(id).await?;
+            Ok(
+                match info.is_some_and(|info| info.status == RequestStatus::Canceled) {
+                    true => Stop::Canceled,
+                    false => stop,
+                },
+            )
         })
     }
 
@@ -152,11 +174,18 @@ impl Store for EmbeddedStore {
         Box::pin(async move {
             let found = self.shared.wait_for(id, |state| {
                 let pieces = state.pieces(id, after);
-                let is_ready =
-                    pieces.is_none_or(|pieces| pieces.last >= pieces.first || pieces.is_end);
+                let is_ready = pieces.is_none_or(|pieces| pieces.is_ready());
                 is_ready.then_some(pieces)
             });
-            let Some(pieces) = found.await? else {
+            let found = match found.await? {
+                Some(pieces) => Some(pieces),
+                None => {
+                    let stored = |stored: Stored| Pieces::of_stored(&stored, after);
+                    self.find(id, |state| state.pieces(id, after), stored)
+                        .await?
+                }
+            };
+            let Some(pieces) = found else {
                 return Ok(None);
             };
             let mut chunks = Chunks {
@@ -165,10 +194,10 @@ impl Store for EmbeddedStore {
                 is_end: pieces.is_end,
             };
             if pieces.last >= pieces.first {
-                let (segment, first, last) = (pieces.segment, pieces.first, pieces.last);
-                let load = self
-                    .shared
-                    .load(move |storage| storage.chunks(segment, id, first, last));
+                let load = self.shared.load(move |archive| {
+                    let (segment, seq) = pieces.place;
+                    archive.chunks(segment, seq, pieces.first, pieces.last)
+                });
                 chunks.chunks = load.await?;
             }
             Ok(Some(chunks))
@@ -195,6 +224,10 @@ impl Store for EmbeddedStore {
         Box::pin(self.shared.read(|state, now| state.depths(now)))
     }
 
+    fn totals(&self) -> StoreFuture<'_, Vec<QueueTotal>> {
+        Box::pin(self.shared.read(|state, _| state.totals()))
+    }
+
     fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>> {
         let shared = &self.shared;
         Box::pin(shared.change(move |change| Ok(change.state.due_webhooks(max, change.now))))
@@ -210,7 +243,7 @@ impl Store for EmbeddedStore {
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()> {
         let key = key.to_owned();
         Box::pin(self.shared.grow(move |change| {
-            change.storage.check_key(&key)?;
+            check_key(&key)?;
             change.state.write(Write::Put { key, value });
             Ok(())
         }))
@@ -220,14 +253,14 @@ impl Store for EmbeddedStore {
         let key = key.to_owned();
         Box::pin(async move {
             self.shared.read(|_, _| ()).await?;
-            self.shared.load(move |storage| storage.value(&key)).await
+            self.shared.load(move |archive| archive.value(&key)).await
         })
     }
 
     fn remove(&self, key: &str) -> StoreFuture<'_, bool> {
         let key = key.to_owned();
         Box::pin(self.shared.change(move |change| {
-            let is_there = change.storage.value(&key)?.is_some();
+            let is_there = change.archive.value(&key)?.is_some();
             change.state.write(Write::Remove { key });
             Ok(is_there)
         }))
@@ -242,10 +275,10 @@ impl Store for EmbeddedStore {
         let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
         Box::pin(async move {
             self.shared.read(|_, _| ()).await?;
-            let values = move |storage: &dyn super::storage::Storage| {
-                storage.values(&prefix, after.as_deref(), max)
-            };
-            self.shared.load(values).await
+            let load = self
+                .shared
+                .load(move |archive| archive.values(&prefix, after.as_deref(), max));
+            load.await
         })
     }
 
@@ -266,6 +299,79 @@ impl Store for EmbeddedStore {
     }
 }
 
+impl EmbeddedStore {
+    /// Returns something of a request: `in_memory` finds it while the request has not ended, and `stored` afterwards.
+    async fn find<T>(
+        &self,
+        id: RequestId,
+        in_memory: impl Fn(&State) -> Option<T>,
+        stored: impl Fn(Stored) -> T,
+    ) -> Result<Option<T>, StoreError> {
+        // One that ended before the first look may be put back before the second.
+        for _ in 0..2 {
+            let look = |state: &State, now| (in_memory(state), state.forgotten(now));
+            let (found, forgotten) = self.shared.read(look).await?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            match self.shared.load(move |archive| archive.by_id(id)).await? {
+                Some(found) if found.is_kept(forgotten) => return Ok(Some(stored(found))),
+                Some(found) if found.ended().is_none() => {}
+                _ => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        let Listing {
+            status,
+            tenant,
+            limit,
+            after,
+        } = listing;
+        let before = match after {
+            None => Some(u64::MAX),
+            Some(id) => {
+                let place = self.find(id, |state| state.place(id), |stored| stored.place());
+                place.await?.map(|(_, seq)| seq)
+            }
+        };
+        let Some(before) = before else {
+            return Ok(Page::default());
+        };
+        if let Some(status) = status
+            && !status.has_ended()
+        {
+            let list = |state: &State, _| state.list(status, tenant.as_deref(), limit, before);
+            return self.shared.read(list).await;
+        }
+        let part = Part {
+            tenant,
+            ended: status,
+            limit,
+            before,
+            forgotten: self.shared.read(State::forgotten).await?,
+        };
+        let page = self.shared.load(move |archive| archive.list(&part));
+        let mut page = page.await?;
+        if status.is_none() {
+            // It is not written down that a request was called.
+            let present = |state: &State, _| {
+                let requests = page.requests.iter();
+                requests.map(|info| state.get(info.id)).collect::<Vec<_>>()
+            };
+            let present = self.shared.read(present).await?;
+            for (info, present) in page.requests.iter_mut().zip(present) {
+                if let Some(present) = present {
+                    *info = present;
+                }
+            }
+        }
+        Ok(page)
+    }
+}
+
 /// Requests that were taken. Those that their worker does not get are given back.
 struct Taken {
     shared: Arc<Shared>,
@@ -278,13 +384,10 @@ impl Taken {
         if self.started.is_empty() {
             return Ok(Vec::new());
         }
-        let bodies = self.started.iter();
-        let bodies: Vec<_> = bodies
-            .map(|started| (started.segment, started.lease.id()))
-            .collect();
-        let bodies = self.shared.load(move |storage| {
-            let bodies = bodies.into_iter();
-            let bodies = bodies.map(|(segment, id)| storage.body(segment, id));
+        let places: Vec<_> = self.started.iter().map(|started| started.place).collect();
+        let bodies = self.shared.load(move |archive| {
+            let places = places.into_iter();
+            let bodies = places.map(|(segment, seq)| archive.body(segment, seq));
             bodies.collect::<Result<Vec<_>, _>>()
         });
         let bodies = bodies.await?;

@@ -15,6 +15,11 @@ impl Time {
         Self(NonZeroU64::new(micros).unwrap_or(NonZeroU64::MIN))
     }
 
+    /// Returns the time at which the request with this number was stored.
+    pub(crate) fn of_seq(seq: u64) -> Self {
+        Self::from_micros(seq / 1_000)
+    }
+
     /// Returns the time without what is below a microsecond. Times before 1970 are its first microsecond.
     pub(crate) fn from_system(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -30,9 +35,18 @@ impl Time {
         Self::from_micros(self.0.get().saturating_add(micros(duration)))
     }
 
+    /// Returns the time that was `duration` earlier.
+    pub(crate) fn before(self, duration: Duration) -> Self {
+        Self::from_micros(self.0.get().saturating_sub(micros(duration)))
+    }
+
     /// Returns the time from `earlier` to this one, 0 if that is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.get().saturating_sub(earlier.0.get()))
+    }
+
+    pub(crate) fn micros(self) -> u64 {
+        self.0.get()
     }
 
     pub(crate) fn nanos(self) -> u64 {

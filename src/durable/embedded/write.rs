@@ -2,43 +2,61 @@
 
 use bytes::Bytes;
 
-use super::row::{PauseRow, RequestRow, StateRow};
-use crate::durable::RequestId;
+use super::keys::{self, Kind};
+use super::rows::{PauseRow, RequestRow, SealedRow, StateRow, encode};
+use super::storage::{Op, Table};
+use super::time::Time;
+use crate::durable::{RequestStatus, StoreError};
 
 /// A change of what is on the disk. A request and all that belongs to it are in the segment of the time at which it was
 /// stored, which is dropped as a whole when all its requests were forgotten.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Write {
     Request {
         segment: u32,
-        id: RequestId,
         row: Box<RequestRow>,
         body: Bytes,
     },
     /// A request could not be written down, and is not there.
     NoRequest {
         segment: u32,
-        id: RequestId,
+        row: Box<RequestRow>,
     },
     State {
         segment: u32,
-        id: RequestId,
+        seq: u64,
         row: Box<StateRow>,
+        /// The tenant whose lists it is in, if it has ended and is listed.
+        listed: Option<Vec<u8>>,
+    },
+    /// A request that had ended with this status is in no list of ended requests any more.
+    Unlisted {
+        segment: u32,
+        seq: u64,
+        tenant: Vec<u8>,
+        status: RequestStatus,
     },
     Response {
         segment: u32,
-        id: RequestId,
+        seq: u64,
         response: Bytes,
     },
     Chunk {
         segment: u32,
-        id: RequestId,
+        seq: u64,
         number: u64,
         data: Bytes,
     },
-    /// The request was forgotten. On a disk its segment still has it.
-    Forget {
-        id: RequestId,
+    /// All requests of a segment have ended, the last of them is forgotten at this time.
+    Sealed {
+        segment: u32,
+        until: Time,
+        /// The number of the latest request of all.
+        latest: u64,
+    },
+    /// A request of a segment waits again.
+    Unsealed {
+        segment: u32,
     },
     DropSegment(u32),
     Pauses(Vec<PauseRow>),
@@ -51,13 +69,144 @@ pub(crate) enum Write {
     },
 }
 
+/// The key of the pauses that hold.
+pub(crate) const PAUSES: &[u8] = b"pauses";
+
 impl Write {
     /// Returns what is to be written down instead, when all that needs space was undone.
     pub(crate) fn without_growth(self) -> Option<Self> {
         match self {
-            Self::Request { segment, id, .. } => Some(Self::NoRequest { segment, id }),
+            Self::Request { segment, row, .. } => Some(Self::NoRequest { segment, row }),
             Self::Chunk { .. } | Self::Put { .. } => None,
             other => Some(other),
         }
     }
+
+    fn add(&self, ops: &mut Vec<Op>) -> Result<(), StoreError> {
+        match self {
+            Self::Request { segment, row, body } => {
+                let (table, encoded) = (Table::Rows(*segment), encode(row)?);
+                ops.push(Op::Put(table, keys::row(kind(row), row.seq), encoded));
+                let seq = Bytes::copy_from_slice(&row.seq.to_be_bytes());
+                for key in names(row) {
+                    ops.push(Op::Put(table, key, seq.clone()));
+                }
+                let table = Table::Bytes(*segment);
+                ops.push(Op::Put(table, keys::body(row.seq), body.clone()));
+            }
+            Self::NoRequest { segment, row } => {
+                let table = Table::Rows(*segment);
+                ops.push(Op::Remove(table, keys::row(kind(row), row.seq)));
+                let names = names(row).into_iter();
+                ops.extend(names.map(|key| Op::Remove(table, key)));
+            }
+            Self::State {
+                segment,
+                seq,
+                row,
+                listed,
+            } => {
+                let table = Table::Rows(*segment);
+                let key = keys::row(Kind::State, *seq);
+                ops.push(Op::Put(table, key, encode(row)?));
+                if let (Some(tenant), Some(status)) = (listed, row.status()) {
+                    let entries = ended_entries(tenant, status, *seq).into_iter();
+                    ops.extend(entries.map(|key| Op::Put(table, key, Bytes::new())));
+                }
+            }
+            Self::Unlisted {
+                segment,
+                seq,
+                tenant,
+                status,
+            } => {
+                let table = Table::Rows(*segment);
+                let entries = ended_entries(tenant, *status, *seq).into_iter();
+                ops.extend(entries.map(|key| Op::Remove(table, key)));
+            }
+            Self::Response {
+                segment,
+                seq,
+                response,
+            } => {
+                let table = Table::Bytes(*segment);
+                ops.push(Op::Put(table, keys::response(*seq), response.clone()));
+            }
+            Self::Chunk {
+                segment,
+                seq,
+                number,
+                data,
+            } => {
+                let table = Table::Bytes(*segment);
+                ops.push(Op::Put(table, keys::chunk(*seq, *number), data.clone()));
+            }
+            Self::Sealed {
+                segment,
+                until,
+                latest,
+            } => {
+                let row = encode(&SealedRow {
+                    until: *until,
+                    latest: *latest,
+                });
+                ops.push(Op::Put(Table::Meta, sealed(*segment), row?));
+            }
+            Self::Unsealed { segment } => ops.push(Op::Remove(Table::Meta, sealed(*segment))),
+            Self::DropSegment(segment) => {
+                ops.push(Op::Remove(Table::Meta, sealed(*segment)));
+                ops.push(Op::DropSegment(*segment));
+            }
+            Self::Pauses(rows) => {
+                ops.push(Op::Put(Table::Meta, PAUSES.to_vec(), encode(rows)?));
+            }
+            Self::Put { key, value } => {
+                let key = key.clone().into_bytes();
+                ops.push(Op::Put(Table::Values, key, value.clone()));
+            }
+            Self::Remove { key } => {
+                ops.push(Op::Remove(Table::Values, key.clone().into_bytes()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the changes of the database that are to be made.
+pub(crate) fn ops(writes: &[Write]) -> Result<Vec<Op>, StoreError> {
+    let mut ops = Vec::with_capacity(4 * writes.len());
+    for write in writes {
+        write.add(&mut ops)?;
+    }
+    Ok(ops)
+}
+
+fn kind(row: &RequestRow) -> Kind {
+    match row.is_unlisted {
+        true => Kind::Unlisted,
+        false => Kind::Listed,
+    }
+}
+
+/// Returns the keys under which the number of a request is found.
+fn names(row: &RequestRow) -> Vec<Vec<u8>> {
+    let mut names = vec![keys::id(row.id())];
+    if !row.is_unlisted {
+        let list = keys::list(Some(&keys::tenant(&row.tenant)), None);
+        names.push(keys::entry(&list, row.seq));
+    }
+    let key = row.key.as_ref();
+    names.extend(key.map(|key| keys::idempotency(&key.name)));
+    names
+}
+
+/// Returns the keys of the entries of an ended request in lists.
+fn ended_entries(tenant: &[u8], status: RequestStatus, seq: u64) -> [Vec<u8>; 2] {
+    let tenant = keys::tenant(tenant);
+    [None, Some(&tenant)].map(|tenant| keys::entry(&keys::list(tenant, Some(status)), seq))
+}
+
+/// Returns the key under which it is written down that all requests of a segment have ended.
+pub(crate) fn sealed(segment: u32) -> Vec<u8> {
+    [b"sealed-", &segment.to_be_bytes()[..]].concat()
 }

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, VARY};
+use http::header::VARY;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
@@ -20,6 +20,7 @@ use crate::durable::{
     Idempotency, NewRequest, RequestId, RequestInfo, encode_request, fingerprint, headers,
     rejections,
 };
+use crate::http::wants_stream as accepts_stream;
 use crate::rejection::{Rejection, ToRejection};
 
 /// Stores a request, and answers its caller.
@@ -115,7 +116,7 @@ where
     let info = now.ok_or_else(rejections::not_found)?;
     let is_receipt = !waits || !info.status.has_ended();
     let mut response = match is_receipt {
-        true => receipt(&info),
+        true => receipt(front, &info),
         false => answer::of_ended(front, &info).await?,
     };
     if let Some(applied) = options.applied(is_receipt) {
@@ -128,8 +129,8 @@ where
 }
 
 /// Returns a receipt: where to look for the answer.
-fn receipt(info: &RequestInfo) -> Response<OwnBody> {
-    let mut response = object::response(StatusCode::ACCEPTED, info, None);
+fn receipt(front: &Front, info: &RequestInfo) -> Response<OwnBody> {
+    let mut response = object::response(front, StatusCode::ACCEPTED, info, None);
     let location = HeaderValue::from_str(&format!("/requests/{}", info.id));
     let location = location.unwrap_or_else(|_| unreachable!("hexadecimal digits"));
     let headers = response.headers_mut();
@@ -139,14 +140,11 @@ fn receipt(info: &RequestInfo) -> Response<OwnBody> {
 
 /// Returns `true` if the caller asks for a stream of events.
 fn wants_stream(head: &Parts, body: &Bytes) -> bool {
-    let accepts = head.headers.get_all(ACCEPT).iter();
-    let accepts_events = accepts
-        .filter_map(|value| value.to_str().ok())
-        .any(|value| value.to_ascii_lowercase().contains("text/event-stream"));
     #[derive(serde::Deserialize)]
     struct Asked {
         #[serde(default)]
         stream: bool,
     }
-    accepts_events || serde_json::from_slice(body).is_ok_and(|asked: Asked| asked.stream)
+    accepts_stream(&head.headers)
+        || serde_json::from_slice(body).is_ok_and(|asked: Asked| asked.stream)
 }

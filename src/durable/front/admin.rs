@@ -124,16 +124,19 @@ impl PauseObject {
 struct DepthObject {
     queue: String,
     level: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<String>,
     queued: u64,
     running: u64,
     oldest_seconds: Option<f64>,
 }
 
-impl From<QueueDepth> for DepthObject {
-    fn from(depth: QueueDepth) -> Self {
+impl DepthObject {
+    fn new(front: &Front, depth: QueueDepth) -> Self {
         Self {
             queue: depth.queue,
             level: depth.level,
+            priority: front.classifier.level_name(depth.level),
             queued: depth.queued,
             running: depth.running,
             oldest_seconds: depth.oldest.map(|age| age.as_secs_f64()),
@@ -158,7 +161,7 @@ async fn show(front: &Front) -> Result<Response<OwnBody>, Rejection> {
         queues: depths
             .map_err(|error| error.to_rejection())?
             .into_iter()
-            .map(DepthObject::from)
+            .map(|depth| DepthObject::new(front, depth))
             .collect(),
     };
     Ok(json(StatusCode::OK, &shown))

@@ -5,9 +5,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::request::Parts;
 
-use crate::QueueConfig;
 use crate::queue::HeaderClassifier;
 use crate::rejection::Rejection;
+use crate::{Priority, QueueConfig};
 
 /// Assigns a queue, a level and a tenant to a request that is to be stored, or rejects it.
 ///
@@ -44,6 +44,12 @@ pub trait Classifier: Send + Sync + 'static {
     ///
     /// The rejection of a request that is not stored, such as one for an unknown model.
     fn classify(&self, head: &Parts, body: &Bytes) -> Result<Classified, Rejection>;
+
+    /// Returns the name of a level, which pages show beside its index. Default: none.
+    fn level_name(&self, level: u8) -> Option<String> {
+        _ = level;
+        None
+    }
 }
 
 /// The place of a request among the stored ones.
@@ -105,5 +111,9 @@ impl Classifier for ClassifyHeaders {
 
     fn classify(&self, head: &Parts, _body: &Bytes) -> Result<Classified, Rejection> {
         Ok(Classified::new("", self.0.priority(&head.headers).0))
+    }
+
+    fn level_name(&self, level: u8) -> Option<String> {
+        Some(self.0.levels().name(Priority(level)).to_owned())
     }
 }

@@ -14,6 +14,7 @@ use super::answer;
 use super::body::{DurableBody, OwnBody};
 use super::shared::{CancelOnDrop, Front};
 use crate::durable::{Chunks, RequestId, RequestStatus, rejections};
+use crate::http::EVENT_STREAM;
 use crate::rejection::Rejection;
 
 /// The events of a request's response, each with its number as `id`.
@@ -73,7 +74,7 @@ impl Events {
     pub(super) fn stream(self) -> Response<OwnBody> {
         let mut response = Response::new(OwnBody::Events(EventBody::new(self)));
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(EVENT_STREAM));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         response
     }

@@ -8,6 +8,7 @@ use http::{Response, StatusCode};
 use serde::Serialize;
 
 use super::body::OwnBody;
+use super::shared::Front;
 use crate::durable::{RequestInfo, rejections};
 
 /// A stored request as its caller sees it. Times are seconds since 1970.
@@ -18,6 +19,9 @@ pub(super) struct RequestObject<'a> {
     status: &'static str,
     queue: &'a str,
     level: u8,
+    /// The level's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<String>,
     tenant: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<u64>,
@@ -62,6 +66,7 @@ impl<'a> RequestObject<'a> {
             status: info.status.as_str(),
             queue: &info.queue,
             level: info.level,
+            priority: None,
             tenant: String::from_utf8_lossy(&info.tenant).into_owned(),
             position: place.map(|place| place.position),
             estimate_seconds: estimate.map(whole_seconds),
@@ -81,15 +86,23 @@ impl<'a> RequestObject<'a> {
             },
         }
     }
+
+    /// Adds the level's name, if the front has one.
+    pub(super) fn named_by(mut self, front: &Front) -> Self {
+        self.priority = front.classifier.level_name(self.level);
+        self
+    }
 }
 
 /// Returns a response with a request's object, and with `Retry-After` until it has ended.
 pub(super) fn response(
+    front: &Front,
     status: StatusCode,
     info: &RequestInfo,
     place: Option<QueuePlace>,
 ) -> Response<OwnBody> {
-    let mut response = json(status, &RequestObject::new(info, place));
+    let object = RequestObject::new(info, place).named_by(front);
+    let mut response = json(status, &object);
     if !info.status.has_ended() {
         let estimate = place.and_then(|place| place.estimate);
         let seconds = estimate.map_or(1, whole_seconds).clamp(1, 60);

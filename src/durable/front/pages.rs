@@ -167,7 +167,7 @@ fn visible(info: Option<RequestInfo>, viewer: &Viewer) -> Result<RequestInfo, Re
 
 async fn show(front: &Front, info: &RequestInfo) -> Result<Response<OwnBody>, Rejection> {
     let place = place(front, info).await.map_err(rejection)?;
-    Ok(object::response(StatusCode::OK, info, place))
+    Ok(object::response(front, StatusCode::OK, info, place))
 }
 
 /// Returns the place of a request that waits.
@@ -237,7 +237,7 @@ async fn list(
     let list = List {
         object: "list",
         data: requests
-            .map(|info| RequestObject::new(info, None))
+            .map(|info| RequestObject::new(info, None).named_by(front))
             .collect(),
         first_id: ids.first().cloned(),
         last_id: ids.last().cloned(),

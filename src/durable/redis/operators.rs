@@ -4,9 +4,12 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
+use super::reply::{self, Unexpected};
+use super::scripts;
 use super::shared::Shared;
-use super::{reply, scripts};
-use crate::durable::{DueWebhook, Pause, PauseScope, QueueDepth, StoreError};
+use crate::durable::{
+    DueWebhook, Pause, PauseScope, QueueDepth, QueueEvent, QueueTotal, RequestStatus, StoreError,
+};
 
 pub(super) fn scope_name(scope: &PauseScope) -> Vec<u8> {
     match scope {
@@ -14,6 +17,22 @@ pub(super) fn scope_name(scope: &PauseScope) -> Vec<u8> {
         PauseScope::Queue(queue) => [b"q", queue.as_bytes()].concat(),
         PauseScope::Tenant(tenant) => [b"t", tenant.as_slice()].concat(),
     }
+}
+
+/// Returns the total of a field that `tally` in the scripts has made.
+fn total(field: &str, count: u64) -> Result<QueueTotal, Unexpected> {
+    let mut parts = field.splitn(3, ' ');
+    let (Some(kind), Some(reason), Some(queue)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(Unexpected);
+    };
+    let event = match kind {
+        "lost" => QueueEvent::WorkerLost,
+        status => QueueEvent::Ended {
+            status: RequestStatus::from_name(status).ok_or(Unexpected)?,
+            reason: (!reason.is_empty()).then(|| reason.to_owned()),
+        },
+    };
+    Ok(QueueTotal::new(queue.to_owned(), event, count))
 }
 
 impl Shared {
@@ -58,6 +77,19 @@ impl Shared {
             depths.push(depth);
         }
         Ok(depths)
+    }
+
+    pub(super) async fn totals(&self) -> Result<Vec<QueueTotal>, StoreError> {
+        let key = format!("{}:totals", self.namespace);
+        let counts = self.link.command(redis::cmd("HGETALL").arg(key)).await?;
+        let mut counts = self.items(counts)?.into_iter();
+        let mut totals = Vec::new();
+        while let (Some(field), Some(count)) = (counts.next(), counts.next()) {
+            let field = self.read(reply::text(field))?;
+            let count = self.read(reply::number(count))?;
+            totals.push(self.read(total(&field, count))?);
+        }
+        Ok(totals)
     }
 
     pub(super) async fn due_webhooks(&self, max: usize) -> Result<Vec<DueWebhook>, StoreError> {

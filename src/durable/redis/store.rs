@@ -18,7 +18,8 @@ use super::{ConnectError, RedisConfig, reply, scripts, upkeep};
 use crate::Discipline;
 use crate::durable::{
     Backlog, Chunks, DueWebhook, Enqueued, Fetched, Lease, Listing, NewRequest, Outcome, Page,
-    Pause, PauseScope, QueueDepth, RequestId, RequestInfo, Stop, Store, StoreError, StoreFuture,
+    Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store, StoreError,
+    StoreFuture,
 };
 
 /// A [`Store`] on Redis, for many fronts and workers.
@@ -273,6 +274,10 @@ impl Store for RedisStore {
 
     fn depths(&self) -> StoreFuture<'_, Vec<QueueDepth>> {
         Box::pin(self.shared.depths())
+    }
+
+    fn totals(&self) -> StoreFuture<'_, Vec<QueueTotal>> {
+        Box::pin(self.shared.totals())
     }
 
     fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>> {

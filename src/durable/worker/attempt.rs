@@ -18,7 +18,7 @@ use tower_service::Service;
 use super::guard::LeaseGuard;
 use super::response::read_response;
 use super::{Shared, Slot};
-use crate::durable::{Fetched, Lease, Outcome, decode_request, encode_response, headers};
+use crate::durable::{Fetched, Lease, OnCrash, Outcome, decode_request, encode_response, headers};
 
 /// Runs a request with its slot in a service that is ready, and stores the outcome.
 pub(super) async fn run<S, B>(shared: Arc<Shared>, service: S, slot: Slot, fetched: Fetched)
@@ -32,9 +32,9 @@ where
     let (events, new_events) = unbounded_channel();
     let mut appending = JoinSet::new(); // dropped with the attempt
     appending.spawn(append(Arc::clone(&shared), lease.clone(), new_events));
-    let outcome = match prepare(&lease, fetched.request, slot) {
+    let settings = &shared.settings;
+    let outcome = match prepare(&lease, fetched.request, slot, settings.on_crash) {
         Some(request) => {
-            let settings = &shared.settings;
             let work = respond(service, request, settings.response_limit, events);
             supervise(&shared, &lease, work).await
         }
@@ -51,7 +51,12 @@ where
 }
 
 /// Makes the request that the inner service gets.
-fn prepare(lease: &Lease, stored: Bytes, slot: Slot) -> Option<Request<Full<Bytes>>> {
+fn prepare(
+    lease: &Lease,
+    stored: Bytes,
+    slot: Slot,
+    on_crash: OnCrash,
+) -> Option<Request<Full<Bytes>>> {
     let request = decode_request(stored).map_err(|error| {
         tracing::error!(id = %lease.id(), %error, "a stored request can't be read");
     });
@@ -61,6 +66,12 @@ fn prepare(lease: &Lease, stored: Bytes, slot: Slot) -> Option<Request<Full<Byte
     let attempt = HeaderValue::from(lease.attempt());
     request.headers_mut().insert(headers::ATTEMPT, attempt);
     request.extensions_mut().extend(slot.into_extensions());
+    #[cfg(feature = "route")]
+    if on_crash == OnCrash::Fail {
+        request.extensions_mut().insert(crate::route::AtMostOnce);
+    }
+    #[cfg(not(feature = "route"))]
+    let _ = on_crash; // only a router would send it twice
     Some(request.map(Full::new))
 }
 

@@ -48,6 +48,9 @@ pub use slots::{NoSlot, Slot, SlotWait, Slots};
 /// up and after [`attempt_timeout`](Self::attempt_timeout). Its slot is free before its outcome is stored. While the store is
 /// unavailable, the outcome is kept and stored again until that succeeds.
 ///
+/// With [`OnCrash::Fail`], a router inside does not send a request to another endpoint once one may have worked on it.
+/// Another layer that retries has to be told by its user.
+///
 /// A request whose service responds with any status has its outcome. One without a response has failed with a reason:
 ///
 /// | reason | cause |

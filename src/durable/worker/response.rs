@@ -4,13 +4,13 @@ use std::error::Error;
 use std::pin::pin;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Response};
+use http::Response;
 use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::events::EventCutter;
+use crate::http::is_event_stream;
 
 /// Reads the body of a response of at most `limit` bytes. If it is a stream of events, `events` gets each as it comes.
 ///
@@ -60,14 +60,4 @@ where
         cutter.end(on_event);
     }
     Ok(Response::from_parts(head, whole.freeze()))
-}
-
-fn is_event_stream(headers: &HeaderMap) -> bool {
-    let value = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
-    let media = value.and_then(|value| value.split(|byte| *byte == b';').next());
-    media.is_some_and(|media| {
-        media
-            .trim_ascii()
-            .eq_ignore_ascii_case(b"text/event-stream")
-    })
 }

@@ -53,8 +53,8 @@ pub struct SwapConfig {
     pub policy: SwapPolicy,
     /// A loaded model yields to a request for another one that has waited for so long. Default 10 s.
     pub swap_after: Duration,
-    /// A model that was loaded serves for so long before its traffic yields; one that is idle yields at once. Default 5 s. With much less than a load takes, models
-    /// are loaded for a few requests each while several are asked for.
+    /// A model that was loaded serves for so long before its traffic yields; one that is idle yields at once. Default 5 s.
+    /// With much less than a load takes, models are loaded for a few requests each while several are asked for.
     pub min_loaded: Duration,
     /// What becomes of a load when the last request that waited for it is gone. Default: it is given up if no model was
     /// stopped for it.

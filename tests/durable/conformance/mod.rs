@@ -13,6 +13,7 @@ mod retention;
 mod running;
 mod streams;
 mod support;
+mod totals;
 mod values;
 mod waits;
 mod webhooks;
@@ -27,7 +28,7 @@ use tower_triage::durable::{Store, StoreConfig};
 pub(crate) use self::support::*;
 pub(crate) use self::{
     crash::*, ending::*, enqueue::*, lists::*, order::*, pauses::*, retention::*, running::*,
-    streams::*, values::*, waits::*, webhooks::*,
+    streams::*, totals::*, values::*, waits::*, webhooks::*,
 };
 
 /// A store under test.
@@ -81,6 +82,7 @@ macro_rules! conformance {
             positions_count_those_that_go_before,
             the_backlog_names_the_head_of_each_queue,
             depths_count_waiting_and_running_requests,
+            totals_count_each_end_once,
             an_outcome_is_kept,
             a_status_of_400_and_more_has_failed,
             a_failure_without_a_response_has_its_reason,
@@ -118,6 +120,7 @@ macro_rules! conformance {
             a_pause_of_the_same_scope_is_replaced,
             a_webhook_is_due_at_the_end,
             a_webhook_is_put_off,
+            a_request_is_kept_until_its_webhook_is_settled,
             values_are_kept_under_their_keys,
             values_are_read_in_pages,
             an_ended_request_is_forgotten_after_its_retention,
@@ -129,6 +132,7 @@ macro_rules! conformance {
             what_waits_survives_a_crash,
             what_ran_has_failed_after_a_crash,
             what_ran_is_retried_after_a_crash,
+            totals_count_what_lost_its_worker,
             a_lease_of_a_dead_worker_has_no_effect,
             outcomes_and_keys_survive_a_crash,
             values_and_pauses_survive_a_crash,

@@ -50,6 +50,18 @@ pub(crate) async fn a_webhook_is_due_again_unless_settled<H: Harness>() {
     assert_eq!((due[0].info.id, due[0].tries), (ids[1], 1));
 }
 
+pub(crate) async fn a_request_is_kept_until_its_webhook_is_settled<H: Harness>() {
+    let harness = H::open(StoreConfig::default().retention(H::UNIT)).await;
+    let store = harness.store();
+    let id = enqueue(&*store, with_webhook()).await.id;
+    store.cancel(id).await.unwrap();
+    assert_eq!(store.due_webhooks(10).await.unwrap().len(), 1);
+    pass::<H>(4).await;
+    assert_eq!(status(&*store, id).await, RequestStatus::Canceled);
+    store.settle_webhook(id, None).await.unwrap();
+    eventually::<H>(async || store.get(id).await.unwrap().is_none()).await;
+}
+
 pub(crate) async fn a_webhook_is_put_off<H: Harness>() {
     let harness = H::open(StoreConfig::default()).await;
     let store = harness.store();

@@ -176,8 +176,6 @@ fn invalid_key_error_names_line_and_remedy() {
         at_1(&lines, "`drain_url`: the address of Redis can't be used");
     }
     let redis = "store = 'redis'\nurl = 'redis://a'\n";
-    let unsupported = format!("{redis}shared_limits = true");
-    at_1(&unsupported, "is not supported yet: remove it");
     let itself = format!("{redis}drain_url = 'redis://a'");
     at_1(&itself, "`drain_url` is the same as `url`");
     at_1(&format!("{redis}queue = 'a:{{b}}'"), "`queue` is \"a:{b}\"");

@@ -2,17 +2,18 @@
 //!
 //! - The folder has `lock`, which its process holds; `reserve`, space for outcomes while the disk is full; and `log/`, the
 //!   database.
-//! - All rows of a request are in the keyspace of its segment of time, and no row is ever removed from there: a segment is
-//!   dropped as a whole. So no range has to pass over what was removed.
+//! - All rows of a request are in the keyspaces of its segment of time, which are dropped as a whole. So hardly a range has to
+//!   pass over what was removed.
+//! - A log whose end was torn by a power loss: `torn.rs`.
 //! - A database that failed to write takes nothing more. It is opened again then: `tables.rs` is what is open.
 
-pub(crate) mod keys;
 mod reserve;
-pub(crate) mod tables;
+mod tables;
+mod torn;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,16 +21,13 @@ use bytes::Bytes;
 use self::reserve::Reserve;
 use self::tables::Tables;
 use super::OpenError;
-use super::row::PauseRow;
-use super::state::Recovered;
-use super::storage::Storage;
-use super::write::Write;
-use crate::durable::{Chunk, RequestId, StoreError};
+use super::open::Open;
+use super::storage::{Keys, Op, Order, Storage, Table, Visit};
+use crate::durable::StoreError;
 
 pub(crate) struct Disk {
     path: PathBuf,
-    /// `None` while it is opened again, and once it is closed.
-    tables: RwLock<Option<Tables>>,
+    tables: Open<Tables>,
     space: Mutex<Space>,
     /// Held as long as the store is open.
     lock: Mutex<Option<File>>,
@@ -42,20 +40,12 @@ struct Space {
     full: Option<(StoreError, Instant)>,
 }
 
-/// The contents of a folder.
-#[derive(Default)]
-pub(crate) struct Contents {
-    pub(crate) requests: Vec<Recovered>,
-    pub(crate) pauses: Vec<PauseRow>,
-    pub(crate) segments: Vec<u32>,
-}
-
 /// The time between two looks at a full disk.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Disk {
-    /// Opens a folder, which is made if there is none, and returns what it holds.
-    pub(crate) fn open(path: &Path) -> Result<(Self, Contents), OpenError> {
+    /// Opens a folder, which is made if there is none.
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::Folder {
             path: path.to_owned(),
             source,
@@ -76,40 +66,21 @@ impl Disk {
                 Tables::open(&log).map_err(broken)?
             }
         };
-        let contents = tables.contents().map_err(broken)?;
         let full = match reserve.fill() {
             Ok(()) => None,
             Err(why) => Some((tables::io_error(&why), Instant::now())),
         };
-        let disk = Self {
+        Ok(Self {
             path: path.to_owned(),
-            tables: RwLock::new(Some(tables)),
+            tables: Open::new(tables),
             space: Mutex::new(Space { reserve, full }),
             lock: Mutex::new(Some(lock)),
-        };
-        Ok((disk, contents))
-    }
-
-    fn read<T>(
-        &self,
-        read: impl FnOnce(&Tables) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        match &*tables {
-            Some(tables) => read(tables),
-            None => Err(StoreError::Unavailable(
-                "its folder is being opened again".to_owned(),
-            )),
-        }
+        })
     }
 
     /// Closes the database, and opens it.
     fn open_again(&self) -> Result<(), StoreError> {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        // Before the other is opened: it holds the database's own lock.
-        *tables = None;
-        *tables = Some(Tables::open(&self.path.join("log"))?);
-        Ok(())
+        self.tables.replace(|| Tables::open(&self.path.join("log")))
     }
 
     fn space(&self) -> std::sync::MutexGuard<'_, Space> {
@@ -118,8 +89,8 @@ impl Disk {
 }
 
 impl Storage for Disk {
-    fn commit(&self, writes: &[Write]) -> Result<(), StoreError> {
-        let commit = || self.read(|tables| tables.commit(writes));
+    fn commit(&self, ops: &[Op]) -> Result<(), StoreError> {
+        let commit = || self.tables.with(|tables| tables.commit(ops));
         let committed = match commit() {
             // It may have failed before, in its own time: that says nothing of this write.
             Err(StoreError::Unavailable(_)) => self.open_again().and_then(|()| commit()),
@@ -138,16 +109,14 @@ impl Storage for Disk {
         Err(why)
     }
 
-    fn commit_again(&self, writes: &[Write]) -> Result<(), StoreError> {
-        let committed = self
-            .open_again()
-            .and_then(|()| self.read(|tables| tables.commit(writes)));
-        if committed.is_ok() {
+    fn commit_again(&self, ops: &[Op]) -> Result<(), StoreError> {
+        let commit = || self.tables.with(|tables| tables.commit(ops));
+        if self.open_again().and_then(|()| commit()).is_ok() {
             return Ok(());
         }
         self.space().reserve.free();
         self.open_again()?;
-        self.read(|tables| tables.commit(writes))
+        commit()
     }
 
     fn has_space(&self) -> Result<(), StoreError> {
@@ -173,50 +142,28 @@ impl Storage for Disk {
         Ok(())
     }
 
-    fn check_key(&self, key: &str) -> Result<(), StoreError> {
-        match tables::is_key(key) {
-            true => Ok(()),
-            false => Err(StoreError::Unavailable(format!(
-                "a key of {} bytes: it has 1 to 65,535",
-                key.len()
-            ))),
-        }
-    }
-
     fn close(&self) {
-        *self.tables.write().unwrap_or_else(PoisonError::into_inner) = None;
+        self.tables.close();
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn body(&self, segment: u32, id: RequestId) -> Result<Option<Bytes>, StoreError> {
-        self.read(|tables| tables.row(segment, &keys::body(id)))
+    fn segments(&self) -> Result<Vec<u32>, StoreError> {
+        self.tables.with(|tables| Ok(tables.segments()))
     }
 
-    fn response(&self, segment: u32, id: RequestId) -> Result<Option<Bytes>, StoreError> {
-        self.read(|tables| tables.row(segment, &keys::response(id)))
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.tables.with(|tables| tables.get(table, key))
     }
 
-    fn chunks(
+    fn scan(
         &self,
-        segment: u32,
-        id: RequestId,
-        first: u64,
-        last: u64,
-    ) -> Result<Vec<Chunk>, StoreError> {
-        self.read(|tables| tables.chunks(segment, id, first, last))
-    }
-
-    fn value(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
-        self.read(|tables| tables.value(key))
-    }
-
-    fn values(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        max: usize,
-    ) -> Result<Vec<(String, Bytes)>, StoreError> {
-        self.read(|tables| tables.values(prefix, after, max))
+        table: Table,
+        keys: Keys<'_>,
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
+        self.tables
+            .with(|tables| tables.scan(table, keys, order, visit))
     }
 }
 

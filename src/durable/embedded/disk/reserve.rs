@@ -14,8 +14,8 @@ impl Reserve {
     /// The space that is kept back: more than the database needs to make one of its tables of what is in memory.
     const BYTES: u64 = 16 * 1024 * 1024;
     /// The space that has to be free beside it for new requests, so that a disk becomes full for these before the database
-    /// fails to write, and does not do so again at once.
-    const BESIDE: u64 = 32 * 1024 * 1024;
+    /// fails to write, and does not do so again at once: it may make tables of two memtables at a time.
+    const BESIDE: u64 = 48 * 1024 * 1024;
     /// Written at once. Not of zeros, which a file system might leave out.
     const BLOCK: [u8; 64 * 1024] = [0xa5; 64 * 1024];
 

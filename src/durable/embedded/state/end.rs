@@ -1,63 +1,93 @@
 //! A request ends, comes back, or is forgotten.
 
+use super::super::archive::Archive;
 use super::super::time::Time;
 use super::super::write::Write;
 use super::State;
 use super::record::Phase;
 use crate::durable::reason::{DEADLINE_EXCEEDED, REQUEST_CANCELED};
-use crate::durable::{RequestId, RequestInfo, RequestStatus};
+use crate::durable::{QueueEvent, RequestId, RequestInfo, RequestStatus, StoreError};
 
 impl State {
     /// Ends a request that has not ended.
-    pub(crate) fn cancel(&mut self, id: RequestId, now: Time) -> Option<RequestInfo> {
-        let slot = self.slot(id)?;
-        if self.record(slot).ended.is_none() {
+    pub(crate) fn cancel(
+        &mut self,
+        id: RequestId,
+        archive: Archive<'_>,
+        now: Time,
+    ) -> Result<Option<RequestInfo>, StoreError> {
+        let Some(slot) = self.slot(id) else {
+            let archived = self.archived(archive, id, now)?;
+            return Ok(archived.map(|stored| stored.info()));
+        };
+        if !self.record(slot).has_ended() {
             let reason = Some(REQUEST_CANCELED);
             self.end(slot, RequestStatus::Canceled, reason, now);
         }
-        Some(self.info(slot))
+        Ok(Some(self.info(slot)))
     }
 
     /// Puts a request that has failed back into its queue.
-    pub(crate) fn retry(&mut self, id: RequestId, now: Time) -> Option<RequestInfo> {
-        let slot = self.slot(id)?;
+    pub(crate) fn retry(
+        &mut self,
+        id: RequestId,
+        archive: Archive<'_>,
+        now: Time,
+    ) -> Result<Option<RequestInfo>, StoreError> {
+        let slot = match self.slot(id) {
+            Some(slot) => slot,
+            None => match self.archived(archive, id, now)? {
+                None => return Ok(None),
+                Some(stored) if stored.status() == RequestStatus::Failed => {
+                    let slot = self.insert(stored.segment, &stored.row);
+                    self.restore(slot, stored.state, 0);
+                    slot
+                }
+                Some(stored) => return Ok(Some(stored.info())),
+            },
+        };
         if self.record(slot).phase == Phase::Ended(RequestStatus::Failed) {
             self.revive(slot, now);
         }
-        Some(self.info(slot))
+        Ok(Some(self.info(slot)))
     }
 
     fn revive(&mut self, slot: u32, now: Time) {
-        let retention = self.config.retention;
+        if let Some(until) = self.record(slot).forgotten_at(self.config.retention) {
+            self.forgets.remove(&(until, slot));
+        }
         let record = self.record_mut(slot);
-        record.attempts = 0;
         record.deadline = None;
-        record.not_before = None;
-        record.started = None;
-        record.response_status = None;
-        let (ended, tenant) = (record.ended.take(), record.tenant);
-        let mut due = None;
-        if let Some(extra) = &mut record.extra {
-            extra.reason = None;
-            extra.tries = 0;
-            extra.dropped = extra.chunks;
-            due = extra.webhook_due.take();
-        }
-        if let Some(ended) = ended {
-            self.forgets.remove(&(ended.after(retention), slot));
-        }
-        if let Some(due) = due {
+        record.phase = Phase::Outside;
+        let extra = record.extra_mut();
+        extra.attempts = 0;
+        extra.tries = 0;
+        extra.not_before = None;
+        extra.started = None;
+        extra.response_status = None;
+        extra.reason = None;
+        extra.dropped = extra.chunks;
+        extra.ended = None;
+        if let Some(due) = extra.webhook_due.take() {
             self.webhooks.remove(&(due, slot));
         }
-        self.live += 1;
-        self.tenants[tenant].live += 1;
+        let record = self.record(slot);
+        if record.is_listed {
+            self.writes.push(Write::Unlisted {
+                segment: record.segment,
+                seq: record.seq,
+                tenant: self.tenants.name(record.tenant).to_vec(),
+                status: RequestStatus::Failed,
+            });
+        }
+        self.begin(slot);
         self.enter_order(slot, now);
         self.write_state(slot);
     }
 
     /// Ends a request whose time is up.
     pub(super) fn expire(&mut self, slot: u32, now: Time) {
-        let status = match self.record(slot).attempts {
+        let status = match self.record(slot).extra().attempts {
             0 => RequestStatus::Aborted,
             _ => RequestStatus::Canceled,
         };
@@ -77,23 +107,29 @@ impl State {
             _ => self.leave_order(slot),
         }
         self.settle(slot);
-        let until = now.after(self.config.retention);
+        let queue = self.queues.name(self.record(slot).queue);
+        let event = QueueEvent::Ended {
+            status,
+            reason: reason.map(str::to_owned),
+        };
+        self.totals.add(queue, event);
+        let retention = self.config.retention;
         let record = self.record_mut(slot);
         record.phase = Phase::Ended(status);
-        record.ended = Some(now);
-        record.not_before = None;
-        if let Some(reason) = reason {
-            record.extra().reason = Some(reason.to_owned());
-        }
-        let id = record.id;
-        if let Some(extra) = &mut record.extra
-            && extra.webhook.is_some()
-        {
+        let (id, segment) = (record.id, record.segment);
+        let extra = record.extra_mut();
+        extra.ended = Some(now);
+        extra.not_before = None;
+        extra.reason = reason.map(str::to_owned);
+        if extra.webhook.is_some() {
             extra.webhook_due = Some(now);
             self.webhooks.insert((now, slot));
         }
-        self.forgets.insert((until, slot));
+        let until = self.record(slot).forgotten_at(retention);
+        self.forgets.extend(until.map(|until| (until, slot)));
+        self.segments.keep(segment, now.after(retention));
         self.write_state(slot);
+        self.ended.push(id);
         self.news.requests.push(id);
     }
 
@@ -103,14 +139,8 @@ impl State {
         if let Some(deadline) = record.deadline {
             self.deadlines.remove(&(deadline, slot));
         }
+        self.listed.remove(&(record.tenant, record.seq));
         self.live -= 1;
         self.tenants[record.tenant].live -= 1;
-    }
-
-    /// Forgets an ended request.
-    pub(super) fn forget(&mut self, slot: u32, now: Time) {
-        let id = self.record(slot).id;
-        self.writes.push(Write::Forget { id });
-        self.remove(slot, now);
     }
 }

@@ -1,12 +1,16 @@
-//! The state of a store, as a pure state machine: no disk, no task, and time is an argument.
+//! The state of a store, as a state machine: no task, and time is an argument.
 //!
 //! A method brings the state up to date, returns the answer, and leaves behind what follows from it: what is to be [written
-//! down](State::take_writes), and what is to be [woken](State::take_news). Bodies and responses are not in it.
+//! down](State::take_writes), and what is to be [woken](State::take_news). Requests that have ended are not in it once that
+//! was written down, and are looked up in the [archive](Archive). Bodies and responses never are.
 //!
-//! - `record.rs`: a request; `names.rs`: queues and tenants as numbers; `order.rs`: which request of a queue goes next.
-//! - `enqueue.rs`, `run.rs`, `end.rs`, `pauses.rs`, `webhooks.rs`: the operations; `report.rs`: what is told of it all.
+//! - `record.rs`: a request; `by_id.rs`: requests by name; `names.rs`: queues and tenants as numbers; `order.rs`: which request
+//!   of a queue goes next; `segments.rs`: what is dropped from the disk when.
+//! - `enqueue.rs`, `run.rs`, `end.rs`, `pauses.rs`, `webhooks.rs`: the operations; `report.rs`, `totals.rs`: what is told of it
+//!   all.
 //! - `recover.rs`: the state from what was written down.
 
+mod by_id;
 mod end;
 mod enqueue;
 mod names;
@@ -16,28 +20,35 @@ mod record;
 mod recover;
 mod report;
 mod run;
+mod segments;
+mod totals;
 mod webhooks;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Duration;
 
 use slab::Slab;
 
+use self::by_id::ById;
 use self::names::Names;
 use self::order::{Order, Place, Rules};
 use self::record::{Phase, Record};
-use super::row::StateRow;
+use self::segments::Segments;
+use self::totals::Totals;
+use super::archive::Archive;
+use super::keys::Name;
+use super::rows::{StateRow, Stored};
 use super::time::Time;
 use super::write::Write;
-use crate::durable::{Pause, RequestId, StoreConfig};
+use crate::durable::{Pause, RequestId, StoreConfig, StoreError};
 
-pub(crate) use self::recover::Recovered;
+pub(crate) use self::recover::Recovery;
+pub(crate) use self::report::Pieces;
 pub(crate) use self::run::Started;
 
-/// All requests of a store, their order, and what is due when.
+/// The requests of a store that wait or run, their order, and what is due when.
 pub(crate) struct State {
     config: StoreConfig,
     rules: Rules,
@@ -48,10 +59,12 @@ pub(crate) struct State {
     /// The number of the latest request.
     latest: u64,
     requests: Slab<Record>,
-    by_id: HashMap<RequestId, u32>,
-    by_key: HashMap<(u32, String), u32>,
-    by_age: BTreeMap<u64, u32>,
-    by_tenant: BTreeMap<(u32, u64), u32>,
+    by_id: ById,
+    by_key: HashMap<Name, u32>,
+    /// Requests that are listed and have not ended, by tenant and age.
+    listed: BTreeMap<(u32, u64), u32>,
+    /// Requests that workers have, by age.
+    running: BTreeMap<u64, u32>,
     queues: Names<str, Queue>,
     tenants: Names<[u8], Tenant>,
     /// The number of requests that have not ended.
@@ -61,10 +74,13 @@ pub(crate) struct State {
     deadlines: BTreeSet<(Time, u32)>,
     /// Delayed requests by the time from which they may begin, and by age.
     delayed: BTreeSet<(Time, u64, u32)>,
-    /// Ended requests by the time at which they are forgotten.
+    /// Ended requests that are still in memory, by the time at which they are forgotten.
     forgets: BTreeSet<(Time, u32)>,
+    /// Requests that have ended since these were taken last.
+    ended: Vec<RequestId>,
     webhooks: BTreeSet<(Time, u32)>,
     segments: Segments,
+    totals: Totals,
     writes: Vec<Write>,
     undo: Vec<Undo>,
     news: News,
@@ -93,17 +109,12 @@ struct Level {
     running: u64,
 }
 
-/// The count of one tenant's requests.
-#[derive(Default)]
+/// The requests of one tenant.
 struct Tenant {
+    /// Its name in the orders.
+    name: crate::admit::Tenant,
     /// The number of its requests that have not ended.
     live: u64,
-}
-
-/// The number of known requests of each segment.
-struct Segments {
-    length: Duration,
-    requests: BTreeMap<u32, u64>,
 }
 
 /// The changes that callers wait for.
@@ -126,10 +137,10 @@ impl State {
             starts: 0,
             latest: 0,
             requests: Slab::new(),
-            by_id: HashMap::new(),
+            by_id: ById::default(),
             by_key: HashMap::new(),
-            by_age: BTreeMap::new(),
-            by_tenant: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            running: BTreeMap::new(),
             queues: Names::new(),
             tenants: Names::new(),
             live: 0,
@@ -137,8 +148,10 @@ impl State {
             deadlines: BTreeSet::new(),
             delayed: BTreeSet::new(),
             forgets: BTreeSet::new(),
+            ended: Vec::new(),
             webhooks: BTreeSet::new(),
             segments,
+            totals: Totals::default(),
             writes: Vec::new(),
             undo: Vec::new(),
             news: News::default(),
@@ -161,11 +174,29 @@ impl State {
     }
 
     /// Undoes changes that could not be written down.
-    pub(crate) fn undo(&mut self, changes: Vec<Undo>, now: Time) {
+    pub(crate) fn undo(&mut self, changes: Vec<Undo>) {
         for change in changes.into_iter().rev() {
             match change {
-                Undo::Enqueue(id) => self.undo_enqueue(id, now),
+                Undo::Enqueue(id) => self.undo_enqueue(id),
                 Undo::Append(id) => self.undo_append(id),
+            }
+        }
+    }
+
+    /// Returns the requests that have ended since the last call. Once that is written down, they can be
+    /// [released](Self::release_ended).
+    pub(crate) fn take_ended(&mut self) -> Vec<RequestId> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Releases the memory of requests of which it is written down that they have ended.
+    pub(crate) fn release_ended(&mut self, ended: &[RequestId]) {
+        for &id in ended {
+            if let Some(slot) = self.slot(id)
+                && self.record(slot).has_ended()
+                && self.record(slot).extra().webhook_due.is_none()
+            {
+                self.remove(slot);
             }
         }
     }
@@ -175,7 +206,7 @@ impl State {
         std::mem::take(&mut self.news)
     }
 
-    /// Brings the state up to `now`: ends requests whose time is up, lets delayed ones begin, forgets ended ones.
+    /// Brings the state up to `now`: ends requests whose time is up, lets delayed ones begin, drops what is forgotten.
     pub(crate) fn advance(&mut self, now: Time) {
         self.end_pauses(now);
         while let Some(&(deadline, slot)) = self.deadlines.first()
@@ -192,8 +223,9 @@ impl State {
         while let Some(&(until, slot)) = self.forgets.first()
             && until <= now
         {
-            self.forget(slot, now);
+            self.remove(slot);
         }
+        self.segments.advance(now, self.latest, &mut self.writes);
     }
 
     /// Returns the time at which to call [`advance`](Self::advance) next.
@@ -202,13 +234,14 @@ impl State {
             self.deadlines.first().map(|&(time, _)| time),
             self.delayed.first().map(|&(time, _, _)| time),
             self.forgets.first().map(|&(time, _)| time),
+            self.segments.next_event(),
             self.next_end_of_pause(),
         ];
         events.into_iter().flatten().min()
     }
 
     fn slot(&self, id: RequestId) -> Option<u32> {
-        self.by_id.get(&id).copied()
+        self.by_id.get(&self.requests, id)
     }
 
     fn record(&self, slot: u32) -> &Record {
@@ -224,17 +257,29 @@ impl State {
         &mut self.queues[record.queue].levels[usize::from(record.level)]
     }
 
-    fn drop_empty_segments(&mut self, now: Time) {
-        let empty = self.segments.take_empty(now);
-        self.writes
-            .extend(empty.into_iter().map(Write::DropSegment));
+    /// Returns the time up to which requests have to have ended to be forgotten.
+    pub(crate) fn forgotten(&self, now: Time) -> Time {
+        now.before(self.config.retention)
+    }
+
+    /// Returns a request that is not in memory, because it has ended.
+    fn archived(
+        &self,
+        archive: Archive<'_>,
+        id: RequestId,
+        now: Time,
+    ) -> Result<Option<Stored>, StoreError> {
+        let forgotten = self.forgotten(now);
+        let found = archive.by_id(id)?;
+        Ok(found.filter(|found| found.is_kept(forgotten)))
     }
 
     /// Puts a request where it waits: into the order of its queue, or beside it until it may begin.
     fn enter_order(&mut self, slot: u32, now: Time) {
         self.news.has_backlog = true;
         let record = &self.requests[slot as usize];
-        let (seq, begin) = (record.seq, record.not_before.filter(|&begin| begin > now));
+        let begin = record.extra().not_before.filter(|&begin| begin > now);
+        let seq = record.seq;
         let phase = if let Some(begin) = begin {
             self.delayed.insert((begin, seq, slot));
             Phase::Delayed
@@ -243,7 +288,7 @@ impl State {
         } else {
             let place = Place {
                 level: record.level,
-                tenant: self.tenants.name(record.tenant),
+                tenant: &self.tenants[record.tenant].name,
                 cost: record.cost,
                 arrival: record.arrival(),
                 deadline: record.deadline.map(Time::nanos),
@@ -260,7 +305,7 @@ impl State {
         match record.phase {
             Phase::Ready(id) => self.queues[record.queue].order.remove(id),
             Phase::Delayed => {
-                let begin = record.not_before.unwrap_or(record.created);
+                let begin = record.extra().not_before.unwrap_or(record.created());
                 self.delayed.remove(&(begin, record.seq, slot));
             }
             Phase::Outside | Phase::Held | Phase::Running { .. } | Phase::Ended(_) => {}
@@ -279,24 +324,30 @@ impl State {
     /// Writes down what has changed of a request.
     fn write_state(&mut self, slot: u32) {
         let record = self.record(slot);
-        let extra = record.extra.as_deref();
+        let extra = record.extra();
         let row = StateRow {
             status: record.status().as_str().to_owned(),
-            attempts: record.attempts,
-            started: record.started,
-            ended: record.ended,
+            attempts: extra.attempts,
+            started: extra.started,
+            ended: extra.ended,
             deadline: record.deadline,
-            not_before: record.not_before,
-            reason: record.reason().map(str::to_owned),
-            response_status: record.response_status,
-            tries: extra.map_or(0, |extra| extra.tries),
-            webhook_due: extra.and_then(|extra| extra.webhook_due),
-            chunks: extra.map_or(0, |extra| extra.chunks),
-            dropped: extra.map_or(0, |extra| extra.dropped),
+            not_before: extra.not_before,
+            reason: extra.reason.clone(),
+            response_status: extra.response_status,
+            tries: extra.tries,
+            webhook_due: extra.webhook_due,
+            chunks: extra.chunks,
+            dropped: extra.dropped,
         };
-        let (segment, id) = (record.segment, record.id);
-        let row = Box::new(row);
-        self.writes.push(Write::State { segment, id, row });
+        let is_in_lists = record.has_ended() && record.is_listed;
+        let tenant = || self.tenants.name(record.tenant).to_vec();
+        let write = Write::State {
+            segment: record.segment,
+            seq: record.seq,
+            row: Box::new(row),
+            listed: is_in_lists.then(tenant),
+        };
+        self.writes.push(write);
     }
 }
 
@@ -307,50 +358,5 @@ impl Queue {
             order: Order::new(rules),
             levels: levels.collect(),
         }
-    }
-}
-
-impl Segments {
-    /// The longest time that one segment stands for.
-    const LONGEST: Duration = Duration::from_secs(60 * 60);
-    /// The shortest, so that a short retention does not make many of them.
-    const SHORTEST: Duration = Duration::from_secs(60);
-
-    fn new(retention: Duration) -> Self {
-        Self {
-            length: (retention / 8).clamp(Self::SHORTEST, Self::LONGEST),
-            requests: BTreeMap::new(),
-        }
-    }
-
-    /// Returns the segment of requests that are stored at this time.
-    fn at(&self, time: Time) -> u32 {
-        let length = u64::try_from(self.length.as_nanos()).unwrap_or(u64::MAX);
-        u32::try_from(time.nanos() / length).unwrap_or(u32::MAX)
-    }
-
-    fn add(&mut self, segment: u32) {
-        *self.requests.entry(segment).or_default() += 1;
-    }
-
-    /// Notes that one request of a segment is known no more.
-    fn remove(&mut self, segment: u32) {
-        if let Some(requests) = self.requests.get_mut(&segment) {
-            *requests -= 1;
-        }
-    }
-
-    /// Returns the segments that are empty and stay so.
-    fn take_empty(&mut self, now: Time) -> Vec<u32> {
-        let current = self.at(now);
-        let empty = self.requests.range(..current);
-        let empty: Vec<u32> = empty
-            .filter(|(_, requests)| **requests == 0)
-            .map(|(segment, _)| *segment)
-            .collect();
-        for segment in &empty {
-            self.requests.remove(segment);
-        }
-        empty
     }
 }

@@ -66,6 +66,11 @@ where
         &self.entries[number as usize].name
     }
 
+    /// Returns all numbers.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.entries.iter().map(|(number, _)| number as u32)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (&N, &T)> {
         let entries = self.entries.iter();
         entries.map(|(_, entry)| (&*entry.name, &entry.value))

@@ -40,7 +40,7 @@ pub(super) struct Rules {
 /// The properties of a request that decide on its place.
 pub(super) struct Place<'a> {
     pub(super) level: u8,
-    pub(super) tenant: &'a [u8],
+    pub(super) tenant: &'a Tenant,
     pub(super) cost: u32,
     /// The time from which it may begin, in nanoseconds since 1970.
     pub(super) arrival: u64,
@@ -96,7 +96,7 @@ impl Order {
         match self.rules.config.discipline {
             // Only here a tenant decides: elsewhere its name need not be kept with each request.
             Discipline::Fair => {
-                ticket = ticket.tenant(Tenant::from(bytes::Bytes::copy_from_slice(place.tenant)));
+                ticket = ticket.tenant(place.tenant.clone());
             }
             // After the arrival, because the queue takes nothing in whose wait is over.
             Discipline::Deadline => {

@@ -95,10 +95,9 @@ impl State {
         let Some(tenant) = self.tenants.number(tenant) else {
             return Vec::new();
         };
-        let all = self.by_tenant.range((tenant, 0)..=(tenant, u64::MAX));
-        all.map(|(_, &slot)| slot)
-            .filter(|&slot| is_meant(&self.record(slot).phase))
-            .collect()
+        let all = self.requests.iter();
+        let meant = all.filter(|(_, record)| record.tenant == tenant && is_meant(&record.phase));
+        meant.map(|(slot, _)| slot as u32).collect()
     }
 
     fn pauses_changed(&mut self) {

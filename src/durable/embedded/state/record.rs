@@ -1,8 +1,12 @@
 //! A request in memory.
 
+use std::time::Duration;
+
+use super::by_id::NONE;
 use crate::admit::WaiterId;
 use crate::durable::{RequestId, RequestStatus};
 
+use super::super::rows::KeyRow;
 use super::super::time::Time;
 
 /// A request, without its body and its response.
@@ -10,38 +14,58 @@ pub(super) struct Record {
     pub(super) id: RequestId,
     /// Its number: the time at which it was stored in nanoseconds, made unique.
     pub(super) seq: u64,
-    pub(super) created: Time,
     pub(super) deadline: Option<Time>,
-    pub(super) not_before: Option<Time>,
-    pub(super) started: Option<Time>,
-    pub(super) ended: Option<Time>,
     pub(super) phase: Phase,
-    pub(super) extra: Option<Box<Extra>>,
+    extra: Option<Box<Extra>>,
+    /// The slot of the next record whose name has the same hash.
+    pub(super) next: u32,
     pub(super) queue: u32,
     pub(super) tenant: u32,
     pub(super) cost: u32,
-    pub(super) attempts: u32,
     pub(super) segment: u32,
-    pub(super) response_status: Option<u16>,
     pub(super) level: u8,
     pub(super) is_listed: bool,
 }
 
-/// Fields that few requests have, boxed so that the others need no memory for them.
+/// Fields that few of the requests that wait have, boxed so that the others need no memory for them.
 #[derive(Debug, Default)]
 pub(super) struct Extra {
-    pub(super) key: Option<(String, [u8; 32])>,
-    pub(super) reason: Option<String>,
-    pub(super) webhook: Option<String>,
+    pub(super) attempts: u32,
     /// The number of times that the webhook was told.
     pub(super) tries: u32,
+    pub(super) not_before: Option<Time>,
+    pub(super) started: Option<Time>,
+    pub(super) ended: Option<Time>,
     /// The time at which the webhook is told; `None` if there is nothing to tell.
     pub(super) webhook_due: Option<Time>,
     /// The number of the response's last piece.
     pub(super) chunks: u64,
     /// The number of the last piece of attempts before the latest one.
     pub(super) dropped: u64,
+    pub(super) key: Option<KeyRow>,
+    pub(super) webhook: Option<String>,
+    pub(super) reason: Option<String>,
+    pub(super) response_status: Option<u16>,
 }
+
+/// The time after which an ended request is forgotten though its webhook is due: senders give up an hour earlier.
+const LONGEST_WEBHOOK: Duration = Duration::from_secs(25 * 60 * 60);
+
+/// The extra fields of a request without any.
+static NO_EXTRA: Extra = Extra {
+    attempts: 0,
+    tries: 0,
+    not_before: None,
+    started: None,
+    ended: None,
+    webhook_due: None,
+    chunks: 0,
+    dropped: 0,
+    key: None,
+    webhook: None,
+    reason: None,
+    response_status: None,
+};
 
 /// Where a request stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +90,24 @@ pub(super) enum Phase {
 }
 
 impl Record {
+    /// Returns a request of the first queue and tenant that is in no order yet.
+    pub(super) fn new(id: RequestId, seq: u64) -> Self {
+        Self {
+            id,
+            seq,
+            deadline: None,
+            phase: Phase::Outside,
+            extra: None,
+            next: NONE,
+            queue: 0,
+            tenant: 0,
+            cost: 1,
+            segment: 0,
+            level: 0,
+            is_listed: true,
+        }
+    }
+
     pub(super) fn status(&self) -> RequestStatus {
         match self.phase {
             Phase::Outside | Phase::Ready(_) | Phase::Delayed | Phase::Held => {
@@ -79,18 +121,38 @@ impl Record {
         }
     }
 
-    pub(super) fn extra(&mut self) -> &mut Extra {
+    pub(super) fn extra(&self) -> &Extra {
+        self.extra.as_deref().unwrap_or(&NO_EXTRA)
+    }
+
+    pub(super) fn extra_mut(&mut self) -> &mut Extra {
         self.extra.get_or_insert_default()
     }
 
-    pub(super) fn reason(&self) -> Option<&str> {
-        self.extra.as_ref()?.reason.as_deref()
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended(_))
+    }
+
+    /// Returns the time at which it is forgotten, if it has ended: after its retention, and not before its webhook is
+    /// settled.
+    pub(super) fn forgotten_at(&self, retention: Duration) -> Option<Time> {
+        let extra = self.extra();
+        let kept = match extra.webhook_due {
+            Some(_) => retention.max(LONGEST_WEBHOOK),
+            None => retention,
+        };
+        Some(extra.ended?.after(kept))
+    }
+
+    /// Returns the time at which it was stored.
+    pub(super) fn created(&self) -> Time {
+        Time::of_seq(self.seq)
     }
 
     /// Returns the time from which on it counts as waiting, in nanoseconds: a request that comes back keeps its place.
     pub(super) fn arrival(&self) -> u64 {
-        match self.not_before {
-            Some(begin) if self.attempts == 0 => self.seq.max(begin.nanos()),
+        match self.extra().not_before {
+            Some(begin) if self.extra().attempts == 0 => self.seq.max(begin.nanos()),
             _ => self.seq,
         }
     }

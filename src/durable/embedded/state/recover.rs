@@ -1,118 +1,117 @@
 //! The state from what was written down.
 
-use super::super::row::{PauseRow, RequestRow, StateRow};
+use super::super::rows::{PauseRow, SealedRow, StateRow, Stored};
 use super::super::time::Time;
 use super::State;
 use super::record::Phase;
-use crate::durable::{RequestId, RequestStatus};
+use crate::durable::RequestStatus;
 
-/// A request as it was written down.
-#[derive(Debug)]
-pub(crate) struct Recovered {
-    pub(crate) segment: u32,
-    pub(crate) id: RequestId,
-    pub(crate) row: RequestRow,
-    pub(crate) state: Option<StateRow>,
-    /// The number of the last piece of its response that is there.
-    pub(crate) chunks: u64,
+/// A state that takes over what was written down.
+pub(crate) struct Recovery<'a> {
+    state: &'a mut State,
+    now: Time,
+    waiting: Vec<u32>,
+    /// Requests that ran: they have lost their workers.
+    lost: Vec<u32>,
+}
+
+impl<'a> Recovery<'a> {
+    pub(crate) fn new(state: &'a mut State, now: Time) -> Self {
+        Self {
+            state,
+            now,
+            waiting: Vec::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    pub(crate) fn pauses(&mut self, pauses: Vec<PauseRow>) {
+        self.state.pauses = pauses.into_iter().map(Into::into).collect();
+    }
+
+    /// Takes over a segment whose requests follow.
+    pub(crate) fn segment(&mut self, segment: u32) {
+        self.state.segments.recover(segment);
+    }
+
+    /// Takes over a segment whose requests have all ended.
+    pub(crate) fn sealed(&mut self, segment: u32, row: &SealedRow) {
+        self.state.segments.recover_sealed(segment, row.until);
+        self.state.latest = self.state.latest.max(row.latest);
+    }
+
+    /// Takes over a request that has ended and has nothing left to do.
+    pub(crate) fn ended(&mut self, segment: u32, seq: u64, ended: Time) {
+        let until = ended.after(self.state.config.retention);
+        self.state.segments.keep(segment, until);
+        self.state.latest = self.state.latest.max(seq);
+    }
+
+    /// Takes over a request. `chunks`: the number of the last piece of its response that is there.
+    pub(crate) fn add(&mut self, stored: Stored, chunks: u64) {
+        let (ended, status) = (stored.ended(), stored.status());
+        let slot = self.state.insert(stored.segment, &stored.row);
+        self.state.restore(slot, stored.state, chunks);
+        if let Some(ended) = ended {
+            let retention = self.state.config.retention;
+            self.state
+                .segments
+                .keep(stored.segment, ended.after(retention));
+            let until = self.state.record(slot).forgotten_at(retention);
+            self.state.forgets.extend(until.map(|until| (until, slot)));
+            let due = self.state.record(slot).extra().webhook_due;
+            self.state.webhooks.extend(due.map(|due| (due, slot)));
+            return;
+        }
+        self.state.begin(slot);
+        match status {
+            RequestStatus::Queued => self.waiting.push(slot),
+            _ => self.lost.push(slot),
+        }
+    }
+
+    /// Puts all in order, and decides on what has lost its worker.
+    pub(crate) fn finish(self) {
+        let (state, now, mut waiting) = (self.state, self.now, self.waiting);
+        waiting.sort_by_key(|&slot| (state.record(slot).arrival(), state.record(slot).seq));
+        for slot in waiting {
+            state.enter_order(slot, now);
+        }
+        for slot in self.lost {
+            state.starts += 1;
+            let start = state.starts;
+            state.record_mut(slot).phase = Phase::Running {
+                start,
+                is_called: true,
+            };
+            state.begin_running(slot);
+            state.lose(slot, now);
+        }
+        state.advance(now);
+    }
 }
 
 impl State {
-    /// Takes over what was written down. What ran has lost its worker.
-    pub(crate) fn recover(
-        &mut self,
-        mut requests: Vec<Recovered>,
-        pauses: Vec<PauseRow>,
-        segments: &[u32],
-        now: Time,
-    ) {
-        self.pauses = pauses.into_iter().map(Into::into).collect();
-        for &segment in segments {
-            self.segments.requests.entry(segment).or_default();
-        }
-        requests.sort_unstable_by_key(|request| request.row.seq);
-        let mut waiting = Vec::new();
-        let mut lost = Vec::new();
-        for request in requests {
-            self.recover_one(request, now, &mut waiting, &mut lost);
-        }
-        waiting.sort_by_key(|&slot| (self.record(slot).arrival(), self.record(slot).seq));
-        for slot in waiting {
-            self.enter_order(slot, now);
-        }
-        for slot in lost {
-            self.level_mut(slot).running += 1;
-            self.lose(slot, now);
-        }
-        self.drop_empty_segments(now);
-        self.advance(now);
-    }
-
-    fn recover_one(
-        &mut self,
-        request: Recovered,
-        now: Time,
-        waiting: &mut Vec<u32>,
-        lost: &mut Vec<u32>,
-    ) {
-        let retention = self.config.retention;
-        let state = request.state;
-        let ended = state.as_ref().and_then(|state| state.ended);
-        if ended.is_some_and(|ended| ended.after(retention) <= now) {
-            return;
-        }
-        let slot = self.insert(request.id, request.segment, &request.row);
-        let mut status = RequestStatus::Queued;
-        if let Some(state) = state {
-            status = state.status().unwrap_or(RequestStatus::Queued);
-            self.restore(slot, state, request.chunks);
-        }
-        let record = self.record(slot);
-        let (tenant, deadline) = (record.tenant, record.deadline);
-        if let Some(ended) = ended {
-            let due = record.extra.as_ref().and_then(|extra| extra.webhook_due);
-            self.record_mut(slot).phase = Phase::Ended(status);
-            self.forgets.insert((ended.after(retention), slot));
-            if let Some(due) = due {
-                self.webhooks.insert((due, slot));
-            }
-            return;
-        }
-        self.live += 1;
-        self.tenants[tenant].live += 1;
-        if let Some(deadline) = deadline {
-            self.deadlines.insert((deadline, slot));
-        }
-        match status {
-            RequestStatus::Queued => waiting.push(slot),
-            _ => {
-                self.starts += 1;
-                let start = self.starts;
-                self.record_mut(slot).phase = Phase::Running {
-                    start,
-                    is_called: true,
-                };
-                lost.push(slot);
-            }
-        }
-    }
-
-    fn restore(&mut self, slot: u32, state: StateRow, chunks: u64) {
+    /// Sets the fields of a request that change. `chunks`: the number of the last piece of its response that is there.
+    pub(super) fn restore(&mut self, slot: u32, state: Option<StateRow>, chunks: u64) {
+        let Some(state) = state else { return };
         let record = self.record_mut(slot);
-        record.attempts = state.attempts;
-        record.started = state.started;
-        record.ended = state.ended;
-        record.deadline = state.deadline;
-        record.not_before = state.not_before;
-        record.response_status = state.response_status;
-        let chunks = chunks.max(state.chunks);
-        if state.reason.is_some() || chunks > 0 || record.extra.is_some() {
-            let extra = record.extra();
-            extra.reason = state.reason;
-            extra.tries = state.tries;
-            extra.webhook_due = state.webhook_due;
-            extra.chunks = chunks;
-            extra.dropped = state.dropped;
+        if let Some(status) = state.status()
+            && state.ended.is_some()
+        {
+            record.phase = Phase::Ended(status);
         }
+        record.deadline = state.deadline;
+        let extra = record.extra_mut();
+        extra.attempts = state.attempts;
+        extra.started = state.started;
+        extra.ended = state.ended;
+        extra.not_before = state.not_before;
+        extra.response_status = state.response_status;
+        extra.reason = state.reason;
+        extra.tries = state.tries;
+        extra.webhook_due = state.webhook_due;
+        extra.chunks = chunks.max(state.chunks);
+        extra.dropped = state.dropped;
     }
 }

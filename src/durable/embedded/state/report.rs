@@ -1,14 +1,18 @@
 //! Descriptions of requests and queues for callers.
 
+use super::super::rows::Stored;
 use super::super::time::Time;
 use super::State;
-use super::record::{Phase, Record};
-use crate::durable::{Backlog, Listing, Page, QueueDepth, QueueHead, RequestId, RequestInfo};
+use super::record::Phase;
+use crate::durable::{
+    Backlog, Page, QueueDepth, QueueHead, QueueTotal, RequestId, RequestInfo, RequestStatus,
+};
 
 /// The pieces of a response that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pieces {
-    pub(crate) segment: u32,
+    /// The segment and the number under which they are.
+    pub(crate) place: (u32, u64),
     /// The number of the first one to read.
     pub(crate) first: u64,
     /// The number of the last one; below `first` if there is none to read.
@@ -19,6 +23,32 @@ pub(crate) struct Pieces {
     pub(crate) is_end: bool,
 }
 
+impl Pieces {
+    /// Returns the pieces with numbers above `after` of which the first `dropped` are gone.
+    fn new(place: (u32, u64), after: u64, dropped: u64, chunks: u64, is_end: bool) -> Self {
+        Self {
+            place,
+            first: after.max(dropped) + 1,
+            last: chunks,
+            // A reader that has seen none begins with the latest attempt, and misses nothing of it.
+            has_gap: after > 0 && after <= dropped,
+            is_end,
+        }
+    }
+
+    /// Returns the pieces of an ended request with numbers above `after`.
+    pub(crate) fn of_stored(stored: &Stored, after: u64) -> Self {
+        let state = stored.state.as_ref();
+        let (dropped, chunks) = state.map_or((0, 0), |state| (state.dropped, state.chunks));
+        Self::new(stored.place(), after, dropped, chunks, true)
+    }
+
+    /// Returns `true` if a reader need not wait.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.last >= self.first || self.is_end
+    }
+}
+
 impl State {
     /// Returns a request.
     pub(crate) fn get(&self, id: RequestId) -> Option<RequestInfo> {
@@ -27,18 +57,19 @@ impl State {
 
     pub(super) fn info(&self, slot: u32) -> RequestInfo {
         let record = self.record(slot);
-        let mut info = RequestInfo::queued(record.id, record.created.to_system());
+        let extra = record.extra();
+        let mut info = RequestInfo::queued(record.id, record.created().to_system());
         info.queue = self.queues.name(record.queue).to_owned();
         info.level = record.level;
         info.tenant = self.tenants.name(record.tenant).to_vec();
         info.status = record.status();
-        info.attempts = record.attempts;
-        info.started = record.started.map(Time::to_system);
-        info.ended = record.ended.map(Time::to_system);
+        info.attempts = extra.attempts;
+        info.started = extra.started.map(Time::to_system);
+        info.ended = extra.ended.map(Time::to_system);
         info.deadline = record.deadline.map(Time::to_system);
-        info.not_before = record.not_before.map(Time::to_system);
-        info.reason = record.reason().map(str::to_owned);
-        info.response_status = record.response_status;
+        info.not_before = extra.not_before.map(Time::to_system);
+        info.reason.clone_from(&extra.reason);
+        info.response_status = extra.response_status;
         info.is_listed = record.is_listed;
         info
     }
@@ -46,33 +77,27 @@ impl State {
     /// Returns `true` if a request has ended, or is not known.
     pub(crate) fn has_ended(&self, id: RequestId) -> bool {
         let slot = self.slot(id);
-        slot.is_none_or(|slot| self.record(slot).ended.is_some())
+        slot.is_none_or(|slot| self.record(slot).has_ended())
     }
 
-    /// Returns the segment that has a request's body.
-    pub(crate) fn segment(&self, id: RequestId) -> Option<u32> {
-        self.slot(id).map(|slot| self.record(slot).segment)
-    }
-
-    /// Returns the segment that has a request's response, if there is one.
-    pub(crate) fn segment_of_response(&self, id: RequestId) -> Option<u32> {
+    /// Returns the segment and the number of a request, under which its bytes are.
+    pub(crate) fn place(&self, id: RequestId) -> Option<(u32, u64)> {
         let record = self.record(self.slot(id)?);
-        record.response_status.map(|_| record.segment)
+        Some((record.segment, record.seq))
     }
 
-    /// Returns the pieces of a response with numbers above `after`; `None` if the request is not known.
+    /// Returns the pieces of a response with numbers above `after`; `None` if the request is not in memory.
     pub(crate) fn pieces(&self, id: RequestId, after: u64) -> Option<Pieces> {
         let record = self.record(self.slot(id)?);
-        let extra = record.extra.as_ref();
-        let dropped = extra.map_or(0, |extra| extra.dropped);
-        Some(Pieces {
-            segment: record.segment,
-            first: after.max(dropped) + 1,
-            last: extra.map_or(0, |extra| extra.chunks),
-            // A reader that has seen none begins with the latest attempt, and misses nothing of it.
-            has_gap: after > 0 && after <= dropped,
-            is_end: record.ended.is_some(),
-        })
+        let (extra, is_end) = (record.extra(), record.has_ended());
+        let place = (record.segment, record.seq);
+        Some(Pieces::new(
+            place,
+            after,
+            extra.dropped,
+            extra.chunks,
+            is_end,
+        ))
     }
 
     /// Returns a request's position among those of its queue, while it waits.
@@ -88,40 +113,47 @@ impl State {
         }
     }
 
-    /// Returns listed requests, the newest first.
-    pub(crate) fn list(&self, listing: &Listing) -> Page {
-        let after = match listing.after {
-            None => u64::MAX,
-            Some(id) => match self.slot(id) {
-                Some(slot) => self.record(slot).seq,
-                None => return Page::default(),
-            },
+    /// Returns listed requests of a status that is not an end, the newest first, of those with numbers below `before`.
+    pub(crate) fn list(
+        &self,
+        status: RequestStatus,
+        tenant: Option<&[u8]>,
+        limit: usize,
+        before: u64,
+    ) -> Page {
+        let tenant = match tenant.map(|tenant| self.tenants.number(tenant)) {
+            Some(None) => return Page::default(),
+            number => number.flatten(),
         };
-        match &listing.tenant {
-            None => {
-                let slots = self.by_age.range(..after).rev();
-                self.page(listing, slots.map(|(_, &slot)| slot))
-            }
-            Some(tenant) => match self.tenants.number(tenant) {
-                None => Page::default(),
-                Some(tenant) => {
-                    let slots = self.by_tenant.range((tenant, 0)..(tenant, after)).rev();
-                    self.page(listing, slots.map(|(_, &slot)| slot))
+        let is_meant = |&slot: &u32| {
+            let record = self.record(slot);
+            let is_of_tenant = tenant.is_none_or(|tenant| tenant == record.tenant);
+            record.is_listed && record.status() == status && is_of_tenant
+        };
+        let most = limit.saturating_add(1);
+        let mut found: Vec<u32> = match status {
+            RequestStatus::Queued => {
+                let of = |tenant| {
+                    let waiting = self.listed.range((tenant, 0)..(tenant, before)).rev();
+                    let waiting = waiting.map(|(_, &slot)| slot);
+                    waiting.filter(is_meant).take(most)
+                };
+                match tenant {
+                    Some(tenant) => of(tenant).collect(),
+                    None => self.tenants.numbers().flat_map(of).collect(),
                 }
-            },
-        }
-    }
-
-    fn page(&self, listing: &Listing, newest_first: impl Iterator<Item = u32>) -> Page {
-        let is_meant = |record: &Record| {
-            let status = listing.status;
-            record.is_listed && status.is_none_or(|status| record.status() == status)
+            }
+            _ => {
+                let running = self.running.range(..before).rev();
+                let running = running.map(|(_, &slot)| slot);
+                running.filter(is_meant).take(most).collect()
+            }
         };
-        let mut slots = newest_first.filter(|&slot| is_meant(self.record(slot)));
-        let requests = slots.by_ref().take(listing.limit);
+        found.sort_unstable_by_key(|&slot| std::cmp::Reverse(self.record(slot).seq));
+        let requests = found.iter().take(limit);
         Page {
-            requests: requests.map(|slot| self.info(slot)).collect(),
-            has_more: slots.next().is_some(),
+            requests: requests.map(|&slot| self.info(slot)).collect(),
+            has_more: found.len() > limit,
         }
     }
 
@@ -145,6 +177,11 @@ impl State {
         }
     }
 
+    /// Returns the totals of each queue.
+    pub(crate) fn totals(&self) -> Vec<QueueTotal> {
+        self.totals.to_vec()
+    }
+
     /// Returns the depth of each level of each queue that is not empty.
     pub(crate) fn depths(&self, now: Time) -> Vec<QueueDepth> {
         let mut depths = Vec::new();
@@ -153,8 +190,7 @@ impl State {
                 if held.queued.is_empty() && held.running == 0 {
                     continue;
                 }
-                let oldest = held.queued.first().and_then(|seq| self.by_age.get(seq));
-                let oldest = oldest.map(|&slot| self.record(slot).created);
+                let oldest = held.queued.first().map(|&seq| Time::of_seq(seq));
                 let mut depth = QueueDepth::empty(name.to_owned(), level);
                 depth.queued = held.queued.len() as u64;
                 depth.running = held.running;

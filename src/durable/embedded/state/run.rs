@@ -7,15 +7,17 @@ use super::super::write::Write;
 use super::record::Phase;
 use super::{State, Undo};
 use crate::durable::reason::{ERROR_RESPONSE, WORKER_LOST};
-use crate::durable::{Lease, OnCrash, Outcome, RequestId, RequestInfo, RequestStatus, Stop};
+use crate::durable::{
+    Lease, OnCrash, Outcome, QueueEvent, RequestId, RequestInfo, RequestStatus, Stop,
+};
 
 /// A request that was started, without its body.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) lease: Lease,
     pub(crate) info: RequestInfo,
-    /// The segment that has its body.
-    pub(crate) segment: u32,
+    /// The segment and the number under which its body is.
+    pub(crate) place: (u32, u64),
 }
 
 impl State {
@@ -38,7 +40,7 @@ impl State {
 
     fn start(&mut self, slot: u32, now: Time) -> Started {
         self.left_order(slot);
-        self.level_mut(slot).running += 1;
+        self.begin_running(slot);
         self.starts += 1;
         let start = self.starts;
         let record = self.record_mut(slot);
@@ -46,18 +48,17 @@ impl State {
             start,
             is_called: false,
         };
-        record.attempts += 1;
-        record.started = Some(now);
-        record.not_before = None;
-        if let Some(extra) = &mut record.extra {
-            extra.dropped = extra.chunks;
-        }
+        let extra = record.extra_mut();
+        extra.attempts += 1;
+        extra.started = Some(now);
+        extra.not_before = None;
+        extra.dropped = extra.chunks;
         self.write_state(slot);
         let record = self.record(slot);
         Started {
-            lease: Lease::new(record.id, record.attempts, self.fence(start)),
+            lease: Lease::new(record.id, record.extra().attempts, self.fence(start)),
             info: self.info(slot),
-            segment: record.segment,
+            place: (record.segment, record.seq),
         }
     }
 
@@ -104,11 +105,11 @@ impl State {
         match outcome {
             Outcome::Responded { status, response } => {
                 let record = self.record_mut(slot);
-                record.response_status = Some(status);
-                let (segment, id) = (record.segment, record.id);
+                record.extra_mut().response_status = Some(status);
+                let (segment, seq) = (record.segment, record.seq);
                 self.writes.push(Write::Response {
                     segment,
-                    id,
+                    seq,
                     response,
                 });
                 match status {
@@ -121,11 +122,11 @@ impl State {
             }
             Outcome::Retry { after, counts } => {
                 self.stop_running(slot);
-                let record = self.record_mut(slot);
+                let extra = self.record_mut(slot).extra_mut();
                 if !counts {
-                    record.attempts -= 1;
+                    extra.attempts -= 1;
                 }
-                record.not_before = (!after.is_zero()).then(|| now.after(after));
+                extra.not_before = (!after.is_zero()).then(|| now.after(after));
                 self.put_back(slot, now);
             }
         }
@@ -135,18 +136,28 @@ impl State {
     /// Puts a request that ran back into its queue.
     pub(super) fn put_back(&mut self, slot: u32, now: Time) {
         let record = self.record_mut(slot);
-        if record.attempts == 0 {
-            record.started = None;
-        }
         let id = record.id;
+        let extra = record.extra_mut();
+        if extra.attempts == 0 {
+            extra.started = None;
+        }
         self.enter_order(slot, now);
         self.write_state(slot);
         self.news.requests.push(id);
     }
 
+    /// Notes that a worker has a request.
+    pub(super) fn begin_running(&mut self, slot: u32) {
+        self.level_mut(slot).running += 1;
+        let seq = self.record(slot).seq;
+        self.running.insert(seq, slot);
+    }
+
     /// Notes that no worker has a request any more.
     pub(super) fn stop_running(&mut self, slot: u32) {
         self.level_mut(slot).running -= 1;
+        let seq = self.record(slot).seq;
+        self.running.remove(&seq);
         self.record_mut(slot).phase = Phase::Outside;
     }
 
@@ -165,22 +176,21 @@ impl State {
 
     /// Gives back all requests that were taken and not called.
     pub(crate) fn give_back_starting(&mut self, now: Time) {
-        let starting: Vec<u32> = self
-            .requests
-            .iter()
-            .filter(|(_, record)| record.status() == RequestStatus::Starting)
-            .map(|(slot, _)| slot as u32)
-            .collect();
-        for slot in starting {
+        let running = self.running.values().copied();
+        let starting =
+            running.filter(|&slot| self.record(slot).status() == RequestStatus::Starting);
+        for slot in starting.collect::<Vec<_>>() {
             self.stop_running(slot);
-            self.record_mut(slot).attempts -= 1;
+            self.record_mut(slot).extra_mut().attempts -= 1;
             self.put_back(slot, now);
         }
     }
 
     /// Ends a request whose worker died, or puts it back into its queue.
     pub(super) fn lose(&mut self, slot: u32, now: Time) {
-        let attempts = self.record(slot).attempts;
+        let record = self.record(slot);
+        let (attempts, queue) = (record.extra().attempts, self.queues.name(record.queue));
+        self.totals.add(queue, QueueEvent::WorkerLost);
         match self.config.on_crash {
             OnCrash::Retry { max_attempts } if attempts < max_attempts => {
                 self.stop_running(slot);
@@ -196,13 +206,13 @@ impl State {
             return false;
         };
         let record = self.record_mut(slot);
-        let extra = record.extra();
+        let (segment, seq, id) = (record.segment, record.seq, record.id);
+        let extra = record.extra_mut();
         extra.chunks += 1;
         let number = extra.chunks;
-        let (segment, id) = (record.segment, record.id);
         self.writes.push(Write::Chunk {
             segment,
-            id,
+            seq,
             number,
             data,
         });
@@ -212,10 +222,8 @@ impl State {
     }
 
     pub(super) fn undo_append(&mut self, id: RequestId) {
-        if let Some(slot) = self.slot(id)
-            && let Some(extra) = &mut self.record_mut(slot).extra
-        {
-            extra.chunks -= 1;
+        if let Some(slot) = self.slot(id) {
+            self.record_mut(slot).extra_mut().chunks -= 1;
         }
     }
 }

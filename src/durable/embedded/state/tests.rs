@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -6,66 +5,54 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Discipline;
-use crate::durable::embedded::row::{PauseRow, RequestRow};
+use crate::durable::embedded::archive::Part;
+use crate::durable::embedded::memory::Memory;
+use crate::durable::embedded::storage::Storage;
+use crate::durable::embedded::write::ops;
 use crate::durable::{
-    Enqueued, Lease, Listing, NewRequest, OnCrash, Outcome, PauseScope, RequestStatus,
+    Enqueued, Lease, NewRequest, OnCrash, Outcome, PauseScope, RequestInfo, RequestStatus,
 };
 
 /// The written rows, as a disk keeps them.
 #[derive(Default)]
-struct Paper {
-    requests: BTreeMap<RequestId, (u32, RequestRow)>,
-    states: BTreeMap<RequestId, StateRow>,
-    chunks: BTreeMap<RequestId, u64>,
-    pauses: Vec<PauseRow>,
-    dropped: Vec<u32>,
-}
+struct Paper(Memory);
 
 impl Paper {
-    fn write(&mut self, writes: Vec<Write>) {
-        for write in writes {
-            match write {
-                Write::Request {
-                    segment, id, row, ..
-                } => {
-                    self.requests.insert(id, (segment, *row));
-                }
-                Write::NoRequest { id, .. } => {
-                    self.requests.remove(&id);
-                }
-                Write::State { id, row, .. } => {
-                    self.states.insert(id, *row);
-                }
-                Write::Chunk { id, number, .. } => {
-                    self.chunks.insert(id, number);
-                }
-                Write::Pauses(rows) => self.pauses = rows,
-                Write::DropSegment(segment) => {
-                    self.requests.retain(|_, (other, _)| *other != segment);
-                    self.dropped.push(segment);
-                }
-                _ => {}
-            }
-        }
+    fn archive(&self) -> Archive<'_> {
+        Archive(&self.0)
+    }
+
+    /// Writes down what has changed.
+    fn write(&self, state: &mut State) {
+        let ops = ops(&state.take_writes()).unwrap();
+        self.0.commit(&ops).unwrap();
+        let ended = state.take_ended();
+        state.release_ended(&ended);
     }
 
     fn read(&self, config: StoreConfig, now: Time) -> State {
         let mut state = State::new(config, 2);
-        let requests = self.requests.iter();
-        let requests = requests.map(|(id, (segment, row))| Recovered {
-            segment: *segment,
-            id: *id,
-            row: row.clone(),
-            state: self.states.get(id).cloned(),
-            chunks: self.chunks.get(id).copied().unwrap_or(0),
-        });
-        let segments: Vec<u32> = self
-            .requests
-            .values()
-            .map(|(segment, _)| *segment)
-            .collect();
-        state.recover(requests.collect(), self.pauses.clone(), &segments, now);
+        let mut recovery = Recovery::new(&mut state, now);
+        self.archive().recover(&mut recovery).unwrap();
+        recovery.finish();
         state
+    }
+
+    /// Returns a request, from memory or paper.
+    fn get(&self, state: &State, id: RequestId, now: Time) -> Option<RequestInfo> {
+        let archived = || state.archived(self.archive(), id, now).unwrap();
+        state.get(id).or_else(|| Some(archived()?.info()))
+    }
+}
+
+impl State {
+    fn put(
+        &mut self,
+        paper: &Paper,
+        request: NewRequest,
+        now: Time,
+    ) -> Result<Enqueued, StoreError> {
+        self.enqueue(request, paper.archive(), now)
     }
 }
 
@@ -79,6 +66,7 @@ fn new(id: u128) -> NewRequest {
 
 #[test]
 fn an_undone_request_leaves_no_trace() {
+    let paper = Paper::default();
     let mut state = State::new(StoreConfig::default().max_size(1), 1);
     let mut request = new(1);
     request.cancel_after = Some(Duration::from_secs(5));
@@ -88,64 +76,134 @@ fn an_undone_request_leaves_no_trace() {
     });
     for delay in [None, Some(Duration::from_secs(3)), Some(Duration::ZERO)] {
         request.delay = delay;
-        assert!(matches!(
-            state.enqueue(request.clone(), at(0)),
-            Ok(Enqueued::New(_))
-        ));
+        let stored = state.put(&paper, request.clone(), at(0));
+        assert!(matches!(stored, Ok(Enqueued::New(_))));
         let undo = state.take_undo();
-        state.undo(undo, at(0));
+        state.undo(undo);
         assert_eq!(state.get(RequestId::from_bits(1)), None);
-        assert_eq!(state.next_event(), None);
+        assert!(state.deadlines.is_empty() && state.delayed.is_empty());
         assert!(state.depths(at(0)).is_empty());
         assert!(state.fetch("", 1, at(0)).is_empty());
-        assert!(state.by_key.is_empty() && state.by_age.is_empty() && state.by_tenant.is_empty());
+        assert!(state.by_key.is_empty() && state.listed.is_empty());
     }
     // One that is over at once, too.
     request.cancel_after = Some(Duration::ZERO);
-    state.enqueue(request.clone(), at(0)).unwrap();
+    state.put(&paper, request.clone(), at(0)).unwrap();
     let undo = state.take_undo();
-    state.undo(undo, at(0));
-    assert_eq!((state.live, state.next_event()), (0, None));
-    assert!(state.enqueue(new(2), at(0)).is_ok());
+    state.undo(undo);
+    assert_eq!(state.live, 0);
+    let ended = state.take_ended();
+    state.release_ended(&ended);
+    assert!(state.requests.is_empty());
+    assert!(state.put(&paper, new(2), at(0)).is_ok());
 }
 
 #[test]
 fn a_segment_is_dropped_with_its_last_request() {
     let config = StoreConfig::default().retention(Duration::from_secs(600));
-    let mut state = State::new(config, 1);
-    let mut paper = Paper::default();
+    let mut state = State::new(config.clone(), 1);
+    let paper = Paper::default();
+    let id = RequestId::from_bits;
     for (id, second) in [(1, 0), (2, 1), (3, 200), (4, 201)] {
-        state.enqueue(new(id), at(second)).unwrap();
+        state.put(&paper, new(id), at(second)).unwrap();
     }
-    for id in [1, 2, 3] {
-        state.cancel(RequestId::from_bits(id), at(300)).unwrap();
+    for number in [1, 2, 3] {
+        let canceled = state.cancel(id(number), paper.archive(), at(300));
+        canceled.unwrap().unwrap();
     }
-    paper.write(state.take_writes());
-    assert!(paper.dropped.is_empty());
+    paper.write(&mut state);
+    assert_eq!(state.requests.len(), 1, "only what waits is in memory");
+    assert!(paper.get(&state, id(1), at(899)).is_some());
+    // Also where it was opened meanwhile.
+    state.advance(at(400));
+    paper.write(&mut state);
+    let mut reopened = paper.read(config, at(500));
+    for state in [&mut state, &mut reopened] {
+        let due = state.next_event().unwrap();
+        assert_eq!(due, at(900));
+        state.advance(at(899));
+        assert!(state.take_writes().is_empty());
+    }
     state.advance(at(901));
-    paper.write(state.take_writes());
+    paper.write(&mut state);
     // The first two were alone in theirs; the fourth keeps that of the third.
-    assert_eq!(paper.dropped.len(), 1);
-    assert!(state.get(RequestId::from_bits(3)).is_none());
-    assert!(state.get(RequestId::from_bits(4)).is_some());
-    assert!(paper.requests.contains_key(&RequestId::from_bits(4)));
+    assert_eq!(paper.0.segments().unwrap().len(), 1);
+    assert!(paper.archive().by_id(id(1)).unwrap().is_none());
+    assert!(paper.archive().by_id(id(3)).unwrap().is_some());
+    assert!(paper.get(&state, id(3), at(901)).is_none());
+    assert!(paper.get(&state, id(4), at(901)).is_some());
+}
+
+#[test]
+fn requests_stay_in_order_when_the_clock_is_set_back() {
+    let paper = Paper::default();
+    let mut state = State::new(StoreConfig::default(), 1);
+    let list = |state: &State, now| {
+        let part = Part {
+            tenant: None,
+            ended: None,
+            limit: 10,
+            before: u64::MAX,
+            forgotten: state.forgotten(now),
+        };
+        let page = paper.archive().list(&part).unwrap();
+        let ids = page.requests.iter().map(|info| info.id.bits());
+        ids.collect::<Vec<_>>()
+    };
+    state.put(&paper, new(1), at(100_000)).unwrap();
+    paper.write(&mut state);
+    let mut state = paper.read(StoreConfig::default(), at(0));
+    state.put(&paper, new(2), at(0)).unwrap();
+    paper.write(&mut state);
+    assert_eq!(list(&state, at(0)), [2, 1]);
+    // A shorter retention makes shorter segments.
+    let config = StoreConfig::default().retention(Duration::from_secs(60));
+    let mut state = paper.read(config, at(0));
+    state.put(&paper, new(3), at(1)).unwrap();
+    paper.write(&mut state);
+    assert_eq!(list(&state, at(1)), [3, 2, 1]);
+    assert_eq!(state.fetch("", 3, at(2)).len(), 3);
+}
+
+#[test]
+fn a_name_is_used_again_after_its_request_is_forgotten() {
+    let config = StoreConfig::default().retention(Duration::from_secs(5));
+    let paper = Paper::default();
+    let mut state = State::new(config.clone(), 1);
+    let id = RequestId::from_bits(1);
+    state.put(&paper, new(1), at(0)).unwrap();
+    state.cancel(id, paper.archive(), at(0)).unwrap();
+    paper.write(&mut state);
+    let known = state.put(&paper, new(1), at(4)).unwrap();
+    assert!(matches!(known, Enqueued::Known(_)));
+    let again = state.put(&paper, new(1), at(6)).unwrap();
+    assert!(matches!(again, Enqueued::New(_)));
+    paper.write(&mut state);
+    // The rows of both are in one segment.
+    assert_eq!(paper.0.segments().unwrap().len(), 1);
+    let mut state = paper.read(config, at(7));
+    let info = paper.get(&state, id, at(7)).unwrap();
+    assert_eq!(info.status, RequestStatus::Queued);
+    assert_eq!(state.fetch("", 9, at(7)).len(), 1);
 }
 
 #[test]
 fn positions_among_many_are_close() {
+    let paper = Paper::default();
     let mut state = State::new(StoreConfig::default(), 1);
     let position = |state: &State, id: u128| state.position(RequestId::from_bits(id));
     for id in 1..=5_000 {
-        state.enqueue(new(id), at(0)).unwrap();
+        state.put(&paper, new(id), at(0)).unwrap();
     }
     assert_eq!(position(&state, 4_000), Some(4_000));
     state.fetch("", 100, at(0));
-    state.enqueue(new(5_001), at(0)).unwrap();
+    state.put(&paper, new(5_001), at(0)).unwrap();
     assert_eq!(position(&state, 4_000), Some(3_900));
     assert_eq!(position(&state, 101), Some(1));
     assert_eq!(position(&state, 5_001), Some(4_901));
     for id in 200..=3_000 {
-        state.cancel(RequestId::from_bits(id), at(0));
+        let id = RequestId::from_bits(id);
+        state.cancel(id, paper.archive(), at(0)).unwrap();
     }
     assert_eq!(position(&state, 4_000), Some(3_900 - 2_801));
     assert_eq!(position(&state, 200), None);
@@ -153,9 +211,10 @@ fn positions_among_many_are_close() {
 
 #[test]
 fn a_reader_of_an_old_attempt_is_told_of_a_gap() {
+    let paper = Paper::default();
     let mut state = State::new(StoreConfig::default(), 1);
     let id = RequestId::from_bits(1);
-    state.enqueue(new(1), at(0)).unwrap();
+    state.put(&paper, new(1), at(0)).unwrap();
     let first = state.fetch("", 1, at(0)).remove(0).lease;
     for _ in 0..3 {
         assert!(state.append(&first, Bytes::from_static(b"old")));
@@ -245,15 +304,16 @@ impl State {
         let (mut live, mut ready) = (0, 0);
         for (slot, record) in &self.requests {
             let slot = slot as u32;
-            assert_eq!(self.by_id[&record.id], slot);
-            assert_eq!(self.by_age[&record.seq], slot);
-            assert_eq!(self.by_tenant[&(record.tenant, record.seq)], slot);
+            assert_eq!(self.slot(record.id), Some(slot));
+            let is_in_lists = record.is_listed && !record.has_ended();
+            let listed = self.listed.get(&(record.tenant, record.seq));
+            assert_eq!(listed, is_in_lists.then_some(&slot));
             let level = &self.queues[record.queue].levels[usize::from(record.level)];
             let waits = matches!(record.phase, Phase::Ready(_) | Phase::Delayed | Phase::Held);
             assert_eq!(level.queued.contains(&record.seq), waits);
-            assert_eq!(record.ended.is_some(), record.status().has_ended());
+            assert_eq!(record.extra().ended.is_some(), record.has_ended());
             assert!(record.phase != Phase::Outside);
-            if record.ended.is_none() {
+            if !record.has_ended() {
                 live += 1;
                 if let Some(deadline) = record.deadline {
                     assert!(deadline > now, "it has not ended at its deadline");
@@ -263,10 +323,12 @@ impl State {
             match record.phase {
                 Phase::Ready(_) => {
                     ready += 1;
-                    assert!(record.not_before.is_none_or(|begin| begin <= now));
+                    assert!(record.extra().not_before.is_none_or(|begin| begin <= now));
                     assert!(!self.is_held(record.tenant));
                 }
-                Phase::Delayed => assert!(record.not_before.is_some_and(|begin| begin > now)),
+                Phase::Delayed => {
+                    assert!(record.extra().not_before.is_some_and(|begin| begin > now));
+                }
                 Phase::Held => assert!(self.is_held(record.tenant)),
                 _ => {}
             }
@@ -290,7 +352,40 @@ impl State {
             .map(|(_, record)| record)
             .filter(running);
         assert_eq!(counted, running.count() as u64);
+        assert_eq!(counted, self.running.len() as u64);
         assert!(self.next_event().is_none_or(|next| next > now));
+    }
+}
+
+/// Checks that lists have exactly what is known, the newest first.
+fn check_lists(paper: &Paper, state: &State, ids: &[RequestId], now: Time) {
+    let known = ids.iter().rev().filter_map(|&id| paper.get(state, id, now));
+    let known: Vec<RequestInfo> = known.collect();
+    let statuses = RequestStatus::ALL.map(Some).into_iter().chain([None]);
+    let tenants = [None, Some(vec![0]), Some(vec![1])];
+    for (status, tenant) in statuses.flat_map(|status| tenants.clone().map(|of| (status, of))) {
+        let is_meant = |info: &&RequestInfo| {
+            status.is_none_or(|status| info.status == status)
+                && tenant.as_ref().is_none_or(|tenant| info.tenant == *tenant)
+        };
+        let expected: Vec<_> = known.iter().filter(is_meant).map(|info| info.id).collect();
+        let page = match status {
+            Some(status) if !status.has_ended() => {
+                state.list(status, tenant.as_deref(), 1_000, u64::MAX)
+            }
+            _ => {
+                let part = Part {
+                    tenant,
+                    ended: status,
+                    limit: 1_000,
+                    before: u64::MAX,
+                    forgotten: state.forgotten(now),
+                };
+                paper.archive().list(&part).unwrap()
+            }
+        };
+        let listed: Vec<_> = page.requests.iter().map(|info| info.id).collect();
+        assert_eq!(listed, expected, "{status:?}");
     }
 }
 
@@ -301,13 +396,6 @@ fn model_config(discipline: Discipline) -> StoreConfig {
         .max_size(30)
         .retention(Duration::from_secs(20))
         .on_crash(OnCrash::Retry { max_attempts: 2 })
-}
-
-fn listing() -> Listing {
-    Listing {
-        limit: 1_000,
-        ..Listing::default()
-    }
 }
 
 proptest! {
@@ -323,7 +411,7 @@ proptest! {
     ) {
         let config = model_config(discipline);
         let mut state = State::new(config.clone(), 1);
-        let mut paper = Paper::default();
+        let paper = Paper::default();
         let mut leases: Vec<Lease> = Vec::new();
         let mut ids: Vec<RequestId> = Vec::new();
         let mut seconds = 0;
@@ -344,7 +432,7 @@ proptest! {
                     });
                     request.webhook = has_key.then(|| "http://example.com".into());
                     ids.push(request.id);
-                    let _ = state.enqueue(request, now);
+                    let _ = state.put(&paper, request, now);
                 }
                 Op::Fetch { queue, max } => {
                     let started = state.fetch(&queue.to_string(), max, now);
@@ -367,11 +455,11 @@ proptest! {
                     prop_assert!(!state.finish(&lease, outcome, now));
                 }
                 Op::Cancel(index) if !ids.is_empty() => {
-                    let info = state.cancel(*index.get(&ids), now);
+                    let info = state.cancel(*index.get(&ids), paper.archive(), now).unwrap();
                     prop_assert!(info.is_none_or(|info| info.status.has_ended()));
                 }
                 Op::Retry(index) if !ids.is_empty() => {
-                    let info = state.retry(*index.get(&ids), now);
+                    let info = state.retry(*index.get(&ids), paper.archive(), now).unwrap();
                     prop_assert!(info.is_none_or(|info| info.status != RequestStatus::Failed));
                 }
                 Op::Pause { scope: number, seconds } => {
@@ -397,12 +485,17 @@ proptest! {
                 }
                 Op::Pass(more) => seconds += u64::from(more),
                 Op::Crash => {
-                    paper.write(state.take_writes());
-                    let before = state.list(&listing());
+                    paper.write(&mut state);
+                    let known = |state: &State| {
+                        let known = ids.iter().filter_map(|&id| paper.get(state, id, now));
+                        known.collect::<Vec<_>>()
+                    };
+                    let before = known(&state);
                     let version = state.backlog(0);
                     let mut after = paper.read(config.clone(), now);
-                    for old in before.requests {
-                        let new = after.get(old.id).unwrap();
+                    let new = known(&after);
+                    prop_assert_eq!(new.len(), before.len());
+                    for (new, old) in new.into_iter().zip(before) {
                         match old.status {
                             RequestStatus::Starting | RequestStatus::Processing => {
                                 prop_assert!(matches!(new.status, RequestStatus::Queued | RequestStatus::Failed));
@@ -421,7 +514,7 @@ proptest! {
                             prop_assert_eq!(heads(after.backlog(0)), heads(version));
                         }
                     }
-                    paper.write(after.take_writes());
+                    paper.write(&mut after);
                     leases.iter().for_each(|lease| assert!(after.stop(lease).is_some()));
                     state = after;
                 }
@@ -430,19 +523,25 @@ proptest! {
             let now = at(seconds);
             state.advance(now);
             state.check(now);
-            paper.write(state.take_writes());
+            paper.write(&mut state);
             state.take_news();
             state.take_undo();
+            check_lists(&paper, &state, &ids, now);
         }
         // In the end nothing is left behind.
         state.resume(&PauseScope::All, at(seconds));
         (0..6).for_each(|number| { state.resume(&scope(number), at(seconds)); });
+        let now = at(seconds);
         for id in ids {
-            state.cancel(id, at(seconds));
+            state.cancel(id, paper.archive(), now).unwrap();
+            state.settle_webhook(id, None, now);
         }
-        state.advance(at(seconds + 21));
+        paper.write(&mut state);
+        state.advance(at(seconds + 60 + 21));
+        paper.write(&mut state);
         prop_assert!(state.requests.is_empty() && state.by_key.is_empty() && state.webhooks.is_empty());
-        prop_assert!(state.deadlines.is_empty() && state.delayed.is_empty() && state.forgets.is_empty());
+        prop_assert!(state.deadlines.is_empty() && state.delayed.is_empty() && state.listed.is_empty() && state.forgets.is_empty());
         prop_assert_eq!(state.queues.iter().count() + state.tenants.iter().count(), 0);
+        prop_assert!(state.segments.is_empty() && paper.0.segments().unwrap().is_empty());
     }
 }

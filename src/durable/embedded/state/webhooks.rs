@@ -18,8 +18,7 @@ impl State {
             && due <= now
         {
             let tries = self.set_webhook(slot, Some(now.after(AGAIN)));
-            let record = self.record_mut(slot);
-            let extra = record.extra();
+            let extra = self.record_mut(slot).extra_mut();
             extra.tries += 1;
             let url = extra.webhook.clone().unwrap_or_default();
             let info = self.info(slot);
@@ -32,18 +31,22 @@ impl State {
     /// Settles a webhook for good, or until some time later.
     pub(crate) fn settle_webhook(&mut self, id: RequestId, again: Option<Duration>, now: Time) {
         let Some(slot) = self.slot(id) else { return };
-        let extra = self.record(slot).extra.as_ref();
         // One that is settled for good, or of a request that was put back meanwhile, is not due again.
-        if extra.is_none_or(|extra| extra.webhook_due.is_none()) {
+        if self.record(slot).extra().webhook_due.is_none() {
             return;
         }
         self.set_webhook(slot, again.map(|again| now.after(again)));
+        self.ended.push(id);
         self.write_state(slot);
     }
 
     /// Sets the time at which a webhook is due, and returns the number of times that it was told.
     fn set_webhook(&mut self, slot: u32, due: Option<Time>) -> u32 {
-        let extra = self.requests[slot as usize].extra();
+        let retention = self.config.retention;
+        if let Some(until) = self.record(slot).forgotten_at(retention) {
+            self.forgets.remove(&(until, slot));
+        }
+        let extra = self.requests[slot as usize].extra_mut();
         let before = std::mem::replace(&mut extra.webhook_due, due);
         let tries = extra.tries;
         if let Some(before) = before {
@@ -51,6 +54,9 @@ impl State {
         }
         if let Some(due) = due {
             self.webhooks.insert((due, slot));
+        }
+        if let Some(until) = self.record(slot).forgotten_at(retention) {
+            self.forgets.insert((until, slot));
         }
         tries
     }

@@ -25,6 +25,16 @@ local function drop_pieces(job)
   end
 end
 
+-- Counts an event: a status or `lost`, and a reason or nothing behind a space. Beyond 16,384 counts, those of further
+-- queues go together, because clients may name them.
+local function tally(queue, event)
+  local key = P .. 'totals'
+  if call('HINCRBY', key, event .. ' ' .. queue, 1) == 1 and call('HLEN', key) > 16384 then
+    call('HDEL', key, event .. ' ' .. queue)
+    call('HINCRBY', key, event .. ' ', 1)
+  end
+end
+
 -- Ends a request that has not ended.
 local function conclude(job, status, reason, response_status, response)
   if job.running then
@@ -35,6 +45,7 @@ local function conclude(job, status, reason, response_status, response)
   else
     unqueue(job)
   end
+  tally(job.queue, status .. ' ' .. (reason or ''))
   local key = job_key(job.id)
   call('HSET', key, 'st', status, 'e', now)
   call('HDEL', key, 'pl', 'm', 'nb')

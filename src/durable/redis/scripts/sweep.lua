@@ -12,6 +12,7 @@ for _, entry in ipairs(claimed[2]) do
   local job = entry and entry[2] and read(entry[2][2])
   if job and job.running and job.message == entry[1] and stream_key(job) == key then
     swept = swept + 1
+    tally(job.queue, 'lost ')
     if job.attempts < max_attempts then
       tell(job.owner, 'c', job.id)
       release(job)

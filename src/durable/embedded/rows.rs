@@ -1,17 +1,21 @@
 //! The rows in which a request is written down. What a reader does not know is left out, what is missing has its default, so
 //! that a newer version reads what an older one wrote.
 
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::keys::Name;
 use super::time::Time;
-use crate::durable::{Pause, PauseScope, RequestStatus};
+use crate::durable::{Pause, PauseScope, RequestId, RequestInfo, RequestStatus, StoreError};
 
 /// The fields of a request that never change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RequestRow {
+    /// Its name, as a number.
+    pub(crate) id: u128,
     /// Its number: the time at which it was stored in nanoseconds, made unique.
     pub(crate) seq: u64,
-    pub(crate) created: Time,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) queue: String,
     #[serde(default)]
@@ -35,8 +39,32 @@ pub(crate) struct RequestRow {
 /// An idempotency key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct KeyRow {
-    pub(crate) key: String,
+    /// The name of the key and its tenant.
+    pub(crate) name: Name,
     pub(crate) fingerprint: [u8; 32],
+}
+
+impl RequestRow {
+    /// Returns the row of a request that has nothing but its name and number.
+    pub(crate) fn new(id: RequestId, seq: u64) -> Self {
+        Self {
+            id: id.bits(),
+            seq,
+            queue: String::new(),
+            level: 0,
+            tenant: Vec::new(),
+            cost: 1,
+            deadline: None,
+            not_before: None,
+            key: None,
+            webhook: None,
+            is_unlisted: false,
+        }
+    }
+
+    pub(crate) fn id(&self) -> RequestId {
+        RequestId::from_bits(self.id)
+    }
 }
 
 /// The fields of a request that change. A request without this row waits as it was stored.
@@ -75,6 +103,69 @@ impl StateRow {
     pub(crate) fn status(&self) -> Option<RequestStatus> {
         RequestStatus::from_name(&self.status)
     }
+}
+
+/// A request as it was written down.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Stored {
+    pub(crate) segment: u32,
+    pub(crate) row: RequestRow,
+    /// `None` while it waits as it was stored.
+    pub(crate) state: Option<StateRow>,
+}
+
+impl Stored {
+    /// Returns `true` if it has ended, and not so long ago that it is forgotten.
+    pub(crate) fn is_kept(&self, forgotten: Time) -> bool {
+        self.ended().is_some_and(|ended| ended > forgotten)
+    }
+
+    /// Returns the time at which it ended.
+    pub(crate) fn ended(&self) -> Option<Time> {
+        self.state.as_ref()?.ended
+    }
+
+    /// Returns the segment and the number under which its bytes are.
+    pub(crate) fn place(&self) -> (u32, u64) {
+        (self.segment, self.row.seq)
+    }
+
+    pub(crate) fn status(&self) -> RequestStatus {
+        let status = self.state.as_ref().and_then(StateRow::status);
+        status.unwrap_or(RequestStatus::Queued)
+    }
+
+    pub(crate) fn info(&self) -> RequestInfo {
+        let row = &self.row;
+        let created = Time::of_seq(row.seq).to_system();
+        let mut info = RequestInfo::queued(row.id(), created);
+        info.queue.clone_from(&row.queue);
+        info.level = row.level;
+        info.tenant.clone_from(&row.tenant);
+        info.deadline = row.deadline.map(Time::to_system);
+        info.not_before = row.not_before.map(Time::to_system);
+        info.is_listed = !row.is_unlisted;
+        if let Some(state) = &self.state {
+            info.status = self.status();
+            info.attempts = state.attempts;
+            info.started = state.started.map(Time::to_system);
+            info.ended = state.ended.map(Time::to_system);
+            info.deadline = state.deadline.map(Time::to_system);
+            info.not_before = state.not_before.map(Time::to_system);
+            info.reason.clone_from(&state.reason);
+            info.response_status = state.response_status;
+        }
+        info
+    }
+}
+
+/// A segment whose requests have all ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SealedRow {
+    /// The time at which the last of them is forgotten.
+    pub(crate) until: Time,
+    /// The number of the latest request of all, at the time of writing.
+    pub(crate) latest: u64,
 }
 
 /// A pause.
@@ -118,4 +209,18 @@ impl From<PauseRow> for Pause {
             until: row.until.map(Time::to_system),
         }
     }
+}
+
+pub(crate) fn encode(row: &impl Serialize) -> Result<Bytes, StoreError> {
+    let row = serde_json::to_vec(row);
+    row.map(Bytes::from)
+        .map_err(|why| StoreError::Unavailable(why.to_string()))
+}
+
+/// Reads a row. `what`: its name, for the error.
+pub(crate) fn decode<T: DeserializeOwned>(row: &[u8], what: &str) -> Result<T, StoreError> {
+    serde_json::from_slice(row).map_err(|why| {
+        let found = String::from_utf8_lossy(row);
+        StoreError::Unavailable(format!("can't read {what}: {why} in {found:?}"))
+    })
 }

@@ -1,0 +1,319 @@
+//! Requests as they are in the database: those that have ended are only here.
+
+use std::collections::HashMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+use bytes::Bytes;
+
+use super::keys::{self, Kind, Name};
+use super::rows::{PauseRow, RequestRow, StateRow, Stored, decode};
+use super::state::Recovery;
+use super::storage::{Order, Storage, Table};
+use super::time::Time;
+use super::write::{PAUSES, sealed};
+use crate::durable::{Chunk, Page, RequestId, RequestStatus, StoreError};
+
+/// The requests of a database.
+#[derive(Clone, Copy)]
+pub(crate) struct Archive<'a>(pub(crate) &'a dyn Storage);
+
+/// A part of a list that is asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Part {
+    pub(crate) tenant: Option<Vec<u8>>,
+    /// Only those that ended with this status.
+    pub(crate) ended: Option<RequestStatus>,
+    pub(crate) limit: usize,
+    /// Only those with smaller numbers.
+    pub(crate) before: u64,
+    /// Those that ended by then are forgotten.
+    pub(crate) forgotten: Time,
+}
+
+impl Archive<'_> {
+    /// Returns a request by its name.
+    pub(crate) fn by_id(self, id: RequestId) -> Result<Option<Stored>, StoreError> {
+        self.find(&keys::id(id), |row| row.id() == id)
+    }
+
+    /// Returns a request by its idempotency key.
+    pub(crate) fn by_key(self, key: &Name) -> Result<Option<Stored>, StoreError> {
+        self.find(&keys::idempotency(key), |row| {
+            row.key.as_ref().is_some_and(|found| found.name == *key)
+        })
+    }
+
+    /// Returns the newest request whose number is under a key.
+    fn find(
+        self,
+        key: &[u8],
+        is_meant: impl Fn(&RequestRow) -> bool,
+    ) -> Result<Option<Stored>, StoreError> {
+        for segment in self.0.segments()?.into_iter().rev() {
+            if let Some(number) = self.0.get(Table::Rows(segment), key)? {
+                let found = self.by_seq(segment, seq(&number)?)?;
+                return Ok(found.filter(|found| is_meant(&found.row)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn by_seq(self, segment: u32, seq: u64) -> Result<Option<Stored>, StoreError> {
+        let get = |kind| self.0.get(Table::Rows(segment), &keys::row(kind, seq));
+        let row = match get(Kind::Listed)? {
+            Some(row) => row,
+            None => match get(Kind::Unlisted)? {
+                Some(row) => row,
+                None => return Ok(None),
+            },
+        };
+        let row = decode(&row, "a request")?;
+        let state = get(Kind::State)?;
+        let state = state.map(|state| decode(&state, "the state of a request"));
+        Ok(Some(Stored {
+            segment,
+            row,
+            state: state.transpose()?,
+        }))
+    }
+
+    /// Returns the body of a request.
+    pub(crate) fn body(self, segment: u32, seq: u64) -> Result<Option<Bytes>, StoreError> {
+        self.0.get(Table::Bytes(segment), &keys::body(seq))
+    }
+
+    /// Returns the response to a request.
+    pub(crate) fn response(self, segment: u32, seq: u64) -> Result<Option<Bytes>, StoreError> {
+        self.0.get(Table::Bytes(segment), &keys::response(seq))
+    }
+
+    /// Returns the pieces of a response from number `first` to number `last`.
+    pub(crate) fn chunks(
+        self,
+        segment: u32,
+        seq: u64,
+        first: u64,
+        last: u64,
+    ) -> Result<Vec<Chunk>, StoreError> {
+        let mut chunks = Vec::new();
+        if first > last {
+            return Ok(chunks);
+        }
+        let (from, to) = (keys::chunk(seq, first), keys::chunk(seq, last));
+        let keys = (Included(&from[..]), Included(&to[..]));
+        let table = Table::Bytes(segment);
+        self.0
+            .scan(table, keys, Order::Ascending, &mut |key, data| {
+                let number = number(key)?;
+                let data = Bytes::copy_from_slice(data);
+                chunks.push(Chunk { number, data });
+                Ok(true)
+            })?;
+        Ok(chunks)
+    }
+
+    /// Returns the number of the last piece of a response.
+    fn last_chunk(self, segment: u32, seq: u64) -> Result<u64, StoreError> {
+        let (from, to) = (keys::chunk(seq, 0), keys::chunk(seq, u64::MAX));
+        let keys = (Included(&from[..]), Included(&to[..]));
+        let mut last = 0;
+        let table = Table::Bytes(segment);
+        self.0.scan(table, keys, Order::Descending, &mut |key, _| {
+            last = number(key)?;
+            Ok(false)
+        })?;
+        Ok(last)
+    }
+
+    /// Returns listed requests, the newest first.
+    pub(crate) fn list(self, part: &Part) -> Result<Page, StoreError> {
+        let tenant = part.tenant.as_deref().map(keys::tenant);
+        let list = keys::list(tenant.as_ref(), part.ended);
+        let mut page = Page::default();
+        for segment in self.0.segments()?.into_iter().rev() {
+            let mut before = part.before;
+            loop {
+                let seqs = self.entries(segment, &list, before)?;
+                for &seq in &seqs {
+                    let Some(stored) = self.by_seq(segment, seq)? else {
+                        continue;
+                    };
+                    if !part.has(&stored) {
+                        continue;
+                    }
+                    if page.requests.len() == part.limit {
+                        page.has_more = true;
+                        return Ok(page);
+                    }
+                    page.requests.push(stored.info());
+                }
+                match seqs.last() {
+                    Some(&last) if seqs.len() == STEP => before = last,
+                    _ => break,
+                }
+            }
+        }
+        Ok(page)
+    }
+
+    /// Returns the numbers in a list that are below `before`, the newest first, [`STEP`] at most.
+    fn entries(self, segment: u32, list: &[u8], before: u64) -> Result<Vec<u64>, StoreError> {
+        let (from, to) = (keys::entry(list, 0), keys::entry(list, before));
+        let keys = (Included(&from[..]), Excluded(&to[..]));
+        let mut seqs = Vec::new();
+        let table = Table::Rows(segment);
+        self.0.scan(table, keys, Order::Descending, &mut |key, _| {
+            seqs.push(seq(key)?);
+            Ok(seqs.len() < STEP)
+        })?;
+        Ok(seqs)
+    }
+
+    /// Returns the value of a key.
+    pub(crate) fn value(self, key: &str) -> Result<Option<Bytes>, StoreError> {
+        match check_key(key) {
+            Ok(()) => self.0.get(Table::Values, key.as_bytes()),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Returns the keys that begin with `prefix` and come after `after`, `max` at most, with their values.
+    pub(crate) fn values(
+        self,
+        prefix: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<(String, Bytes)>, StoreError> {
+        let from = match after {
+            Some(after) if after >= prefix => Excluded(after.as_bytes()),
+            _ => Included(prefix.as_bytes()),
+        };
+        let keys = (from, Unbounded);
+        let mut values = Vec::new();
+        let visit = &mut |key: &[u8], value: &[u8]| {
+            let has_more = values.len() < max && key.starts_with(prefix.as_bytes());
+            if has_more {
+                let key = String::from_utf8(key.to_vec()).map_err(|_| unreadable("a key"))?;
+                values.push((key, Bytes::copy_from_slice(value)));
+            }
+            Ok(has_more)
+        };
+        self.0.scan(Table::Values, keys, Order::Ascending, visit)?;
+        Ok(values)
+    }
+
+    /// Reads all that has to be in memory: the pauses, and the requests that have not ended.
+    pub(crate) fn recover(self, recovery: &mut Recovery<'_>) -> Result<(), StoreError> {
+        if let Some(pauses) = self.0.get(Table::Meta, PAUSES)? {
+            let pauses: Vec<PauseRow> = decode(&pauses, "the pauses")?;
+            recovery.pauses(pauses);
+        }
+        for segment in self.0.segments()? {
+            match self.0.get(Table::Meta, &sealed(segment))? {
+                Some(row) => recovery.sealed(segment, &decode(&row, "a segment")?),
+                None => self.recover_segment(segment, recovery)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn recover_segment(self, segment: u32, recovery: &mut Recovery<'_>) -> Result<(), StoreError> {
+        recovery.segment(segment);
+        // Ended requests are the most of them, and need only their numbers.
+        let mut ended = Vec::new();
+        let mut states: HashMap<u64, StateRow> = HashMap::new();
+        self.rows(segment, Kind::State, |seq, row| {
+            let row: StateRow = decode(row, "the state of a request")?;
+            match row.ended {
+                Some(end) if row.webhook_due.is_none() => {
+                    recovery.ended(segment, seq, end);
+                    ended.push(seq);
+                }
+                _ => {
+                    states.insert(seq, row);
+                }
+            }
+            Ok(())
+        })?;
+        let mut ran = Vec::new();
+        for kind in [Kind::Listed, Kind::Unlisted] {
+            let mut ended = ended.iter().copied().peekable();
+            self.rows(segment, kind, |seq, row| {
+                while ended.next_if(|&other| other < seq).is_some() {}
+                if ended.peek() == Some(&seq) {
+                    return Ok(());
+                }
+                let state = states.remove(&seq);
+                let row = decode(row, "a request")?;
+                let stored = Stored {
+                    segment,
+                    row,
+                    state,
+                };
+                match stored.status() {
+                    RequestStatus::Starting | RequestStatus::Processing => ran.push(stored),
+                    _ => recovery.add(stored, 0),
+                }
+                Ok(())
+            })?;
+        }
+        for stored in ran {
+            // The number of pieces is written down at the end of an attempt: of one that was lost, they are counted.
+            let chunks = self.last_chunk(segment, stored.row.seq)?;
+            recovery.add(stored, chunks);
+        }
+        Ok(())
+    }
+
+    /// Visits all rows of a kind in the order of their numbers.
+    fn rows(
+        self,
+        segment: u32,
+        kind: Kind,
+        mut visit: impl FnMut(u64, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let (from, to) = (keys::row(kind, 0), keys::row(kind, u64::MAX));
+        let keys = (Included(&from[..]), Included(&to[..]));
+        let table = Table::Rows(segment);
+        self.0.scan(table, keys, Order::Ascending, &mut |key, row| {
+            visit(seq(key)?, row)?;
+            Ok(true)
+        })
+    }
+}
+
+/// The number of entries of a list that are read at once: no other row is read while one is visited.
+const STEP: usize = 128;
+
+impl Part {
+    fn has(&self, stored: &Stored) -> bool {
+        let tenant = self.tenant.as_ref();
+        tenant.is_none_or(|tenant| *tenant == stored.row.tenant)
+            && self.ended.is_none_or(|status| status == stored.status())
+            && stored.ended().is_none_or(|ended| ended > self.forgotten)
+    }
+}
+
+/// Checks that a value can be kept under a key.
+pub(crate) fn check_key(key: &str) -> Result<(), StoreError> {
+    match key.len() {
+        1..=0xffff => Ok(()),
+        length => Err(StoreError::Unavailable(format!(
+            "a key of {length} bytes: it has 1 to 65,535"
+        ))),
+    }
+}
+
+/// Returns the number of a request at the end of a key, or in a row.
+fn seq(key: &[u8]) -> Result<u64, StoreError> {
+    keys::seq(key).ok_or_else(|| unreadable("the number of a request"))
+}
+
+/// Returns the number of a piece, which is at the end of its key.
+fn number(key: &[u8]) -> Result<u64, StoreError> {
+    keys::seq(key).ok_or_else(|| unreadable("the number of a piece"))
+}
+
+fn unreadable(what: &str) -> StoreError {
+    StoreError::Unavailable(format!("can't read {what}"))
+}

@@ -1,0 +1,98 @@
+//! The keys of rows, by the number of their request.
+//!
+//! Numbers grow with time, and stand before all that varies, so rows are written in about the order in which they are kept.
+
+use sha2::{Digest, Sha256};
+
+use crate::durable::{RequestId, RequestStatus};
+
+/// A name of 16 bytes for something longer.
+pub(crate) type Name = [u8; 16];
+
+/// The kind of a row of requests: the first byte of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// The fields that never change, of a request that lists show.
+    Listed = b'q',
+    /// The fields that never change, of a request that lists leave out.
+    Unlisted = b'u',
+    /// The fields that change.
+    State = b's',
+}
+
+/// Returns the key of a row of a request.
+pub(crate) fn row(kind: Kind, seq: u64) -> Vec<u8> {
+    key(&[&[kind as u8], &seq.to_be_bytes()])
+}
+
+/// Returns the number of the request that a row belongs to: the end of the row's key.
+pub(crate) fn seq(key: &[u8]) -> Option<u64> {
+    let seq = key.last_chunk()?;
+    Some(u64::from_be_bytes(*seq))
+}
+
+/// Returns the key of the row that has the number of a request, by the request's name.
+pub(crate) fn id(id: RequestId) -> Vec<u8> {
+    key(&[b"i", &id.bits().to_be_bytes()])
+}
+
+/// Returns the key of the row that has the number of a request, by its idempotency key.
+pub(crate) fn idempotency(name: &Name) -> Vec<u8> {
+    key(&[b"k", name])
+}
+
+/// Returns the beginning of the keys of a list: of all that is listed, or of one tenant, or of requests that ended with one
+/// status. The number of a request follows it.
+pub(crate) fn list(tenant: Option<&Name>, ended: Option<RequestStatus>) -> Vec<u8> {
+    match (tenant, ended) {
+        (None, None) => vec![Kind::Listed as u8],
+        (Some(tenant), None) => key(&[b"t", tenant]),
+        (None, Some(status)) => vec![b'e', status as u8],
+        (Some(tenant), Some(status)) => key(&[b"y", tenant, &[status as u8]]),
+    }
+}
+
+/// Returns the key of the entry of a request in a list.
+pub(crate) fn entry(list: &[u8], seq: u64) -> Vec<u8> {
+    key(&[list, &seq.to_be_bytes()])
+}
+
+/// Returns the key of a request's body.
+pub(crate) fn body(seq: u64) -> Vec<u8> {
+    key(&[&seq.to_be_bytes(), b"b"])
+}
+
+/// Returns the key of a request's response.
+pub(crate) fn response(seq: u64) -> Vec<u8> {
+    key(&[&seq.to_be_bytes(), b"r"])
+}
+
+/// Returns the key of a piece of a response. Keys of pieces are in the order of their numbers.
+pub(crate) fn chunk(seq: u64, number: u64) -> Vec<u8> {
+    key(&[&seq.to_be_bytes(), b"c", &number.to_be_bytes()])
+}
+
+/// Returns the name of a tenant.
+pub(crate) fn tenant(tenant: &[u8]) -> Name {
+    name(&[tenant])
+}
+
+/// Returns the name of an idempotency key, which is its tenant's alone.
+pub(crate) fn tenant_and_key(tenant: &[u8], idempotency: &str) -> Name {
+    let length = (tenant.len() as u64).to_be_bytes();
+    name(&[&length, tenant, idempotency.as_bytes()])
+}
+
+fn name(parts: &[&[u8]]) -> Name {
+    let mut digest = Sha256::new();
+    parts.iter().for_each(|part| digest.update(part));
+    let digest: [u8; 32] = digest.finalize().into();
+    let mut name = Name::default();
+    name.copy_from_slice(&digest[..16]);
+    name
+}
+
+fn key(parts: &[&[u8]]) -> Vec<u8> {
+    parts.concat()
+}

@@ -1,0 +1,62 @@
+//! Counts of what has happened to the requests of each queue.
+
+use std::collections::HashMap;
+
+use crate::durable::{QueueEvent, QueueTotal};
+
+/// The totals since the store was opened.
+#[derive(Debug, Default)]
+pub(super) struct Totals {
+    queues: HashMap<String, HashMap<QueueEvent, u64>>,
+}
+
+impl Totals {
+    /// The largest number of queues that are counted apart, because clients may name them.
+    const MAX_QUEUES: usize = 4_096;
+
+    pub(super) fn add(&mut self, queue: &str, event: QueueEvent) {
+        let is_apart = self.queues.contains_key(queue) || self.queues.len() < Self::MAX_QUEUES;
+        let queue = if is_apart { queue } else { "" };
+        if let Some(events) = self.queues.get_mut(queue) {
+            *events.entry(event).or_default() += 1;
+        } else {
+            let events = HashMap::from([(event, 1)]);
+            self.queues.insert(queue.to_owned(), events);
+        }
+    }
+
+    pub(super) fn to_vec(&self) -> Vec<QueueTotal> {
+        let queues = self.queues.iter();
+        let totals = queues.flat_map(|(queue, events)| {
+            let total = |(event, count): (&QueueEvent, &u64)| {
+                QueueTotal::new(queue.clone(), event.clone(), *count)
+            };
+            events.iter().map(total)
+        });
+        totals.collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_beyond_the_limit_are_counted_together() {
+        let mut totals = Totals::default();
+        for queue in 0..Totals::MAX_QUEUES + 10 {
+            totals.add(&format!("queue-{queue}"), QueueEvent::WorkerLost);
+        }
+        totals.add("queue-0", QueueEvent::WorkerLost);
+        let totals = totals.to_vec();
+        assert_eq!(totals.len(), Totals::MAX_QUEUES + 1);
+        let count = |queue| {
+            totals
+                .iter()
+                .find(|total| total.queue == queue)
+                .unwrap()
+                .count
+        };
+        assert_eq!((count("queue-0"), count("queue-1"), count("")), (2, 1, 10));
+    }
+}

@@ -1,0 +1,32 @@
+//! Hop-by-hop headers: those about one connection, which are neither passed on nor stored.
+
+use http::HeaderName;
+#[cfg(any(feature = "client", feature = "durable"))]
+use http::header::{CONNECTION, HeaderMap};
+
+/// The headers that are hop-by-hop even if `Connection` does not name them.
+pub(crate) const HOP_BY_HOP: [&str; 10] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "expect", // answered already: the body is being sent
+];
+
+/// Returns `true` if a header is hop-by-hop even if `Connection` does not name it.
+pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(&name.as_str())
+}
+
+/// Returns the headers that `Connection` names, which are hop-by-hop, too.
+#[cfg(any(feature = "client", feature = "durable"))]
+pub(crate) fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    let values = headers.get_all(CONNECTION).into_iter();
+    let names = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+}
