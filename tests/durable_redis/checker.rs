@@ -204,6 +204,10 @@ async fn acknowledged_requests_end_as_promised_through_random_faults() {
     for (store, caller) in callers.into_iter().enumerate() {
         let ids = soon(caller.join_all()).await.concat();
         let (front, runs) = (&fronts[store], &logs[store]);
+        let attempts = match STORES[store].1 {
+            OnCrash::Fail => 1,
+            OnCrash::Retry { max_attempts } => max_attempts,
+        };
         let mut statuses: HashMap<RequestStatus, usize> = HashMap::new();
         for id in &ids {
             soon(until_done(|| front.ended(*id))).await;
@@ -211,6 +215,7 @@ async fn acknowledged_requests_end_as_promised_through_random_faults() {
             *statuses.entry(info.status).or_default() += 1;
             if info.status == RequestStatus::Failed {
                 assert_eq!(info.reason.as_deref(), Some("worker_lost"));
+                assert_eq!(info.attempts, attempts);
             }
         }
         let runs = self::runs(runs);
@@ -230,10 +235,6 @@ async fn acknowledged_requests_end_as_promised_through_random_faults() {
             lost[store]
         );
         assert!(runs.values().all(|runs| *runs == 1), "an attempt ran twice");
-        let attempts = match STORES[store].1 {
-            OnCrash::Fail => 1,
-            OnCrash::Retry { max_attempts } => max_attempts,
-        };
         assert!(runs.keys().all(|(_, attempt)| *attempt <= attempts));
         for id in ids {
             let info = until_done(|| front.get(id)).await.unwrap();

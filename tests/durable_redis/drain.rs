@@ -1,6 +1,6 @@
 //! A Redis that takes the place of another one.
 
-use tower_triage::durable::DrainStore;
+use tower_triage::durable::{DrainStore, Idempotency};
 
 use super::*;
 
@@ -48,6 +48,14 @@ async fn a_drained_redis_can_be_taken_away() {
     let statuses = ended_statuses(&*front, &later).await;
     assert_eq!(statuses, HashMap::from([(RequestStatus::Succeeded, 10)]));
     let error = front.get(ids[0]).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    // The old one may have a request of this key.
+    let mut keyed = request("");
+    keyed.idempotency = Some(Idempotency {
+        key: "k".to_owned(),
+        fingerprint: [0; 32],
+    });
+    let error = front.enqueue(keyed).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
     for worker in workers {
         worker.abort();

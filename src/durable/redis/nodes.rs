@@ -219,8 +219,6 @@ pub(super) fn needs_another_server(error: &RedisError) -> bool {
                 Ask | BusyLoading | ClusterDown | MasterDown | Moved | ReadOnly | TryAgain
             )
         )
-        // A master without its replicas, perhaps because they follow another one.
-        || error.code() == Some("NOREPLICAS")
 }
 
 fn lock(topology: &Mutex<Topology>) -> MutexGuard<'_, Topology> {
