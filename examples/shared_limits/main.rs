@@ -2,8 +2,8 @@
 //! requests than it has slots, and what Redis has to do for it.
 //!
 //! ```sh
-//! cargo run --release --all-features --example shared_limits              # 100 gateways, 1,000 endpoints; two minutes
-//! cargo run --release --all-features --example shared_limits -- --quick   # the first row alone
+//! cargo run --release --all-features --example shared_limits              # all rows, in some minutes
+//! cargo run --release --all-features --example shared_limits -- 1         # the first row alone
 //! ```
 //!
 //! Time is virtual. The gateways run the crate's own [`Share`], the ledgers are its [`Ledger`], the model of the script in
@@ -38,8 +38,9 @@ const ROWS: [(usize, usize, u32, f64, u64); 6] = [
 ];
 
 fn main() -> ExitCode {
-    let is_quick = std::env::args().skip(1).any(|it| it == "--quick");
-    let rows = if is_quick { &ROWS[..1] } else { &ROWS };
+    let number = std::env::args().nth(1).and_then(|it| it.parse().ok());
+    let alone = number.and_then(|number: usize| ROWS.get(number.checked_sub(1)?));
+    let rows = alone.map_or(&ROWS[..], std::slice::from_ref);
     let mut out = stdout();
     let head = "gateways  endpoints  slots  request   in use  most of an endpoint  served/s  questions/s  notices/s  questions per request  \
                 served of the busiest and the least busy";
