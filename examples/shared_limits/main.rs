@@ -2,8 +2,8 @@
 //! requests than it has slots, and what Redis has to do for it.
 //!
 //! ```sh
-//! cargo run --release --all-features --example shared_limits              # 100 gateways, 1,000 endpoints; two minutes
-//! cargo run --release --all-features --example shared_limits -- --quick   # the first row alone
+//! cargo run --release --all-features --example shared_limits              # all rows, in some minutes
+//! cargo run --release --all-features --example shared_limits -- 1         # the first row alone
 //! ```
 //!
 //! Time is virtual. The gateways run the crate's own [`Share`], the ledgers are its [`Ledger`], the model of the script in
@@ -24,28 +24,34 @@ mod tests;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
-use simulation::{Figures, Setting, simulate};
+use simulation::{Figures, SECOND, Setting, simulate};
 
-/// Slots of an endpoint, seconds of a request, simulated seconds.
-const ROWS: [(u32, f64, u64); 6] = [
-    (8, 5.0, 600),
-    (8, 1.0, 120),
-    (8, 20.0, 600),
-    (32, 5.0, 120),
-    (32, 20.0, 300),
-    (128, 20.0, 120),
+/// Gateways, endpoints, slots of an endpoint, seconds of a request, simulated seconds.
+const ROWS: [(usize, usize, u32, f64, u64); 6] = [
+    (100, 1_000, 8, 5.0, 600),
+    (100, 1_000, 8, 1.0, 120),
+    (100, 1_000, 8, 20.0, 600),
+    (100, 1_000, 32, 5.0, 120),
+    (100, 1_000, 32, 20.0, 300),
+    // One of ten shards of the first row.
+    (10, 100, 8, 5.0, 600),
 ];
 
 fn main() -> ExitCode {
-    let is_quick = std::env::args().skip(1).any(|it| it == "--quick");
-    let rows = if is_quick { &ROWS[..1] } else { &ROWS };
+    let number = std::env::args().nth(1).and_then(|it| it.parse().ok());
+    let alone = number.and_then(|number: usize| ROWS.get(number.checked_sub(1)?));
+    let rows = alone.map_or(&ROWS[..], std::slice::from_ref);
     let mut out = stdout();
-    let head = "slots  request   in use  most of an endpoint  served/s  questions/s  notices/s  questions per request  \
+    let head = "gateways  endpoints  slots  request   in use  most of an endpoint  served/s  questions/s  notices/s  questions per request  \
                 served of the busiest and the least busy";
     _ = writeln!(out, "{head}");
     let mut is_fine = true;
-    for &(slots, seconds, measured) in rows {
+    for &(gateways, endpoints, slots, seconds, measured) in rows {
         let setting = Setting {
+            gateways,
+            endpoints,
+            // Each gateway lives for as long, however many there are.
+            death: 6_000 * SECOND / gateways as u64,
             slots,
             seconds,
             measured,
@@ -69,7 +75,9 @@ fn main() -> ExitCode {
 
 fn row(setting: &Setting, figures: &Figures) -> String {
     format!(
-        "{:5}  {:5} s  {:6.2}%  {:19}  {:8.0}  {:11.0}  {:9.0}  {:21.2}  {:.0}% {:.0}%",
+        "{:8}  {:9}  {:5}  {:5} s  {:6.2}%  {:19}  {:8.0}  {:11.0}  {:9.0}  {:21.2}  {:.0}% {:.0}%",
+        setting.gateways,
+        setting.endpoints,
         setting.slots,
         setting.seconds,
         100.0 * figures.in_use,

@@ -213,11 +213,11 @@ impl RoutingTable {
                 };
             };
             let Candidate { backend, seen, .. } = choice.candidate;
-            if backend.state.word.take(seen) {
-                if !leases_slots || !backend.state.return_after_lease(&choice.candidate) {
-                    return TargetOutcome::Taken(choice);
-                }
-                // The endpoint has no slots now.
+            // Returned after the end of its lease, the slot is taken from the endpoint, too.
+            if backend.state.word.take(seen)
+                && !(leases_slots && backend.state.return_after_lease(&choice.candidate))
+            {
+                return TargetOutcome::Taken(choice);
             }
             // The word has changed. The preferred endpoints may have a slot by now.
             candidates.last_resort = false;

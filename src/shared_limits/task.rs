@@ -159,7 +159,8 @@ struct Entry {
     waiting: u32,
     /// The lease that the endpoint was last given.
     given: Option<(u32, Instant)>,
-    has_warned: bool,
+    /// The configured number of slots that was logged as higher than another gateway's.
+    warned_of: Option<u32>,
 }
 
 enum State {
@@ -195,7 +196,7 @@ impl Entry {
             old: Vec::new(),
             waiting: 0,
             given: None,
-            has_warned: false,
+            warned_of: None,
         }
     }
 
@@ -445,9 +446,6 @@ impl Task {
     fn on_done(&mut self, done: Done, outage: &mut Option<Outage>) {
         match done {
             Done::Connected(Ok(connection), news) => {
-                if outage.take().is_some() {
-                    tracing::info!(redis = %self.redis.address, "shared limits: connected to Redis again");
-                }
                 self.generation += 1;
                 self.counted_at = None;
                 let now = clock::now();
@@ -465,7 +463,10 @@ impl Task {
             } => self.on_answers(generation, &asked, answers, outage),
             Done::Counted {
                 gateways: Ok(n), ..
-            } => self.gateways = Some(n.max(1)),
+            } => {
+                self.gateways = Some(n.max(1));
+                self.on_answered(outage);
+            }
             Done::Counted {
                 generation,
                 gateways: Err(error),
@@ -497,6 +498,7 @@ impl Task {
                 return;
             }
         };
+        self.on_answered(outage);
         for ((name, ask), answer) in asked.iter().zip(answers) {
             let Some(entry) = self.entries.get_mut(name) else {
                 continue;
@@ -504,7 +506,8 @@ impl Task {
             entry.share.on_answer(ask.seq, answer.grant, now);
             give(&self.router, entry, entry.share.cap(now), now);
             let is_lower = answer.slots < ask.slots;
-            if is_lower && !entry.has_warned {
+            if is_lower && entry.warned_of != Some(ask.slots) {
+                entry.warned_of = Some(ask.slots);
                 tracing::warn!(
                     endpoint = &**name,
                     configured = ask.slots,
@@ -512,7 +515,13 @@ impl Task {
                     "another gateway gives this endpoint fewer slots: the lowest number holds for all"
                 );
             }
-            entry.has_warned = is_lower;
+        }
+    }
+
+    /// Ends an outage. A connection alone does not: a Redis whose memory is full accepts it, and answers no question.
+    fn on_answered(&self, outage: &mut Option<Outage>) {
+        if outage.take().is_some() {
+            tracing::info!(redis = %self.redis.address, "shared limits: connected to Redis again");
         }
     }
 

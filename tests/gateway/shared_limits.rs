@@ -158,6 +158,23 @@ async fn without_redis_requests_go_on_after_the_lease() {
 }
 
 #[tokio::test]
+async fn a_full_redis_stops_no_request_that_is_not_stored() {
+    let (redis, backend) = (Server::start(), Backend::replying("fine").await);
+    let gateway = gateway(&redis, 1.0, &backend).await;
+    gateway.ask("m").answer().await.assert_ok("fine");
+    redis.ask("CONFIG SET maxmemory 1");
+    gateway
+        .logs(&["WARN", "shared limits: Redis can't be reached", "OOM"])
+        .await;
+    all_are_served(send(&gateway, 20)).await;
+    redis.ask("CONFIG SET maxmemory 0");
+    gateway
+        .logs(&["shared limits: connected to Redis again"])
+        .await;
+    all_are_served(send(&gateway, 20)).await;
+}
+
+#[tokio::test]
 async fn the_lowest_number_of_slots_holds_for_all_gateways() {
     let (redis, backend) = (Server::start(), Backend::start().await);
     let low = setup(&redis.url(), 600.0, 2, &backend).start().await;
