@@ -8,6 +8,7 @@ use redis::{Client, Value};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::batch::Batches;
 use super::leases::Leases;
 use super::link::Link;
 use super::operators::scope_name;
@@ -70,6 +71,7 @@ impl RedisStore {
             process,
             header: header(&config),
             weights: weights(&config),
+            batches: Batches::new(),
             watchers: Watchers::default(),
             leases: Leases::default(),
             version: watch::Sender::new(0),
@@ -127,8 +129,7 @@ impl Store for RedisStore {
     }
 
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
-        let call = self.shared.call(&scripts::GET).arg(id.to_string());
-        Box::pin(self.shared.info(call))
+        Box::pin(self.shared.get(id))
     }
 
     fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>> {
@@ -150,7 +151,7 @@ impl Store for RedisStore {
     fn ended(&self, id: RequestId) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let mut watcher = self.shared.watchers.watch(id);
-            self.shared.reread(&[id]).await?;
+            self.shared.watch(id).await?;
             watcher.ended().await;
             Ok(())
         })
@@ -200,9 +201,7 @@ impl Store for RedisStore {
     }
 
     fn called(&self, lease: &Lease) -> StoreFuture<'_, ()> {
-        let call = self.shared.call(&scripts::CALLED);
-        let call = call.arg(lease.id().to_string()).arg(lease.fence());
-        Box::pin(async move { self.shared.link.run(&call).await.map(drop) })
+        Box::pin(Arc::clone(&self.shared).called(lease.clone()))
     }
 
     fn stopped(&self, lease: &Lease) -> StoreFuture<'_, Stop> {
@@ -218,7 +217,7 @@ impl Store for RedisStore {
     }
 
     fn finish(&self, lease: Lease, outcome: Outcome) -> StoreFuture<'_, bool> {
-        Box::pin(self.shared.finish(lease, outcome))
+        Box::pin(Arc::clone(&self.shared).finish(lease, outcome))
     }
 
     fn append(&self, lease: &Lease, data: Bytes) -> StoreFuture<'_, ()> {

@@ -20,7 +20,7 @@ if not (held and held['a']) then
       if job then
         local ready = 0
         for _, level in ipairs(call('ZRANGE', P .. 'l:' .. queue, 0, -1)) do
-          ready = ready + tonumber(call('HGET', P .. 'n', 'q:' .. level .. ':' .. queue) or 0)
+          ready = ready + number('n', 'q:' .. level .. ':' .. queue)
         end
         heads[#heads + 1] = {info(job.id), call('HGET', job_key(job.id), 'co'), ready}
       end

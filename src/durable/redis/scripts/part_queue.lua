@@ -1,4 +1,4 @@
--- What waits: the streams of the shards and their counts.
+-- What waits: the streams of the levels and their counts.
 
 local function is_of_tenant(place)
   return place == 't' or place == 'u'
@@ -22,22 +22,18 @@ local function share_keys(level, queue)
   return P .. 'f:' .. name, P .. 'fn:' .. name
 end
 
--- Counts by level and queue: q ready, d delayed, k parked, r running.
+-- Counts by level and queue: q ready, d delayed, k parked, r running, a arrivals.
 local function count(kind, job, by)
-  local field = kind .. ':' .. job.level .. ':' .. job.queue
-  local value = call('HINCRBY', P .. 'n', field, by)
-  if value <= 0 then
-    call('HDEL', P .. 'n', field)
-  end
-  return value
+  return add('n', kind .. ':' .. job.level .. ':' .. job.queue, by)
 end
 
 local function notify(queue)
   call('XADD', P .. 'notifications', 'MAXLEN', '~', 256, '*', 'q', queue)
 end
 
--- Adds a request to the stream of its shard, and to what is ready. Sets the job's message and arrival.
-local function append_to_shard(job)
+-- Adds a request to the stream of its place, and to what is ready. Sets the job's message and arrival. Workers are told
+-- only if that may change what goes next: a worker that knows of a backlog looks again when it has taken from it.
+local function append(job)
   local key = stream_key(job)
   local message = call('XADD', key, 'NOMKSTREAM', '*', 'i', job.id, 'n', job.rank)
   if not message then
@@ -47,9 +43,11 @@ local function append_to_shard(job)
   end
   job.message = message
   if not job.arrival then
-    job.arrival = call('HINCRBY', P .. 'n', 'a:' .. job.level .. ':' .. job.queue, 1)
+    job.arrival = count('a', job, 1)
   end
+  local is_news = job.place == 'r' or job.place == 'u'
   if count('q', job, 1) == 1 then
+    is_news = true
     call('ZADD', P .. 'l:' .. job.queue, job.level, job.level)
     call('SADD', P .. 'ready', job.queue)
   end
@@ -57,6 +55,7 @@ local function append_to_shard(job)
     local had, counts = share_keys(job.level, job.queue)
     call('HINCRBY', counts, 's', 1)
     if call('HINCRBY', counts, 'n' .. job.tenant, 1) == 1 then
+      is_news = true
       -- A tenant that was away has had as much as the one that went last, or more if it had.
       local floor = tonumber(call('HGET', counts, 'v') or 0)
       local before = tonumber(call('HGET', counts, 'h' .. job.tenant) or 0)
@@ -64,32 +63,34 @@ local function append_to_shard(job)
       call('ZADD', had, tostring(math.max(floor, before)), job.tenant)
     end
   end
-  notify(job.queue)
+  if is_news then
+    notify(job.queue)
+  end
 end
 
 local function next_rank()
-  return call('HINCRBY', P .. 'meta', 'rank', 1)
+  return add('meta', 'rank', 1)
 end
 
 -- Puts a request that was taken or parked back before those that came later.
 local function requeue(job)
   job.place = IS_FAIR and 'u' or 'r'
-  append_to_shard(job)
+  append(job)
   call('HSET', job_key(job.id), 'st', 'queued', 'pl', job.place, 'm', job.message, 'ln', job.arrival, 'at', job.attempts)
 end
 
 -- Puts a request that begins its first attempt behind those that came before.
 local function arrive(job)
   job.arrival, job.rank = nil, next_rank()
-  job.place = IS_FAIR and 't' or tostring(job.rank % 4)
-  append_to_shard(job)
+  job.place = IS_FAIR and 't' or 'n'
+  append(job)
   call('HSET', job_key(job.id), 'st', 'queued', 'pl', job.place, 'm', job.message, 'ln', job.arrival, 'n', job.rank)
 end
 
 local function no_level(queue, level)
   local key = P .. 'l:' .. queue
   call('ZREM', key, level)
-  call('HDEL', P .. 'n', 'a:' .. level .. ':' .. queue)
+  set_number('n', 'a:' .. level .. ':' .. queue, 0)
   local had, counts = share_keys(level, queue)
   call('DEL', had, counts)
   if call('EXISTS', key) == 0 then
