@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) namespace: String,
     /// The name of this process among the consumers.
     pub(super) process: String,
-    /// The first argument of each script: the retention, and whether the order is fair.
+    /// The first argument of each script: the retention, the kind of order, and the limits of running requests.
     pub(super) header: String,
     /// The weights of the levels from level 0 on, or empty.
     pub(super) weights: String,

@@ -101,7 +101,14 @@ fn header(config: &RedisConfig) -> String {
         Discipline::Fair => "fair",
         _ => "fifo",
     };
-    format!("{} {order}", ms(config.store.retention))
+    let store = &config.store;
+    format!(
+        "{} {order} {} {} {}",
+        ms(store.retention),
+        store.max_running,
+        store.max_running_per_queue,
+        store.max_running_per_tenant
+    )
 }
 
 fn weights(config: &RedisConfig) -> String {

@@ -73,8 +73,11 @@ impl State {
         now: Time,
     ) {
         match self.record(slot).phase {
-            Phase::Running { .. } => self.stop_running(slot),
-            _ => self.leave_order(slot),
+            Phase::Running { .. } => self.stop_running(slot, now),
+            _ => {
+                self.leave_order(slot);
+                self.let_next_in(self.record(slot).tenant, now);
+            }
         }
         self.settle(slot);
         let until = now.after(self.config.retention);

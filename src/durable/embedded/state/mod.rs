@@ -4,11 +4,12 @@
 //! down](State::take_writes), and what is to be [woken](State::take_news). Bodies and responses are not in it.
 //!
 //! - `record.rs`: a request; `names.rs`: queues and tenants as numbers; `order.rs`: which request of a queue goes next.
-//! - `enqueue.rs`, `run.rs`, `end.rs`, `pauses.rs`, `webhooks.rs`: the operations; `report.rs`: what is told of it all.
+//! - `enqueue.rs`, `run.rs`, `limits.rs`, `end.rs`, `pauses.rs`, `webhooks.rs`: the operations; `report.rs`: what is told of it all.
 //! - `recover.rs`: the state from what was written down.
 
 mod end;
 mod enqueue;
+mod limits;
 mod names;
 mod order;
 mod pauses;
@@ -56,6 +57,10 @@ pub(crate) struct State {
     tenants: Names<[u8], Tenant>,
     /// The number of requests that have not ended.
     live: u64,
+    /// The number of requests that run.
+    running: u64,
+    /// Requests that their tenants' limits hold up, by tenant, queue and age.
+    aside: BTreeMap<(u32, u32, u64), u32>,
     pauses: Vec<Pause>,
     /// Requests by the time at which they are stopped.
     deadlines: BTreeSet<(Time, u32)>,
@@ -98,6 +103,8 @@ struct Level {
 struct Tenant {
     /// The number of its requests that have not ended.
     live: u64,
+    /// The number of its requests that run.
+    running: u64,
 }
 
 /// The number of known requests of each segment.
@@ -133,6 +140,8 @@ impl State {
             queues: Names::new(),
             tenants: Names::new(),
             live: 0,
+            running: 0,
+            aside: BTreeMap::new(),
             pauses: Vec::new(),
             deadlines: BTreeSet::new(),
             delayed: BTreeSet::new(),
@@ -262,6 +271,10 @@ impl State {
             Phase::Delayed => {
                 let begin = record.not_before.unwrap_or(record.created);
                 self.delayed.remove(&(begin, record.seq, slot));
+            }
+            Phase::Aside => {
+                let key = (record.tenant, record.queue, record.seq);
+                self.aside.remove(&key);
             }
             Phase::Outside | Phase::Held | Phase::Running { .. } | Phase::Ended(_) => {}
         }

@@ -54,6 +54,8 @@ pub(super) enum Phase {
     Delayed,
     /// Its tenant is paused.
     Held,
+    /// As many requests of its tenant run as may, or did when it was its turn.
+    Aside,
     /// A worker has it.
     Running {
         /// The number of this start among all.
@@ -68,7 +70,7 @@ pub(super) enum Phase {
 impl Record {
     pub(super) fn status(&self) -> RequestStatus {
         match self.phase {
-            Phase::Outside | Phase::Ready(_) | Phase::Delayed | Phase::Held => {
+            Phase::Outside | Phase::Ready(_) | Phase::Delayed | Phase::Held | Phase::Aside => {
                 RequestStatus::Queued
             }
             Phase::Running {

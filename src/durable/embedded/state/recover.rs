@@ -41,7 +41,7 @@ impl State {
             self.enter_order(slot, now);
         }
         for slot in lost {
-            self.level_mut(slot).running += 1;
+            self.count_start(slot);
             self.lose(slot, now);
         }
         self.drop_empty_segments(now);

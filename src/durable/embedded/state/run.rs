@@ -29,16 +29,20 @@ impl State {
             return started;
         };
         while started.len() < max
+            && self.room_of_queue(queue) > 0
             && let Some(slot) = self.queues[queue].order.pop()
         {
-            started.push(self.start(slot, now));
+            match self.is_tenant_full(self.record(slot).tenant) {
+                true => self.set_aside(slot),
+                false => started.push(self.start(slot, now)),
+            }
         }
         started
     }
 
     fn start(&mut self, slot: u32, now: Time) -> Started {
         self.left_order(slot);
-        self.level_mut(slot).running += 1;
+        self.count_start(slot);
         self.starts += 1;
         let start = self.starts;
         let record = self.record_mut(slot);
@@ -120,7 +124,7 @@ impl State {
                 self.end(slot, RequestStatus::Failed, Some(&reason), now);
             }
             Outcome::Retry { after, counts } => {
-                self.stop_running(slot);
+                self.stop_running(slot, now);
                 let record = self.record_mut(slot);
                 if !counts {
                     record.attempts -= 1;
@@ -145,8 +149,8 @@ impl State {
     }
 
     /// Notes that no worker has a request any more.
-    pub(super) fn stop_running(&mut self, slot: u32) {
-        self.level_mut(slot).running -= 1;
+    pub(super) fn stop_running(&mut self, slot: u32, now: Time) {
+        self.count_stop(slot, now);
         self.record_mut(slot).phase = Phase::Outside;
     }
 
@@ -172,7 +176,7 @@ impl State {
             .map(|(slot, _)| slot as u32)
             .collect();
         for slot in starting {
-            self.stop_running(slot);
+            self.stop_running(slot, now);
             self.record_mut(slot).attempts -= 1;
             self.put_back(slot, now);
         }
@@ -183,7 +187,7 @@ impl State {
         let attempts = self.record(slot).attempts;
         match self.config.on_crash {
             OnCrash::Retry { max_attempts } if attempts < max_attempts => {
-                self.stop_running(slot);
+                self.stop_running(slot, now);
                 self.put_back(slot, now);
             }
             _ => self.end(slot, RequestStatus::Failed, Some(WORKER_LOST), now),

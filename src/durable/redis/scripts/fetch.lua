@@ -5,17 +5,17 @@ local tenant_weights = {}
 for i = 6, #ARGV, 2 do
   tenant_weights[ARGV[i]] = tonumber(ARGV[i + 1])
 end
-move_due()
-unpark_all()
+bring_up_to_date()
 local held = pauses()
 if held and (held['a'] or held['q' .. queue]) then
   return {}
 end
 local taken, owned = {}, {}
+max = math.min(max, room_of_queue(queue))
 
 local function start(job)
   not_ready(job)
-  count('r', job, 1)
+  runs(job, 1)
   local key, attempt = job_key(job.id), job.attempts + 1
   local fence = job.message .. '/' .. attempt .. '/' .. ME
   call('HSET', key, 'st', 'starting', 'at', attempt, 's', now, 'ow', ME, 'f', fence)

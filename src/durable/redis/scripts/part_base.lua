@@ -1,8 +1,8 @@
 -- The beginning of each script. Behind it come the script's parts, and then the script itself as the body of `run`.
 --
 -- KEYS[1]: the namespace. All keys begin with it, and it holds their hash tag, so they lie in one slot.
--- ARGV[1]: the retention in milliseconds, and `fair` behind a space if tenants share a level. ARGV[2]: the name of the
--- calling process.
+-- ARGV[1], with spaces between them: the retention in milliseconds; `fair` if tenants share a level; the largest numbers of
+-- running requests in all, of a queue, and of a tenant, or 0. ARGV[2]: the name of the calling process.
 --
 -- A request is a hash `j:<id>`:
 --   q queue, l level, t tenant, co cost, b the request itself, li listed, wh webhook, wt tries of the webhook,
@@ -14,8 +14,9 @@
 --   the pieces of earlier attempts, cs the sender's number of the last piece, w the processes that wait for its end
 --   (`e<name>`) or for a piece (`o<name>`), a line each.
 local P = KEYS[1] .. ':'
-local RETENTION = tonumber(string.match(ARGV[1], '^%d+'))
-local IS_FAIR = string.sub(ARGV[1], -4) == 'fair'
+local settings = {string.match(ARGV[1], '^(%d+) (%a+) (%d+) (%d+) (%d+)$')}
+local RETENTION, IS_FAIR = tonumber(settings[1]), settings[2] == 'fair'
+local MAX_RUNNING, MAX_OF_QUEUE, MAX_OF_TENANT = tonumber(settings[3]), tonumber(settings[4]), tonumber(settings[5])
 local ME = ARGV[2]
 local GROUP = 'workers'
 
@@ -48,9 +49,10 @@ local function read(id)
 end
 
 -- Numbers in hashes: `n` counts by level and queue (q ready, d delayed, k parked, r running, a arrivals), `meta` has the
--- number of live requests and the last rank, `tenants` the live requests by tenant. Each is read once, and written once
--- when the script has run, however many requests it serves. A number that is 0 is not there.
-local numbers = {n = {}, meta = {}, tenants = {}}
+-- number of live requests and the last rank, `tenants` the live requests by tenant, `busy` the running requests (`a` all,
+-- `q<queue>`, `t<tenant>`). Each is read once, and written once when the script has run, however many requests it serves.
+-- A number that is 0 is not there.
+local numbers = {n = {}, meta = {}, tenants = {}, busy = {}}
 local changed = {}
 
 local function number(hash, field)

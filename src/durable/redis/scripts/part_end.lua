@@ -20,13 +20,44 @@ local function tell_watchers(job, kind)
   end
 end
 
+-- Puts parked requests back, `max` at most. Returns true if there may be others that may begin.
+local function unpark(name, max)
+  local key = P .. 'parked:' .. name
+  local ids = max > 0 and call('ZRANGE', key, 0, max - 1) or {}
+  for _, id in ipairs(ids) do
+    call('ZREM', key, id)
+    local job = read(id)
+    if job and job.status == 'queued' and job.place == 'p' then
+      count('k', job, -1)
+      requeue(job)
+    end
+  end
+  if call('EXISTS', key) == 0 then
+    call('SREM', P .. 'parks', name)
+    return false
+  end
+  return #ids == 1000
+end
+
 -- Takes a running request from its worker.
 local function release(job)
   local key = stream_key(job)
   call('XACK', key, GROUP, job.message)
   call('XDEL', key, job.message)
   call('SREM', P .. 'own:' .. job.owner, job.id .. ' ' .. job.fence)
-  count('r', job, -1)
+  local was_full = room_of_queue(job.queue) == 0
+  runs(job, -1)
+  if was_full then
+    notify('')
+  end
+  if MAX_OF_TENANT > 0 and call('HEXISTS', P .. 'pauses', 't' .. job.tenant) == 0 then
+    -- In each queue one that waits for its tenant's limit may begin instead.
+    for _, name in ipairs(call('SMEMBERS', P .. 'parks')) do
+      if tenant_of_park(name) == job.tenant then
+        unpark(name, 1)
+      end
+    end
+  end
 end
 
 -- Forgets the pieces of an attempt that is repeated. Their numbers are not used again.

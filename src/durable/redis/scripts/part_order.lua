@@ -38,37 +38,30 @@ local function pauses()
   return held
 end
 
--- Puts parked requests of a tenant that is not paused back, 1,000 at most. Returns true if others are left.
-local function unpark(tenant)
-  local key = P .. 'parked:' .. tenant
-  local ids = call('ZRANGE', key, 0, 999)
-  for _, id in ipairs(ids) do
-    call('ZREM', key, id)
-    local job = read(id)
-    if job and job.status == 'queued' and job.place == 'p' then
-      count('k', job, -1)
-      requeue(job)
-    end
-  end
-  if call('EXISTS', key) == 0 then
-    call('SREM', P .. 'parks', tenant)
-    return false
-  end
-  return true
-end
-
+-- Puts back what is parked behind pauses that have ended, and as many behind a limit as there is room for. Returns true if
+-- others are left that may begin.
 local function unpark_all()
   local more = false
-  local tenants = call('SMEMBERS', P .. 'parks')
-  if #tenants > 0 then
+  local parks = call('SMEMBERS', P .. 'parks')
+  if #parks > 0 then
     local held = pauses() or {}
-    for _, tenant in ipairs(tenants) do
+    for _, name in ipairs(parks) do
+      local tenant = tenant_of_park(name)
       if not held['t' .. tenant] then
-        more = unpark(tenant) or more
+        more = unpark(name, math.min(room_of_tenant(tenant), 1000)) or more
       end
     end
   end
   return more
+end
+
+-- What a script does first that looks for work. Behind a limit, requests are put back when others end: to do it at each look
+-- would put back all.
+local function bring_up_to_date()
+  move_due()
+  if MAX_OF_TENANT == 0 then
+    unpark_all()
+  end
 end
 
 -- Returns true if a request may begin that is at this message of a stream. Otherwise it is removed from there.
@@ -76,10 +69,11 @@ local function may_start(job, key, message, held)
   if job and job.status == 'queued' and job.message == message then
     if job.deadline and tonumber(job.deadline) <= now then
       expire(job)
-    elseif held and held['t' .. job.tenant] then
+    elseif held and held['t' .. job.tenant] or room_of_tenant(job.tenant) == 0 then
+      local name = park(job.tenant, job.queue)
       unqueue(job)
-      call('ZADD', P .. 'parked:' .. job.tenant, job.rank, job.id)
-      call('SADD', P .. 'parks', job.tenant)
+      call('ZADD', P .. 'parked:' .. name, job.rank, job.id)
+      call('SADD', P .. 'parks', name)
       call('HSET', job_key(job.id), 'pl', 'p')
       count('k', job, 1)
     else

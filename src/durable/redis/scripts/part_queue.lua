@@ -15,6 +15,16 @@ local function stream_key(job)
   return P .. 's:' .. job.level .. ':' .. job.place .. ':' .. job.queue
 end
 
+-- Requests that wait behind a pause or a limit of their tenant, of one queue.
+local function park(tenant, queue)
+  return #tenant .. '.' .. tenant .. ':' .. queue
+end
+
+local function tenant_of_park(name)
+  local length, rest = string.match(name, '^(%d+)%.(.*)$')
+  return string.sub(rest, 1, tonumber(length))
+end
+
 -- The keys of a level's fair shares: what each tenant with a ready request has had; and the counts of these requests (`n`
 -- of a tenant, `s` of all), what tenants that are away have had (`h`), and what the one that went last had before (`v`).
 local function share_keys(level, queue)
@@ -25,6 +35,26 @@ end
 -- Counts by level and queue: q ready, d delayed, k parked, r running, a arrivals.
 local function count(kind, job, by)
   return add('n', kind .. ':' .. job.level .. ':' .. job.queue, by)
+end
+
+-- Returns the number of requests that may begin in addition. `who`: whose of the running ones, as `busy` has them.
+local function room(who, limit)
+  return limit > 0 and math.max(limit - number('busy', who), 0) or math.huge
+end
+
+local function room_of_queue(queue)
+  return math.min(room('a', MAX_RUNNING), room('q' .. queue, MAX_OF_QUEUE))
+end
+
+local function room_of_tenant(tenant)
+  return room('t' .. tenant, MAX_OF_TENANT)
+end
+
+local function runs(job, by)
+  count('r', job, by)
+  add('busy', 'a', by)
+  add('busy', 'q' .. job.queue, by)
+  add('busy', 't' .. job.tenant, by)
 end
 
 local function notify(queue)
@@ -120,7 +150,7 @@ local function unqueue(job)
     call('ZREM', P .. 'delayed', job.id)
     count('d', job, -1)
   elseif job.place == 'p' then
-    call('ZREM', P .. 'parked:' .. job.tenant, job.id)
+    call('ZREM', P .. 'parked:' .. park(job.tenant, job.queue), job.id)
     count('k', job, -1)
   else
     call('XDEL', stream_key(job), job.message)
