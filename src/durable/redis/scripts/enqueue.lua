@@ -65,8 +65,8 @@ local function enqueue(id, queue, level, tenant, cost, cancel_after, delay_ms, i
     call('SET', idempotency_key, id .. fingerprint)
   end
   if listed == '1' then
-    call('ZADD', P .. 'list', rank, id)
-    call('ZADD', P .. 'list:' .. tenant, rank, id)
+    at_end('ZADD', P .. 'list', rank, id)
+    at_end('ZADD', P .. 'list:' .. tenant, rank, id)
   end
   call('HSET', key, unpack(fields))
   add('meta', 'live', 1)

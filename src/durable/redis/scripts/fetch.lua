@@ -10,7 +10,7 @@ local held = pauses()
 if held and (held['a'] or held['q' .. queue]) then
   return {}
 end
-local taken, owned = {}, {}
+local taken = {}
 max = math.min(max, room_of_queue(queue))
 
 local function start(job)
@@ -19,7 +19,7 @@ local function start(job)
   local key, attempt = job_key(job.id), job.attempts + 1
   local fence = job.message .. '/' .. attempt .. '/' .. ME
   call('HSET', key, 'st', 'starting', 'at', attempt, 's', now, 'ow', ME, 'f', fence)
-  owned[#owned + 1] = job.id .. ' ' .. fence
+  at_end('SADD', P .. 'own:' .. ME, job.id .. ' ' .. fence)
   local rest = call('HMGET', key, 'c', 'li', 'b', 'nb')
   if rest[4] then
     call('HDEL', key, 'nb')
@@ -48,5 +48,4 @@ while #taken < max do
     end
   end
 end
-write('SADD', P .. 'own:' .. ME, owned)
 return taken

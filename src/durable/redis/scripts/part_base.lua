@@ -82,7 +82,25 @@ local function write(command, key, arguments)
   end
 end
 
-local function save_numbers()
+-- Additions to lists and removals from them that nothing in a script looks at. Those to the same list are made at once.
+local collected = {}
+
+local function at_end(command, key, ...)
+  local list = collected[command .. key]
+  if not list then
+    list = {command = command, key = key}
+    collected[command .. key] = list
+  end
+  for _, argument in ipairs({...}) do
+    list[#list + 1] = argument
+  end
+end
+
+-- Writes what was kept back while the script ran.
+local function save()
+  for _, list in pairs(collected) do
+    write(list.command, list.key, list)
+  end
   for hash, fields in pairs(changed) do
     local set, gone = {}, {}
     for field in pairs(fields) do

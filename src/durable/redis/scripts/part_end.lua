@@ -42,9 +42,10 @@ end
 -- Takes a running request from its worker.
 local function release(job)
   local key = stream_key(job)
+  -- At once: a Redis without memory refuses a script whose first write may need some, and outcomes have to be recorded.
   call('XACK', key, GROUP, job.message)
-  call('XDEL', key, job.message)
-  call('SREM', P .. 'own:' .. job.owner, job.id .. ' ' .. job.fence)
+  at_end('XDEL', key, job.message)
+  at_end('SREM', P .. 'own:' .. job.owner, job.id .. ' ' .. job.fence)
   local was_full = room_of_queue(job.queue) == 0
   runs(job, -1)
   if was_full then
@@ -101,7 +102,7 @@ local function conclude(job, status, reason, response_status, response)
   if job.deadline then
     call('ZREM', P .. 'deadlines', job.id)
   end
-  call('ZADD', P .. 'ended', now, job.id .. job.tenant)
+  at_end('ZADD', P .. 'ended', now, job.id .. job.tenant)
   if job.webhook then
     call('ZADD', P .. 'webhooks', now, job.id)
   else
