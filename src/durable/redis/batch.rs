@@ -82,6 +82,20 @@ impl Batch {
     }
 }
 
+/// Lets go of the items that wait if the task that makes calls is dropped: its runtime may end before others do.
+struct DropGuard<'a> {
+    batch: &'a Batch,
+    has_ended: bool,
+}
+
+impl Drop for DropGuard<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            *self.batch.lock() = State::default();
+        }
+    }
+}
+
 impl Shared {
     /// Runs a script for an item, and for those that come meanwhile in the same call. The item is served also if this
     /// future is dropped.
@@ -100,9 +114,14 @@ impl Shared {
             let shared = Arc::clone(self);
             tokio::spawn(async move {
                 let batch = batch(&shared.batches);
+                let mut guard = DropGuard {
+                    batch,
+                    has_ended: false,
+                };
                 loop {
                     let items = batch.next_call();
                     if items.is_empty() {
+                        guard.has_ended = true;
                         return;
                     }
                     shared.run_batch(batch, items).await;
