@@ -23,6 +23,13 @@ pub struct StoreConfig {
     pub max_size: u64,
     /// The largest number of requests of one tenant that have not ended; 0 for no bound of its own. Default 0.
     pub max_size_per_tenant: u64,
+    /// The largest number of requests that run at the same time, over all workers; 0 for no bound. Default 0.
+    pub max_running: u64,
+    /// The largest number of requests of one queue that run at the same time; 0 for no bound. Default 0.
+    pub max_running_per_queue: u64,
+    /// The largest number of requests of one tenant that run at the same time; 0 for no bound. Requests of other tenants pass
+    /// those that have to wait for it. Default 0.
+    pub max_running_per_tenant: u64,
     /// The fate of a request whose worker died. Default [`OnCrash::Fail`].
     pub on_crash: OnCrash,
     /// The time after which a silent worker's requests are lost to it. Default 30 s. Not for stores of one process.
@@ -50,6 +57,9 @@ impl Default for StoreConfig {
         Self {
             max_size: 1_000_000,
             max_size_per_tenant: 0,
+            max_running: 0,
+            max_running_per_queue: 0,
+            max_running_per_tenant: 0,
             on_crash: OnCrash::Fail,
             lease: Duration::from_secs(30),
             retention: Duration::from_secs(24 * 60 * 60),
@@ -70,6 +80,27 @@ impl StoreConfig {
     #[must_use]
     pub fn max_size_per_tenant(mut self, max_size: u64) -> Self {
         self.max_size_per_tenant = max_size;
+        self
+    }
+
+    /// Sets the largest number of requests that run at the same time, over all workers; 0 for no bound.
+    #[must_use]
+    pub fn max_running(mut self, max_running: u64) -> Self {
+        self.max_running = max_running;
+        self
+    }
+
+    /// Sets the largest number of requests of one queue that run at the same time; 0 for no bound.
+    #[must_use]
+    pub fn max_running_per_queue(mut self, max_running: u64) -> Self {
+        self.max_running_per_queue = max_running;
+        self
+    }
+
+    /// Sets the largest number of requests of one tenant that run at the same time; 0 for no bound.
+    #[must_use]
+    pub fn max_running_per_tenant(mut self, max_running: u64) -> Self {
+        self.max_running_per_tenant = max_running;
         self
     }
 

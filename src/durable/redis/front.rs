@@ -1,5 +1,8 @@
 //! The operations of fronts: requests come in, are listed, and are read as streams.
 
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
 use redis::Value;
 
 use super::reply::{self, Unexpected};
@@ -9,17 +12,23 @@ use crate::durable::{
     Chunk, Chunks, Enqueued, Listing, NewRequest, Page, RequestId, RequestInfo, StoreError,
 };
 
-/// The shards of a level into which new requests go.
-const SHARDS: u64 = 4;
-
-/// Returns two shards for a tenant, so that no tenant fills all.
-fn shards(tenant: &[u8]) -> (u64, u64) {
-    // FNV-1a: all processes have to find the same.
-    let hash = tenant.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let first = hash % SHARDS;
-    (first, (first + 1 + (hash >> 32) % (SHARDS - 1)) % SHARDS)
+/// Returns the state of a request that was stored just now.
+fn new_info(request: NewRequest, level: u8, now: SystemTime) -> RequestInfo {
+    let after = |duration: Option<Duration>| {
+        let ms = duration.map(ms).filter(|ms| *ms > 0)?;
+        now.checked_add(Duration::from_millis(ms))
+    };
+    let mut info = RequestInfo::queued(request.id, now);
+    // A time of 0 has passed, but is there.
+    info.deadline = request
+        .cancel_after
+        .map(|time| after(Some(time)).unwrap_or(now));
+    info.not_before = after(request.delay);
+    info.queue = request.queue;
+    info.level = level;
+    info.tenant = request.tenant;
+    info.is_listed = request.is_listed;
+    info
 }
 
 /// Returns the key under which a request is known, which belongs to its tenant, and its fingerprint; empty without one.
@@ -40,46 +49,42 @@ fn idempotency(request: &NewRequest) -> (Vec<u8>, Vec<u8>) {
 }
 
 impl Shared {
-    pub(super) async fn enqueue(&self, request: NewRequest) -> Result<Enqueued, StoreError> {
-        let (shard, other_shard) = shards(&request.tenant);
+    pub(super) async fn enqueue(
+        self: &Arc<Self>,
+        request: NewRequest,
+    ) -> Result<Enqueued, StoreError> {
         let (key, fingerprint) = idempotency(&request);
         let config = &self.config.store;
         // A level that there is not is the lowest.
         let lowest = u8::try_from(config.order.levels.names().len() - 1).unwrap_or(u8::MAX);
-        let call = self
-            .call(&scripts::ENQUEUE)
-            .arg(request.id.to_string())
-            .arg(&request.queue)
-            .arg(request.level.min(lowest))
-            .arg(&request.tenant)
-            .arg(request.cost)
-            .maybe(request.cancel_after.map(ms))
-            .maybe(request.delay.map(ms))
-            .arg(key)
-            .arg(fingerprint)
-            .arg(request.webhook.as_deref().unwrap_or(""))
-            .arg(u8::from(request.is_listed))
-            .arg(config.max_size)
-            .arg(config.max_size_per_tenant)
-            .arg(shard)
-            .arg(other_shard)
-            .arg(u8::from(self.config.replicas > 0))
-            .arg(request.request.as_ref());
-        let value = match &self.replicas {
-            Some(replicas) => {
-                // Only a request that is stored comes with its state.
-                let is_stored =
-                    |value: &Value| matches!(value, Value::Array(parts) if parts.len() == 2);
-                replicas.run(&call, is_stored).await?
-            }
-            None => self.link.run(&call).await?,
+        let level = request.level.min(lowest);
+        let maybe = |duration: Option<Duration>| {
+            let ms = duration.map(|duration| ms(duration).to_string());
+            ms.unwrap_or_default().into_bytes()
         };
+        let item = vec![
+            request.id.to_string().into_bytes(),
+            request.queue.clone().into_bytes(),
+            level.to_string().into_bytes(),
+            request.tenant.clone(),
+            request.cost.to_string().into_bytes(),
+            maybe(request.cancel_after),
+            maybe(request.delay),
+            key,
+            fingerprint,
+            request.webhook.clone().unwrap_or_default().into_bytes(),
+            u8::from(request.is_listed).to_string().into_bytes(),
+            request.request.to_vec(),
+        ];
+        let value = self.run_batched(|batches| &batches.enqueue, item).await?;
         let mut parts = self.items(value)?.into_iter();
         let kind = self.read(reply::bytes(parts.next().unwrap_or(Value::Nil)))?;
-        let info = parts.next().map(reply::info);
-        match (kind.as_slice(), info) {
-            (b"new", Some(info)) => Ok(Enqueued::New(self.read(info)?)),
-            (b"known", Some(info)) => Ok(Enqueued::Known(self.read(info)?)),
+        match (kind.as_slice(), parts.next()) {
+            (b"new", Some(now)) => {
+                let now = self.read(reply::time(now))?;
+                Ok(Enqueued::New(new_info(request, level, now)))
+            }
+            (b"known", Some(info)) => Ok(Enqueued::Known(self.read(reply::info(info))?)),
             (b"full", _) => Err(StoreError::QueueFull {
                 max_size: config.max_size,
             }),

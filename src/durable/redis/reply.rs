@@ -69,7 +69,12 @@ pub(super) fn time(value: Value) -> Result<SystemTime, Unexpected> {
         .ok_or(Unexpected)
 }
 
-/// Returns a request from the fields that `info` in the scripts gives.
+/// The fields of a request that its state is read from, as `info` in the scripts has them, too.
+pub(super) const FIELDS: &[&str] = &[
+    "q", "l", "t", "st", "at", "c", "s", "e", "d", "nb", "r", "rs", "li",
+];
+
+/// Returns a request from its fields and its id.
 pub(super) fn info(value: Value) -> Result<RequestInfo, Unexpected> {
     let [
         queue,

@@ -1,4 +1,5 @@
-//! The scripts: one for each transition, behind the parts that it needs. A script is set up anew at each run, so none has more.
+//! The scripts: one for each transition, behind the parts that it needs. A script is set up anew at each run, so none has more,
+//! and those of a request's common way serve several requests at once.
 
 use std::sync::LazyLock;
 
@@ -10,7 +11,9 @@ macro_rules! scripts {
             Script::new(concat!(
                 include_str!("scripts/part_base.lua"),
                 $(include_str!(concat!("scripts/part_", $part, ".lua")),)*
+                "local function run()\n",
                 include_str!(concat!("scripts/", $file, ".lua")),
+                "\nend\nlocal result = run()\nsave()\nreturn result\n",
             ))
         });)*
     };
@@ -28,7 +31,6 @@ scripts! {
     ENQUEUE = "enqueue" + "queue";
     FETCH = "fetch" + "queue" + "end" + "order";
     FINISH = "finish" + "queue" + "end";
-    GET = "get";
     GIVE_BACK = "give_back" + "queue" + "end";
     KNOWN = "known";
     LIST = "list";

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use redis::{Script, Value};
 use tokio::sync::{Notify, watch};
 
+use super::batch::Batches;
 use super::leases::Leases;
 use super::link::{Call, Link};
 use super::replicas::Replicas;
@@ -23,10 +24,11 @@ pub(super) struct Shared {
     pub(super) namespace: String,
     /// The name of this process among the consumers.
     pub(super) process: String,
-    /// The first argument of each script: the retention, and whether the order is fair.
+    /// The first argument of each script: the retention, the kind of order, and the limits of running requests.
     pub(super) header: String,
     /// The weights of the levels from level 0 on, or empty.
     pub(super) weights: String,
+    pub(super) batches: Batches,
     pub(super) watchers: Watchers,
     pub(super) leases: Leases,
     /// The number of changes of the backlog.
@@ -117,5 +119,21 @@ impl Shared {
         let mut command = redis::cmd("HGET");
         let value = self.link.command(command.arg(key).arg(field)).await?;
         self.read(reply::maybe(value, reply::data))
+    }
+
+    /// Returns a request as it is now; `None` if it is not known.
+    pub(super) async fn get(&self, id: RequestId) -> Result<Option<RequestInfo>, StoreError> {
+        let key = format!("{}:j:{id}", self.namespace);
+        let mut command = redis::cmd("HMGET");
+        let fields = self
+            .link
+            .command(command.arg(key).arg(reply::FIELDS))
+            .await?;
+        let mut fields = self.items(fields)?;
+        if fields.first().is_none_or(|queue| *queue == Value::Nil) {
+            return Ok(None);
+        }
+        fields.push(Value::BulkString(id.to_string().into_bytes()));
+        self.read(reply::info(Value::Array(fields))).map(Some)
     }
 }

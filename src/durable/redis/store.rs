@@ -8,6 +8,7 @@ use redis::Value;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::batch::Batches;
 use super::leases::Leases;
 use super::link::Link;
 use super::operators::scope_name;
@@ -73,6 +74,7 @@ impl RedisStore {
             process,
             header: header(&config),
             weights: weights(&config),
+            batches: Batches::new(),
             watchers: Watchers::default(),
             leases: Leases::default(),
             version: watch::Sender::new(0),
@@ -102,7 +104,14 @@ fn header(config: &RedisConfig) -> String {
         Discipline::Fair => "fair",
         _ => "fifo",
     };
-    format!("{} {order}", ms(config.store.retention))
+    let store = &config.store;
+    format!(
+        "{} {order} {} {} {}",
+        ms(store.retention),
+        store.max_running,
+        store.max_running_per_queue,
+        store.max_running_per_tenant
+    )
 }
 
 fn weights(config: &RedisConfig) -> String {
@@ -134,8 +143,7 @@ impl Store for RedisStore {
     }
 
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
-        let call = self.shared.call(&scripts::GET).arg(id.to_string());
-        Box::pin(self.shared.info(call))
+        Box::pin(self.shared.get(id))
     }
 
     fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>> {
@@ -157,7 +165,7 @@ impl Store for RedisStore {
     fn ended(&self, id: RequestId) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             let mut watcher = self.shared.watchers.watch(id);
-            self.shared.reread(&[id]).await?;
+            self.shared.watch(id).await?;
             watcher.ended().await;
             Ok(())
         })
@@ -207,9 +215,7 @@ impl Store for RedisStore {
     }
 
     fn called(&self, lease: &Lease) -> StoreFuture<'_, ()> {
-        let call = self.shared.call(&scripts::CALLED);
-        let call = call.arg(lease.id().to_string()).arg(lease.fence());
-        Box::pin(async move { self.shared.link.run(&call).await.map(drop) })
+        Box::pin(Arc::clone(&self.shared).called(lease.clone()))
     }
 
     fn stopped(&self, lease: &Lease) -> StoreFuture<'_, Stop> {
@@ -225,7 +231,7 @@ impl Store for RedisStore {
     }
 
     fn finish(&self, lease: Lease, outcome: Outcome) -> StoreFuture<'_, bool> {
-        Box::pin(self.shared.finish(lease, outcome))
+        Box::pin(Arc::clone(&self.shared).finish(lease, outcome))
     }
 
     fn append(&self, lease: &Lease, data: Bytes) -> StoreFuture<'_, ()> {

@@ -187,9 +187,24 @@ impl Shared {
         for id in ids {
             call = call.arg(id.to_string());
         }
-        for ended in self.items(self.link.run(&call).await?)? {
-            self.watchers.on_end(self.read(reply::id(ended))?);
+        let replies = self.items(self.link.run(&call).await?)?;
+        for (id, reply) in ids.iter().zip(replies) {
+            self.on_watch(*id, &reply);
         }
         Ok(())
+    }
+
+    /// Asks to be told of the end of a request, and notes it if it has ended before.
+    pub(super) async fn watch(self: &Arc<Self>, id: RequestId) -> Result<(), StoreError> {
+        let item = vec![id.to_string().into_bytes()];
+        let reply = self.run_batched(|batches| &batches.watch, item).await?;
+        self.on_watch(id, &reply);
+        Ok(())
+    }
+
+    fn on_watch(&self, id: RequestId, reply: &Value) {
+        if *reply == Value::Int(1) {
+            self.watchers.on_end(id);
+        }
     }
 }

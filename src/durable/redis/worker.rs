@@ -6,6 +6,7 @@ use bytes::Bytes;
 use redis::Value;
 use tokio::sync::oneshot;
 
+use super::batch::Item;
 use super::shared::{Shared, ms};
 use super::{reply, scripts};
 use crate::durable::{Backlog, Fetched, Lease, Outcome, QueueHead, StoreError};
@@ -78,21 +79,31 @@ impl Shared {
         Ok(taken)
     }
 
-    pub(super) async fn finish(&self, lease: Lease, outcome: Outcome) -> Result<bool, StoreError> {
-        let call = self
-            .call(&scripts::FINISH)
-            .arg(lease.id().to_string())
-            .arg(lease.fence());
-        let call = match &outcome {
+    pub(super) async fn called(self: Arc<Self>, lease: Lease) -> Result<(), StoreError> {
+        let item = item(&lease);
+        let reply = self.run_batched(|batches| &batches.called, item).await;
+        reply.map(drop)
+    }
+
+    pub(super) async fn finish(
+        self: Arc<Self>,
+        lease: Lease,
+        outcome: Outcome,
+    ) -> Result<bool, StoreError> {
+        let (kind, detail, more) = match &outcome {
             Outcome::Responded { status, response } => {
-                call.arg("responded").arg(*status).arg(response.as_ref())
+                ("responded", status.to_string(), response.to_vec())
             }
-            Outcome::Failed { reason } => call.arg("failed").arg(reason).arg(""),
+            Outcome::Failed { reason } => ("failed", reason.clone(), Vec::new()),
             Outcome::Retry { after, counts } => {
-                call.arg("retry").arg(ms(*after)).arg(u8::from(*counts))
+                let counts = u8::from(*counts).to_string();
+                ("retry", ms(*after).to_string(), counts.into_bytes())
             }
         };
-        let has_effect = self.link.run(&call).await? == Value::Int(1);
+        let mut item = item(&lease);
+        item.extend([kind.as_bytes().to_vec(), detail.into_bytes(), more]);
+        let reply = self.run_batched(|batches| &batches.finish, item).await?;
+        let has_effect = reply == Value::Int(1);
         self.leases.remove(&lease);
         Ok(has_effect)
     }
@@ -108,6 +119,10 @@ impl Shared {
         self.leases.on_piece_sent(lease);
         Ok(())
     }
+}
+
+fn item(lease: &Lease) -> Item {
+    vec![lease.id().to_string().into(), lease.fence().into()]
 }
 
 /// Requests on their way to their caller. If they don't arrive, they are given back.

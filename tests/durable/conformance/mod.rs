@@ -6,6 +6,7 @@
 mod crash;
 mod ending;
 mod enqueue;
+mod limits;
 mod lists;
 mod order;
 mod pauses;
@@ -27,8 +28,8 @@ use tower_triage::durable::{Store, StoreConfig};
 
 pub(crate) use self::support::*;
 pub(crate) use self::{
-    crash::*, ending::*, enqueue::*, lists::*, order::*, pauses::*, retention::*, running::*,
-    streams::*, totals::*, values::*, waits::*, webhooks::*,
+    crash::*, ending::*, enqueue::*, limits::*, lists::*, order::*, pauses::*, retention::*,
+    running::*, streams::*, totals::*, values::*, waits::*, webhooks::*,
 };
 
 /// A store under test.
@@ -118,6 +119,9 @@ macro_rules! conformance {
             a_paused_store_is_not_taken_from,
             a_pause_ends_by_itself,
             a_pause_of_the_same_scope_is_replaced,
+            no_more_run_than_all_or_a_queue_may,
+            others_pass_a_tenant_at_its_limit,
+            a_limit_holds_behind_a_pause_of_its_tenant,
             a_webhook_is_due_at_the_end,
             a_webhook_is_put_off,
             a_request_is_kept_until_its_webhook_is_settled,

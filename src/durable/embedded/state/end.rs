@@ -103,8 +103,11 @@ impl State {
         now: Time,
     ) {
         match self.record(slot).phase {
-            Phase::Running { .. } => self.stop_running(slot),
-            _ => self.leave_order(slot),
+            Phase::Running { .. } => self.stop_running(slot, now),
+            _ => {
+                self.leave_order(slot);
+                self.let_next_in(self.record(slot).tenant, now);
+            }
         }
         self.settle(slot);
         let queue = self.queues.name(self.record(slot).queue);

@@ -132,6 +132,7 @@ impl State {
         let new = || Tenant {
             name: bytes::Bytes::copy_from_slice(&row.tenant).into(),
             live: 0,
+            running: 0,
         };
         let mut record = Record::new(row.id(), row.seq);
         record.deadline = row.deadline;

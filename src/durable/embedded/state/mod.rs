@@ -6,13 +6,14 @@
 //!
 //! - `record.rs`: a request; `by_id.rs`: requests by name; `names.rs`: queues and tenants as numbers; `order.rs`: which request
 //!   of a queue goes next; `segments.rs`: what is dropped from the disk when.
-//! - `enqueue.rs`, `run.rs`, `end.rs`, `pauses.rs`, `webhooks.rs`: the operations; `report.rs`, `totals.rs`: what is told of it
-//!   all.
+//! - `enqueue.rs`, `run.rs`, `limits.rs`, `end.rs`, `pauses.rs`, `webhooks.rs`: the operations; `report.rs`, `totals.rs`: what is
+//!   told of it all.
 //! - `recover.rs`: the state from what was written down.
 
 mod by_id;
 mod end;
 mod enqueue;
+mod limits;
 mod names;
 mod order;
 mod pauses;
@@ -69,6 +70,8 @@ pub(crate) struct State {
     tenants: Names<[u8], Tenant>,
     /// The number of requests that have not ended.
     live: u64,
+    /// Requests that their tenants' limits hold up, by tenant, queue and age.
+    aside: BTreeMap<(u32, u32, u64), u32>,
     pauses: Vec<Pause>,
     /// Requests by the time at which they are stopped.
     deadlines: BTreeSet<(Time, u32)>,
@@ -115,6 +118,8 @@ struct Tenant {
     name: crate::admit::Tenant,
     /// The number of its requests that have not ended.
     live: u64,
+    /// The number of its requests that run.
+    running: u64,
 }
 
 /// The changes that callers wait for.
@@ -144,6 +149,7 @@ impl State {
             queues: Names::new(),
             tenants: Names::new(),
             live: 0,
+            aside: BTreeMap::new(),
             pauses: Vec::new(),
             deadlines: BTreeSet::new(),
             delayed: BTreeSet::new(),
@@ -315,6 +321,10 @@ impl State {
             Phase::Delayed => {
                 let begin = record.extra().not_before.unwrap_or(record.created());
                 self.delayed.remove(&(begin, record.seq, slot));
+            }
+            Phase::Aside => {
+                let key = (record.tenant, record.queue, record.seq);
+                self.aside.remove(&key);
             }
             Phase::Outside | Phase::Held | Phase::Running { .. } | Phase::Ended(_) => {}
         }

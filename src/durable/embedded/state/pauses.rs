@@ -73,7 +73,9 @@ impl State {
 
     /// Takes a tenant's requests out of their orders.
     fn hold(&mut self, tenant: &[u8]) {
-        for slot in self.waiting_of(tenant, |phase| matches!(phase, Phase::Ready(_))) {
+        for slot in self.waiting_of(tenant, |phase| {
+            matches!(phase, Phase::Ready(_) | Phase::Aside)
+        }) {
             self.leave_order(slot);
             self.record_mut(slot).phase = Phase::Held;
             let seq = self.record(slot).seq;

@@ -73,6 +73,8 @@ pub(super) enum Phase {
     Delayed,
     /// Its tenant is paused.
     Held,
+    /// As many requests of its tenant run as may, or did when it was its turn.
+    Aside,
     /// A worker has it.
     Running {
         /// The number of this start among all.
@@ -105,7 +107,7 @@ impl Record {
 
     pub(super) fn status(&self) -> RequestStatus {
         match self.phase {
-            Phase::Outside | Phase::Ready(_) | Phase::Delayed | Phase::Held => {
+            Phase::Outside | Phase::Ready(_) | Phase::Delayed | Phase::Held | Phase::Aside => {
                 RequestStatus::Queued
             }
             Phase::Running {

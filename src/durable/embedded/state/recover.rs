@@ -84,7 +84,7 @@ impl<'a> Recovery<'a> {
                 start,
                 is_called: true,
             };
-            state.begin_running(slot);
+            state.count_start(slot);
             state.lose(slot, now);
         }
         state.advance(now);

@@ -108,7 +108,7 @@ impl State {
         match record.phase {
             Phase::Ready(_) => Some(queue.order.position(slot, record.seq, self.latest)),
             // It is behind all that may begin, as long as it may not.
-            Phase::Delayed | Phase::Held => Some(queue.order.len() as u64 + 1),
+            Phase::Delayed | Phase::Held | Phase::Aside => Some(queue.order.len() as u64 + 1),
             Phase::Outside | Phase::Running { .. } | Phase::Ended(_) => None,
         }
     }
@@ -160,7 +160,10 @@ impl State {
     /// Returns the queues that have a request which may begin.
     pub(crate) fn backlog(&self, version: u64) -> Backlog {
         let queues = self.queues.iter();
-        let queues = queues.filter(|(name, _)| !self.is_paused(name));
+        let queues = queues.filter(|(name, _)| {
+            let number = self.queues.number(name);
+            !self.is_paused(name) && number.is_some_and(|queue| self.room_of_queue(queue) > 0)
+        });
         let heads = queues.filter_map(|(_, queue)| {
             let slot = queue.order.peek()?;
             let mut head = QueueHead::new(self.info(slot));

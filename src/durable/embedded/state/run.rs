@@ -31,16 +31,20 @@ impl State {
             return started;
         };
         while started.len() < max
+            && self.room_of_queue(queue) > 0
             && let Some(slot) = self.queues[queue].order.pop()
         {
-            started.push(self.start(slot, now));
+            match self.is_tenant_full(self.record(slot).tenant) {
+                true => self.set_aside(slot),
+                false => started.push(self.start(slot, now)),
+            }
         }
         started
     }
 
     fn start(&mut self, slot: u32, now: Time) -> Started {
         self.left_order(slot);
-        self.begin_running(slot);
+        self.count_start(slot);
         self.starts += 1;
         let start = self.starts;
         let record = self.record_mut(slot);
@@ -121,7 +125,7 @@ impl State {
                 self.end(slot, RequestStatus::Failed, Some(&reason), now);
             }
             Outcome::Retry { after, counts } => {
-                self.stop_running(slot);
+                self.stop_running(slot, now);
                 let extra = self.record_mut(slot).extra_mut();
                 if !counts {
                     extra.attempts -= 1;
@@ -146,18 +150,9 @@ impl State {
         self.news.requests.push(id);
     }
 
-    /// Notes that a worker has a request.
-    pub(super) fn begin_running(&mut self, slot: u32) {
-        self.level_mut(slot).running += 1;
-        let seq = self.record(slot).seq;
-        self.running.insert(seq, slot);
-    }
-
     /// Notes that no worker has a request any more.
-    pub(super) fn stop_running(&mut self, slot: u32) {
-        self.level_mut(slot).running -= 1;
-        let seq = self.record(slot).seq;
-        self.running.remove(&seq);
+    pub(super) fn stop_running(&mut self, slot: u32, now: Time) {
+        self.count_stop(slot, now);
         self.record_mut(slot).phase = Phase::Outside;
     }
 
@@ -180,7 +175,7 @@ impl State {
         let starting =
             running.filter(|&slot| self.record(slot).status() == RequestStatus::Starting);
         for slot in starting.collect::<Vec<_>>() {
-            self.stop_running(slot);
+            self.stop_running(slot, now);
             self.record_mut(slot).extra_mut().attempts -= 1;
             self.put_back(slot, now);
         }
@@ -193,7 +188,7 @@ impl State {
         self.totals.add(queue, QueueEvent::WorkerLost);
         match self.config.on_crash {
             OnCrash::Retry { max_attempts } if attempts < max_attempts => {
-                self.stop_running(slot);
+                self.stop_running(slot, now);
                 self.put_back(slot, now);
             }
             _ => self.end(slot, RequestStatus::Failed, Some(WORKER_LOST), now),

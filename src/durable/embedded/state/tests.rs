@@ -309,7 +309,10 @@ impl State {
             let listed = self.listed.get(&(record.tenant, record.seq));
             assert_eq!(listed, is_in_lists.then_some(&slot));
             let level = &self.queues[record.queue].levels[usize::from(record.level)];
-            let waits = matches!(record.phase, Phase::Ready(_) | Phase::Delayed | Phase::Held);
+            let waits = matches!(
+                record.phase,
+                Phase::Ready(_) | Phase::Delayed | Phase::Held | Phase::Aside
+            );
             assert_eq!(level.queued.contains(&record.seq), waits);
             assert_eq!(record.extra().ended.is_some(), record.has_ended());
             assert!(record.phase != Phase::Outside);
@@ -330,6 +333,20 @@ impl State {
                     assert!(record.extra().not_before.is_some_and(|begin| begin > now));
                 }
                 Phase::Held => assert!(self.is_held(record.tenant)),
+                Phase::Aside => {
+                    let key = (record.tenant, record.queue, record.seq);
+                    assert_eq!(self.aside[&key], slot);
+                    let tenant = &self.tenants[record.tenant];
+                    let ready = self.requests.iter().filter(|(_, other)| {
+                        matches!(other.phase, Phase::Ready(_))
+                            && (other.tenant, other.queue) == (record.tenant, record.queue)
+                    });
+                    let limit = self.config.max_running_per_tenant;
+                    assert!(
+                        tenant.running + ready.count() as u64 >= limit,
+                        "it waits for nothing"
+                    );
+                }
                 _ => {}
             }
         }
@@ -353,6 +370,9 @@ impl State {
             .filter(running);
         assert_eq!(counted, running.count() as u64);
         assert_eq!(counted, self.running.len() as u64);
+        let by_tenant = self.tenants.iter().map(|(_, tenant)| tenant.running);
+        assert_eq!(by_tenant.sum::<u64>(), counted);
+        assert!(self.config.max_running == 0 || counted <= self.config.max_running);
         assert!(self.next_event().is_none_or(|next| next > now));
     }
 }
@@ -408,8 +428,12 @@ proptest! {
     fn all_tables_agree_and_a_crash_changes_only_what_ran(
         ops in prop::collection::vec(op(), 1..120),
         discipline in prop::sample::select(vec![Discipline::Fifo, Discipline::Fair, Discipline::Deadline]),
+        limit in 0..3u64,
     ) {
-        let config = model_config(discipline);
+        let config = model_config(discipline)
+            .max_running(3 * limit)
+            .max_running_per_queue(2 * limit)
+            .max_running_per_tenant(limit);
         let mut state = State::new(config.clone(), 1);
         let paper = Paper::default();
         let mut leases: Vec<Lease> = Vec::new();
@@ -509,8 +533,8 @@ proptest! {
                             heads.sort();
                             heads
                         };
-                        // What a fair order has charged is forgotten.
-                        if discipline != Discipline::Fair {
+                        // What a fair order has charged is forgotten, and who was set aside.
+                        if discipline != Discipline::Fair && limit == 0 {
                             prop_assert_eq!(heads(after.backlog(0)), heads(version));
                         }
                     }

@@ -10,9 +10,5 @@ end
 local number = call('HINCRBY', key, 'cn', 1)
 call('HSET', key, 'cs', mark)
 call('XADD', P .. 'o:' .. job.id, 'MAXLEN', 1024, number .. '-1', 'd', ARGV[6])
-for _, watcher in ipairs(call('SMEMBERS', P .. 'w:' .. job.id)) do
-  if string.sub(watcher, 1, 1) == 'o' then
-    tell(string.sub(watcher, 2), 'o', job.id)
-  end
-end
+tell_watchers(job, 'o')
 return 1

@@ -1,7 +1,6 @@
 -- Returns the next time at which something may begin, and the heads of the queues.
 local weights = split(ARGV[3])
-move_due()
-unpark_all()
+bring_up_to_date()
 local held = pauses()
 local soonest = call('ZRANGE', P .. 'delayed', 0, 0, 'WITHSCORES')[2]
 local next_ms = soonest and tonumber(soonest)
@@ -15,12 +14,12 @@ end
 local heads = {}
 if not (held and held['a']) then
   for _, queue in ipairs(call('SMEMBERS', P .. 'ready')) do
-    if not (held and held['q' .. queue]) then
+    if not (held and held['q' .. queue]) and room_of_queue(queue) > 0 then
       local job = head(queue, held, weights, false)
       if job then
         local ready = 0
         for _, level in ipairs(call('ZRANGE', P .. 'l:' .. queue, 0, -1)) do
-          ready = ready + tonumber(call('HGET', P .. 'n', 'q:' .. level .. ':' .. queue) or 0)
+          ready = ready + number('n', 'q:' .. level .. ':' .. queue)
         end
         heads[#heads + 1] = {info(job.id), call('HGET', job_key(job.id), 'co'), ready}
       end

@@ -1,6 +1,11 @@
--- Notes that the inner service was called.
-local job = read(ARGV[3])
-if job and job.status == 'starting' and job.fence == ARGV[4] then
-  call('HSET', job_key(job.id), 'st', 'processing')
+-- Notes that the inner service was called. ARGV from 3: id and fence of each request.
+local done = {}
+for i = 3, #ARGV, 2 do
+  local key = job_key(ARGV[i])
+  local fields = call('HMGET', key, 'st', 'f')
+  if fields[1] == 'starting' and fields[2] == ARGV[i + 1] then
+    call('HSET', key, 'st', 'processing')
+  end
+  done[#done + 1] = 1
 end
-return 1
+return done

@@ -6,7 +6,7 @@ if not job then
 end
 local pieces = call('XRANGE', P .. 'o:' .. job.id, '(' .. ARGV[4] .. '-1', '+')
 if #pieces == 0 and not job.ended then
-  call('SADD', P .. 'w:' .. job.id, 'o' .. ME)
+  watch(job.id, job.watchers, 'o')
 end
 local found = {}
 for i, piece in ipairs(pieces) do

@@ -1,83 +1,81 @@
--- Stores a request, unless it is there, or there is no place for it.
-local id, queue, level, tenant, cost = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local cancel_after, delay_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
-local idempotency, fingerprint, webhook, listed = ARGV[10], ARGV[11], ARGV[12], ARGV[13]
-local max_size, max_size_per_tenant = tonumber(ARGV[14]), tonumber(ARGV[15])
-local shards, touches, body = {ARGV[16], ARGV[17]}, ARGV[18], ARGV[19]
+-- Stores requests, each unless it is there, or there is no place for it. ARGV[3]: the bound of live requests. ARGV[4]: that
+-- of one tenant, or 0. ARGV[5]: 1 if replicas are waited for. ARGV from 6: the fields of each request, as `enqueue` has
+-- them. Returns for each `new` and the time, or `known` and the request that is there, or the reason why it is not stored.
+local max_size, max_size_per_tenant, touches = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 
-local key = job_key(id)
-local function known(other)
+local function known(id)
   -- A later WAIT counts the replicas that have a write of this connection.
-  if touches == '1' then
+  if touches then
     call('HINCRBY', P .. 'meta', 'touched', 1)
   end
-  return {'known', info(other)}
-end
-if call('EXISTS', key) == 1 then
-  return known(id)
-end
-local idempotency_key = P .. 'i:' .. idempotency
-if idempotency ~= '' then
-  local other = call('GET', idempotency_key)
-  if other and call('EXISTS', job_key(string.sub(other, 1, 32))) == 1 then
-    if string.sub(other, 33) ~= fingerprint then
-      return {'reused'}
-    end
-    return known(string.sub(other, 1, 32))
-  end
-end
-if tonumber(call('HGET', P .. 'meta', 'live') or 0) >= max_size then
-  return {'full'}
-end
-if max_size_per_tenant > 0 and tonumber(call('HGET', P .. 'tenants', tenant) or 0) >= max_size_per_tenant then
-  return {'tenant_full'}
+  return {'known', info(id)}
 end
 
-call('HINCRBY', P .. 'meta', 'live', 1)
-call('HINCRBY', P .. 'tenants', tenant, 1)
-local rank = next_rank()
-local fields = {
-  'q', queue, 'l', level, 't', tenant, 'co', cost, 'b', body, 'li', listed, 'st', 'queued', 'at', 0, 'c', now, 'n', rank,
-}
-local function set(name, value)
-  fields[#fields + 1] = name
-  fields[#fields + 1] = value
-end
-if cancel_after then
-  set('d', now + cancel_after)
-  call('ZADD', P .. 'deadlines', now + cancel_after, id)
-end
-if webhook ~= '' then
-  set('wh', webhook)
-end
-if idempotency ~= '' then
-  set('ik', idempotency_key)
-  call('SET', idempotency_key, id .. fingerprint)
-end
-if listed == '1' then
-  call('ZADD', P .. 'list', rank, id)
-  call('ZADD', P .. 'list:' .. tenant, rank, id)
-end
-local job = {id = id, queue = queue, level = level, tenant = tenant, rank = rank, attempts = 0}
-if delay_ms and delay_ms > 0 then
-  call('HSET', key, unpack(fields))
-  delay(job, now + delay_ms)
-else
-  if IS_FAIR then
-    job.place = 't'
-  else
-    local shortest
-    for _, shard in ipairs(shards) do
-      local length = call('XLEN', P .. 's:' .. level .. ':' .. shard .. ':' .. queue)
-      if not shortest or length < shortest then
-        shortest, job.place = length, shard
+local function enqueue(id, queue, level, tenant, cost, cancel_after, delay_ms, idempotency, fingerprint, webhook, listed, body)
+  local key = job_key(id)
+  if call('EXISTS', key) == 1 then
+    return known(id)
+  end
+  local idempotency_key = P .. 'i:' .. idempotency
+  if idempotency ~= '' then
+    local other = call('GET', idempotency_key)
+    if other and call('EXISTS', job_key(string.sub(other, 1, 32))) == 1 then
+      if string.sub(other, 33) ~= fingerprint then
+        return {'reused'}
       end
+      return known(string.sub(other, 1, 32))
     end
   end
-  append_to_shard(job)
-  set('pl', job.place)
-  set('m', job.message)
-  set('ln', job.arrival)
+  if number('meta', 'live') >= max_size then
+    return {'full'}
+  end
+  if max_size_per_tenant > 0 and number('tenants', tenant) >= max_size_per_tenant then
+    return {'tenant_full'}
+  end
+
+  local rank = next_rank()
+  local job = {id = id, queue = queue, level = level, tenant = tenant, rank = rank, attempts = 0}
+  local fields = {
+    'q', queue, 'l', level, 't', tenant, 'co', cost, 'b', body, 'li', listed, 'st', 'queued', 'at', 0, 'c', now, 'n', rank,
+  }
+  local function set(name, value)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  delay_ms = tonumber(delay_ms)
+  if delay_ms and delay_ms > 0 then
+    delay(job, now + delay_ms)
+  else
+    job.place = IS_FAIR and 't' or 'n'
+    append(job)
+    set('pl', job.place)
+    set('m', job.message)
+    set('ln', job.arrival)
+  end
+  cancel_after = tonumber(cancel_after)
+  if cancel_after then
+    set('d', now + cancel_after)
+    call('ZADD', P .. 'deadlines', now + cancel_after, id)
+  end
+  if webhook ~= '' then
+    set('wh', webhook)
+  end
+  if idempotency ~= '' then
+    set('ik', idempotency_key)
+    call('SET', idempotency_key, id .. fingerprint)
+  end
+  if listed == '1' then
+    at_end('ZADD', P .. 'list', rank, id)
+    at_end('ZADD', P .. 'list:' .. tenant, rank, id)
+  end
   call('HSET', key, unpack(fields))
+  add('meta', 'live', 1)
+  add('tenants', tenant, 1)
+  return {'new', string.format('%.0f', now)}
 end
-return {'new', info(id)}
+
+local results = {}
+for i = 6, #ARGV, 12 do
+  results[#results + 1] = enqueue(unpack(ARGV, i, i + 11))
+end
+return results

@@ -5,28 +5,47 @@ local tenant_weights = {}
 for i = 6, #ARGV, 2 do
   tenant_weights[ARGV[i]] = tonumber(ARGV[i + 1])
 end
-move_due()
-unpark_all()
+bring_up_to_date()
 local held = pauses()
-local taken = {}
 if held and (held['a'] or held['q' .. queue]) then
-  return taken
+  return {}
 end
+local taken = {}
+max = math.min(max, room_of_queue(queue))
+
+local function start(job)
+  not_ready(job)
+  runs(job, 1)
+  local key, attempt = job_key(job.id), job.attempts + 1
+  local fence = job.message .. '/' .. attempt .. '/' .. ME
+  call('HSET', key, 'st', 'starting', 'at', attempt, 's', now, 'ow', ME, 'f', fence)
+  at_end('SADD', P .. 'own:' .. ME, job.id .. ' ' .. fence)
+  local rest = call('HMGET', key, 'c', 'li', 'b', 'nb')
+  if rest[4] then
+    call('HDEL', key, 'nb')
+  end
+  local started = {
+    job.queue, job.level, job.tenant, 'starting', attempt, rest[1], now, false, job.deadline, false, false, false, rest[2],
+    job.id,
+  }
+  taken[#taken + 1] = {started, fence, rest[3]}
+end
+
 while #taken < max do
-  local job, key = head(queue, held, weights, true)
+  local job, key, is_alone = head(queue, held, weights, true)
   if not job then
     break
   end
   charge_tenant(job, tenant_weights)
-  call('XREADGROUP', 'GROUP', GROUP, ME, 'COUNT', 1, 'STREAMS', key, '>')
-  call('HSET', P .. 'heads', key, job.message)
-  not_ready(job)
-  count('r', job, 1)
-  local attempt = job.attempts + 1
-  local fence = job.message .. '/' .. attempt .. '/' .. ME
-  call('HSET', job_key(job.id), 'st', 'starting', 'at', attempt, 's', now, 'ow', ME, 'f', fence)
-  call('HDEL', job_key(job.id), 'nb')
-  call('SADD', P .. 'own:' .. ME, job.id .. ' ' .. fence)
-  taken[#taken + 1] = {info(job.id), fence, call('HGET', job_key(job.id), 'b')}
+  -- Others that are in line behind it, if nothing can go between them.
+  local wanted = is_alone and max - #taken or 1
+  local entries = call('XREADGROUP', 'GROUP', GROUP, ME, 'COUNT', wanted, 'STREAMS', key, '>')[1][2]
+  call('HSET', P .. 'heads', key, entries[#entries][1])
+  for i, entry in ipairs(entries) do
+    job = i == 1 and job or read(entry[2][2])
+    if may_start(job, key, entry[1], held) then
+      start(job)
+    end
+  end
 end
 return taken

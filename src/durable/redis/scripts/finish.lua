@@ -1,34 +1,43 @@
--- Records the end of an attempt. Returns 1 if it has an effect, also if it was recorded before: the reply was lost.
-local fence, kind, detail, more = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local job = read(ARGV[3])
-if not job then
-  return 0
-end
-local mark = fence .. ' ' .. kind .. ' ' .. detail
-if not job.running or job.fence ~= fence then
-  local is_same = job.finished == mark and (kind ~= 'responded' or call('HGET', job_key(job.id), 'rb') == more)
-  return is_same and 1 or 0
-end
-call('HSET', job_key(job.id), 'fb', mark)
-if kind == 'responded' then
-  if tonumber(detail) < 400 then
-    conclude(job, 'succeeded', nil, detail, more)
+-- Records the ends of attempts. ARGV from 3, for each: id, fence, kind of the outcome, and two details of it. Returns for
+-- each 1 if it has an effect, also if it was recorded before: the reply was lost.
+local function finish(id, fence, kind, detail, more)
+  local job = read(id)
+  if not job then
+    return 0
+  end
+  local mark = fence .. ' ' .. kind .. ' ' .. detail
+  if not job.running or job.fence ~= fence then
+    local is_same = job.finished == mark and (kind ~= 'responded' or call('HGET', job_key(id), 'rb') == more)
+    return is_same and 1 or 0
+  end
+  job.finished = mark
+  if kind == 'responded' then
+    if tonumber(detail) < 400 then
+      conclude(job, 'succeeded', nil, detail, more)
+    else
+      conclude(job, 'failed', 'error_response', detail, more)
+    end
+  elseif kind == 'failed' then
+    conclude(job, 'failed', detail)
   else
-    conclude(job, 'failed', 'error_response', detail, more)
+    release(job)
+    call('HSET', job_key(id), 'fb', mark)
+    drop_pieces(job)
+    if more == '0' then
+      job.attempts = job.attempts - 1
+    end
+    local after = tonumber(detail)
+    if after > 0 then
+      delay(job, now + after)
+    else
+      requeue(job)
+    end
   end
-elseif kind == 'failed' then
-  conclude(job, 'failed', detail)
-else
-  release(job)
-  drop_pieces(job)
-  if more == '0' then
-    job.attempts = job.attempts - 1
-  end
-  local after = tonumber(detail)
-  if after > 0 then
-    delay(job, now + after)
-  else
-    requeue(job)
-  end
+  return 1
 end
-return 1
+
+local done = {}
+for i = 3, #ARGV, 5 do
+  done[#done + 1] = finish(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+end
+return done

@@ -1,20 +1,22 @@
--- The beginning of each script.
+-- The beginning of each script. Behind it come the script's parts, and then the script itself as the body of `run`.
 --
 -- KEYS[1]: the namespace. All keys begin with it, and it holds their hash tag, so they lie in one slot.
--- ARGV[1]: the retention in milliseconds, and `fair` behind a space if tenants share a level. ARGV[2]: the name of the
--- calling process.
+-- ARGV[1], with spaces between them: the retention in milliseconds; `fair` if tenants share a level; the largest numbers of
+-- running requests in all, of a queue, and of a tenant, or 0. ARGV[2]: the name of the calling process.
 --
 -- A request is a hash `j:<id>`:
 --   q queue, l level, t tenant, co cost, b the request itself, li listed, wh webhook, wt tries of the webhook,
 --   ik its idempotency key's key, st status, at attempts, r reason, rs status of the response, rb the response,
 --   c created, s started, e ended, d deadline, nb not before (all in ms), n its rank, ln its number among the arrivals
---   of its level, pl its place while queued (a shard; `t`, `u` its tenant's; `d` delayed, `p` parked), m its message,
---   ow the process that has it, f the fence of its lease, fb the fence of the lease that was finished last and the
---   outcome behind a space, cn the number of its pieces, cd that of the pieces of earlier attempts, cs the sender's
---   number of the last piece.
+--   of its level, pl its place while queued (`n` among the new ones, `r` among those that came back; `t`, `u` the same of
+--   its tenant; `d` delayed, `p` parked), m its message, ow the process that has it, f the fence of its lease, fb the
+--   fence of the lease that was finished last and the outcome behind a space, cn the number of its pieces, cd that of
+--   the pieces of earlier attempts, cs the sender's number of the last piece, w the processes that wait for its end
+--   (`e<name>`) or for a piece (`o<name>`), a line each.
 local P = KEYS[1] .. ':'
-local RETENTION = tonumber(string.match(ARGV[1], '^%d+'))
-local IS_FAIR = string.sub(ARGV[1], -4) == 'fair'
+local settings = {string.match(ARGV[1], '^(%d+) (%a+) (%d+) (%d+) (%d+)$')}
+local RETENTION, IS_FAIR = tonumber(settings[1]), settings[2] == 'fair'
+local MAX_RUNNING, MAX_OF_QUEUE, MAX_OF_TENANT = tonumber(settings[3]), tonumber(settings[4]), tonumber(settings[5])
 local ME = ARGV[2]
 local GROUP = 'workers'
 
@@ -33,16 +35,93 @@ local function info(id)
 end
 
 local function read(id)
-  local v = call('HMGET', job_key(id), 'st', 'q', 'l', 't', 'at', 'pl', 'm', 'ow', 'n', 'd', 'wh', 'ik', 'f', 'fb', 'ln')
+  local v = call('HMGET', job_key(id), 'st', 'q', 'l', 't', 'at', 'pl', 'm', 'ow', 'n', 'd', 'wh', 'ik', 'f', 'fb', 'ln', 'cn', 'w')
   if not v[1] then
     return nil
   end
   return {
     id = id, status = v[1], queue = v[2], level = v[3], tenant = v[4], attempts = tonumber(v[5]), place = v[6],
     message = v[7], owner = v[8], rank = v[9], deadline = v[10], webhook = v[11], idempotency = v[12], fence = v[13],
-    finished = v[14], arrival = v[15],
+    finished = v[14], arrival = v[15], pieces = v[16], watchers = v[17],
     running = v[1] == 'starting' or v[1] == 'processing',
     ended = v[1] == 'succeeded' or v[1] == 'failed' or v[1] == 'canceled' or v[1] == 'aborted',
   }
 end
 
+-- Numbers in hashes: `n` counts by level and queue (q ready, d delayed, k parked, r running, a arrivals), `meta` has the
+-- number of live requests and the last rank, `tenants` the live requests by tenant, `busy` the running requests (`a` all,
+-- `q<queue>`, `t<tenant>`). Each is read once, and written once when the script has run, however many requests it serves.
+-- A number that is 0 is not there.
+local numbers = {n = {}, meta = {}, tenants = {}, busy = {}}
+local changed = {}
+
+local function number(hash, field)
+  local value = numbers[hash][field]
+  if not value then
+    value = tonumber(call('HGET', P .. hash, field) or 0)
+    numbers[hash][field] = value
+  end
+  return value
+end
+
+local function set_number(hash, field, value)
+  numbers[hash][field] = value
+  changed[hash] = changed[hash] or {}
+  changed[hash][field] = true
+  return value
+end
+
+local function add(hash, field, by)
+  return set_number(hash, field, number(hash, field) + by)
+end
+
+-- Writes a table of arguments, so many at once as Lua takes.
+local function write(command, key, arguments)
+  for first = 1, #arguments, 1000 do
+    call(command, key, unpack(arguments, first, math.min(first + 999, #arguments)))
+  end
+end
+
+-- Additions to lists and removals from them that nothing in a script looks at. Those to the same list are made at once.
+local collected = {}
+
+local function at_end(command, key, ...)
+  local list = collected[command .. key]
+  if not list then
+    list = {command = command, key = key}
+    collected[command .. key] = list
+  end
+  for _, argument in ipairs({...}) do
+    list[#list + 1] = argument
+  end
+end
+
+-- Writes what was kept back while the script ran.
+local function save()
+  for _, list in pairs(collected) do
+    write(list.command, list.key, list)
+  end
+  for hash, fields in pairs(changed) do
+    local set, gone = {}, {}
+    for field in pairs(fields) do
+      local value = numbers[hash][field]
+      if value > 0 then
+        set[#set + 1] = field
+        set[#set + 1] = value
+      else
+        gone[#gone + 1] = field
+      end
+    end
+    write('HSET', P .. hash, set)
+    write('HDEL', P .. hash, gone)
+  end
+end
+
+-- Asks to be told of a request. `kind`: `e` of its end, `o` of its pieces.
+local function watch(job_id, watchers, kind)
+  local watcher = kind .. ME
+  local lines = watchers and '\n' .. watchers .. '\n' or ''
+  if not string.find(lines, '\n' .. watcher .. '\n', 1, true) then
+    call('HSET', job_key(job_id), 'w', watchers and watchers .. '\n' .. watcher or watcher)
+  end
+end

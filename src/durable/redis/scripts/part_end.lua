@@ -1,27 +1,71 @@
 -- What runs, and how requests end.
 
+local told = {}
 local function tell(process, kind, id)
   local key = P .. 'r:' .. process
   call('XADD', key, 'MAXLEN', '~', 4096, '*', kind, id)
-  call('PEXPIRE', key, 60000)
+  if not told[key] then
+    told[key] = true
+    call('PEXPIRE', key, 60000)
+  end
+end
+
+-- Tells the processes that wait for a request. `kind`: `e` for its end, `o` for a piece.
+local function tell_watchers(job, kind)
+  for watcher in string.gmatch(job.watchers or '', '[^\n]+') do
+    -- Those that wait for a piece also want to know of the end.
+    if kind == 'e' or string.sub(watcher, 1, 1) == kind then
+      tell(string.sub(watcher, 2), kind, job.id)
+    end
+  end
+end
+
+-- Puts parked requests back, `max` at most. Returns true if there may be others that may begin.
+local function unpark(name, max)
+  local key = P .. 'parked:' .. name
+  local ids = max > 0 and call('ZRANGE', key, 0, max - 1) or {}
+  for _, id in ipairs(ids) do
+    call('ZREM', key, id)
+    local job = read(id)
+    if job and job.status == 'queued' and job.place == 'p' then
+      count('k', job, -1)
+      requeue(job)
+    end
+  end
+  if call('EXISTS', key) == 0 then
+    call('SREM', P .. 'parks', name)
+    return false
+  end
+  return #ids == 1000
 end
 
 -- Takes a running request from its worker.
 local function release(job)
   local key = stream_key(job)
+  -- At once: a Redis without memory refuses a script whose first write may need some, and outcomes have to be recorded.
   call('XACK', key, GROUP, job.message)
-  call('XDEL', key, job.message)
-  call('SREM', P .. 'own:' .. job.owner, job.id .. ' ' .. job.fence)
-  count('r', job, -1)
-  call('HDEL', job_key(job.id), 'ow', 'f')
+  at_end('XDEL', key, job.message)
+  at_end('SREM', P .. 'own:' .. job.owner, job.id .. ' ' .. job.fence)
+  local was_full = room_of_queue(job.queue) == 0
+  runs(job, -1)
+  if was_full then
+    notify('')
+  end
+  if MAX_OF_TENANT > 0 and call('HEXISTS', P .. 'pauses', 't' .. job.tenant) == 0 then
+    -- In each queue one that waits for its tenant's limit may begin instead.
+    for _, name in ipairs(call('SMEMBERS', P .. 'parks')) do
+      if tenant_of_park(name) == job.tenant then
+        unpark(name, 1)
+      end
+    end
+  end
 end
 
 -- Forgets the pieces of an attempt that is repeated. Their numbers are not used again.
 local function drop_pieces(job)
-  local last = call('HGET', job_key(job.id), 'cn')
-  if last then
+  if job.pieces then
     call('DEL', P .. 'o:' .. job.id)
-    call('HSET', job_key(job.id), 'cd', last)
+    call('HSET', job_key(job.id), 'cd', job.pieces)
   end
 end
 
@@ -47,22 +91,29 @@ local function conclude(job, status, reason, response_status, response)
   end
   tally(job.queue, status .. ' ' .. (reason or ''))
   local key = job_key(job.id)
-  call('HSET', key, 'st', status, 'e', now)
-  call('HDEL', key, 'pl', 'm', 'nb')
+  local fields = {'st', status, 'e', now}
+  local function set(name, value)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  if job.finished then
+    set('fb', job.finished)
+  end
   if reason then
-    call('HSET', key, 'r', reason)
+    set('r', reason)
   end
   if response_status then
-    call('HSET', key, 'rs', response_status, 'rb', response)
+    set('rs', response_status)
+    set('rb', response)
   end
-  call('HINCRBY', P .. 'meta', 'live', -1)
-  if call('HINCRBY', P .. 'tenants', job.tenant, -1) <= 0 then
-    call('HDEL', P .. 'tenants', job.tenant)
-  end
+  call('HSET', key, unpack(fields))
+  call('HDEL', key, 'ow', 'f', 'pl', 'm', 'nb', 'w')
+  add('meta', 'live', -1)
+  add('tenants', job.tenant, -1)
   if job.deadline then
     call('ZREM', P .. 'deadlines', job.id)
   end
-  call('ZADD', P .. 'ended', now, job.id .. job.tenant)
+  at_end('ZADD', P .. 'ended', now, job.id .. job.tenant)
   if job.webhook then
     call('ZADD', P .. 'webhooks', now, job.id)
   else
@@ -71,15 +122,10 @@ local function conclude(job, status, reason, response_status, response)
   if job.idempotency then
     call('PEXPIRE', job.idempotency, RETENTION)
   end
-  call('PEXPIRE', P .. 'o:' .. job.id, RETENTION)
-  local watchers = P .. 'w:' .. job.id
-  local waiting = call('SMEMBERS', watchers)
-  if #waiting > 0 then
-    for _, watcher in ipairs(waiting) do
-      tell(string.sub(watcher, 2), 'e', job.id)
-    end
-    call('DEL', watchers)
+  if job.pieces then
+    call('PEXPIRE', P .. 'o:' .. job.id, RETENTION)
   end
+  tell_watchers(job, 'e')
 end
 
 -- Ends a request whose time is up.

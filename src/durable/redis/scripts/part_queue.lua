@@ -1,4 +1,4 @@
--- What waits: the streams of the shards and their counts.
+-- What waits: the streams of the levels and their counts.
 
 local function is_of_tenant(place)
   return place == 't' or place == 'u'
@@ -15,6 +15,16 @@ local function stream_key(job)
   return P .. 's:' .. job.level .. ':' .. job.place .. ':' .. job.queue
 end
 
+-- Requests that wait behind a pause or a limit of their tenant, of one queue.
+local function park(tenant, queue)
+  return #tenant .. '.' .. tenant .. ':' .. queue
+end
+
+local function tenant_of_park(name)
+  local length, rest = string.match(name, '^(%d+)%.(.*)$')
+  return string.sub(rest, 1, tonumber(length))
+end
+
 -- The keys of a level's fair shares: what each tenant with a ready request has had; and the counts of these requests (`n`
 -- of a tenant, `s` of all), what tenants that are away have had (`h`), and what the one that went last had before (`v`).
 local function share_keys(level, queue)
@@ -22,22 +32,38 @@ local function share_keys(level, queue)
   return P .. 'f:' .. name, P .. 'fn:' .. name
 end
 
--- Counts by level and queue: q ready, d delayed, k parked, r running.
+-- Counts by level and queue: q ready, d delayed, k parked, r running, a arrivals.
 local function count(kind, job, by)
-  local field = kind .. ':' .. job.level .. ':' .. job.queue
-  local value = call('HINCRBY', P .. 'n', field, by)
-  if value <= 0 then
-    call('HDEL', P .. 'n', field)
-  end
-  return value
+  return add('n', kind .. ':' .. job.level .. ':' .. job.queue, by)
+end
+
+-- Returns the number of requests that may begin in addition. `who`: whose of the running ones, as `busy` has them.
+local function room(who, limit)
+  return limit > 0 and math.max(limit - number('busy', who), 0) or math.huge
+end
+
+local function room_of_queue(queue)
+  return math.min(room('a', MAX_RUNNING), room('q' .. queue, MAX_OF_QUEUE))
+end
+
+local function room_of_tenant(tenant)
+  return room('t' .. tenant, MAX_OF_TENANT)
+end
+
+local function runs(job, by)
+  count('r', job, by)
+  add('busy', 'a', by)
+  add('busy', 'q' .. job.queue, by)
+  add('busy', 't' .. job.tenant, by)
 end
 
 local function notify(queue)
   call('XADD', P .. 'notifications', 'MAXLEN', '~', 256, '*', 'q', queue)
 end
 
--- Adds a request to the stream of its shard, and to what is ready. Sets the job's message and arrival.
-local function append_to_shard(job)
+-- Adds a request to the stream of its place, and to what is ready. Sets the job's message and arrival. Workers are told
+-- only if that may change what goes next: a worker that knows of a backlog looks again when it has taken from it.
+local function append(job)
   local key = stream_key(job)
   local message = call('XADD', key, 'NOMKSTREAM', '*', 'i', job.id, 'n', job.rank)
   if not message then
@@ -47,9 +73,11 @@ local function append_to_shard(job)
   end
   job.message = message
   if not job.arrival then
-    job.arrival = call('HINCRBY', P .. 'n', 'a:' .. job.level .. ':' .. job.queue, 1)
+    job.arrival = count('a', job, 1)
   end
+  local is_news = job.place == 'r' or job.place == 'u'
   if count('q', job, 1) == 1 then
+    is_news = true
     call('ZADD', P .. 'l:' .. job.queue, job.level, job.level)
     call('SADD', P .. 'ready', job.queue)
   end
@@ -57,6 +85,7 @@ local function append_to_shard(job)
     local had, counts = share_keys(job.level, job.queue)
     call('HINCRBY', counts, 's', 1)
     if call('HINCRBY', counts, 'n' .. job.tenant, 1) == 1 then
+      is_news = true
       -- A tenant that was away has had as much as the one that went last, or more if it had.
       local floor = tonumber(call('HGET', counts, 'v') or 0)
       local before = tonumber(call('HGET', counts, 'h' .. job.tenant) or 0)
@@ -64,32 +93,34 @@ local function append_to_shard(job)
       call('ZADD', had, tostring(math.max(floor, before)), job.tenant)
     end
   end
-  notify(job.queue)
+  if is_news then
+    notify(job.queue)
+  end
 end
 
 local function next_rank()
-  return call('HINCRBY', P .. 'meta', 'rank', 1)
+  return add('meta', 'rank', 1)
 end
 
 -- Puts a request that was taken or parked back before those that came later.
 local function requeue(job)
   job.place = IS_FAIR and 'u' or 'r'
-  append_to_shard(job)
+  append(job)
   call('HSET', job_key(job.id), 'st', 'queued', 'pl', job.place, 'm', job.message, 'ln', job.arrival, 'at', job.attempts)
 end
 
 -- Puts a request that begins its first attempt behind those that came before.
 local function arrive(job)
   job.arrival, job.rank = nil, next_rank()
-  job.place = IS_FAIR and 't' or tostring(job.rank % 4)
-  append_to_shard(job)
+  job.place = IS_FAIR and 't' or 'n'
+  append(job)
   call('HSET', job_key(job.id), 'st', 'queued', 'pl', job.place, 'm', job.message, 'ln', job.arrival, 'n', job.rank)
 end
 
 local function no_level(queue, level)
   local key = P .. 'l:' .. queue
   call('ZREM', key, level)
-  call('HDEL', P .. 'n', 'a:' .. level .. ':' .. queue)
+  set_number('n', 'a:' .. level .. ':' .. queue, 0)
   local had, counts = share_keys(level, queue)
   call('DEL', had, counts)
   if call('EXISTS', key) == 0 then
@@ -119,7 +150,7 @@ local function unqueue(job)
     call('ZREM', P .. 'delayed', job.id)
     count('d', job, -1)
   elseif job.place == 'p' then
-    call('ZREM', P .. 'parked:' .. job.tenant, job.id)
+    call('ZREM', P .. 'parked:' .. park(job.tenant, job.queue), job.id)
     count('k', job, -1)
   else
     call('XDEL', stream_key(job), job.message)

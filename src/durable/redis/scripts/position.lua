@@ -4,7 +4,7 @@ if not job or job.status ~= 'queued' then
   return false
 end
 local function ready(level)
-  return tonumber(call('HGET', P .. 'n', 'q:' .. level .. ':' .. job.queue) or 0)
+  return number('n', 'q:' .. level .. ':' .. job.queue)
 end
 local before, in_level = 0, ready(job.level)
 for _, level in ipairs(call('ZRANGE', P .. 'l:' .. job.queue, 0, -1)) do
@@ -15,5 +15,5 @@ end
 if job.place == 'd' or job.place == 'p' then
   return before + in_level + 1
 end
-local departed = tonumber(call('HGET', P .. 'n', 'a:' .. job.level .. ':' .. job.queue) or 0) - in_level
+local departed = number('n', 'a:' .. job.level .. ':' .. job.queue) - in_level
 return before + math.max(1, math.min(tonumber(job.arrival) - departed, in_level))

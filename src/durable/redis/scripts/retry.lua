@@ -13,8 +13,8 @@ if job.status == 'failed' then
   end
   call('ZREM', P .. 'ended', job.id .. job.tenant)
   call('ZREM', P .. 'webhooks', job.id)
-  call('HINCRBY', P .. 'meta', 'live', 1)
-  call('HINCRBY', P .. 'tenants', job.tenant, 1)
+  add('meta', 'live', 1)
+  add('tenants', job.tenant, 1)
   call('HSET', key, 'at', 0)
   arrive(job)
 end

@@ -1,11 +1,13 @@
--- Asks to be told of the end of requests. ARGV from 3: their ids. Returns those that have ended or are not known.
+-- Asks to be told of the end of requests. ARGV from 3: their ids. Returns for each 1 if it has ended or is not known.
 local ended = {}
 for i = 3, #ARGV do
-  local status = call('HGET', job_key(ARGV[i]), 'st')
+  local fields = call('HMGET', job_key(ARGV[i]), 'st', 'w')
+  local status = fields[1]
   if status == 'queued' or status == 'starting' or status == 'processing' then
-    call('SADD', P .. 'w:' .. ARGV[i], 'e' .. ME)
+    watch(ARGV[i], fields[2], 'e')
+    ended[i - 2] = 0
   else
-    ended[#ended + 1] = ARGV[i]
+    ended[i - 2] = 1
   end
 end
 return ended

@@ -1,0 +1,30 @@
+//! Answers on their way to the callers of one process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::oneshot;
+
+/// The callers that wait, by the numbers of their requests.
+#[derive(Clone, Default)]
+pub(crate) struct Replies(Arc<Mutex<(u64, HashMap<u64, oneshot::Sender<()>>)>>);
+
+impl Replies {
+    /// Returns the number of a new request, and where its answer comes.
+    pub(crate) fn expect(&self) -> (u64, oneshot::Receiver<()>) {
+        let (sender, receiver) = oneshot::channel();
+        let mut replies = self.0.lock().unwrap();
+        replies.0 += 1;
+        let number = replies.0;
+        replies.1.insert(number, sender);
+        (number, receiver)
+    }
+
+    /// Answers a caller, if it waits for that.
+    pub(crate) fn answer(&self, number: u64) {
+        let caller = self.0.lock().unwrap().1.remove(&number);
+        if let Some(caller) = caller {
+            let _ = caller.send(());
+        }
+    }
+}
