@@ -86,6 +86,35 @@ async fn urgent_requests_go_first_and_equals_by_arrival() {
 }
 
 #[tokio::test]
+async fn requests_that_come_together_share_calls_and_keep_their_order() {
+    let server = Server::start();
+    let store = open(&server, short());
+    store_one(&store, "").await;
+    store.fetch("", 1).await.unwrap();
+    server.ask("CONFIG RESETSTAT").unwrap();
+    let requests: Vec<_> = (0..100).map(|_| request("")).collect();
+    let ids: Vec<_> = requests.iter().map(|request| request.id).collect();
+    let stored = requests.into_iter().map(|request| store.enqueue(request));
+    for stored in futures_util::future::join_all(stored).await {
+        assert!(matches!(stored, Ok(Enqueued::New(_))), "{stored:?}");
+    }
+    let fetched = store.fetch("", 100).await.unwrap();
+    let order: Vec<_> = fetched.iter().map(|fetched| fetched.lease.id()).collect();
+    assert_eq!(order, ids);
+    let outcomes = fetched
+        .into_iter()
+        .map(|fetched| store.finish(fetched.lease, responded(200, "")));
+    for recorded in futures_util::future::join_all(outcomes).await {
+        assert!(recorded.unwrap());
+    }
+    let stats = server.ask("INFO commandstats").unwrap();
+    let calls = stats.split("cmdstat_evalsha:calls=").nth(1).unwrap();
+    let calls: u32 = calls.split(',').next().unwrap().parse().unwrap();
+    // Others are the store's own.
+    assert!(calls < 50, "{calls} calls for 100 requests");
+}
+
+#[tokio::test]
 async fn a_level_has_its_weight_of_the_starts() {
     let server = Server::start();
     let mut config = short();
