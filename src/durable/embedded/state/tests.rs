@@ -158,12 +158,12 @@ fn requests_stay_in_order_when_the_clock_is_set_back() {
     assert_eq!(list(&state, at(0)), [2, 1]);
     // A segment is sealed, and not read when the store is opened.
     for id in [1, 2] {
-        state
-            .cancel(RequestId::from_bits(id), paper.archive(), at(0))
-            .unwrap();
+        let id = RequestId::from_bits(id);
+        state.cancel(id, paper.archive(), at(100_001)).unwrap();
     }
     paper.write(&mut state);
-    state.advance(at(90_000));
+    state.advance(at(120_000));
+    assert!(matches!(state.writes[..], [Write::Sealed { .. }]));
     paper.write(&mut state);
     let mut state = paper.read(StoreConfig::default(), at(0));
     for id in [1, 2] {
