@@ -291,9 +291,11 @@ impl<T> Waiters<T> {
     #[inline]
     pub(crate) fn timeout(&self, idx: u32) -> Nanos {
         let meta = self.meta(idx);
-        let bounds = self.bounds.of(meta.is_patient);
-        let behind_next = meta.entered().saturating_add(bounds.behind_next);
-        meta.limits.end(bounds.max_wait).min(behind_next)
+        if meta.is_patient {
+            return meta.limits.deadline;
+        }
+        let behind_next = meta.entered().saturating_add(self.bounds.behind_next);
+        meta.limits.end(self.bounds.max_wait).min(behind_next)
     }
 
     /// All waiters that still wait, in the order of their indices.

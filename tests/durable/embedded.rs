@@ -132,6 +132,34 @@ async fn a_fetch_that_is_dropped_gives_back_what_it_took() {
     assert_eq!(order, ids);
 }
 
+/// Returns the number of folders in which the database keeps tables.
+fn tables(folder: &Path) -> usize {
+    std::fs::read_dir(folder.join("log/keyspaces"))
+        .unwrap()
+        .count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn forgotten_requests_leave_the_disk() {
+    let folder = Folder::new();
+    let config = StoreConfig::default().retention(Duration::from_secs(10));
+    let mut left = Vec::new();
+    for _ in 0..3 {
+        let store = EmbeddedStore::open(folder.path(), config.clone()).unwrap();
+        let id = enqueue(&store, request()).await.id;
+        store.cancel(id).await.unwrap();
+        let with_request = tables(folder.path());
+        // Longer than the segment of the request.
+        tokio::time::sleep(Duration::from_secs(130)).await;
+        store.remove("key").await.unwrap();
+        drop(store);
+        left.push(tables(folder.path()));
+        assert!(with_request > left[0] || left.len() == 1);
+    }
+    // Those that belong to no request.
+    assert_eq!(left, [left[0]; 3]);
+}
+
 mod fjall {
     use super::{Embedded, Fjall};
 

@@ -39,6 +39,9 @@ fn run_on_a_disk_of(size: &str, part: &str) -> bool {
     true
 }
 
+/// The size of a response: all of them take most of what is kept back.
+const RESPONSE: usize = 600 * 1024;
+
 fn large() -> NewRequest {
     request_with(|request| request.request = Bytes::from(vec![7; 256 * 1024]))
 }
@@ -118,7 +121,7 @@ async fn refuses_but_settles(
     for fetched in running {
         let outcome = Outcome::Responded {
             status: 200,
-            response: Bytes::from(vec![9; 64 * 1024]),
+            response: Bytes::from(vec![9; RESPONSE]),
         };
         assert!(store.finish(fetched.lease, outcome).await.unwrap());
     }
@@ -141,7 +144,7 @@ async fn is_all_there(
         let info = store.get(fetched.lease.id()).await.unwrap().unwrap();
         assert_eq!(info.status, RequestStatus::Succeeded);
         let response = store.response(fetched.lease.id()).await.unwrap();
-        assert_eq!(response.expect("it is stored").len(), 64 * 1024);
+        assert_eq!(response.expect("it is stored").len(), RESPONSE);
     }
     assert_eq!(store.get(refused).await.unwrap(), None);
     let mut order = Vec::new();

@@ -21,6 +21,8 @@ mod shared;
 mod state;
 mod storage;
 mod store;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod time;
 mod waits;
 mod write;

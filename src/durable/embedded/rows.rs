@@ -149,6 +149,11 @@ impl Stored {
         self.state.as_ref()?.ended
     }
 
+    pub(crate) fn has_response(&self) -> bool {
+        let state = self.state.as_ref();
+        state.is_some_and(|state| state.response_status.is_some())
+    }
+
     /// Returns the segment and the number under which its bytes are.
     pub(crate) fn place(&self) -> (u32, u64) {
         (self.segment, self.row.seq)

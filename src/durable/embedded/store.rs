@@ -59,17 +59,28 @@ impl Store for EmbeddedStore {
 
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move {
-            let known = |state: &State| Some((state.place(id)?, state.get(id)?.response_status));
-            let stored = |stored: Stored| (stored.place(), stored.info().response_status);
-            match self.find(id, known, stored).await? {
-                Some(((segment, seq), Some(_))) => {
-                    let response = self
-                        .shared
-                        .load(move |archive| archive.response(segment, seq));
-                    response.await
-                }
-                _ => Ok(None),
+            let look = |state: &State, now| (state.get(id), state.place(id), state.forgotten(now));
+            let (info, place, forgotten) = self.shared.read(look).await?;
+            // One that waits or runs has none.
+            if info.is_some_and(|info| info.response_status.is_none()) {
+                return Ok(None);
             }
+            let load = self.shared.load(move |archive| {
+                let place = match place {
+                    Some(place) => Some(place),
+                    None => {
+                        let stored = archive.by_id(id)?;
+                        let stored = stored.filter(|stored| stored.is_kept(forgotten));
+                        let stored = stored.filter(|stored| stored.has_response());
+                        stored.map(|stored| stored.place())
+                    }
+                };
+                match place {
+                    Some((segment, seq)) => archive.response(segment, seq),
+                    None => Ok(None),
+                }
+            });
+            load.await
         })
     }
 

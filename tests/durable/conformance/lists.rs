@@ -64,6 +64,17 @@ pub(crate) async fn a_list_is_of_one_tenant_or_status<H: Harness>() {
     })
     .await;
     assert_eq!(both, [ids[2]]);
+    let called = fetch_one(&*store).await;
+    store.called(&called.lease).await.unwrap();
+    let all = store.list(listing(|_| ())).await.unwrap();
+    let found = all
+        .requests
+        .iter()
+        .find(|info| info.id == called.lease.id());
+    let found = found.map(|info| info.status);
+    assert_eq!(found, Some(RequestStatus::Processing));
+    let processing = names(&|listing| listing.status = found).await;
+    assert_eq!(processing, [called.lease.id()]);
     let of_none = names(&|listing| listing.tenant = Some(Vec::new())).await;
     assert!(of_none.is_empty());
 }

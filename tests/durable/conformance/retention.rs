@@ -33,7 +33,10 @@ pub(crate) async fn a_request_that_has_not_ended_is_kept<H: Harness>() {
     let running = enqueue(&*store, request()).await.id;
     let fetched = fetch_one(&*store).await;
     let waiting = enqueue(&*store, request()).await.id;
+    let ended = enqueue(&*store, request()).await.id;
+    store.cancel(ended).await.unwrap();
     pass::<H>(4).await;
+    eventually::<H>(async || store.get(ended).await.unwrap().is_none()).await;
     assert_eq!(status(&*store, running).await, RequestStatus::Starting);
     assert_eq!(status(&*store, waiting).await, RequestStatus::Queued);
     assert!(finish(&*store, fetched, ok("")).await);

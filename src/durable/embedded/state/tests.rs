@@ -156,13 +156,69 @@ fn requests_stay_in_order_when_the_clock_is_set_back() {
     state.put(&paper, new(2), at(0)).unwrap();
     paper.write(&mut state);
     assert_eq!(list(&state, at(0)), [2, 1]);
+    // A segment is sealed, and not read when the store is opened.
+    for id in [1, 2] {
+        let id = RequestId::from_bits(id);
+        state.cancel(id, paper.archive(), at(100_001)).unwrap();
+    }
+    paper.write(&mut state);
+    state.advance(at(120_000));
+    assert!(matches!(state.writes[..], [Write::Sealed { .. }]));
+    paper.write(&mut state);
+    let mut state = paper.read(StoreConfig::default(), at(0));
+    for id in [1, 2] {
+        let again = state.put(&paper, new(id), at(1)).unwrap();
+        assert!(matches!(again, Enqueued::Known(_)));
+    }
+    state.put(&paper, new(4), at(1)).unwrap();
+    paper.write(&mut state);
+    assert_eq!(list(&state, at(1)), [4, 2, 1]);
     // A shorter retention makes shorter segments.
     let config = StoreConfig::default().retention(Duration::from_secs(60));
     let mut state = paper.read(config, at(0));
     state.put(&paper, new(3), at(1)).unwrap();
     paper.write(&mut state);
-    assert_eq!(list(&state, at(1)), [3, 2, 1]);
-    assert_eq!(state.fetch("", 3, at(2)).len(), 3);
+    assert_eq!(list(&state, at(1)), [3, 4, 2, 1]);
+    assert_eq!(state.fetch("", 3, at(2)).len(), 2);
+}
+
+#[test]
+fn a_retried_request_of_a_sealed_segment_waits_after_a_reopen() {
+    let paper = Paper::default();
+    let mut state = State::new(StoreConfig::default(), 1);
+    let id = RequestId::from_bits(1);
+    state.put(&paper, new(1), at(0)).unwrap();
+    let lease = state.fetch("", 1, at(0)).remove(0).lease;
+    let reason = "why".to_owned();
+    assert!(state.finish(&lease, Outcome::Failed { reason }, at(0)));
+    paper.write(&mut state);
+    state.advance(at(20_000));
+    paper.write(&mut state);
+    let mut state = paper.read(StoreConfig::default(), at(20_000));
+    let info = state.retry(id, paper.archive(), at(20_000)).unwrap();
+    assert_eq!(info.unwrap().status, RequestStatus::Queued);
+    paper.write(&mut state);
+    let mut state = paper.read(StoreConfig::default(), at(20_001));
+    assert_eq!(state.fetch("", 9, at(20_001)).len(), 1);
+}
+
+#[test]
+fn pieces_of_a_lost_attempt_are_a_gap_after_a_reopen() {
+    let config = StoreConfig::default().on_crash(OnCrash::Retry { max_attempts: 2 });
+    let paper = Paper::default();
+    let mut state = State::new(config.clone(), 1);
+    let id = RequestId::from_bits(1);
+    state.put(&paper, new(1), at(0)).unwrap();
+    let lost = state.fetch("", 1, at(0)).remove(0).lease;
+    for _ in 0..3 {
+        assert!(state.append(&lost, Bytes::from_static(b"old")));
+    }
+    paper.write(&mut state);
+    let mut state = paper.read(config, at(1));
+    let lease = state.fetch("", 1, at(1)).remove(0).lease;
+    assert!(state.append(&lease, Bytes::from_static(b"new")));
+    let pieces = state.pieces(id, 2).unwrap();
+    assert_eq!((pieces.first, pieces.last, pieces.has_gap), (4, 4, true));
 }
 
 #[test]

@@ -1,0 +1,120 @@
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use bytes::Bytes;
+
+use super::archive::Archive;
+use super::storage::{Keys, Op, Order, Table, Visit};
+use super::*;
+use crate::durable::{NewRequest, Outcome, RequestStatus, Store, StoreError};
+
+/// A database that fails to write, after it has written all the same.
+#[derive(Default)]
+struct Faulty {
+    memory: Memory,
+    /// The number of writes that fail from now on.
+    failures: AtomicU32,
+}
+
+impl Storage for Faulty {
+    fn commit(&self, ops: &[Op]) -> Result<(), StoreError> {
+        self.memory.commit(ops)?;
+        let one_less = |failures: u32| failures.checked_sub(1);
+        match self.failures.fetch_update(Relaxed, Relaxed, one_less) {
+            Ok(_) => Err(StoreError::StorageFull("torn".to_owned())),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn segments(&self) -> Result<Vec<u32>, StoreError> {
+        self.memory.segments()
+    }
+
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.memory.get(table, key)
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        keys: Keys<'_>,
+        order: Order,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
+        self.memory.scan(table, keys, order, visit)
+    }
+}
+
+fn open(storage: &Arc<Faulty>) -> EmbeddedStore {
+    let opening = RequestId::random().unwrap();
+    let storage = Arc::clone(storage) as Arc<dyn Storage>;
+    EmbeddedStore::start(Path::new(""), StoreConfig::default(), opening, storage).unwrap()
+}
+
+fn new(id: u128) -> NewRequest {
+    NewRequest::new(RequestId::from_bits(id), Bytes::new())
+}
+
+#[tokio::test]
+async fn a_request_that_could_not_be_written_down_never_was() {
+    let storage = Arc::new(Faulty::default());
+    let store = open(&storage);
+    store.enqueue(new(1)).await.unwrap();
+    let fetched = store.fetch("", 1).await.unwrap().remove(0);
+    // All come into one batch at the most, and each that has something new fails.
+    storage.failures.store(1, Relaxed);
+    let failed = store.enqueue(new(2)).await;
+    assert!(matches!(failed, Err(StoreError::StorageFull(_))));
+    let id = RequestId::from_bits(2);
+    assert_eq!(store.get(id).await.unwrap(), None);
+    assert!(Archive(&*storage).by_id(id).unwrap().is_none());
+    assert!(store.fetch("", 9).await.unwrap().is_empty());
+    // An outcome is written down until it is.
+    storage.failures.store(2, Relaxed);
+    let outcome = Outcome::Responded {
+        status: 200,
+        response: Bytes::from_static(b"answer"),
+    };
+    assert!(store.finish(fetched.lease, outcome).await.unwrap());
+    assert_eq!(storage.failures.load(Relaxed), 0);
+    store.enqueue(new(2)).await.unwrap();
+    drop(store);
+
+    let store = open(&storage);
+    let first = store.get(RequestId::from_bits(1)).await.unwrap().unwrap();
+    assert_eq!(first.status, RequestStatus::Succeeded);
+    assert_eq!(store.fetch("", 9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_failed_write_refuses_what_is_new_and_keeps_what_ends() {
+    let storage = Arc::new(Faulty::default());
+    let store = Arc::new(open(&storage));
+    for id in 0..20 {
+        store.enqueue(new(id)).await.unwrap();
+    }
+    // They wait for the thread together: whichever batches they come into, each cancellation holds.
+    storage.failures.store(3, Relaxed);
+    let calls = (0..20).map(|id| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let stored = store.enqueue(new(100 + id)).await;
+            let canceled = store.cancel(RequestId::from_bits(id)).await.unwrap();
+            (id, stored.is_ok(), canceled.unwrap().status)
+        })
+    });
+    let mut stored = Vec::new();
+    for call in calls.collect::<Vec<_>>() {
+        let (id, is_stored, canceled) = call.await.unwrap();
+        assert_eq!(canceled, RequestStatus::Canceled);
+        stored.extend(is_stored.then_some(100 + id));
+    }
+    drop(store);
+    let store = open(&storage);
+    let fetched = store.fetch("", 99).await.unwrap();
+    let mut ids: Vec<_> = fetched
+        .iter()
+        .map(|fetched| fetched.lease.id().bits())
+        .collect();
+    ids.sort_unstable();
+    assert_eq!(ids, stored);
+}
