@@ -59,8 +59,8 @@ impl Store for EmbeddedStore {
 
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move {
-            let look = |state: &State, now| (state.get(id), state.place(id), state.forgotten(now));
-            let (info, place, forgotten) = self.shared.read(look).await?;
+            let look = |state: &State, now| (state.get(id), state.place(id), state.retention(now));
+            let (info, place, retention) = self.shared.read(look).await?;
             // One that waits or runs has none.
             if info.is_some_and(|info| info.response_status.is_none()) {
                 return Ok(None);
@@ -70,7 +70,7 @@ impl Store for EmbeddedStore {
                     Some(place) => Some(place),
                     None => {
                         let stored = archive.by_id(id)?;
-                        let stored = stored.filter(|stored| stored.is_kept(forgotten));
+                        let stored = stored.filter(|stored| stored.is_kept(retention));
                         let stored = stored.filter(|stored| stored.has_response());
                         stored.map(|stored| stored.place())
                     }
