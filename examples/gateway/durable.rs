@@ -145,7 +145,8 @@ impl Durable {
         B: HttpBody<Error: Into<BoxError>>,
     {
         let target = head.uri.path_and_query()?.as_str();
-        let target = target.strip_prefix("/admin")?.parse::<Uri>().ok()?;
+        let target = target.strip_prefix("/admin").unwrap_or(target);
+        let target = target.parse::<Uri>().ok()?;
         let body = Limited::new(body, LONGEST_ACTION).collect();
         let body = timeout(ACTION_TIMEOUT, body).await.ok()?.ok()?;
         let mut request = Request::new(body.to_bytes());
@@ -165,9 +166,9 @@ impl Durable {
     }
 }
 
-/// Returns `true` if an operator's request at `path` is about stored requests.
+/// Returns `true` if an operator's request at `path` of the admin address is about stored requests.
 pub(crate) fn is_operators(path: &str) -> bool {
-    ["/admin/requests", "/admin/durable"]
+    ["/admin/requests", "/admin/durable", "/requests"]
         .into_iter()
         .any(|page| is_at_or_below(path, page))
 }

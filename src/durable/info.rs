@@ -165,7 +165,7 @@ pub struct QueueDepth {
     pub queued: u64,
     /// The number of requests that workers have.
     pub running: u64,
-    /// The age of the oldest that waits.
+    /// The time for which the oldest that may begin has waited. A delay (`Not-Before`) does not count.
     pub oldest: Option<Duration>,
 }
 

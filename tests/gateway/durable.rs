@@ -202,8 +202,16 @@ async fn request_is_seen_by_its_tenant_alone() {
     let list = |tenant: &str| gateway.get("/requests?tenant=a").tenant(tenant).answer();
     assert_eq!(ids(list("b").await.json()), 0);
     assert_eq!(ids(list("a").await.json()), 1);
-    let all = gateway.admin().get("/admin/requests").answer().await;
-    assert_eq!(ids(all.json()), 1);
+    // The paths in `urls` lead operators to a request, too.
+    for all in ["/admin/requests", "/requests"] {
+        let all = gateway.admin().get(all).answer().await.json();
+        assert_eq!(ids(all.clone()), 1);
+        let url = all["data"][0]["urls"]["get"].as_str().unwrap();
+        let page = gateway.admin().get(url).answer().await;
+        assert_eq!((page.status, page.json()["id"].as_str()), (200, Some(&*id)));
+        let cancel = gateway.admin().post(&format!("{url}/cancel"));
+        assert_eq!(cancel.answer().await.status, 200);
+    }
 }
 
 #[tokio::test]

@@ -83,6 +83,7 @@ macro_rules! conformance {
             positions_count_those_that_go_before,
             the_backlog_names_the_head_of_each_queue,
             depths_count_waiting_and_running_requests,
+            a_delay_is_no_part_of_an_age,
             totals_count_each_end_once,
             an_outcome_is_kept,
             a_status_of_400_and_more_has_failed,

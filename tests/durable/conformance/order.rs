@@ -1,5 +1,7 @@
 //! The order in which requests are taken.
 
+use std::time::Duration;
+
 use tower_triage::durable::StoreConfig;
 use tower_triage::{Discipline, PriorityLevels, WaitingRoomConfig};
 
@@ -178,4 +180,20 @@ pub(crate) async fn depths_count_waiting_and_running_requests<H: Harness>() {
     assert_eq!(counts, [("a", 0, 0, 1), ("a", 1, 1, 1), ("b", 0, 2, 0)]);
     assert_eq!(depths[0].oldest, None);
     assert!(depths[1].oldest.unwrap() >= H::UNIT);
+}
+
+pub(crate) async fn a_delay_is_no_part_of_an_age<H: Harness>() {
+    let harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    let delay = H::UNIT * 2;
+    let began = tokio::time::Instant::now();
+    let later = request_with(|request| request.delay = Some(delay));
+    enqueue(&*store, later).await;
+    assert_eq!(store.depths().await.unwrap()[0].oldest, None);
+    pass::<H>(3).await;
+    eventually::<H>(async || !store.backlog().await.unwrap().queues.is_empty()).await;
+    let age = store.depths().await.unwrap()[0].oldest;
+    // Times are kept in milliseconds.
+    let longest = began.elapsed() - delay + Duration::from_millis(2);
+    assert!(age.unwrap() <= longest, "{age:?} > {longest:?}");
 }

@@ -107,8 +107,10 @@ struct Queue {
 /// The requests of one level of a queue.
 #[derive(Default)]
 struct Level {
-    /// The requests that wait, by age.
-    queued: BTreeSet<u64>,
+    /// The requests that may begin, by the time since which they wait.
+    queued: BTreeSet<(u64, u32)>,
+    /// The number of requests that may not begin yet.
+    delayed: u64,
     running: u64,
 }
 
@@ -309,8 +311,19 @@ impl State {
             };
             Phase::Ready(self.queues[record.queue].order.push(slot, &place))
         };
+        self.waits(slot, phase);
+    }
+
+    /// Notes where a request waits.
+    fn waits(&mut self, slot: u32, phase: Phase) {
+        let is_delayed = phase == Phase::Delayed;
         self.record_mut(slot).phase = phase;
-        self.level_mut(slot).queued.insert(seq);
+        let arrival = self.record(slot).arrival();
+        let level = self.level_mut(slot);
+        match is_delayed {
+            true => level.delayed += 1,
+            false => drop(level.queued.insert((arrival, slot))),
+        }
     }
 
     /// Takes a request out of where it waits.
@@ -334,8 +347,13 @@ impl State {
     /// Notes that a request waits no more.
     fn left_order(&mut self, slot: u32) {
         self.news.has_backlog = true;
-        let seq = self.record(slot).seq;
-        self.level_mut(slot).queued.remove(&seq);
+        let record = self.record(slot);
+        let (is_delayed, arrival) = (record.phase == Phase::Delayed, record.arrival());
+        let level = self.level_mut(slot);
+        match is_delayed {
+            true => level.delayed -= 1,
+            false => drop(level.queued.remove(&(arrival, slot))),
+        }
         self.record_mut(slot).phase = Phase::Outside;
     }
 

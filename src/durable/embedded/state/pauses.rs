@@ -77,9 +77,7 @@ impl State {
             matches!(phase, Phase::Ready(_) | Phase::Aside)
         }) {
             self.leave_order(slot);
-            self.record_mut(slot).phase = Phase::Held;
-            let seq = self.record(slot).seq;
-            self.level_mut(slot).queued.insert(seq);
+            self.waits(slot, Phase::Held);
         }
     }
 

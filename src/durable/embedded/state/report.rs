@@ -190,14 +190,15 @@ impl State {
         let mut depths = Vec::new();
         for (name, queue) in self.queues.iter() {
             for (level, held) in (0..).zip(&queue.levels) {
-                if held.queued.is_empty() && held.running == 0 {
+                let queued = held.queued.len() as u64 + held.delayed;
+                if queued == 0 && held.running == 0 {
                     continue;
                 }
-                let oldest = held.queued.first().map(|&seq| Time::of_seq(seq));
+                let oldest = held.queued.first();
                 let mut depth = QueueDepth::empty(name.to_owned(), level);
-                depth.queued = held.queued.len() as u64;
+                depth.queued = queued;
                 depth.running = held.running;
-                depth.oldest = oldest.map(|created| now.since(created));
+                depth.oldest = oldest.map(|&(arrival, _)| now.since(Time::of_seq(arrival)));
                 depths.push(depth);
             }
         }

@@ -369,7 +369,9 @@ impl State {
                 record.phase,
                 Phase::Ready(_) | Phase::Delayed | Phase::Held | Phase::Aside
             );
-            assert_eq!(level.queued.contains(&record.seq), waits);
+            let is_ready = waits && record.phase != Phase::Delayed;
+            let place = (record.arrival(), slot);
+            assert_eq!(level.queued.contains(&place), is_ready);
             assert_eq!(record.extra().ended.is_some(), record.has_ended());
             assert!(record.phase != Phase::Outside);
             if !record.has_ended() {

@@ -1,4 +1,4 @@
--- Returns each level of each queue: its name, the counts by kind, and the time at which its oldest was stored.
+-- Returns each level of each queue: its name, the counts by kind, and the time since which its next request waits.
 local counts = call('HGETALL', P .. 'n')
 local by_name, names = {}, {}
 for i = 1, #counts, 2 do
@@ -18,7 +18,13 @@ for _, name in ipairs(names) do
   local oldest
   if counted.q > 0 then
     local job = head_of_level(queue, level, nil)
-    oldest = job and call('HGET', job_key(job.id), 'c')
+    if job then
+      local times = call('HMGET', job_key(job.id), 'c', 'nb')
+      oldest = times[1]
+      if job.attempts == 0 and times[2] and tonumber(times[2]) > tonumber(oldest) then
+        oldest = times[2]
+      end
+    end
   end
   depths[#depths + 1] = {queue, level, counted.q + counted.d + counted.k, counted.r, oldest or false}
 end
