@@ -51,6 +51,9 @@ pub trait Store: Send + Sync + 'static {
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>>;
 
     /// Resolves when a request has ended, or is not known.
+    ///
+    /// A caller that stores a request and waits for its end may begin the wait first: then the store need not be asked for
+    /// that again.
     fn ended(&self, id: RequestId) -> StoreFuture<'_, ()>;
 
     /// Ends a request that has not ended, and returns it as it is then; `None` if it is not known.

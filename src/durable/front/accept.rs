@@ -76,6 +76,9 @@ where
     let guard = options
         .cancels_on_disconnect
         .then(|| front.cancel_on_drop(id));
+    let waits = !options.prefer.respond_async || options.prefer.wait.is_some();
+    let reads_events = waits && streams && options.prefer.wait.is_none();
+    let ended = (waits && !reads_events).then(|| front.store.ended(id));
     let stored = match front.store.enqueue(new).await {
         Ok(stored) => stored,
         Err(error) => {
@@ -95,15 +98,16 @@ where
         }
         guard => guard,
     };
-    let waits = !options.prefer.respond_async || options.prefer.wait.is_some();
-    let now = if waits && streams && options.prefer.wait.is_none() {
+    let now = if reads_events {
         let events = Events::of_answer(Arc::clone(front), info.id, guard.take());
         match events.answer().await? {
             Some(response) => return Ok(response),
             None => Some(info), // the front shuts down
         }
     } else if waits {
-        let now = front.ended_within(info.id, options.prefer.wait).await;
+        let ended = ended.filter(|_| info.id == id);
+        let wait = options.prefer.wait;
+        let now = front.ended_within(info.id, wait, ended).await;
         // It is stored, whether or not the store can be asked now.
         now.unwrap_or(Some(info))
     } else {

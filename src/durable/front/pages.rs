@@ -129,7 +129,7 @@ async fn of_request(
             let info = match wait {
                 Some(wait) if !info.status.has_ended() => {
                     let now = front
-                        .ended_within(id, Some(wait))
+                        .ended_within(id, Some(wait), None)
                         .await
                         .map_err(rejection)?;
                     visible(now, viewer)?

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::estimate::Estimates;
 use super::{Classifier, ClassifyHeaders};
 use crate::durable::store_health::StoreHealth;
-use crate::durable::{RequestId, RequestInfo, Store, StoreError};
+use crate::durable::{RequestId, RequestInfo, Store, StoreError, StoreFuture};
 use crate::rejection::Rejection;
 
 /// The settings of a layer, with its store, classifier and measurements. A clone shares the latter.
@@ -47,8 +47,15 @@ impl Front {
 
     /// Waits until a request has ended, and returns it; `None` if it is not known. An outage of the store is waited out.
     pub(super) async fn ended(&self, id: RequestId) -> Option<RequestInfo> {
+        self.ended_after(id, self.store.ended(id)).await
+    }
+
+    /// Waits as [`ended`](Self::ended) does, first in a wait that was begun before.
+    async fn ended_after(&self, id: RequestId, begun: StoreFuture<'_, ()>) -> Option<RequestInfo> {
+        let mut begun = Some(begun);
         loop {
-            self.health.until_done(|| self.store.ended(id)).await;
+            let ended = || begun.take().unwrap_or_else(|| self.store.ended(id));
+            self.health.until_done(ended).await;
             let info = self.health.until_done(|| self.store.get(id)).await?;
             if info.status.has_ended() {
                 return Some(info);
@@ -58,19 +65,21 @@ impl Front {
     }
 
     /// Waits as [`ended`](Self::ended) does, but not longer than `limit` and not beyond the shutdown, and returns the request
-    /// as it is then.
+    /// as it is then. `begun`: a wait for its end that was begun before.
     pub(super) async fn ended_within(
         &self,
         id: RequestId,
         limit: Option<Duration>,
+        begun: Option<StoreFuture<'_, ()>>,
     ) -> Result<Option<RequestInfo>, StoreError> {
+        let begun = begun.unwrap_or_else(|| self.store.ended(id));
         let ended = async {
+            let ended = self.ended_after(id, begun);
             match limit {
-                Some(limit) => {
-                    let limit = limit.min(self.max_wait);
-                    tokio::time::timeout(limit, self.ended(id)).await.ok()
-                }
-                None => Some(self.ended(id).await),
+                Some(limit) => tokio::time::timeout(limit.min(self.max_wait), ended)
+                    .await
+                    .ok(),
+                None => Some(ended.await),
             }
         };
         match self.shutdown.run_until_cancelled(ended).await.flatten() {

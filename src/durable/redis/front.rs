@@ -62,6 +62,8 @@ impl Shared {
             let ms = duration.map(|duration| ms(duration).to_string());
             ms.unwrap_or_default().into_bytes()
         };
+        let flag = |is_set: bool| u8::from(is_set).to_string().into_bytes();
+        let is_watched = self.watchers.is_watched(request.id);
         let item = vec![
             request.id.to_string().into_bytes(),
             request.queue.clone().into_bytes(),
@@ -73,7 +75,8 @@ impl Shared {
             key,
             fingerprint,
             request.webhook.clone().unwrap_or_default().into_bytes(),
-            u8::from(request.is_listed).to_string().into_bytes(),
+            flag(request.is_listed),
+            flag(is_watched),
             request.request.to_vec(),
         ];
         let value = self.run_batched(|batches| &batches.enqueue, item).await?;
@@ -82,6 +85,9 @@ impl Shared {
         match (kind.as_slice(), parts.next()) {
             (b"new", Some(now)) => {
                 let now = self.read(reply::time(now))?;
+                if is_watched {
+                    self.watchers.on_asked(request.id);
+                }
                 Ok(Enqueued::New(new_info(request, level, now)))
             }
             (b"known", Some(info)) => Ok(Enqueued::Known(self.read(reply::info(info))?)),

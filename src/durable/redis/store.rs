@@ -163,9 +163,12 @@ impl Store for RedisStore {
     }
 
     fn ended(&self, id: RequestId) -> StoreFuture<'_, ()> {
+        // From now on, so that a request which is stored meanwhile is watched from its beginning, without another call.
+        let mut watcher = self.shared.watchers.watch(id);
         Box::pin(async move {
-            let mut watcher = self.shared.watchers.watch(id);
-            self.shared.watch(id).await?;
+            if !watcher.is_asked() {
+                self.shared.watch(id).await?;
+            }
             watcher.ended().await;
             Ok(())
         })

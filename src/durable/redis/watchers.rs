@@ -16,6 +16,8 @@ pub(super) struct Watchers {
 /// The latest news of a watched request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct News {
+    /// `true` once Redis has been asked to tell of its end.
+    pub(super) is_asked: bool,
     /// `true` once it has ended, or is not known.
     pub(super) has_ended: bool,
     /// Grows with each hint that there may be a new piece of its response.
@@ -37,6 +39,17 @@ impl Watchers {
             watchers: self,
             id,
             news: sender.subscribe(),
+        }
+    }
+
+    pub(super) fn is_watched(&self, id: RequestId) -> bool {
+        self.lock().contains_key(&id)
+    }
+
+    /// Notes that Redis has been asked to tell of the end of a request.
+    pub(super) fn on_asked(&self, id: RequestId) {
+        if let Some(sender) = self.lock().get(&id) {
+            sender.send_modify(|news| news.is_asked = true);
         }
     }
 
@@ -74,6 +87,11 @@ impl Watchers {
 }
 
 impl Watcher<'_> {
+    /// Returns `true` if Redis has been asked to tell of the end.
+    pub(super) fn is_asked(&self) -> bool {
+        self.news.borrow().is_asked
+    }
+
     /// Waits until the request has ended.
     pub(super) async fn ended(&mut self) {
         // The sender lives as long as this receiver.

@@ -43,6 +43,27 @@ pub(crate) async fn an_end_is_never_missed_by_a_racing_wait<H: Harness>() {
     }
 }
 
+pub(crate) async fn a_wait_may_begin_before_its_request<H: Harness>() {
+    let harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    for is_polled_late in [false, true] {
+        let new = request();
+        let wait = store.ended(new.id);
+        enqueue(&*store, new).await;
+        let end = async {
+            let fetched = fetch_one(&*store).await;
+            assert!(finish(&*store, fetched, ok("")).await);
+        };
+        if is_polled_late {
+            end.await;
+            wait.await.unwrap();
+        } else {
+            let (ended, ()) = tokio::join!(wait, end);
+            ended.unwrap();
+        }
+    }
+}
+
 pub(crate) async fn a_change_of_the_backlog_is_never_missed<H: Harness>() {
     let harness = H::open(StoreConfig::default()).await;
     let store = harness.store();

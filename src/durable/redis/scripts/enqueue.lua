@@ -11,7 +11,7 @@ local function known(id)
   return {'known', info(id)}
 end
 
-local function enqueue(id, queue, level, tenant, cost, cancel_after, delay_ms, idempotency, fingerprint, webhook, listed, body)
+local function enqueue(id, queue, level, tenant, cost, cancel_after, delay_ms, idempotency, fingerprint, webhook, listed, awaited, body)
   local key = job_key(id)
   if call('EXISTS', key) == 1 then
     return known(id)
@@ -64,6 +64,9 @@ local function enqueue(id, queue, level, tenant, cost, cancel_after, delay_ms, i
     set('ik', idempotency_key)
     call('SET', idempotency_key, id .. fingerprint)
   end
+  if awaited == '1' then
+    set('w', 'e' .. ME)
+  end
   if listed == '1' then
     at_end('ZADD', P .. 'list', rank, id)
     at_end('ZADD', P .. 'list:' .. tenant, rank, id)
@@ -75,7 +78,7 @@ local function enqueue(id, queue, level, tenant, cost, cancel_after, delay_ms, i
 end
 
 local results = {}
-for i = 6, #ARGV, 12 do
-  results[#results + 1] = enqueue(unpack(ARGV, i, i + 11))
+for i = 6, #ARGV, 13 do
+  results[#results + 1] = enqueue(unpack(ARGV, i, i + 12))
 end
 return results
