@@ -50,11 +50,12 @@ pub trait Store: Send + Sync + 'static {
     /// Returns its response, if there is one.
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>>;
 
-    /// Resolves when a request has ended, or is not known.
+    /// Resolves when a request has ended, or is not known. Returns it if the store has it at hand; otherwise it has to be
+    /// [read](Self::get).
     ///
     /// A caller that stores a request and waits for its end may begin the wait first: then the store need not be asked for
-    /// that again.
-    fn ended(&self, id: RequestId) -> StoreFuture<'_, ()>;
+    /// that again, and may have the request at hand.
+    fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>>;
 
     /// Ends a request that has not ended, and returns it as it is then; `None` if it is not known.
     fn cancel(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>>;
@@ -135,6 +136,22 @@ pub trait Store: Send + Sync + 'static {
 
     /// Gives back what no worker runs, and stops looking after the store. No other operation may follow.
     fn close(&self) -> StoreFuture<'_, ()>;
+}
+
+/// A request as it is in the store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The request.
+    pub info: RequestInfo,
+    /// Its response; `None` if there is none, or if it has to be [read](Store::response).
+    pub response: Option<Bytes>,
+}
+
+impl From<RequestInfo> for Found {
+    fn from(info: RequestInfo) -> Self {
+        let response = None;
+        Self { info, response }
+    }
 }
 
 /// A request that was to be stored.

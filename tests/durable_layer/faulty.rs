@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tower_triage::durable::{
-    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Lease, Listing, NewRequest, Outcome, Page,
-    Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store, StoreError,
-    StoreFuture,
+    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing, NewRequest, Outcome,
+    Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store,
+    StoreError, StoreFuture,
 };
 
 /// A store that is unavailable while the test says so.
@@ -54,7 +54,7 @@ passes_on! {
     fn position(&self, id: RequestId) -> Option<u64>;
     fn request(&self, id: RequestId) -> Option<Bytes>;
     fn response(&self, id: RequestId) -> Option<Bytes>;
-    fn ended(&self, id: RequestId) -> ();
+    fn ended(&self, id: RequestId) -> Option<Found>;
     fn cancel(&self, id: RequestId) -> Option<RequestInfo>;
     fn retry(&self, id: RequestId) -> Option<RequestInfo>;
     fn list(&self, listing: Listing) -> Page;

@@ -60,6 +60,25 @@ async fn a_waiting_front_is_told_of_an_end_elsewhere() {
 }
 
 #[tokio::test]
+async fn an_end_is_told_with_its_response_unless_that_is_large() {
+    let server = Server::start();
+    let (front, worker) = (open(&server, short()), open(&server, short()));
+    for (length, is_told) in [(4_096, true), (4_097, false)] {
+        let new = request("");
+        let id = new.id;
+        let wait = front.ended(id);
+        front.enqueue(new).await.unwrap();
+        let body: &'static str = "x".repeat(length).leak();
+        let fetched = take(&worker).await;
+        let outcome = responded(200, body);
+        worker.finish(fetched.lease, outcome).await.unwrap();
+        let found = soon(wait).await.unwrap().unwrap();
+        assert_eq!(found.info, front.get(id).await.unwrap().unwrap());
+        assert_eq!(found.response.is_some(), is_told);
+    }
+}
+
+#[tokio::test]
 async fn urgent_requests_go_first_and_equals_by_arrival() {
     let server = Server::start();
     let store = open(&server, short());

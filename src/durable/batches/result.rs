@@ -171,7 +171,7 @@ impl LineTask {
                 Some(_) => store.cancel(id).await?,
                 None => {
                     tokio::select! {
-                        ended = store.ended(id) => ended?,
+                        ended = store.ended(id) => drop(ended?),
                         _ = self.stopped.changed() => continue,
                     }
                     store.get(id).await?

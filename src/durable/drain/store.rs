@@ -6,8 +6,9 @@ use bytes::Bytes;
 
 use super::{DrainStore, Side};
 use crate::durable::{
-    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Lease, Listing, NewRequest, Outcome, Page,
-    Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store, StoreFuture,
+    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing, NewRequest, Outcome,
+    Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store,
+    StoreFuture,
 };
 
 impl Store for DrainStore {
@@ -47,11 +48,11 @@ impl Store for DrainStore {
         Box::pin(self.either(move |store| store.response(id)))
     }
 
-    fn ended(&self, id: RequestId) -> StoreFuture<'_, ()> {
+    fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>> {
         Box::pin(async move {
             match self.side_of(id).await? {
                 Some(side) => self.at(side).ended(id).await,
-                None => Ok(()),
+                None => Ok(None),
             }
         })
     }

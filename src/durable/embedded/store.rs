@@ -14,9 +14,9 @@ use super::shared::{Change, Shared};
 use super::state::{Pieces, Started, State};
 use super::write::Write;
 use crate::durable::{
-    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Lease, Listing, NewRequest, Outcome, Page,
-    Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, RequestStatus, Stop, Store,
-    StoreError, StoreFuture,
+    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing, NewRequest, Outcome,
+    Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, RequestStatus, Stop,
+    Store, StoreError, StoreFuture,
 };
 
 impl Store for EmbeddedStore {
@@ -84,8 +84,8 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn ended(&self, id: RequestId) -> StoreFuture<'_, ()> {
-        let has_ended = move |state: &State| state.has_ended(id).then_some(());
+    fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>> {
+        let has_ended = move |state: &State| state.has_ended(id).then_some(None);
         Box::pin(self.shared.wait_for(id, has_ended))
     }
 

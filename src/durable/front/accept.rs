@@ -102,26 +102,26 @@ where
         let events = Events::of_answer(Arc::clone(front), info.id, guard.take());
         match events.answer().await? {
             Some(response) => return Ok(response),
-            None => Some(info), // the front shuts down
+            None => Some(info.into()), // the front shuts down
         }
     } else if waits {
         let ended = ended.filter(|_| info.id == id);
         let wait = options.prefer.wait;
         let now = front.ended_within(info.id, wait, ended).await;
         // It is stored, whether or not the store can be asked now.
-        now.unwrap_or(Some(info))
+        now.unwrap_or(Some(info.into()))
     } else {
-        Some(info)
+        Some(info.into())
     };
     if let Some(guard) = guard {
         guard.defuse();
     }
     // Forgotten meanwhile.
-    let info = now.ok_or_else(rejections::not_found)?;
-    let is_receipt = !waits || !info.status.has_ended();
+    let found = now.ok_or_else(rejections::not_found)?;
+    let is_receipt = !waits || !found.info.status.has_ended();
     let mut response = match is_receipt {
-        true => receipt(front, &info),
-        false => answer::of_ended(front, &info).await?,
+        true => receipt(front, &found.info),
+        false => answer::of_ended(front, found).await?,
     };
     if let Some(applied) = options.applied(is_receipt) {
         let applied = HeaderValue::from_str(&applied);

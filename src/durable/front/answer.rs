@@ -4,7 +4,7 @@ use http::Response;
 
 use super::body::OwnBody;
 use super::shared::Front;
-use crate::durable::{RequestInfo, decode_response, rejections};
+use crate::durable::{Found, decode_response, rejections};
 use crate::rejection::{Rejection, ToRejection};
 
 /// Returns the stored response of a request that has ended.
@@ -12,13 +12,12 @@ use crate::rejection::{Rejection, ToRejection};
 /// # Errors
 ///
 /// The rejection, if there is none.
-pub(super) async fn of_ended(
-    front: &Front,
-    info: &RequestInfo,
-) -> Result<Response<OwnBody>, Rejection> {
-    let stored = match info.response_status {
-        Some(_) => front.store.response(info.id).await,
-        None => return Err(rejections::without_response(info)),
+pub(super) async fn of_ended(front: &Front, found: Found) -> Result<Response<OwnBody>, Rejection> {
+    let Found { info, response } = found;
+    let stored = match (info.response_status, response) {
+        (None, _) => return Err(rejections::without_response(&info)),
+        (_, Some(response)) => Ok(Some(response)),
+        (_, None) => front.store.response(info.id).await,
     };
     let stored = stored.map_err(|error| error.to_rejection())?;
     // Forgotten just now.
@@ -27,7 +26,7 @@ pub(super) async fn of_ended(
         Ok(response) => Ok(response.map(OwnBody::from)),
         Err(error) => {
             tracing::error!(id = %info.id, %error, "a stored response can't be read");
-            Err(rejections::without_response(info))
+            Err(rejections::without_response(&info))
         }
     }
 }

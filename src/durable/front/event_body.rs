@@ -62,9 +62,9 @@ impl Events {
         let chunks = chunks.ok_or_else(rejections::not_found)?;
         if chunks.is_end {
             self.defuse();
-            let info = self.front.ended(self.id).await;
-            let info = info.ok_or_else(rejections::not_found)?;
-            return answer::of_ended(&self.front, &info).await.map(Some);
+            let found = self.front.ended(self.id).await;
+            let found = found.ok_or_else(rejections::not_found)?;
+            return answer::of_ended(&self.front, found).await.map(Some);
         }
         self.first = Some(self.write(&chunks));
         Ok(Some(self.stream()))
@@ -143,14 +143,14 @@ impl Events {
 
     /// Returns the end of the stream: the answer, if it had no events, or the reason why there is none.
     async fn end(&mut self) -> Bytes {
-        let Some(info) = self.front.ended(self.id).await else {
+        let Some(found) = self.front.ended(self.id).await else {
             return error_event(&rejections::not_found().into_response().into_body());
         };
-        let is_success = info.status == RequestStatus::Succeeded;
+        let is_success = found.info.status == RequestStatus::Succeeded;
         if is_success && self.after > 0 {
             return Bytes::new();
         }
-        let body = match answer::of_ended(&self.front, &info).await {
+        let body = match answer::of_ended(&self.front, found).await {
             Ok(response) => {
                 let body = DurableBody::<http_body_util::Empty<Bytes>>::own(response.into_body());
                 let body = body.collect().await;

@@ -132,14 +132,14 @@ async fn of_request(
                         .ended_within(id, Some(wait), None)
                         .await
                         .map_err(rejection)?;
-                    visible(now, viewer)?
+                    visible(now.map(|found| found.info), viewer)?
                 }
                 _ => info,
             };
             show(front, &info).await
         }
         Page::Response if !info.status.has_ended() => Err(rejections::not_finished()),
-        Page::Response => answer::of_ended(front, &info).await,
+        Page::Response => answer::of_ended(front, info.into()).await,
         Page::Stream => {
             let after = head.headers.get(LAST_EVENT_ID);
             let after = after.and_then(|id| id.to_str().ok()?.trim().parse().ok());

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::estimate::Estimates;
 use super::{Classifier, ClassifyHeaders};
 use crate::durable::store_health::StoreHealth;
-use crate::durable::{RequestId, RequestInfo, Store, StoreError, StoreFuture};
+use crate::durable::{Found, RequestId, Store, StoreError, StoreFuture};
 use crate::rejection::Rejection;
 
 /// The settings of a layer, with its store, classifier and measurements. A clone shares the latter.
@@ -30,6 +30,9 @@ pub(super) struct Front {
 
 type CheckWebhook = dyn Fn(&Uri) -> Result<(), Rejection> + Send + Sync;
 
+/// A wait for the end of a request.
+pub(super) type Wait<'a> = StoreFuture<'a, Option<Found>>;
+
 impl Front {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
         Self {
@@ -46,19 +49,21 @@ impl Front {
     }
 
     /// Waits until a request has ended, and returns it; `None` if it is not known. An outage of the store is waited out.
-    pub(super) async fn ended(&self, id: RequestId) -> Option<RequestInfo> {
+    pub(super) async fn ended(&self, id: RequestId) -> Option<Found> {
         self.ended_after(id, self.store.ended(id)).await
     }
 
     /// Waits as [`ended`](Self::ended) does, first in a wait that was begun before.
-    async fn ended_after(&self, id: RequestId, begun: StoreFuture<'_, ()>) -> Option<RequestInfo> {
+    async fn ended_after(&self, id: RequestId, begun: Wait<'_>) -> Option<Found> {
         let mut begun = Some(begun);
         loop {
             let ended = || begun.take().unwrap_or_else(|| self.store.ended(id));
-            self.health.until_done(ended).await;
+            if let Some(found) = self.health.until_done(ended).await {
+                return Some(found);
+            }
             let info = self.health.until_done(|| self.store.get(id)).await?;
             if info.status.has_ended() {
-                return Some(info);
+                return Some(info.into());
             }
             // It was put back into its queue meanwhile.
         }
@@ -70,8 +75,8 @@ impl Front {
         &self,
         id: RequestId,
         limit: Option<Duration>,
-        begun: Option<StoreFuture<'_, ()>>,
-    ) -> Result<Option<RequestInfo>, StoreError> {
+        begun: Option<Wait<'_>>,
+    ) -> Result<Option<Found>, StoreError> {
         let begun = begun.unwrap_or_else(|| self.store.ended(id));
         let ended = async {
             let ended = self.ended_after(id, begun);
@@ -84,7 +89,7 @@ impl Front {
         };
         match self.shutdown.run_until_cancelled(ended).await.flatten() {
             Some(ended) => Ok(ended),
-            None => self.store.get(id).await,
+            None => Ok(self.store.get(id).await?.map(Found::from)),
         }
     }
 

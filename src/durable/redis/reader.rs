@@ -47,8 +47,7 @@ async fn read_until_broken(shared: &Shared) -> Result<(), String> {
             let key = reply::text(key).map_err(text)?;
             for entry in reply::items(entries).map_err(text)? {
                 let [id, fields] = reply::parts(entry).map_err(text)?;
-                let [kind, detail] = reply::parts(fields).map_err(text)?;
-                on_entry(shared, &reply::bytes(kind).map_err(text)?, detail);
+                on_entry(shared, fields).map_err(text)?;
                 if let Some(stream) = streams.iter_mut().find(|stream| stream.key == key) {
                     stream.last = reply::text(id).map_err(text)?;
                 }
@@ -61,13 +60,18 @@ fn text(error: Unexpected) -> String {
     error.to_string()
 }
 
-fn on_entry(shared: &Shared, kind: &[u8], detail: Value) {
-    match (kind, reply::id(detail)) {
-        (b"e", Ok(id)) => shared.watchers.on_end(id),
-        (b"o", Ok(id)) => shared.watchers.on_piece(id),
-        (b"c", _) => shared.claim.notify_one(),
+fn on_entry(shared: &Shared, fields: Value) -> Result<(), Unexpected> {
+    let mut fields = reply::items(fields)?.into_iter();
+    let kind = reply::bytes(fields.next().ok_or(Unexpected)?)?;
+    let detail = fields.next().ok_or(Unexpected)?;
+    match kind.as_slice() {
+        b"a" => shared.watchers.on_found(reply::found(detail, fields)?),
+        b"e" => shared.watchers.on_end(reply::id(detail)?),
+        b"o" => shared.watchers.on_piece(reply::id(detail)?),
+        b"c" => shared.claim.notify_one(),
         _ => shared.on_new_work(),
     }
+    Ok(())
 }
 
 struct Stream {

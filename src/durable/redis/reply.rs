@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use redis::Value;
 
-use crate::durable::{RequestId, RequestInfo, RequestStatus};
+use crate::durable::{Found, RequestId, RequestInfo, RequestStatus};
 
 /// A reply that has another form than the script gives it.
 #[derive(Debug, thiserror::Error)]
@@ -106,4 +106,22 @@ pub(super) fn info(value: Value) -> Result<RequestInfo, Unexpected> {
     info.response_status = maybe(response_status, number)?;
     info.is_listed = number::<u8>(listed)? == 1;
     Ok(info)
+}
+
+/// Returns a request that has ended from its id and the rest of what was told of it, where empty fields are not there.
+pub(super) fn found(id: Value, told: impl Iterator<Item = Value>) -> Result<Found, Unexpected> {
+    let mut fields: Vec<Value> = told.collect();
+    let response = fields.pop().ok_or(Unexpected)?;
+    // Behind the queue, the level and the tenant, whose names may be empty.
+    for field in fields.iter_mut().skip(3) {
+        if matches!(field, Value::BulkString(text) if text.is_empty()) {
+            *field = Value::Nil;
+        }
+    }
+    fields.push(id);
+    let response = data(response)?;
+    Ok(Found {
+        info: info(Value::Array(fields))?,
+        response: Some(response).filter(|response| !response.is_empty()),
+    })
 }

@@ -18,9 +18,9 @@ use super::watchers::Watchers;
 use super::{ConnectError, RedisConfig, reply, scripts, upkeep};
 use crate::Discipline;
 use crate::durable::{
-    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Lease, Listing, NewRequest, Outcome, Page,
-    Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store, StoreError,
-    StoreFuture,
+    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing, NewRequest, Outcome,
+    Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store,
+    StoreError, StoreFuture,
 };
 
 /// A [`Store`] on Redis, for many fronts and workers.
@@ -162,15 +162,18 @@ impl Store for RedisStore {
         Box::pin(self.shared.field(id, "rb"))
     }
 
-    fn ended(&self, id: RequestId) -> StoreFuture<'_, ()> {
+    fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>> {
         // From now on, so that a request which is stored meanwhile is watched from its beginning, without another call.
         let mut watcher = self.shared.watchers.watch(id);
+        let was_stored = watcher.is_asked();
         Box::pin(async move {
-            if !watcher.is_asked() {
+            let is_asked = watcher.is_asked();
+            if !is_asked {
                 self.shared.watch(id).await?;
             }
-            watcher.ended().await;
-            Ok(())
+            let found = watcher.ended().await;
+            // A wait that began later may hear of an end from which the request was put back before.
+            Ok(found.filter(|_| is_asked && !was_stored))
         })
     }
 

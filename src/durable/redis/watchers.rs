@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::durable::RequestId;
+use crate::durable::{Found, RequestId};
 
 /// The requests that are watched in this process.
 #[derive(Default)]
@@ -14,12 +14,14 @@ pub(super) struct Watchers {
 }
 
 /// The latest news of a watched request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct News {
     /// `true` once Redis has been asked to tell of its end.
     pub(super) is_asked: bool,
     /// `true` once it has ended, or is not known.
     pub(super) has_ended: bool,
+    /// The request as it has ended, if that was told.
+    pub(super) found: Option<Found>,
     /// Grows with each hint that there may be a new piece of its response.
     pub(super) pieces: u64,
 }
@@ -59,6 +61,16 @@ impl Watchers {
         }
     }
 
+    /// Notes the end of a request, and what it is now.
+    pub(super) fn on_found(&self, found: Found) {
+        if let Some(sender) = self.lock().get(&found.info.id) {
+            sender.send_modify(|news| {
+                news.has_ended = true;
+                news.found = Some(found);
+            });
+        }
+    }
+
     pub(super) fn on_piece(&self, id: RequestId) {
         if let Some(sender) = self.lock().get(&id) {
             sender.send_modify(|news| news.pieces += 1);
@@ -92,10 +104,11 @@ impl Watcher<'_> {
         self.news.borrow().is_asked
     }
 
-    /// Waits until the request has ended.
-    pub(super) async fn ended(&mut self) {
+    /// Waits until the request has ended, and returns it if that was told with its end.
+    pub(super) async fn ended(&mut self) -> Option<Found> {
+        let news = self.news.wait_for(|news| news.has_ended).await;
         // The sender lives as long as this receiver.
-        let _ = self.news.wait_for(|news| news.has_ended).await;
+        news.ok()?.found.clone()
     }
 
     /// Returns what is known, and marks it as seen.

@@ -111,6 +111,7 @@ macro_rules! conformance {
             an_end_wakes_all_that_wait_for_it,
             an_end_is_never_missed_by_a_racing_wait,
             a_wait_may_begin_before_its_request,
+            a_wait_returns_the_request_as_it_ended,
             a_change_of_the_backlog_is_never_missed,
             a_dropped_wait_leaves_the_others,
             pieces_are_read_as_they_come,

@@ -64,6 +64,41 @@ pub(crate) async fn a_wait_may_begin_before_its_request<H: Harness>() {
     }
 }
 
+pub(crate) async fn a_wait_returns_the_request_as_it_ended<H: Harness>() {
+    let harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    let large: &'static str = "x".repeat(10_000).leak();
+    for outcome in [
+        Some(ok("done")),
+        Some(responded(400, "no")),
+        Some(ok(large)),
+        Some(failed("service_failed")),
+        None, // cancelled
+    ] {
+        let new = request_with(|new| {
+            new.queue = "q".to_owned();
+            new.tenant = b"t".to_vec();
+            new.is_listed = false;
+            new.cancel_after = Some(100 * H::UNIT);
+        });
+        let id = new.id;
+        let wait = store.ended(id);
+        enqueue(&*store, new).await;
+        match outcome {
+            Some(outcome) => {
+                let fetched = store.fetch("q", 1).await.unwrap().pop().unwrap();
+                assert!(finish(&*store, fetched, outcome).await);
+            }
+            None => drop(store.cancel(id).await.unwrap()),
+        }
+        if let Some(found) = wait.await.unwrap() {
+            assert_eq!(found.info, get(&*store, id).await);
+            let response = store.response(id).await.unwrap();
+            assert!(found.response.is_none() || found.response == response);
+        }
+    }
+}
+
 pub(crate) async fn a_change_of_the_backlog_is_never_missed<H: Harness>() {
     let harness = H::open(StoreConfig::default()).await;
     let store = harness.store();

@@ -10,5 +10,5 @@ end
 local number = call('HINCRBY', key, 'cn', 1)
 call('HSET', key, 'cs', mark)
 call('XADD', P .. 'o:' .. job.id, 'MAXLEN', 1024, number .. '-1', 'd', ARGV[6])
-tell_watchers(job, 'o')
+tell_piece(job)
 return 1

@@ -65,7 +65,7 @@ local function enqueue(id, queue, level, tenant, cost, cancel_after, delay_ms, i
     call('SET', idempotency_key, id .. fingerprint)
   end
   if awaited == '1' then
-    set('w', 'e' .. ME)
+    set('w', 'a' .. ME)
   end
   if listed == '1' then
     at_end('ZADD', P .. 'list', rank, id)

@@ -12,7 +12,7 @@
 --   its tenant; `d` delayed, `p` parked), m its message, ow the process that has it, f the fence of its lease, fb the
 --   fence of the lease that was finished last and the outcome behind a space, cn the number of its pieces, cd that of
 --   the pieces of earlier attempts, cs the sender's number of the last piece, w the processes that wait for its end
---   (`e<name>`) or for a piece (`o<name>`), a line each.
+--   (`e<name>`; `a<name>` if they want it whole) or for a piece (`o<name>`), a line each.
 local P = KEYS[1] .. ':'
 local settings = {string.match(ARGV[1], '^(%d+) (%a+) (%d+) (%d+) (%d+)$')}
 local RETENTION, IS_FAIR = tonumber(settings[1]), settings[2] == 'fair'
@@ -35,14 +35,16 @@ local function info(id)
 end
 
 local function read(id)
-  local v = call('HMGET', job_key(id), 'st', 'q', 'l', 't', 'at', 'pl', 'm', 'ow', 'n', 'd', 'wh', 'ik', 'f', 'fb', 'ln', 'cn', 'w')
+  local v = call('HMGET', job_key(id), 'st', 'q', 'l', 't', 'at', 'pl', 'm', 'ow', 'n', 'd', 'wh', 'ik', 'f', 'fb', 'ln', 'cn', 'w', 'c',
+    's', 'li')
   if not v[1] then
     return nil
   end
   return {
     id = id, status = v[1], queue = v[2], level = v[3], tenant = v[4], attempts = tonumber(v[5]), place = v[6],
     message = v[7], owner = v[8], rank = v[9], deadline = v[10], webhook = v[11], idempotency = v[12], fence = v[13],
-    finished = v[14], arrival = v[15], pieces = v[16], watchers = v[17],
+    finished = v[14], arrival = v[15], pieces = v[16], watchers = v[17], created = v[18],
+    started = v[19], listed = v[20],
     running = v[1] == 'starting' or v[1] == 'processing',
     ended = v[1] == 'succeeded' or v[1] == 'failed' or v[1] == 'canceled' or v[1] == 'aborted',
   }
@@ -121,7 +123,10 @@ end
 local function watch(job_id, watchers, kind)
   local watcher = kind .. ME
   local lines = watchers and '\n' .. watchers .. '\n' or ''
-  if not string.find(lines, '\n' .. watcher .. '\n', 1, true) then
+  local function has(line)
+    return string.find(lines, '\n' .. line .. '\n', 1, true)
+  end
+  if not (has(watcher) or kind == 'e' and has('a' .. ME)) then
     call('HSET', job_key(job_id), 'w', watchers and watchers .. '\n' .. watcher or watcher)
   end
 end

@@ -1,21 +1,41 @@
 -- What runs, and how requests end.
 
+-- Tells a process something. It is in memory alone, because a process that connects anew asks for what it may have missed.
 local told = {}
-local function tell(process, kind, id)
+local function tell(process, ...)
   local key = P .. 'r:' .. process
-  call('XADD', key, 'MAXLEN', '~', 4096, '*', kind, id)
+  redis.set_repl(redis.REPL_NONE)
+  call('XADD', key, 'MAXLEN', '~', 4096, '*', ...)
   if not told[key] then
     told[key] = true
     call('PEXPIRE', key, 60000)
   end
+  redis.set_repl(redis.REPL_ALL)
 end
 
--- Tells the processes that wait for a request. `kind`: `e` for its end, `o` for a piece.
-local function tell_watchers(job, kind)
+-- The largest response that is told, so that what is told to a process takes 16 MiB at most. A larger one is read.
+local MAX_TOLD = 4096
+
+-- Tells the processes that wait for a request of its end.
+local function tell_end(job, status, reason, response_status, response)
   for watcher in string.gmatch(job.watchers or '', '[^\n]+') do
-    -- Those that wait for a piece also want to know of the end.
-    if kind == 'e' or string.sub(watcher, 1, 1) == kind then
-      tell(string.sub(watcher, 2), kind, job.id)
+    local process = string.sub(watcher, 2)
+    if string.sub(watcher, 1, 1) == 'a' then
+      -- As `info` has it. What is not there is empty.
+      local told_response = response and #response <= MAX_TOLD and response or ''
+      tell(process, 'a', job.id, job.queue, job.level, job.tenant, status, job.attempts, job.created, job.started or '', now,
+        job.deadline or '', '', reason or '', response_status or '', job.listed, told_response)
+    else
+      tell(process, 'e', job.id)
+    end
+  end
+end
+
+-- Tells the processes that wait for a piece of its response.
+local function tell_piece(job)
+  for watcher in string.gmatch(job.watchers or '', '[^\n]+') do
+    if string.sub(watcher, 1, 1) == 'o' then
+      tell(string.sub(watcher, 2), 'o', job.id)
     end
   end
 end
@@ -125,7 +145,7 @@ local function conclude(job, status, reason, response_status, response)
   if job.pieces then
     call('PEXPIRE', P .. 'o:' .. job.id, RETENTION)
   end
-  tell_watchers(job, 'e')
+  tell_end(job, status, reason, response_status, response)
 end
 
 -- Ends a request whose time is up.
