@@ -28,4 +28,4 @@ for _, name in ipairs(names) do
   end
   depths[#depths + 1] = {queue, level, counted.q + counted.d + counted.k, counted.r, oldest or false}
 end
-return {string.format('%.0f', now), depths}
+return {NOW, depths}

@@ -33,10 +33,10 @@ local function enqueue(id, queue, level, tenant, cost, cancel_after, delay_ms, i
     return {'tenant_full'}
   end
 
-  local rank = next_rank()
+  local rank = string.format('%.0f', next_rank())
   local job = {id = id, queue = queue, level = level, tenant = tenant, rank = rank, attempts = 0}
   local fields = {
-    'q', queue, 'l', level, 't', tenant, 'co', cost, 'b', body, 'li', listed, 'st', 'queued', 'at', 0, 'c', now, 'n', rank,
+    'q', queue, 'l', level, 't', tenant, 'co', cost, 'b', body, 'li', listed, 'st', 'queued', 'at', 0, 'c', NOW, 'n', rank,
   }
   local function set(name, value)
     fields[#fields + 1] = name
@@ -74,7 +74,7 @@ local function enqueue(id, queue, level, tenant, cost, cancel_after, delay_ms, i
   call('HSET', key, unpack(fields))
   add('meta', 'live', 1)
   add('tenants', tenant, 1)
-  return {'new', string.format('%.0f', now)}
+  return {'new', NOW}
 end
 
 local results = {}

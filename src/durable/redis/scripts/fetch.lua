@@ -18,14 +18,14 @@ local function start(job)
   runs(job, 1)
   local key, attempt = job_key(job.id), job.attempts + 1
   local fence = job.message .. '/' .. attempt .. '/' .. ME
-  call('HSET', key, 'st', 'starting', 'at', attempt, 's', now, 'ow', ME, 'f', fence)
+  call('HSET', key, 'st', 'starting', 'at', attempt, 's', NOW, 'ow', ME, 'f', fence)
   at_end('SADD', P .. 'own:' .. ME, job.id .. ' ' .. fence)
   local rest = call('HMGET', key, 'c', 'li', 'b', 'nb')
   if rest[4] then
     call('HDEL', key, 'nb')
   end
   local started = {
-    job.queue, job.level, job.tenant, 'starting', attempt, rest[1], now, false, job.deadline, false, false, false, rest[2],
+    job.queue, job.level, job.tenant, 'starting', attempt, rest[1], NOW, false, job.deadline, false, false, false, rest[2],
     job.id,
   }
   taken[#taken + 1] = {started, fence, rest[3]}

@@ -23,6 +23,8 @@ local GROUP = 'workers'
 local call = redis.call
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+-- As text: Redis takes longer for a number of Lua each time that it gets one.
+local NOW = string.format('%.0f', now)
 
 local function job_key(id)
   return P .. 'j:' .. id
@@ -52,9 +54,9 @@ end
 
 -- Numbers in hashes: `n` counts by level and queue (q ready, d delayed, k parked, r running, a arrivals), `meta` has the
 -- number of live requests and the last rank, `tenants` the live requests by tenant, `busy` the running requests (`a` all,
--- `q<queue>`, `t<tenant>`). Each is read once, and written once when the script has run, however many requests it serves.
--- A number that is 0 is not there.
-local numbers = {n = {}, meta = {}, tenants = {}, busy = {}}
+-- `q<queue>`, `t<tenant>`), `totals` the events. Each is read once, and written once when the script has run, however many
+-- requests it serves. A number that is 0 is not there.
+local numbers = {n = {}, meta = {}, tenants = {}, busy = {}, totals = {}}
 local changed = {}
 
 local function number(hash, field)

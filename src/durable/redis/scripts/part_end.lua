@@ -23,7 +23,7 @@ local function tell_end(job, status, reason, response_status, response)
     if string.sub(watcher, 1, 1) == 'a' then
       -- As `info` has it. What is not there is empty.
       local told_response = response and #response <= MAX_TOLD and response or ''
-      tell(process, 'a', job.id, job.queue, job.level, job.tenant, status, job.attempts, job.created, job.started or '', now,
+      tell(process, 'a', job.id, job.queue, job.level, job.tenant, status, job.attempts, job.created, job.started or '', NOW,
         job.deadline or '', '', reason or '', response_status or '', job.listed, told_response)
     else
       tell(process, 'e', job.id)
@@ -92,10 +92,9 @@ end
 -- Counts an event: a status or `lost`, and a reason or nothing behind a space. Beyond 16,384 counts, those of further
 -- queues go together, because clients may name them.
 local function tally(queue, event)
-  local key = P .. 'totals'
-  if call('HINCRBY', key, event .. ' ' .. queue, 1) == 1 and call('HLEN', key) > 16384 then
-    call('HDEL', key, event .. ' ' .. queue)
-    call('HINCRBY', key, event .. ' ', 1)
+  if add('totals', event .. ' ' .. queue, 1) == 1 and call('HLEN', P .. 'totals') >= 16384 then
+    add('totals', event .. ' ' .. queue, -1)
+    add('totals', event .. ' ', 1)
   end
 end
 
@@ -111,7 +110,7 @@ local function conclude(job, status, reason, response_status, response)
   end
   tally(job.queue, status .. ' ' .. (reason or ''))
   local key = job_key(job.id)
-  local fields = {'st', status, 'e', now}
+  local fields = {'st', status, 'e', NOW}
   local function set(name, value)
     fields[#fields + 1] = name
     fields[#fields + 1] = value
@@ -133,9 +132,9 @@ local function conclude(job, status, reason, response_status, response)
   if job.deadline then
     call('ZREM', P .. 'deadlines', job.id)
   end
-  at_end('ZADD', P .. 'ended', now, job.id .. job.tenant)
+  at_end('ZADD', P .. 'ended', NOW, job.id .. job.tenant)
   if job.webhook then
-    call('ZADD', P .. 'webhooks', now, job.id)
+    call('ZADD', P .. 'webhooks', NOW, job.id)
   else
     call('PEXPIRE', key, RETENTION)
   end
