@@ -53,6 +53,9 @@ pub struct Fetched {
     pub info: RequestInfo,
     /// The request itself, as it was stored.
     pub request: Bytes,
+    /// `true` if no other request of its queue may begin, so that the next one is a [change](super::Store::changed) of the
+    /// backlog. Default `false`: it is not known.
+    pub is_last: bool,
 }
 
 impl Fetched {
@@ -63,6 +66,7 @@ impl Fetched {
             lease,
             info,
             request,
+            is_last: false,
         }
     }
 

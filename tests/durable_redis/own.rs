@@ -1,9 +1,17 @@
 //! The store on Redis while nothing fails.
 
-use super::*;
+use std::convert::Infallible;
+
+use http::{Request, Response};
+use http_body_util::Full;
+use tower::{Layer, service_fn};
 use tower_triage::durable::{
-    Enqueued, Idempotency, Listing, Pause, PauseScope, RequestStatus, Stop, StoreError,
+    Enqueued, Idempotency, Listing, Pause, PauseScope, RequestStatus, Stop, StoreError, Worker,
+    encode_request,
 };
+use tower_triage::{QueueConfig, QueueLayer};
+
+use super::*;
 
 #[tokio::test]
 async fn a_request_passes_from_front_to_worker_and_back() {
@@ -76,6 +84,50 @@ async fn an_end_is_told_with_its_response_unless_that_is_large() {
         assert_eq!(found.info, front.get(id).await.unwrap().unwrap());
         assert_eq!(found.response.is_some(), is_told);
     }
+}
+
+#[tokio::test]
+async fn the_last_request_of_a_queue_is_known() {
+    let server = Server::start();
+    let store = open(&server, short());
+    for _ in 0..3 {
+        store_one(&store, "").await;
+    }
+    let is_last = |fetched: Vec<Fetched>| fetched.last().map(|fetched| fetched.is_last);
+    let fetched = store.fetch("", 2).await.unwrap();
+    assert_eq!(is_last(fetched), Some(false));
+    let fetched = store.fetch("", 2).await.unwrap();
+    assert_eq!(is_last(fetched), Some(true));
+}
+
+#[tokio::test]
+async fn a_worker_misses_no_request_that_comes_while_it_takes_others() {
+    let server = Server::start();
+    let store = Arc::new(open(&server, short()));
+    let echo = service_fn(async |request: Request<Full<Bytes>>| {
+        Ok::<_, Infallible>(Response::new(request.into_body()))
+    });
+    let queue = QueueLayer::new(QueueConfig::new(2));
+    let gate = queue.handle().gate().unwrap().clone();
+    let worker = Worker::new(store.clone(), queue.layer(echo)).slots(gate);
+    let worker = tokio::spawn(worker.run());
+    // So few callers that most requests are the last of their queue.
+    let callers = (0..3).map(|_| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            for _ in 0..200 {
+                let stored = encode_request(&Request::new(Bytes::new()));
+                let new = NewRequest::new(RequestId::random().unwrap(), stored);
+                let ended = store.ended(new.id);
+                store.enqueue(new).await.unwrap();
+                soon(ended).await.unwrap();
+            }
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.unwrap();
+    }
+    worker.abort();
 }
 
 #[tokio::test]

@@ -110,6 +110,7 @@ impl DrainStore {
         let mut taken = self.at(side).fetch(queue, max).await?;
         for fetched in &mut taken {
             fetched.lease = side.mark(&fetched.lease);
+            fetched.is_last = false; // the other store may have one
         }
         Ok(taken)
     }

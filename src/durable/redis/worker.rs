@@ -68,13 +68,18 @@ impl Shared {
         for (tenant, weight) in &self.config.store.order.weights {
             call = call.arg(tenant.as_bytes()).arg((*weight).max(1));
         }
+        let value = self.link.run(&call).await?;
+        let [ready, requests] = self.read(reply::parts(value))?;
         let mut taken = Vec::new();
-        for fetched in self.items(self.link.run(&call).await?)? {
+        for fetched in self.items(requests)? {
             let [info, fence, request] = self.read(reply::parts(fetched))?;
             let info = self.read(reply::info(info))?;
             let lease = Lease::new(info.id, info.attempts, self.read(reply::text(fence))?);
             let request = self.read(reply::data(request))?;
             taken.push(Fetched::new(lease, info, request));
+        }
+        if let Some(last) = taken.last_mut() {
+            last.is_last = ready == Value::Int(0);
         }
         Ok(taken)
     }

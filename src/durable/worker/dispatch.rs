@@ -40,9 +40,14 @@ struct Round {
 impl Refresh {
     /// Asks for a look that begins from now on. Returns the number of the latest look that began before.
     pub(super) fn ask(&self) -> u64 {
-        let begun = self.0.begun.load(SeqCst);
+        let begun = self.begun();
         self.0.is_wanted.notify_one();
         begun
+    }
+
+    /// Returns the number of the latest look that has begun.
+    pub(super) fn begun(&self) -> u64 {
+        self.0.begun.load(SeqCst)
     }
 
     fn begin(&self) -> u64 {

@@ -149,6 +149,8 @@ where
     /// Takes the most urgent requests by now, one for each place, and starts them.
     async fn start(&mut self, starts: Vec<Start<S>>, head: HeadMark) {
         let shared = Arc::clone(&self.shared);
+        // Before requests are taken: a look that begins from now on may show one that comes after them.
+        let begun = self.refresh.begun();
         let fetched = match shared.store.fetch(&self.name, starts.len()).await {
             Ok(fetched) => fetched,
             Err(error) => {
@@ -166,6 +168,7 @@ where
             true => (2 * self.batch).min(LARGEST_BATCH),
             false => 1,
         };
+        let is_drained = fetched.last().is_some_and(|fetched| fetched.is_last);
         let may_give_back = self.last_head.replace(head.id) != Some(head.id);
         for (fetched, start) in fetched.into_iter().zip(starts) {
             // The request for which the slot was given went to another worker: this one may not use a slot that is
@@ -179,7 +182,10 @@ where
             let run = attempt::run(Arc::clone(&shared), service, slot, fetched);
             self.running.spawn(run);
         }
-        self.outdated = self.refresh.ask();
+        self.outdated = match is_drained {
+            true => begun,
+            false => self.refresh.ask(),
+        };
     }
 
     fn on_no_place(&mut self, reason: NoPlace) -> Waited<S> {

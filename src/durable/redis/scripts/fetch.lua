@@ -1,4 +1,4 @@
--- Takes the most urgent requests of a queue for this process.
+-- Takes the most urgent requests of a queue for this process. Returns 0 if no other one of it is ready, and those taken.
 local queue, max, weights = ARGV[3], tonumber(ARGV[4]), split(ARGV[5])
 -- ARGV from 6: tenants with their weights.
 local tenant_weights = {}
@@ -8,7 +8,7 @@ end
 bring_up_to_date()
 local held = pauses()
 if held and (held['a'] or held['q' .. queue]) then
-  return {}
+  return {1, {}}
 end
 local taken = {}
 max = math.min(max, room_of_queue(queue))
@@ -48,4 +48,4 @@ while #taken < max do
     end
   end
 end
-return taken
+return {call('EXISTS', P .. 'l:' .. queue), taken}
