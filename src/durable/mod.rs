@@ -102,8 +102,8 @@ pub use outcome::Outcome;
 pub use redis::{ConnectError, RedisConfig, RedisStore};
 pub use request::{Idempotency, NewRequest};
 pub use store::{
-    Backlog, Chunk, Chunks, DueWebhook, Enqueued, Found, Pause, PauseScope, QueueHead, Store,
-    StoreFuture,
+    Backlog, BacklogChange, Chunk, Chunks, DueWebhook, Enqueued, Found, Pause, PauseScope,
+    QueueHead, Store, StoreFuture,
 };
 pub use wire::{
     InvalidStored, decode_request, decode_response, encode_request, encode_response, fingerprint,

@@ -71,7 +71,7 @@ pub trait Store: Send + Sync + 'static {
     fn backlog(&self) -> StoreFuture<'_, Backlog>;
 
     /// Resolves when the backlog may have changed since [`Backlog::version`].
-    fn changed(&self, version: u64) -> StoreFuture<'_, ()>;
+    fn changed(&self, version: u64) -> StoreFuture<'_, BacklogChange>;
 
     /// Takes the most urgent requests of a queue that may begin, `max` at most, to be run at once.
     fn fetch(&self, queue: &str, max: usize) -> StoreFuture<'_, Vec<Fetched>>;
@@ -182,6 +182,21 @@ pub struct Backlog {
     pub queues: Vec<QueueHead>,
     /// The earliest time at which a request may begin that may not yet.
     pub next: Option<SystemTime>,
+}
+
+/// A change of the [`Backlog`].
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum BacklogChange {
+    /// It may have changed in any way, and has to be [read](Store::backlog) again.
+    Any,
+    /// A queue had no request that may begin, and has this one now. Nothing else has changed since the version before.
+    NewHead {
+        /// The version of the backlog with this change.
+        version: u64,
+        /// The head of the queue.
+        head: QueueHead,
+    },
 }
 
 /// A queue's most urgent request.

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tower_triage::durable::{
-    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing, NewRequest, Outcome,
-    Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store,
-    StoreError, StoreFuture,
+    Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing,
+    NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo,
+    Stop, Store, StoreError, StoreFuture,
 };
 
 /// A store that is unavailable while the test says so.
@@ -59,7 +59,7 @@ passes_on! {
     fn retry(&self, id: RequestId) -> Option<RequestInfo>;
     fn list(&self, listing: Listing) -> Page;
     fn backlog(&self) -> Backlog;
-    fn changed(&self, version: u64) -> ();
+    fn changed(&self, version: u64) -> BacklogChange;
     fn fetch(&self, queue: &str, max: usize) -> Vec<Fetched>;
     fn called(&self, lease: &Lease) -> ();
     fn stopped(&self, lease: &Lease) -> Stop;

@@ -6,8 +6,8 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer, service_fn};
 use tower_triage::durable::{
-    Enqueued, Idempotency, Listing, Pause, PauseScope, RequestStatus, Stop, StoreError, Worker,
-    encode_request,
+    BacklogChange, Enqueued, Idempotency, Listing, Pause, PauseScope, RequestStatus, Stop,
+    StoreError, Worker, encode_request,
 };
 use tower_triage::{QueueConfig, QueueLayer};
 
@@ -98,6 +98,36 @@ async fn the_last_request_of_a_queue_is_known() {
     assert_eq!(is_last(fetched), Some(false));
     let fetched = store.fetch("", 2).await.unwrap();
     assert_eq!(is_last(fetched), Some(true));
+}
+
+#[tokio::test]
+async fn the_first_request_of_a_queue_is_told_as_the_backlog_shows_it() {
+    let server = Server::start();
+    let (front, worker) = (open(&server, short()), open(&server, short()));
+    // Its connection is there.
+    let _ = soon(worker.changed(0)).await.unwrap();
+    let mut new = request("");
+    new.queue = "model".to_owned();
+    (new.level, new.tenant, new.cost) = (2, b"tenant \xff".to_vec(), 7);
+    new.is_listed = false;
+    for cancel_after in [None, Some(Duration::from_secs(60))] {
+        new.id = RequestId::random().unwrap();
+        new.cancel_after = cancel_after;
+        let version = worker.backlog().await.unwrap().version;
+        front.enqueue(new.clone()).await.unwrap();
+        let change = soon(worker.changed(version)).await.unwrap();
+        let backlog = worker.backlog().await.unwrap();
+        let head = backlog.queues[0].clone();
+        let version = backlog.version;
+        assert_eq!(change, BacklogChange::NewHead { version, head });
+        // A more urgent one in the same queue: which of the two is the head has to be read.
+        let mut urgent = new.clone();
+        (urgent.id, urgent.level) = (RequestId::random().unwrap(), 0);
+        front.enqueue(urgent).await.unwrap();
+        let change = soon(worker.changed(version)).await.unwrap();
+        assert_eq!(change, BacklogChange::Any);
+        assert_eq!(worker.fetch("model", 2).await.unwrap().len(), 2);
+    }
 }
 
 #[tokio::test]

@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::{DrainStore, Side};
 use crate::durable::{
-    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing, NewRequest, Outcome,
-    Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store,
-    StoreFuture,
+    Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing,
+    NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo,
+    Stop, Store, StoreFuture,
 };
 
 impl Store for DrainStore {
@@ -73,8 +73,11 @@ impl Store for DrainStore {
         Box::pin(self.both_backlogs())
     }
 
-    fn changed(&self, version: u64) -> StoreFuture<'_, ()> {
-        Box::pin(self.either_changed(version))
+    fn changed(&self, version: u64) -> StoreFuture<'_, BacklogChange> {
+        Box::pin(async move {
+            self.either_changed(version).await;
+            Ok(BacklogChange::Any)
+        })
     }
 
     fn fetch(&self, queue: &str, max: usize) -> StoreFuture<'_, Vec<Fetched>> {

@@ -53,13 +53,13 @@ impl DrainStore {
     }
 
     /// Waits until one of the backlogs may have changed.
-    pub(super) async fn either_changed(&self, version: u64) -> Result<(), StoreError> {
+    pub(super) async fn either_changed(&self, version: u64) {
         let seen = {
             let state = self.lock();
             match state.version == version {
                 true => state.seen,
                 // A later backlog differed.
-                false => return Ok(()),
+                false => return,
             }
         };
         let changed = async |side: Side, version: Option<u64>| {
@@ -72,13 +72,12 @@ impl DrainStore {
             }
         };
         if seen == Versions::default() {
-            return Ok(());
+            return;
         }
         tokio::select! {
             () = changed(Side::New, seen.new) => {}
             () = changed(Side::Old, seen.old) => {}
         }
-        Ok(())
     }
 
     /// Takes requests from one store, or if it has none, from the other one.

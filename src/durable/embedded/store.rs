@@ -14,9 +14,9 @@ use super::shared::{Change, Shared};
 use super::state::{Pieces, Started, State};
 use super::write::Write;
 use crate::durable::{
-    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing, NewRequest, Outcome,
-    Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, RequestStatus, Stop,
-    Store, StoreError, StoreFuture,
+    Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing,
+    NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo,
+    RequestStatus, Stop, Store, StoreError, StoreFuture,
 };
 
 impl Store for EmbeddedStore {
@@ -120,13 +120,13 @@ impl Store for EmbeddedStore {
         })
     }
 
-    fn changed(&self, version: u64) -> StoreFuture<'_, ()> {
+    fn changed(&self, version: u64) -> StoreFuture<'_, BacklogChange> {
         Box::pin(async move {
             // So that the driver runs: it lets delayed requests begin.
             self.shared.read(|_, _| ()).await?;
             let mut versions = self.shared.version.subscribe();
             let changed = versions.wait_for(|present| *present != version).await;
-            changed.map(|_| ()).map_err(|_| closed())
+            changed.map(|_| BacklogChange::Any).map_err(|_| closed())
         })
     }
 

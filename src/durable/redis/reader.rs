@@ -69,7 +69,7 @@ fn on_entry(shared: &Shared, fields: Value) -> Result<(), Unexpected> {
         b"e" => shared.watchers.on_end(reply::id(detail)?),
         b"o" => shared.watchers.on_piece(reply::id(detail)?),
         b"c" => shared.claim.notify_one(),
-        _ => shared.on_new_work(),
+        _ => shared.on_new_work(reply::new_head(detail, fields)?),
     }
     Ok(())
 }

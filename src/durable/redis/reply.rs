@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use redis::Value;
 
-use crate::durable::{Found, RequestId, RequestInfo, RequestStatus};
+use crate::durable::{Found, QueueHead, RequestId, RequestInfo, RequestStatus};
 
 /// A reply that has another form than the script gives it.
 #[derive(Debug, thiserror::Error)]
@@ -114,9 +114,7 @@ pub(super) fn found(id: Value, told: impl Iterator<Item = Value>) -> Result<Foun
     let response = fields.pop().ok_or(Unexpected)?;
     // Behind the queue, the level and the tenant, whose names may be empty.
     for field in fields.iter_mut().skip(3) {
-        if matches!(field, Value::BulkString(text) if text.is_empty()) {
-            *field = Value::Nil;
-        }
+        *field = unless_empty(std::mem::replace(field, Value::Nil));
     }
     fields.push(id);
     let response = data(response)?;
@@ -124,4 +122,43 @@ pub(super) fn found(id: Value, told: impl Iterator<Item = Value>) -> Result<Foun
         info: info(Value::Array(fields))?,
         response: Some(response).filter(|response| !response.is_empty()),
     })
+}
+
+/// Returns the head of a queue from its name and the rest of what was told of it: nothing, if the queue had one before.
+pub(super) fn new_head(
+    queue: Value,
+    told: impl Iterator<Item = Value>,
+) -> Result<Option<QueueHead>, Unexpected> {
+    let fields: Vec<Value> = told.collect();
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    let [
+        name,
+        level,
+        tenant,
+        created,
+        deadline,
+        listed,
+        cost,
+        runnable,
+    ] = fields.try_into().map_err(|_| Unexpected)?;
+    let mut info = RequestInfo::queued(id(name)?, time(created)?);
+    info.queue = text(queue)?;
+    info.level = number(level)?;
+    info.tenant = bytes(tenant)?;
+    info.deadline = maybe(unless_empty(deadline), time)?;
+    info.is_listed = number::<u8>(listed)? == 1;
+    let mut head = QueueHead::new(info);
+    head.cost = number(cost)?;
+    head.runnable = number(runnable)?;
+    Ok(Some(head))
+}
+
+/// Returns a field that was told; one that is empty is not there.
+fn unless_empty(field: Value) -> Value {
+    match field {
+        Value::BulkString(text) if text.is_empty() => Value::Nil,
+        field => field,
+    }
 }

@@ -13,7 +13,7 @@ use super::replicas::Replicas;
 use super::reply::{self, Unexpected};
 use super::watchers::Watchers;
 use super::{RedisConfig, scripts};
-use crate::durable::{RequestId, RequestInfo, StoreError};
+use crate::durable::{BacklogChange, QueueHead, RequestId, RequestInfo, StoreError};
 
 /// The state that the store and its tasks share.
 pub(super) struct Shared {
@@ -31,10 +31,30 @@ pub(super) struct Shared {
     pub(super) batches: Batches,
     pub(super) watchers: Watchers,
     pub(super) leases: Leases,
-    /// The number of changes of the backlog.
-    pub(super) version: watch::Sender<u64>,
+    pub(super) version: watch::Sender<Version>,
     /// Wakes the task that renews leases.
     pub(super) claim: Notify,
+}
+
+/// The number of changes of the backlog that this process knows of.
+#[derive(Default)]
+pub(super) struct Version {
+    pub(super) number: u64,
+    /// The head of a queue that had none, if the latest change consists of that.
+    pub(super) new_head: Option<QueueHead>,
+}
+
+impl Version {
+    /// Returns the change since another version.
+    pub(super) fn since(&self, other: u64) -> BacklogChange {
+        match &self.new_head {
+            Some(head) if self.number == other + 1 => BacklogChange::NewHead {
+                version: self.number,
+                head: head.clone(),
+            },
+            _ => BacklogChange::Any,
+        }
+    }
 }
 
 /// Returns whole milliseconds, rounded up, so that nothing is due before its time.
@@ -66,8 +86,12 @@ impl Shared {
         Ok((id, self.read(reply::bytes(kind.clone()))?))
     }
 
-    pub(super) fn on_new_work(&self) {
-        self.version.send_modify(|version| *version += 1);
+    /// Notes a change of the backlog. `new_head`: the head of a queue that had none, if it consists of that.
+    pub(super) fn on_new_work(&self, new_head: Option<QueueHead>) {
+        self.version.send_modify(|version| {
+            version.number += 1;
+            version.new_head = new_head;
+        });
     }
 
     /// Returns the leases that this process has, as Redis knows them: id and fence.

@@ -18,9 +18,9 @@ use super::watchers::Watchers;
 use super::{ConnectError, RedisConfig, reply, scripts, upkeep};
 use crate::Discipline;
 use crate::durable::{
-    Backlog, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing, NewRequest, Outcome,
-    Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo, Stop, Store,
-    StoreError, StoreFuture,
+    Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing,
+    NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo,
+    Stop, Store, StoreError, StoreFuture,
 };
 
 /// A [`Store`] on Redis, for many fronts and workers.
@@ -77,7 +77,7 @@ impl RedisStore {
             batches: Batches::new(),
             watchers: Watchers::default(),
             leases: Leases::default(),
-            version: watch::Sender::new(0),
+            version: watch::Sender::default(),
             claim: Notify::new(),
             config,
         });
@@ -195,12 +195,12 @@ impl Store for RedisStore {
         Box::pin(self.shared.backlog())
     }
 
-    fn changed(&self, version: u64) -> StoreFuture<'_, ()> {
+    fn changed(&self, version: u64) -> StoreFuture<'_, BacklogChange> {
         Box::pin(async move {
             let mut changes = self.shared.version.subscribe();
+            let changed = changes.wait_for(|current| current.number != version).await;
             // The sender lives as long as the store.
-            let _ = changes.wait_for(|current| *current != version).await;
-            Ok(())
+            Ok(changed.map_or(BacklogChange::Any, |current| current.since(version)))
         })
     }
 

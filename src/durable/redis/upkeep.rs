@@ -167,7 +167,7 @@ async fn prune_consumers(shared: &Shared) {
 impl Shared {
     /// Reads what may have been told while no one listened.
     pub(super) async fn on_lost_hints(&self) {
-        self.on_new_work();
+        self.on_new_work(None);
         self.watchers.on_lost_hints();
         self.claim.notify_one();
         self.reread_watched().await;

@@ -13,7 +13,7 @@ use crate::durable::{Backlog, Fetched, Lease, Outcome, QueueHead, StoreError};
 
 impl Shared {
     pub(super) async fn backlog(&self) -> Result<Backlog, StoreError> {
-        let version = *self.version.borrow();
+        let version = self.version.borrow().number;
         let call = self.call(&scripts::BACKLOG).arg(&self.weights);
         let value = self.link.run(&call).await?;
         let [next, heads] = self.read(reply::parts(value))?;

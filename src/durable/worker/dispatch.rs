@@ -11,12 +11,12 @@ use http::{Request, Response};
 use http_body::Body;
 use http_body_util::Full;
 use tokio::sync::{Notify, watch};
-use tokio::task::{Id, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 use tower_service::Service;
 
 use super::Shared;
 use super::queue::Queue;
-use crate::durable::{Backlog, QueueHead};
+use crate::durable::{Backlog, BacklogChange, QueueHead};
 
 /// The most urgent request of a queue, as one look at the backlog showed it.
 #[derive(Debug, Default)]
@@ -64,9 +64,14 @@ where
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
     let refresh = Refresh::default();
-    let mut queues: HashMap<Arc<str>, watch::Sender<Heads>> = HashMap::new();
-    let mut names: HashMap<Id, Arc<str>> = HashMap::new();
-    let mut tasks = JoinSet::new();
+    let mut queues = Queues {
+        shared: Arc::clone(&shared),
+        service,
+        refresh: refresh.clone(),
+        heads: HashMap::new(),
+        names: HashMap::new(),
+        tasks: JoinSet::new(),
+    };
     while !shared.shutdown.is_cancelled() {
         let round = refresh.begin();
         let look = shared.health.until_done(|| shared.store.backlog());
@@ -74,61 +79,101 @@ where
             backlog = look => backlog,
             () = shared.shutdown.cancelled() => break,
         };
-        let (version, next) = (backlog.version, backlog.next);
-        for (name, head) in heads_by_queue(backlog, &queues) {
-            let heads = Heads { round, head };
-            if let Some(known) = queues.get(&name) {
-                known.send_replace(heads);
-                continue;
-            }
-            let (sender, heads) = watch::channel(heads);
-            let queue = Queue {
-                shared: Arc::clone(&shared),
-                name: Arc::clone(&name),
-                service: service.clone(),
-                heads,
-                refresh: refresh.clone(),
-                running: JoinSet::new(),
-                outdated: 0,
-                batch: 1,
-                last_head: None,
-                is_refused: false,
-            };
-            names.insert(tasks.spawn(queue.run()).id(), Arc::clone(&name));
-            queues.insert(name, sender);
-        }
-        let ended = tokio::select! {
-            () = shared.shutdown.cancelled() => None,
-            () = refresh.0.is_wanted.notified() => None,
-            () = shared.health.until_done(|| shared.store.changed(version)) => None,
-            () = sleep_until(next) => None,
-            Some(ended) = tasks.join_next_with_id() => Some(match ended {
-                Ok((id, ())) => id,
-                Err(error) => {
-                    tracing::error!(%error, "a queue of the worker failed");
-                    error.id()
-                }
-            }),
-        };
-        // Another look follows: it may have got a backlog since.
-        if let Some(name) = ended.and_then(|id| names.remove(&id)) {
-            queues.remove(&name);
+        let (mut version, next) = (backlog.version, backlog.next);
+        queues.show_all(round, backlog);
+        // As long as a change says what it consists of, no other look follows.
+        while let BacklogChange::NewHead { version: new, head } = tokio::select! {
+            () = shared.shutdown.cancelled() => BacklogChange::Any,
+            () = refresh.0.is_wanted.notified() => BacklogChange::Any,
+            change = shared.health.until_done(|| shared.store.changed(version)) => change,
+            () = sleep_until(next) => BacklogChange::Any,
+            Some(ended) = queues.tasks.join_next_with_id() => queues.on_end(ended),
+        } {
+            version = new;
+            queues.show_new(refresh.begin(), head);
         }
     }
-    while tasks.join_next().await.is_some() {}
+    while queues.tasks.join_next().await.is_some() {}
 }
 
-/// Returns the head of each queue that has a backlog, and none for those that have no more.
-fn heads_by_queue(
-    backlog: Backlog,
-    known: &HashMap<Arc<str>, watch::Sender<Heads>>,
-) -> HashMap<Arc<str>, Option<QueueHead>> {
-    let mut heads: HashMap<Arc<str>, Option<QueueHead>> =
-        known.keys().map(|name| (Arc::clone(name), None)).collect();
-    for head in backlog.queues {
-        heads.insert(head.info.queue.as_str().into(), Some(head));
+/// The tasks of the queues that have, or had, a backlog.
+struct Queues<S> {
+    shared: Arc<Shared>,
+    service: S,
+    refresh: Refresh,
+    heads: HashMap<Arc<str>, watch::Sender<Heads>>,
+    names: HashMap<Id, Arc<str>>,
+    tasks: JoinSet<()>,
+}
+
+impl<S, B> Queues<S>
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Future: Send,
+    B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    /// Shows each queue its head, or that it has none any more.
+    fn show_all(&mut self, round: u64, backlog: Backlog) {
+        let known = self.heads.keys();
+        let mut heads: HashMap<Arc<str>, Option<QueueHead>> =
+            known.map(|name| (Arc::clone(name), None)).collect();
+        for head in backlog.queues {
+            heads.insert(head.info.queue.as_str().into(), Some(head));
+        }
+        for (name, head) in heads {
+            self.show(name, Heads { round, head });
+        }
     }
-    heads
+
+    /// Shows a queue its first request, unless a look has shown it before.
+    fn show_new(&mut self, round: u64, head: QueueHead) {
+        let name: Arc<str> = head.info.queue.as_str().into();
+        let known = self.heads.get(&name).map(watch::Sender::borrow);
+        let known = known.and_then(|heads| heads.head.as_ref().map(|head| head.info.id));
+        if known != Some(head.info.id) {
+            let head = Some(head);
+            self.show(name, Heads { round, head });
+        }
+    }
+
+    fn show(&mut self, name: Arc<str>, heads: Heads) {
+        if let Some(known) = self.heads.get(&name) {
+            known.send_replace(heads);
+            return;
+        }
+        let (sender, heads) = watch::channel(heads);
+        let queue = Queue {
+            shared: Arc::clone(&self.shared),
+            name: Arc::clone(&name),
+            service: self.service.clone(),
+            heads,
+            refresh: self.refresh.clone(),
+            running: JoinSet::new(),
+            outdated: 0,
+            batch: 1,
+            last_head: None,
+            is_refused: false,
+        };
+        let task = self.tasks.spawn(queue.run());
+        self.names.insert(task.id(), Arc::clone(&name));
+        self.heads.insert(name, sender);
+    }
+
+    /// Forgets a queue whose task has ended. It may have got a backlog since.
+    fn on_end(&mut self, ended: Result<(Id, ()), JoinError>) -> BacklogChange {
+        let id = match ended {
+            Ok((id, ())) => id,
+            Err(error) => {
+                tracing::error!(%error, "a queue of the worker failed");
+                error.id()
+            }
+        };
+        if let Some(name) = self.names.remove(&id) {
+            self.heads.remove(&name);
+        }
+        BacklogChange::Any
+    }
 }
 
 async fn sleep_until(time: Option<SystemTime>) {

@@ -34,7 +34,7 @@ local function enqueue(id, queue, level, tenant, cost, cancel_after, delay_ms, i
   end
 
   local rank = string.format('%.0f', next_rank())
-  local job = {id = id, queue = queue, level = level, tenant = tenant, rank = rank, attempts = 0}
+  local job = {id = id, queue = queue, level = level, tenant = tenant, rank = rank, attempts = 0, cost = cost, listed = listed}
   local fields = {
     'q', queue, 'l', level, 't', tenant, 'co', cost, 'b', body, 'li', listed, 'st', 'queued', 'at', 0, 'c', NOW, 'n', rank,
   }
@@ -54,8 +54,9 @@ local function enqueue(id, queue, level, tenant, cost, cancel_after, delay_ms, i
   end
   cancel_after = tonumber(cancel_after)
   if cancel_after then
-    set('d', now + cancel_after)
-    call('ZADD', P .. 'deadlines', now + cancel_after, id)
+    job.deadline = string.format('%.0f', now + cancel_after)
+    set('d', job.deadline)
+    call('ZADD', P .. 'deadlines', job.deadline, id)
   end
   if webhook ~= '' then
     set('wh', webhook)

@@ -100,8 +100,19 @@ local function at_end(command, key, ...)
   end
 end
 
+-- The queues of which workers are told: each with the request that is its head now because it had none before, or false.
+local news = {}
+
 -- Writes what was kept back while the script ran.
 local function save()
+  for queue, job in pairs(news) do
+    local told = {'q', queue}
+    if job then
+      local ready = number('n', 'q:' .. job.level .. ':' .. queue)
+      told = {'q', queue, job.id, job.level, job.tenant, NOW, job.deadline or '', job.listed, job.cost, ready}
+    end
+    call('XADD', P .. 'notifications', 'MAXLEN', '~', 256, '*', unpack(told))
+  end
   for _, list in pairs(collected) do
     write(list.command, list.key, list)
   end

@@ -30,7 +30,7 @@ local function pauses()
     local until_ms = tonumber(string.match(all[i + 1], '^(%d+) '))
     if until_ms and until_ms <= now then
       call('HDEL', key, all[i])
-      call('XADD', P .. 'notifications', 'MAXLEN', '~', 256, '*', 'q', '')
+      notify('')
     else
       held[all[i]] = until_ms or 0
     end

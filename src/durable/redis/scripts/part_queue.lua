@@ -57,8 +57,14 @@ local function runs(job, by)
   add('busy', 't' .. job.tenant, by)
 end
 
+-- Tells workers that another request of a queue may be the most urgent one.
 local function notify(queue)
-  call('XADD', P .. 'notifications', 'MAXLEN', '~', 256, '*', 'q', queue)
+  news[queue] = false
+end
+
+-- Tells workers of a request that was just stored, in a queue that had none.
+local function notify_first(job)
+  news[job.queue] = news[job.queue] == nil and job.cost and job or false
 end
 
 -- Adds a request to the stream of its place, and to what is ready. Sets the job's message and arrival. Workers are told
@@ -76,10 +82,11 @@ local function append(job)
     job.arrival = count('a', job, 1)
   end
   local is_news = job.place == 'r' or job.place == 'u'
+  local is_first = false
   if count('q', job, 1) == 1 then
     is_news = true
     call('ZADD', P .. 'l:' .. job.queue, job.level, job.level)
-    call('SADD', P .. 'ready', job.queue)
+    is_first = call('SADD', P .. 'ready', job.queue) == 1
   end
   if is_of_tenant(job.place) then
     local had, counts = share_keys(job.level, job.queue)
@@ -93,7 +100,9 @@ local function append(job)
       call('ZADD', had, tostring(math.max(floor, before)), job.tenant)
     end
   end
-  if is_news then
+  if is_first then
+    notify_first(job)
+  elseif is_news then
     notify(job.queue)
   end
 end
