@@ -25,7 +25,7 @@ use crate::durable::{
 
 /// A [`Store`] on Redis, for many fronts and workers.
 ///
-/// It needs Redis 7.0 or later, with `appendonly yes` and `maxmemory-policy noeviction`; with other settings it logs a
+/// It needs Redis 7.0 or later, or Valkey, with `appendonly yes` and `maxmemory-policy noeviction`; with other settings it logs a
 /// warning that names them. Requests of one level go in the order of their arrival.
 ///
 /// While Redis is away, operations give [`StoreError::Unavailable`] with its host and port, and the store connects again by
