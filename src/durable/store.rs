@@ -195,7 +195,7 @@ pub enum BacklogChange {
         /// The version of the backlog with this change.
         version: u64,
         /// The head of the queue.
-        head: QueueHead,
+        head: Box<QueueHead>,
     },
 }
 

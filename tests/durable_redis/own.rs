@@ -117,7 +117,7 @@ async fn the_first_request_of_a_queue_is_told_as_the_backlog_shows_it() {
         front.enqueue(new.clone()).await.unwrap();
         let change = soon(worker.changed(version)).await.unwrap();
         let backlog = worker.backlog().await.unwrap();
-        let head = backlog.queues[0].clone();
+        let head = Box::new(backlog.queues[0].clone());
         let version = backlog.version;
         assert_eq!(change, BacklogChange::NewHead { version, head });
         // A more urgent one in the same queue: which of the two is the head has to be read.

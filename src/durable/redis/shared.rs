@@ -41,7 +41,7 @@ pub(super) struct Shared {
 pub(super) struct Version {
     pub(super) number: u64,
     /// The head of a queue that had none, if the latest change consists of that.
-    pub(super) new_head: Option<QueueHead>,
+    pub(super) new_head: Option<Box<QueueHead>>,
 }
 
 impl Version {
@@ -90,7 +90,7 @@ impl Shared {
     pub(super) fn on_new_work(&self, new_head: Option<QueueHead>) {
         self.version.send_modify(|version| {
             version.number += 1;
-            version.new_head = new_head;
+            version.new_head = new_head.map(Box::new);
         });
     }
 

@@ -90,7 +90,7 @@ where
             Some(ended) = queues.tasks.join_next_with_id() => queues.on_end(ended),
         } {
             version = new;
-            queues.show_new(refresh.begin(), head);
+            queues.show_new(refresh.begin(), *head);
         }
     }
     while queues.tasks.join_next().await.is_some() {}
