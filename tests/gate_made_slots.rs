@@ -10,11 +10,9 @@ use tokio::time::{Instant, sleep};
 use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet, SlotState, TargetWait};
 use tower_triage::{Gate, Priority, RejectReason, Ticket, WaitingRoomConfig};
 
-/// Two models of one slot each, which run or do not. `ONE`: only the first is asked for, so that there is one lane.
+/// Two models of one slot each, which run or do not.
 #[derive(Clone, Default)]
-struct AnyModels<const ONE: bool>(Arc<Inner>);
-
-type Models = AnyModels<false>;
+struct Models(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -25,7 +23,7 @@ struct Inner {
     leased: AtomicU64,
 }
 
-impl<const ONE: bool> AnyModels<ONE> {
+impl Models {
     fn set(&self, model: u32, runs: bool) {
         self.0.runs[model as usize].store(runs, SeqCst);
     }
@@ -36,13 +34,12 @@ impl<const ONE: bool> AnyModels<ONE> {
     }
 }
 
-impl<const ONE: bool> Capacity for AnyModels<ONE> {
+impl Capacity for Models {
     type Demand = u32;
     type Lease = PoolId;
     type Lane = u32;
     type Unservable = Infallible;
 
-    const SINGLE_LANE: bool = ONE;
     const MAKES_SLOTS: bool = true;
 
     fn try_lease(&self, model: &u32) -> Result<PoolId, LeaseError<Infallible>> {
@@ -96,7 +93,7 @@ fn ticket(level: u8) -> Ticket {
 type Waiting = tokio::task::JoinHandle<Result<(), RejectReason<Infallible>>>;
 
 /// A request that waits from here on, and is served for a second once it has its slot.
-async fn wait<const ONE: bool>(gate: &Gate<AnyModels<ONE>>, level: u8, model: u32) -> Waiting {
+async fn wait(gate: &Gate<Models>, level: u8, model: u32) -> Waiting {
     let gate = gate.clone();
     let waiting = tokio::spawn(async move {
         let permit = gate.acquire(ticket(level), model).await?;
@@ -108,7 +105,7 @@ async fn wait<const ONE: bool>(gate: &Gate<AnyModels<ONE>>, level: u8, model: u3
     waiting
 }
 
-fn first<const ONE: bool>(gate: &Gate<AnyModels<ONE>>) -> Vec<(u32, u8)> {
+fn first(gate: &Gate<Models>) -> Vec<(u32, u8)> {
     let mut first: Vec<_> = gate
         .first_waiters()
         .iter()
@@ -175,8 +172,8 @@ async fn the_capacity_is_told_when_a_first_waiter_s_ticket_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_capacity_of_one_lane_is_told_of_its_first_waiter() {
-    let models = AnyModels::<true>::default();
+async fn a_capacity_with_one_lane_is_told_of_its_first_waiter() {
+    let models = Models::default();
     let gate = Gate::new(models.clone(), WaitingRoomConfig::default());
     models.told();
     let waiting = wait(&gate, 1, 0).await;

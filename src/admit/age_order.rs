@@ -3,10 +3,9 @@
 //! In a queue that stands, each waiter that came first has waited for so long that its caller is about to leave. The newest
 //! are served at once instead, so some are served well, and not all badly.
 
-use super::PoolId;
 use super::ordered_queue::{ArrivalKey, OrderedQueue};
 use super::room_base::{BEHIND, RoomBase};
-use super::waiters::{WaiterMeta, Waiters};
+use super::waiters::Waiters;
 
 /// The order of waiters of equal rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,16 +56,5 @@ impl RoomBase {
     #[inline]
     pub(crate) fn has_age_order(&self) -> bool {
         self.config.lifo_when_standing || self.age_order == AgeOrder::NewestFirst
-    }
-
-    /// Sets the order: newest first while the queue is standing, by the waiter without a deadline that entered the room first
-    /// and a pool that could serve it.
-    pub(crate) fn update_age_order(&mut self, first: Option<(&WaiterMeta, PoolId)>) {
-        let stands = self.config.lifo_when_standing
-            && first.is_some_and(|(first, pool)| self.is_standing(first, pool));
-        self.age_order = match stands {
-            true => AgeOrder::NewestFirst,
-            false => AgeOrder::OldestFirst,
-        };
     }
 }

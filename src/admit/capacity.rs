@@ -83,10 +83,6 @@ pub trait Capacity: Send + Sync + 'static {
     /// Why a demand can never be served.
     type Unservable: Clone + fmt::Debug + fmt::Display + Send + Sync + 'static;
 
-    /// Whether all demands share one lane, one set of pools and the default [`Partition`]. Then the usual configurations
-    /// are served by a simpler, faster waiting room, unless the capacity makes its slots. Default `false`.
-    const SINGLE_LANE: bool = false;
-
     /// Whether slots may first have to be made, as by a process that has to be started. Then
     /// [`slot_state`](Self::slot_state), [`on_first_waiters`](Self::on_first_waiters) and [`on_passed`](Self::on_passed)
     /// are called. Default `false`.

@@ -7,21 +7,20 @@
 //!
 //! - `ticket`, `priority`, `config`, `capacity`: what goes in; `reject_reason`, `room_stats`, `level_status`, `wake_list`:
 //!   what comes out.
-//! - `room`: what a waiting room has to do. `plain_room` does it for the usual configuration, `full_room` for every other.
-//!   `waiting_room` is the public type, which picks one of the two.
+//! - `waiting_room`: the wait queue in front of a capacity, of which `ask` asks the questions.
 //! - `limiter`: how many slots there are, where that is found by measurement.
-//! - `wait_queue`: the order of the full room, apart from slots: lanes, disciplines, partitions, aging.
+//! - `wait_queue`: the order of the waiters, apart from slots: levels, or lanes with disciplines, partitions, aging.
 //! - `overload`: what a room measures, to refuse early which request would wait too long.
-//! - `waiters`, `ordered_queue`, `by_level`, `timeouts`, `room_base`, `nanos`, `trim`: what both rooms are built of.
+//! - `waiters`, `ordered_queue`, `by_level`, `timeouts`, `room_base`, `nanos`, `trim`: what a wait queue is built of.
 
 mod account;
 mod age_order;
+pub(crate) mod ask;
 mod by_level;
 mod capacity;
 mod compact_slab;
 mod config;
 mod flow;
-mod full_room;
 mod heap;
 mod largest_flows;
 mod level_status;
@@ -29,10 +28,8 @@ mod limiter;
 pub(crate) mod nanos;
 mod ordered_queue;
 mod overload;
-mod plain_room;
 mod priority;
 mod reject_reason;
-mod room;
 mod room_base;
 mod room_stats;
 mod slot_pool;
@@ -61,7 +58,6 @@ pub use overload::ServiceSample;
 pub(crate) use priority::MAX_LEVELS;
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};
 pub use reject_reason::RejectReason;
-pub(crate) use room::{Arrival, State};
 pub(crate) use room_base::time_for;
 pub use room_stats::RoomStats;
 pub use slot_pool::{Slot, SlotPool};
@@ -69,5 +65,5 @@ pub use ticket::{ClientRetry, Tenant, Ticket};
 pub use wait_queue::{Pushed, Skipped, WaitQueue};
 pub use waiters::WaiterId;
 pub use waiting_room::{AdmitOutcome, FirstWaiter, WaitingRoom};
-pub(crate) use waiting_room::{Answered, Making};
+pub(crate) use waiting_room::{Answered, Arrival, Making, State};
 pub use wake_list::WakeList;

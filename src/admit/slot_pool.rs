@@ -116,8 +116,6 @@ impl Capacity for SlotPool {
     type Lane = ();
     type Unservable = Infallible;
 
-    const SINGLE_LANE: bool = true;
-
     #[inline]
     fn try_lease(&self, (): &()) -> Result<Slot, LeaseError<Infallible>> {
         self.lease_below(|limit| limit)

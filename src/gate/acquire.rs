@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -122,8 +121,6 @@ impl<C: Capacity> Acquire<C> {
     ///
     /// Before it is first polled, this replaces what the request will arrive with. O(log n) in the number of waiters. The
     /// permit's [request](Permit::request) is the last ticket's id.
-    ///
-    /// If the capacity panics, so does this. The request then waits on, with the one ticket or the other.
     ///
     /// ```
     /// use tower_triage::{Gate, Priority, SlotPool, Ticket, WaitingRoomConfig};
@@ -287,11 +284,11 @@ impl<C: Capacity> Arriving<C> {
         // A caller's code: not under the lock, and while the reservation is still this request's.
         let waker = cx.waker().clone();
         let reserved = reservation.map(|held| held.0.hand_over()).is_some();
-        let (outcome, leftovers, share) = origin.arrive(ticket, demand, now, waker, reserved);
-        let arrived = match outcome {
+        let (arrival, share) = origin.arrive(ticket, demand, now, waker, reserved);
+        let arrived = match arrival.outcome {
             AdmitOutcome::Leased(lease) => {
                 let permit = Permit::new(origin, lease, request);
-                let demand = leftovers.as_ref().and_then(|(_, demand)| demand.as_ref());
+                let demand = arrival.unused.as_ref().map(|(demand, _)| demand);
                 Err(Ok(match demand {
                     Some(demand) => permit.for_share(demand, share),
                     None => permit,
@@ -305,7 +302,7 @@ impl<C: Capacity> Arriving<C> {
             }),
         };
         // After the permit has been made: a caller's destructor may panic.
-        drop(leftovers);
+        drop(arrival.unused);
         arrived
     }
 }
@@ -318,14 +315,13 @@ impl<C: Capacity> Waiting<C> {
         let waiter = *waiter;
         let mut state = origin.lock();
         if let Some(outcome) = state.room.take_answer(waiter) {
-            let missed_slot = state.room.take_missed_slot();
             drop(state);
-            return Poll::Ready(self.complete(outcome, missed_slot));
+            return Poll::Ready(self.complete(outcome));
         }
         let known = state.room.waker(waiter);
-        let known = known.map(|waker| waker.will_wake(cx.waker()));
+        let was_taken = known.is_none();
         // The usual spurious poll: the waker that is there will do.
-        if known == Some(true) {
+        if known.is_some_and(|waker| waker.will_wake(cx.waker())) {
             let timer = state.arm_timer_here(waiter);
             drop(state);
             run(timer, origin);
@@ -334,24 +330,20 @@ impl<C: Capacity> Waiting<C> {
         drop(state);
         // A waker's own code runs when it is cloned or dropped: not under the lock.
         let new = cx.waker().clone();
-        if known.is_none() {
-            self.retry();
+        if was_taken {
+            // It was woken to arm a timer: until then none has ended its wait.
+            origin.with_lock(|_, state, wakes| state.room.advance_waits(clock::now(), wakes));
         }
-        let Some(Place { origin, .. }) = &self.place else {
-            unreachable!("taken only with the outcome");
-        };
         let mut state = origin.lock();
-        let missed_slot = state.room.take_missed_slot();
         // It may have been answered while the lock was released.
         if let Some(outcome) = state.room.take_answer(waiter) {
             drop(state);
-            return Poll::Ready(self.complete(outcome, missed_slot));
+            return Poll::Ready(self.complete(outcome));
         }
         let unused = state.room.set_waker(waiter, new).unwrap_or_else(Some);
         let timer = state.arm_timer_here(waiter);
         drop(state);
         run(timer, origin);
-        on_missed_slot(missed_slot, origin);
         drop(unused); // without the lock
         Poll::Pending
     }
@@ -362,38 +354,24 @@ impl<C: Capacity> Waiting<C> {
             return false; // its outcome was taken
         };
         let request = ticket.id;
-        let changed = catch_unwind(AssertUnwindSafe(|| {
-            origin.with_lock(|shared, state, wakes| {
-                let (now, room) = (clock::now(), &mut state.room);
-                let capacity = &shared.capacity;
-                let is_changed =
-                    room.set_ticket(capacity, *waiter, ticket, &mut demand, now, wakes);
-                let missed_slot = room.take_missed_slot();
-                // It may end earlier than before.
-                let timer = is_changed.then(|| state.arm_timer_here(*waiter));
-                (is_changed, missed_slot, timer.flatten())
-            })
-        }));
-        // Without the lock, as the demand, which is the old one or the new, is dropped at the end.
-        match changed {
-            Ok((is_changed, missed_slot, timer)) => {
-                run(timer, origin);
-                on_missed_slot(missed_slot, origin);
-                if is_changed {
-                    self.request = request;
-                }
-                is_changed
-            }
-            Err(panic) => {
-                // The panic is this request's, but the slot must not be lost.
-                origin.release_slow(None);
-                resume_unwind(panic)
-            }
+        let (is_changed, timer) = origin.with_lock(|shared, state, wakes| {
+            let (now, room) = (clock::now(), &mut state.room);
+            let capacity = &shared.capacity;
+            let is_changed = room.set_ticket(capacity, *waiter, ticket, &mut demand, now, wakes);
+            // It may end earlier than before.
+            let timer = is_changed.then(|| state.arm_timer_here(*waiter));
+            (is_changed, timer.flatten())
+        });
+        run(timer, origin);
+        if is_changed {
+            self.request = request;
         }
+        // Without the lock, the demand is dropped here: the old one or the new.
+        is_changed
     }
 
     /// Its outcome was taken, so its id is no longer valid.
-    fn complete(&mut self, answered: Answered<C>, missed_slot: bool) -> Answer<C> {
+    fn complete(&mut self, answered: Answered<C>) -> Answer<C> {
         let Answered {
             answer,
             demand,
@@ -404,12 +382,8 @@ impl<C: Capacity> Waiting<C> {
         let Some(Place { origin, .. }) = self.place.take() else {
             unreachable!("an outcome is taken once");
         };
-        let missed = missed_slot.then(|| Arc::clone(&origin));
         let answer = answer.map(|lease| Permit::new(origin, lease, self.request));
-        // After the permit has been made: a capacity or a caller's destructor may panic.
-        if let Some(origin) = missed {
-            origin.release_slow(None);
-        }
+        // After the permit has been made: a caller's destructor may panic.
         let answer = match share {
             None => answer,
             share => answer.map(|permit| permit.for_share(&demand, share)),
@@ -418,39 +392,13 @@ impl<C: Capacity> Waiting<C> {
         answer
     }
 
-    /// Its waker was taken though it has no outcome: perhaps because the capacity panicked when another request's slot
-    /// was to go to this one. If it panics again, this request ends with it, and the slot goes to the next.
-    #[cold]
-    fn retry(&mut self) {
-        let Some(Place { origin, waiter }) = &self.place else {
-            return; // its outcome was taken
-        };
-        // The panic is this request's, but the slot must not be lost.
-        let retried = catch_unwind(AssertUnwindSafe(|| {
-            origin.with_lock(|shared, state, wakes| {
-                let now = clock::now();
-                state.room.retry(&shared.capacity, *waiter, now, wakes);
-            });
-        }));
-        if let Err(panic) = retried {
-            let origin = Arc::clone(origin);
-            self.cancel();
-            origin.release_slow(None);
-            resume_unwind(panic);
-        }
-    }
-
     /// Gives up the place in the waiting room, or the slot.
     fn cancel(&mut self) {
         let Some(Place { origin, waiter }) = self.place.take() else {
             return; // its outcome was taken
         };
         // Taken apart without the lock: the waker and the demand are the caller's, and so are their destructors.
-        let (waiter, missed_slot) = origin.with_lock(|_, state, _| {
-            let now = clock::now();
-            let waiter = state.room.remove(waiter, now);
-            (waiter, state.room.take_missed_slot())
-        });
+        let waiter = origin.with_lock(|_, state, _| state.room.remove(waiter, clock::now()));
         if let State::Leased(lease) = waiter.state {
             if origin.from_inner {
                 origin.end_claim(); // it can't have called the inner service
@@ -458,14 +406,6 @@ impl<C: Capacity> Waiting<C> {
             // Counted or not: the room knows that it is given back.
             origin.shared().release(lease);
         }
-        on_missed_slot(missed_slot, &origin);
-    }
-}
-
-/// The capacity's panic left a slot free that this request did not need: the other waiters are asked.
-fn on_missed_slot<C: Capacity>(missed_slot: bool, shared: &Arc<Shared<C>>) {
-    if missed_slot {
-        shared.release_slow(None);
     }
 }
 

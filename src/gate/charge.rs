@@ -2,13 +2,12 @@
 
 #[cfg(feature = "route")]
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::origin::Origin;
 use super::permit::Permit;
 use super::state::Shared;
 use super::with_lock::WithLock;
-use crate::admit::{Account, Capacity, Share, Ticket};
+use crate::admit::{Account, Capacity, Share, Ticket, ask};
 #[cfg(feature = "route")]
 use crate::sync::Arc;
 
@@ -67,21 +66,13 @@ impl<C: Capacity> Permit<C> {
 
     fn set_account(&mut self, demand: &C::Demand, share: Share) {
         let origin = self.origin();
-        // The capacity may panic. The permit then gives the slot back, counted if it is.
-        let ask = || origin.capacity.lane(demand);
+        // Without a lane, nothing is charged.
         let lane = origin
             .is_fair()
-            .then(|| catch_unwind(AssertUnwindSafe(ask)))
-            .transpose();
-        let (lane, panic) = match lane {
-            Ok(lane) => (lane, None),
-            Err(panic) => (None, Some(panic)),
-        };
+            .then(|| ask::lane(&origin.capacity, demand).ok())
+            .flatten();
         let origin = origin.with_account(Account { share, lane });
         self.set_origin(origin);
-        if let Some(panic) = panic {
-            resume_unwind(panic);
-        }
     }
 
     /// Charges its tenant, as long as this is kept. `None` if it has none.

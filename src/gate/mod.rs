@@ -39,9 +39,8 @@
 //!
 //! # Panics
 //!
-//! A [`Capacity`] may be user code. If it panics when it is asked for the slot of a request that waits, that request is
-//! woken, and its [`Acquire`] asks again. If the capacity panics then, too, so does this `Acquire`, and the slot goes to
-//! the next request. Dropping a [`Permit`] never panics.
+//! A [`Capacity`] may be user code. One that panics is taken to answer that its slots are busy, and is logged as an error: no
+//! panic of it reaches a request, and no slot is lost. Dropping a [`Permit`] never panics.
 
 mod acquire;
 mod charge;
@@ -82,7 +81,8 @@ pub use crate::admit::{FirstWaiter, LevelStatus};
 pub use crate::http::PermitBody;
 
 use crate::admit::{
-    Capacity, PoolSet, RejectReason, ServiceSample, SlotPool, Ticket, WaitingRoomConfig,
+    Capacity, PoolId, PoolSet, RejectReason, ServiceSample, SlotPool, Ticket, WaitingRoomConfig,
+    ask,
 };
 pub(crate) use crate::clock::now;
 use crate::sync::Arc;
@@ -204,15 +204,15 @@ impl<C: Capacity> Gate<C> {
     }
 
     /// The first waiter of each lane, in no particular order: what a capacity that [makes](Capacity::MAKES_SLOTS) its slots
-    /// decides by. Empty where it makes none and has one lane.
+    /// decides by.
     #[must_use]
     pub fn first_waiters(&self) -> Vec<FirstWaiter<C::Lane>> {
         self.origin.lock().room.first_waiters()
     }
 
     /// Returns the number of waiters that the same pools can serve, for each set of pools that has waiters: what a capacity
-    /// that gets its slots from elsewhere decides by. Waiters whose tenant is at its limit are not counted. Empty where the
-    /// capacity has one lane. Without the lock if no request waits.
+    /// that gets its slots from elsewhere decides by. Waiters whose tenant is at its limit are not counted.
+    /// Without the lock if no request waits.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<(PoolSet, usize)> {
         match self.has_waiters() {
@@ -279,7 +279,7 @@ impl<C: Capacity> Gate<C> {
         is_patient: bool,
         permit: &Permit<C>,
     ) -> Option<(Instant, RejectReason<C::Unservable>)> {
-        let pool = self.capacity().pool(permit.lease()); // without the lock: it may panic
+        let pool = ask::pool(self.capacity(), permit.lease()).unwrap_or(PoolId(0));
         let now = now();
         let state = self.origin.lock();
         state

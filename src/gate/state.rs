@@ -21,7 +21,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::AtomicBool; // not modelled: whatever it says will do
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -34,8 +33,8 @@ use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
 use super::waiting_word::{Flags, WaitingWord};
 use super::with_lock::WithLock;
 use crate::admit::{
-    AdmitOutcome, Arrival, Capacity, Discipline, PoolId, Share, Tenant, Ticket, WaiterId,
-    WaitingRoom, WaitingRoomConfig, WakeList,
+    AdmitOutcome, Arrival, Capacity, Discipline, KeptSlots, PoolId, Share, Tenant, Ticket,
+    WaiterId, WaitingRoom, WaitingRoomConfig, WakeList, ask,
 };
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
@@ -66,9 +65,6 @@ pub(crate) struct State<C: Capacity> {
     pub(super) inner_ready: Option<InnerReady<C>>,
     pub(super) timers: Timers,
 }
-
-/// A waker that is not needed, and a demand.
-type Leftovers<C> = (Waker, Option<<C as Capacity>::Demand>);
 
 /// A number from the system's randomness, which no program can seed as it can seed a generator.
 fn random() -> u64 {
@@ -140,7 +136,7 @@ impl<C: Capacity> Shared<C> {
         if !self.waiting_word().is_clear() {
             return None;
         }
-        let lease = self.capacity.try_lease(demand).ok()?;
+        let lease = ask::try_lease(&self.capacity, demand, KeptSlots::NONE).ok()?;
         // A second look: an arrival that saw no slot has raised the word by now.
         if !self.waiting_word().is_clear() {
             return self.fast_path_lost(lease);
@@ -190,8 +186,8 @@ impl<C: Capacity> Shared<C> {
         now: Instant,
         waker: Waker,
         reserved: bool,
-    ) -> (AdmitOutcome<C>, Option<Leftovers<C>>, Option<Box<Share>>) {
-        let (outcome, share, rest, timer) = self.with_lock(|shared, state, wakes| {
+    ) -> (Arrival<C, Waker>, Option<Box<Share>>) {
+        let (arrival, share, timer) = self.with_lock(|shared, state, wakes| {
             if reserved {
                 state.room.unreserve();
             }
@@ -200,31 +196,25 @@ impl<C: Capacity> Shared<C> {
             shared.waiting.store(word.0, SeqCst);
             // As the room counts it now: it may be reconfigured before the permit is made.
             let share = state.room.share_of(&ticket);
-            let Arrival { outcome, demand } =
-                state
-                    .room
-                    .arrive_keeping(&shared.capacity, ticket, demand, now, wakes);
-            if let Ok(AdmitOutcome::Queued(waiter)) = outcome {
-                // Still waiting: nothing happened since the line above.
-                let _ = state.room.set_waker(waiter, waker);
-                if let Some(inner_ready) = &mut state.inner_ready {
-                    inner_ready.on_arrival(waiter, state.room.head());
-                }
-                return (outcome, share, None, state.arm_timer_here(waiter));
+            let (capacity, room) = (&shared.capacity, &mut state.room);
+            let arrival = room.arrive_with(capacity, ticket, demand, Some(waker), now, wakes);
+            let AdmitOutcome::Queued(waiter) = arrival.outcome else {
+                return (arrival, share, None);
+            };
+            if let Some(inner_ready) = &mut state.inner_ready {
+                inner_ready.on_arrival(waiter, state.room.head());
             }
-            (outcome, share, Some((waker, demand)), None)
+            (arrival, share, state.arm_timer_here(waiter))
         });
         if let Some(timer) = timer {
             timer.run(self);
         }
-        let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
-        (outcome, rest, share)
+        (arrival, share)
     }
 
     /// Gives a slot back: to the best waiter, if there is one.
     ///
-    /// This runs where a request's response ends, often in a destructor. The capacity may be user code; if it panics,
-    /// the request that held the slot has nothing to do with it.
+    /// This runs where a request's response ends, often in a destructor.
     #[inline]
     pub(super) fn release(self: &Arc<Self>, lease: C::Lease) {
         if self.from_inner {
@@ -233,17 +223,13 @@ impl<C: Capacity> Shared<C> {
         self.release_plain(lease);
     }
 
-    /// The same, where slots do not come from the inner service.
+    /// Gives a slot back that does not come from the inner service.
     #[inline]
     pub(super) fn release_plain(self: &Arc<Self>, lease: C::Lease) {
-        // Not to unwind out of a destructor.
-        let released = catch_unwind(AssertUnwindSafe(|| self.capacity.release(lease)));
+        let pool = ask::release(&self.capacity, lease);
         // After the release: an arrival that saw no slot has raised the word by now.
-        if !self.waiting_word().is_clear() || released.is_err() {
-            if released.is_err() {
-                tracing::error!("a capacity panicked when a slot was given back");
-            }
-            self.release_slow(released.ok());
+        if !self.waiting_word().is_clear() {
+            self.release_slow(pool);
         }
     }
 
@@ -251,15 +237,17 @@ impl<C: Capacity> Shared<C> {
     #[cold]
     #[inline(never)]
     pub(super) fn release_slow(self: &Arc<Self>, pool: Option<PoolId>) {
-        self.or_log(|| {
-            self.with_lock(|shared, state, wakes| {
-                let now = clock::now();
-                match pool {
-                    Some(pool) => state.room.on_release(&shared.capacity, pool, now, wakes),
-                    None => state.room.on_capacity_grown(&shared.capacity, now, wakes),
-                }
-            });
-        });
+        self.with_lock(|shared, state, wakes| shared.hand_over(state, pool, wakes));
+        self.notify_if_drained();
+    }
+
+    /// Gives the slots of `pool` to the best waiters, under the lock; or all slots, if it is not known which are free.
+    fn hand_over(&self, state: &mut State<C>, pool: Option<PoolId>, wakes: &mut WakeList<Waker>) {
+        let (now, room) = (clock::now(), &mut state.room);
+        match pool {
+            Some(pool) => room.on_release(&self.capacity, pool, now, wakes),
+            None => room.on_capacity_grown(&self.capacity, now, wakes),
+        }
     }
 
     /// Gives a slot back that counts for its tenant's limit: to the best waiter, and any other that is free to one of the
@@ -270,58 +258,31 @@ impl<C: Capacity> Shared<C> {
         // Where slots come from the inner service, they are given back under the lock.
         let (kept, pool) = match self.from_inner {
             true => (Some(lease), None),
-            false => {
-                let release = AssertUnwindSafe(|| self.capacity.release(lease));
-                (None, catch_unwind(release).ok())
-            }
+            false => (None, ask::release(&self.capacity, lease)),
         };
-        self.or_log(|| {
-            self.with_lock(|shared, state, wakes| {
-                // First: the capacity may panic below.
-                state.room.on_tenant_released(tenant);
-                let now = clock::now();
-                match (kept, pool) {
-                    (Some(lease), _) => {
-                        shared.capacity.release(lease);
-                    }
-                    (None, Some(pool)) => {
-                        state.room.on_release(&shared.capacity, pool, now, wakes);
-                    }
-                    // It panicked.
-                    (None, None) => state.room.on_capacity_grown(&shared.capacity, now, wakes),
-                }
-            });
+        self.with_lock(|shared, state, wakes| {
+            state.room.on_tenant_released(tenant);
+            match kept {
+                Some(lease) => _ = ask::release(&shared.capacity, lease),
+                None => shared.hand_over(state, pool, wakes),
+            }
         });
+        self.notify_if_drained();
     }
 
     /// Gives a slot back that came from the inner service's readiness. It is for no waiter.
     #[cold]
     #[inline(never)]
     fn release_under_lock(self: &Arc<Self>, lease: C::Lease) {
-        self.or_log(|| {
-            self.with_lock(|shared, _, _| {
-                shared.capacity.release(lease);
-            });
+        self.with_lock(|shared, _, _| {
+            _ = ask::release(&shared.capacity, lease);
         });
-    }
-
-    /// Hands a slot over, in a destructor: a capacity's panic is logged and goes no further.
-    fn or_log(&self, hand_over: impl FnOnce()) {
-        let handed_over = catch_unwind(AssertUnwindSafe(|| {
-            hand_over();
-            self.notify_if_drained();
-        }));
-        if handed_over.is_err() {
-            tracing::error!("a capacity panicked while a slot was handed over");
-        }
+        self.notify_if_drained();
     }
 
     /// More slots are free than were: they go to the best waiters.
     pub(crate) fn on_capacity_grown(self: &Arc<Self>) {
-        self.with_lock(|shared, state, wakes| {
-            let now = clock::now();
-            state.room.on_capacity_grown(&shared.capacity, now, wakes);
-        });
+        self.with_lock(|shared, state, wakes| shared.hand_over(state, None, wakes));
     }
 
     /// Wakes the callers of `closed` once a closed gate's last lease is back.
@@ -333,7 +294,7 @@ impl<C: Capacity> Shared<C> {
 
     pub(super) fn is_drained(&self) -> bool {
         // In this order: no lease is given after the flag is set.
-        self.waiting_word().has(Flags::CLOSED) && self.capacity.in_use() == 0
+        self.waiting_word().has(Flags::CLOSED) && ask::ask(|| self.capacity.in_use()) == Some(0)
     }
 
     fn flags(&self, state: &State<C>) -> Flags {
@@ -387,8 +348,7 @@ impl<C: Capacity> WithLock for Shared<C> {
             self.is_fair.store(is_fair, Relaxed);
         }
         if C::MAKES_SLOTS && state.room.take_first_waiters_changed() {
-            // User code: a panic in it must not hit the request that happens to run this.
-            _ = catch_unwind(AssertUnwindSafe(|| self.capacity.on_first_waiters()));
+            _ = ask::ask(|| self.capacity.on_first_waiters());
         }
         if !state.reservation_waiters.is_empty()
             && (state.room.has_room() || state.room.is_closed())
@@ -442,7 +402,7 @@ impl<C: Capacity> TimerHost for Shared<C> {
             (sleep, offers)
         });
         if offers {
-            self.or_log(|| self.on_capacity_grown());
+            self.on_capacity_grown();
         }
         sleep
     }

@@ -623,7 +623,7 @@ fn weighted_levels(are_allowed: bool) -> impl Strategy<Value = bool> {
 }
 
 impl RoomOptions {
-    /// The same, as a plain room can serve it.
+    /// The same, where one lane is ordered by level.
     pub(crate) fn plain(self, discipline: Discipline) -> Self {
         Self {
             per_tenant: None,
@@ -648,27 +648,33 @@ pub(crate) fn one_lane_events(
 ) -> impl Strategy<Value = Vec<Event>> {
     let serves = prop::sample::select(vec![vec![0, 1], vec![0], vec![1], vec![]]);
     events(disciplines, 2, 1, serves).prop_map(|events| {
-        let bounds = |event: &Event| matches!(event, Event::Move { .. } | Event::SetPartition(_));
-        let events = events.into_iter().filter(|event| !bounds(event));
         let late = |event| match event {
             Event::Release(which) if which.index(2) == 0 => Event::ReleaseUntold(which),
             other => other,
         };
-        events.map(late).collect()
+        without_partitions(events).map(late).collect()
     })
 }
 
-/// The same, with configurations that a plain room serves.
+fn without_partitions(events: Vec<Event>) -> impl Iterator<Item = Event> {
+    let bounds = |event: &Event| matches!(event, Event::Move { .. } | Event::SetPartition(_));
+    events.into_iter().filter(move |event| !bounds(event))
+}
+
+/// The same events, with configurations and partitions in which one lane is ordered by level.
+pub(crate) fn in_levels(events: Vec<Event>) -> Vec<Event> {
+    let plain = |event| match event {
+        Event::Reconfigure(new) => Event::Reconfigure(new.plain(Discipline::Fifo)),
+        other => other,
+    };
+    without_partitions(events).map(plain).collect()
+}
+
+/// Events for one lane, with configurations in which that is ordered by level.
 pub(crate) fn plain_events(
     disciplines: &'static [Discipline],
 ) -> impl Strategy<Value = Vec<Event>> {
-    one_lane_events(disciplines).prop_map(|events| {
-        let plain = |event| match event {
-            Event::Reconfigure(new) => Event::Reconfigure(new.plain(Discipline::Fifo)),
-            other => other,
-        };
-        events.into_iter().map(plain).collect()
-    })
+    one_lane_events(disciplines).prop_map(in_levels)
 }
 
 /// An arrival. Half of the tickets have a priority only, and perhaps an arrival.

@@ -176,7 +176,7 @@ pub(crate) trait TestCapacity:
 }
 
 impl TestCapacity for TestPools {}
-impl TestCapacity for OneLane {}
+impl TestCapacity for InLanes {}
 
 impl AsRef<TestPools> for TestPools {
     fn as_ref(&self) -> &Self {
@@ -184,29 +184,27 @@ impl AsRef<TestPools> for TestPools {
     }
 }
 
-/// [`TestPools`] with one lane, so that a plain room serves it if the configuration allows.
+/// [`TestPools`] whose partitions all have a bound, so that a room always has lanes.
 #[derive(Debug)]
-pub(crate) struct OneLane(TestPools);
+pub(crate) struct InLanes(TestPools);
 
-impl From<TestPools> for OneLane {
+impl From<TestPools> for InLanes {
     fn from(pools: TestPools) -> Self {
         Self(pools)
     }
 }
 
-impl AsRef<TestPools> for OneLane {
+impl AsRef<TestPools> for InLanes {
     fn as_ref(&self) -> &TestPools {
         &self.0
     }
 }
 
-impl Capacity for OneLane {
+impl Capacity for InLanes {
     type Demand = usize;
     type Lease = TestSlot;
     type Lane = Arc<usize>;
     type Unservable = &'static str;
-
-    const SINGLE_LANE: bool = true;
 
     fn try_lease(&self, demand: &usize) -> Result<TestSlot, LeaseError<&'static str>> {
         self.0.try_lease(demand)
@@ -226,6 +224,19 @@ impl Capacity for OneLane {
 
     fn pools(&self, lane: &Arc<usize>) -> PoolSet {
         self.0.pools(lane)
+    }
+
+    fn partition(&self, lane: &Arc<usize>) -> Partition {
+        let partition = self.0.partition(lane);
+        let max_size = partition.max_size.or(Some(usize::MAX));
+        Partition {
+            max_size,
+            ..partition
+        }
+    }
+
+    fn all_pools(&self) -> Option<PoolSet> {
+        self.0.all_pools()
     }
 
     fn in_use(&self) -> usize {

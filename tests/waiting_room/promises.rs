@@ -5,10 +5,10 @@ use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
 use tower_triage::admit::Partition;
 
 use super::driver::{
-    Driver, Event, Partitions, RoomOptions, bursts, events, one_lane_events, partitions,
+    Driver, Event, Partitions, RoomOptions, bursts, events, in_levels, one_lane_events, partitions,
     plain_events, room_options,
 };
-use super::pools::{OneLane, Serves, TestCapacity, TestPools};
+use super::pools::{InLanes, Serves, TestCapacity, TestPools};
 
 fn run(start: (RoomOptions, Partitions), slots: &[usize], lanes: &[Serves], events: Vec<Event>) {
     run_on::<TestPools>(start, slots, lanes, events);
@@ -59,21 +59,33 @@ proptest! {
     }
 
     #[test]
-    fn plain_room_serves_as_the_model_says(
+    fn levels_and_lanes_serve_one_lane_as_the_model_says(
         options in room_options(ALL),
         slots in prop::array::uniform2(0usize..3),
         events in plain_events(ALL),
     ) {
-        run_on::<OneLane>((options.plain(Fifo), NO_BOUNDS), &slots, &[vec![0, 1]], events);
+        let start = (options.plain(Fifo), NO_BOUNDS);
+        run_on::<InLanes>(start.clone(), &slots, &[vec![0, 1]], events.clone());
+        run(start, &slots, &[vec![0, 1]], events);
     }
 
     #[test]
-    fn room_that_changes_kind_serves_as_the_model_says(
+    fn room_that_changes_its_order_serves_as_the_model_says(
         options in room_options(ALL),
         slots in prop::array::uniform2(0usize..3),
         events in one_lane_events(ALL),
     ) {
-        run_on::<OneLane>((options, NO_BOUNDS), &slots, &[vec![0, 1]], events);
+        run((options, NO_BOUNDS), &slots, &[vec![0, 1]], events);
+    }
+
+    #[test]
+    fn lanes_that_come_and_go_are_served_as_the_model_says(
+        options in room_options(ALL),
+        slots in prop::array::uniform3(0usize..3),
+        lanes in prop::collection::vec(any_serves(), 3),
+        events in events(&[Fifo], 3, 3, any_serves()),
+    ) {
+        run((options.plain(Fifo), NO_BOUNDS), &slots, &lanes, in_levels(events));
     }
 
     #[test]

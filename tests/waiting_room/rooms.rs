@@ -1,4 +1,4 @@
-//! Equivalence of the plain and the full room where both can serve, also after changes from one to the other.
+//! Equivalence of the two orders, also after changes from one to the other.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tower_triage::admit::{AdmitOutcome, PoolId, TargetWait, WaiterId, WaitingRoo
 use tower_triage::{Priority, Ticket};
 
 use super::driver::{Asked, Event, RoomOptions, TENANTS, one_lane_events, room_options};
-use super::pools::{OneLane, TestCapacity, TestPools, TestSlot};
+use super::pools::{InLanes, TestCapacity, TestPools, TestSlot};
 
 /// A room in front of a capacity.
 struct Subject<C: TestCapacity> {
@@ -224,7 +224,7 @@ proptest! {
     })]
 
     #[test]
-    fn plain_and_full_room_cannot_be_told_apart(
+    fn levels_and_lanes_cannot_be_told_apart(
         options in room_options(ORDERS),
         slots in prop::array::uniform2(0usize..3),
         events in one_lane_events(ORDERS),
@@ -232,7 +232,7 @@ proptest! {
     ) {
         let target = target.map_or(TargetWait::Off, |target| Duration::from_secs(target).into());
         let begin = Instant::now();
-        let mut one = Subject::<OneLane>::new(begin, &options, &slots, target);
+        let mut one = Subject::<InLanes>::new(begin, &options, &slots, target);
         let mut other = Subject::<TestPools>::new(begin, &options, &slots, target);
         for event in events {
             assert_eq!(one.apply(event.clone()), other.apply(event.clone()), "{event:?}");

@@ -2,45 +2,44 @@
 
 use std::hash::Hash;
 
-use super::WaitQueue;
+use super::Common;
+use super::lane_order::LaneOrder;
 use crate::admit::nanos::{NEVER, Nanos, span};
+use crate::admit::room_base::RoomBase;
 use crate::admit::waiters::Waiters;
 use crate::admit::{Priority, WaitingRoomConfig};
 
-impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// The level of a request with this priority and arrival, promotions by `now` included.
+impl RoomBase {
+    /// Returns the level of a request with this priority and arrival, promotions by `now` included.
     #[inline]
-    pub(super) fn level_of(&self, priority: Priority, arrival: Nanos, now: Nanos) -> u8 {
-        let Priority(level) = self.base.config.levels.clamp(priority);
-        let promotions = interval(&self.base.config)
-            .map_or(0, |interval| now.saturating_sub(arrival) / interval);
+    pub(crate) fn level_of(&self, priority: Priority, arrival: Nanos, now: Nanos) -> u8 {
+        let Priority(level) = self.config.levels.clamp(priority);
+        let promotions =
+            interval(&self.config).map_or(0, |interval| now.saturating_sub(arrival) / interval);
         // Level 0 is the highest: saturates there.
         level.saturating_sub(u8::try_from(promotions).unwrap_or(u8::MAX))
     }
+}
 
+impl<L: Clone + Eq + Hash> LaneOrder<L> {
     /// Promotes all waiters that are due by `now`. Ends because each is promoted at most to level 0.
     #[cold]
-    pub(super) fn promote(&mut self, now: Nanos) {
+    pub(super) fn promote<T>(&mut self, common: &mut Common<T>, now: Nanos) {
         while let Some(&(due, _, idx)) = self.promotions.first()
             && due <= now
         {
-            let meta = self.waiters.meta_mut(idx);
+            let meta = common.waiters.meta_mut(idx);
             let old = meta.level;
             // Above 0: `next_promotion` is `None` at level 0.
             meta.level -= 1;
             // `meta` has the new level: the old one is named where the waiter leaves.
-            self.leave_lane(idx, old, false);
-            // Takes this promotion out; `link_level` enters the next one.
-            self.unlink_level(idx, old);
-            // Its tenant's flow at the new level is another one.
-            self.enter_lane(idx, None);
-            self.link_level(idx);
-            self.base.reserves.on_promoted();
+            self.change_level(common, idx, old);
+            common.base.reserves.on_promoted();
         }
     }
 
-    /// When the next waiter is promoted; `NEVER` if none is.
-    pub(crate) fn next_promotion(&self) -> Nanos {
+    /// Returns the time at which the next waiter is promoted; `NEVER` if none is.
+    pub(super) fn next_promotion(&self) -> Nanos {
         self.promotions.first().map_or(NEVER, |&(due, ..)| due)
     }
 }

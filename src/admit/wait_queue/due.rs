@@ -7,13 +7,14 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use super::WaitQueue;
+use crate::admit::nanos::NEVER;
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The time, if [`advance`](Self::advance) may have something to do. Reads the clock only if a wait can end, or an item
     /// be promoted.
     #[inline]
     pub(crate) fn due(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
-        let (not_before, may_promote) = (self.not_before(), !self.promotions.is_empty());
+        let (not_before, may_promote) = (self.not_before(), self.next_promotion() < NEVER);
         if not_before.is_none() && !may_promote {
             return None;
         }
@@ -26,10 +27,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// latest [`advance`](Self::advance).
     #[inline]
     pub(crate) fn not_before(&mut self) -> Option<Instant> {
-        let not_before = self.timeouts.not_before();
+        let not_before = self.common.timeouts.not_before();
         // With `max_wait` alone it changes once in each `max_wait`.
         if self.not_before.0 != not_before {
-            self.not_before = (not_before, self.base.epoch.instant(not_before));
+            self.not_before = (not_before, self.common.base.epoch.instant(not_before));
         }
         self.not_before.1
     }

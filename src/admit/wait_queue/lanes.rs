@@ -15,7 +15,7 @@ mod lifecycle;
 mod select;
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash};
+use std::hash::{BuildHasher, Hash, RandomState};
 
 use slab::Slab;
 
@@ -26,7 +26,7 @@ use crate::admit::heap::Heap;
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, WaitingRoomConfig};
 
-pub(crate) use backlog::MAX_LOOKS;
+pub(crate) use backlog::{Backlog, MAX_LOOKS};
 pub(crate) use select::{Head, NO_PUMP, Scope};
 
 /// The order over lanes of one discipline: level, then the discipline's key. The level is a whole word: a copy of one that
@@ -128,12 +128,27 @@ pub(crate) struct Lanes<L> {
 }
 
 /// Stands for no pump, in a group that none has found busy. Pumps are numbered from 1.
-const NOT_BLOCKED: u64 = 0;
+pub(super) const NOT_BLOCKED: u64 = 0;
+
+/// Returns the number that identifies a lane in the service times.
+pub(super) fn hash_of<L: Hash>(hasher: &RandomState, key: &L) -> u32 {
+    match size_of::<L>() {
+        // All keys are the same.
+        0 => 0,
+        // The upper half is enough: lanes of equal hashes only share their service times.
+        _ => (hasher.hash_one(key) >> 32) as u32,
+    }
+}
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    pub(crate) fn new(config: &WaitingRoomConfig) -> Self {
+    /// Returns no lanes. `hasher` hashes their names.
+    pub(crate) fn new(
+        config: &WaitingRoomConfig,
+        age_order: AgeOrder,
+        hasher: RandomState,
+    ) -> Self {
         Self {
-            by_key: HashMap::new(),
+            by_key: HashMap::with_hasher(hasher),
             lanes: Slab::new(),
             latest: 0,
             occupied: 0,
@@ -144,7 +159,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             base: 0,
             dispatches: 0,
             levels: config.levels.count(),
-            age_order: AgeOrder::OldestFirst,
+            age_order,
             is_weighted: !config.level_weights.is_empty(),
             discipline: config.discipline,
             has_bounds: false,
@@ -159,10 +174,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         Self {
             base: clocks.copied().max().unwrap_or(self.base),
             dispatches: self.dispatches,
-            age_order: self.age_order,
             // A key has the same hash as before.
-            by_key: HashMap::with_hasher(self.by_key.hasher().clone()),
-            ..Self::new(config)
+            ..Self::new(config, self.age_order, self.by_key.hasher().clone())
         }
     }
 
@@ -179,7 +192,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         if meta.is_parked {
             return None;
         }
-        // A waiter that comes from a plain room has no lane: `NONE` is out of range.
+        // One that was ordered by its level alone has no lane: `NONE` is out of range.
         let lane = old.lanes.get(meta.lane as usize)?;
         let level = lane.queue_of(meta.level);
         let FlowState { start, since } = lane.levels[level].flow_state(waiters, idx)?;
@@ -197,16 +210,23 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// The lane with this key. `ask` is called if it has to be opened.
     #[inline]
-    pub(crate) fn lane(&mut self, key: L, ask: impl FnOnce(&L) -> (PoolSet, Partition)) -> u32 {
+    pub(crate) fn lane<E>(
+        &mut self,
+        key: L,
+        ask: impl FnOnce(&L) -> Result<(PoolSet, Partition), E>,
+    ) -> Result<u32, E> {
         let lane = match self.lanes.get(self.latest as usize) {
             Some(lane) if lane.key == key => self.latest,
             _ => match self.by_key.get(&key) {
                 Some(&lane) => lane,
-                None => self.open(key, ask),
+                None => {
+                    let (pools, partition) = ask(&key)?;
+                    self.open(key, pools, partition)
+                }
             },
         };
         self.latest = lane;
-        lane
+        Ok(lane)
     }
 
     /// Adds a waiter to its lane. `flow` is the state of its flow, if that does not begin now.
@@ -390,12 +410,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     #[inline]
     pub(crate) fn hash(&self, lane: u32) -> u32 {
         self.lanes[lane as usize].hash
-    }
-
-    /// The same, of the lane with this key, whether or not it is open.
-    pub(crate) fn hash_of(&self, key: &L) -> u32 {
-        // The upper half is enough: lanes of equal hashes only share their service times.
-        (self.by_key.hasher().hash_one(key) >> 32) as u32
     }
 
     /// The pools that could serve a lane.

@@ -5,29 +5,36 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use super::WaitQueue;
+use super::lane_order::LaneOrder;
+use super::order::Order;
 use crate::admit::nanos::Nanos;
 #[cfg(feature = "batch")]
 use crate::admit::trim::INTERVAL;
 use crate::admit::trim::KEPT;
+use crate::admit::waiters::Waiters;
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Gives memory back if there is no entry left. To be called after one was taken out.
     #[inline]
     pub(crate) fn trim_if_empty(&mut self) {
-        if self.waiters.is_empty() && self.waiters.capacity() > KEPT {
+        if self.common.waiters.is_empty() && self.common.waiters.capacity() > KEPT {
             self.trim_empty();
         }
     }
 
     fn trim_empty(&mut self) {
-        let capacity = self.waiters.capacity();
+        let capacity = self.common.waiters.capacity();
         // Begins a new measurement, so it is asked last.
-        if self.base.high_water.is_excess(capacity, 0) {
+        if self.common.base.high_water.is_excess(capacity, 0) {
             self.trim();
-            // Otherwise the lanes are kept for what tenants owe in them.
-            if !self.lanes.have_debts() {
-                // Without a waiter there is nothing to link again.
-                self.clear_links();
+            let keeps_debts = match &self.order {
+                Order::Levels(_) => false,
+                // The lanes are kept for what tenants owe in them.
+                Order::Lanes(order) => order.lanes.have_debts(),
+            };
+            if !keeps_debts {
+                let now = self.common.base.now;
+                self.rebuild(Vec::new(), now);
             }
         }
     }
@@ -35,9 +42,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Gives memory back if few requests have waited for a while. To be called when one arrives.
     #[inline]
     pub(crate) fn trim_if_due(&mut self, now: Nanos) {
-        let capacity = self.waiters.capacity();
-        if self.base.high_water.is_due(capacity, now)
-            && self.base.high_water.look(capacity, self.base.waiting, now)
+        let capacity = self.common.waiters.capacity();
+        if self.common.base.high_water.is_due(capacity, now)
+            && self
+                .common
+                .base
+                .high_water
+                .look(capacity, self.common.base.waiting, now)
         {
             self.trim();
         }
@@ -46,15 +57,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Gives back what the present waiters do not need. Their order stays.
     #[cold]
     fn trim(&mut self) {
-        self.waiters.trim();
-        self.lanes.trim(&mut self.waiters);
-        self.partitions.trim(&self.waiters);
-        if let Some(order) = &mut self.eviction {
-            order.trim(&self.waiters);
-        }
-        self.tenants.shrink_to_fit();
-        if let Some(slots) = &mut self.tenant_slots {
-            slots.trim();
+        let waiters = &mut self.common.waiters;
+        waiters.trim();
+        if let Order::Lanes(order) = &mut self.order {
+            order.trim(waiters);
         }
     }
 
@@ -63,7 +69,22 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[cfg(feature = "batch")]
     pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
         self.trim_if_empty();
-        let keeps_more = self.base.waiting == 0 && self.waiters.capacity() > KEPT;
+        let keeps_more = self.common.base.waiting == 0 && self.common.waiters.capacity() > KEPT;
         keeps_more.then(|| now + INTERVAL)
+    }
+}
+
+impl<L: Clone + Eq + Hash> LaneOrder<L> {
+    /// Gives back memory that the present waiters do not need. Their order stays.
+    fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
+        self.lanes.trim(waiters);
+        self.partitions.trim(waiters);
+        if let Some(order) = &mut self.eviction {
+            order.trim(waiters);
+        }
+        self.tenants.shrink_to_fit();
+        if let Some(slots) = &mut self.tenant_slots {
+            slots.trim();
+        }
     }
 }

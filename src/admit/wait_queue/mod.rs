@@ -1,47 +1,48 @@
 //! The wait queue: a bounded set of waiters, ordered over lanes, tenants, priorities and deadlines.
 //!
-//! It knows nothing of slots. The [full room](super::full_room::FullRoom) is a wait queue in front of a capacity; a
+//! It knows nothing of slots. A [`WaitingRoom`](super::WaitingRoom) is a wait queue in front of a capacity; a
 //! `RequestQueue` is one behind a lock.
 //!
+//! The order is one of [two](order): `Levels`, for one lane that is first come, first served, and `Lanes`, for everything
+//! else. The [configuration and the lanes](rebuild) choose.
+//!
 //! This file has what a user calls. Behind it: [`places`] says whether a request may wait, [`eviction`] which waiter loses
-//! its place; [`links`] adds and removes waiters; [`tenant_slots`] parks those of tenants at their limit; [`aging`] promotes them; [`rebuild`] reconfigures;
-//! [`memory`] gives memory back; `due` asks whether there is anything to bring up to date. The order itself is that of
-//! [`lanes`], and within one level of one lane that of a [`discipline`]; in the usual configuration of a queue without slots
-//! it needs [no lanes](plain).
+//! its place; [`lane_order`] adds and removes waiters where there are lanes; [`tenant_slots`] parks those of tenants at
+//! their limit; [`aging`] promotes them; [`rebuild`] reconfigures; [`memory`] gives memory back; `due` asks whether there is
+//! anything to bring up to date. [`offers`] is what a scheduler asks, [`estimates`] what a prediction asks. Among lanes the
+//! order is that of [`lanes`], and within one level of one lane that of a [`discipline`].
 
 mod aging;
+mod common;
 pub(super) mod discipline;
 #[cfg(feature = "batch")]
 mod due;
+mod estimates;
 mod eviction;
+mod lane_order;
 pub(super) mod lanes;
-mod links;
 mod memory;
+mod offers;
+mod order;
 mod partitions;
 mod places;
-mod plain;
 mod rebuild;
 mod tenant_slots;
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::Hash;
+use std::convert::Infallible;
+use std::hash::{Hash, RandomState};
 use std::time::Instant;
 
-use self::aging::Promotion;
+pub(super) use self::common::Common;
 pub(super) use self::discipline::Newcomer;
-use self::eviction::EvictionOrder;
-use self::lanes::{Lanes, NO_PUMP, Scope};
-use self::partitions::Partitions;
-pub(super) use self::rebuild::{Relink, rename_levels};
-use self::tenant_slots::TenantSlots;
-use super::by_level::ByLevel;
+use self::order::{Levels, Order};
+pub(super) use self::rebuild::Relink;
+use super::age_order::AgeOrder;
 use super::capacity::{Partition, PoolId, PoolSet};
 use super::nanos::{NEVER, Nanos};
-use super::ordered_queue::List;
 use super::room_base::RoomBase;
-use super::timeouts::Timeouts;
-use super::waiters::{NONE, WaiterId, Waiters};
-use super::{Account, RejectReason, RoomStats, Tenant, Ticket, WaitingRoomConfig};
+use super::waiters::{WaitLimits, WaiterId, WaiterMeta};
+use super::{RejectReason, RoomStats, Ticket, WaitingRoomConfig};
 
 /// The pool of all lanes of a queue that is in front of no capacity.
 const ONLY_POOL: PoolId = PoolId(0);
@@ -80,25 +81,13 @@ const ONLY_POOL: PoolId = PoolId(0);
 /// A [`WaiterId`] is invalid once its item was taken. With an invalid id a method may panic or act on another item, unless
 /// it says otherwise.
 pub struct WaitQueue<L, T> {
-    base: RoomBase,
-    waiters: Waiters<T>,
-    lanes: Lanes<L>,
-    by_level: ByLevel,
-    timeouts: Timeouts,
-    /// Whether `by_level` is the order of all waiters, and none is linked in its lane.
-    is_plain: bool,
-    /// What [`Timeouts::not_before`] was when it was last converted, and its instant.
+    pub(super) common: Common<T>,
+    order: Order<L>,
+    /// Hashes the names of lanes, by which these are known in the service times.
+    lane_hasher: RandomState,
+    /// The value of [`Timeouts::not_before`](super::timeouts::Timeouts::not_before) that was last converted, and its instant.
     #[cfg(feature = "batch")]
     not_before: (Nanos, Option<Instant>),
-    /// The waiters that will be promoted, by when.
-    promotions: BTreeSet<Promotion>,
-    partitions: Partitions,
-    /// The order in which waiters lose their places where flows share these; elsewhere it is that of `by_level`.
-    eviction: Option<Box<EvictionOrder>>,
-    /// How many requests of each tenant wait, if that is bounded; else empty.
-    tenants: HashMap<Tenant, usize>,
-    /// Where tenants have a limit.
-    tenant_slots: Option<Box<TenantSlots>>,
 }
 
 /// An item that was queued, and the one that it displaced.
@@ -138,29 +127,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
         let mut base = RoomBase::new(config, now);
         base.has_slots = false;
-        let mut queue = Self::from_base(base);
-        queue.is_plain = queue.needs_no_lane();
-        queue
-    }
-
-    /// An empty queue with these lanes, which are empty or to be rebuilt.
-    fn empty(base: RoomBase, lanes: Lanes<L>) -> Self {
-        let levels = base.config.levels.count();
-        Self {
-            waiters: Waiters::new(base.bounds()),
-            lanes,
-            by_level: ByLevel::new(List::Level, levels),
-            timeouts: Timeouts::new(),
-            is_plain: false,
-            #[cfg(feature = "batch")]
-            not_before: (NEVER, None),
-            promotions: BTreeSet::new(),
-            partitions: Partitions::default(),
-            eviction: EvictionOrder::of_room(&base.config),
-            tenants: HashMap::new(),
-            tenant_slots: None,
-            base,
-        }
+        Self::from_base(base)
     }
 
     /// Adds an item that arrives at `now`. All lanes compete with each other, in one partition.
@@ -189,14 +156,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         now: Nanos,
         item: impl FnOnce(WaiterId) -> T,
     ) -> Result<Pushed, RejectReason> {
-        let limits = self.base.limits(&ticket, now);
+        let limits = self.common.base.limits(&ticket, now);
         self.trim_if_due(now);
         // Opened even if the item is rejected below; empty lanes are closed later.
-        let lane = self.lane(lane, |_| (PoolSet::one(ONLY_POOL), Partition::default()));
+        let lane = self.lane_without_slots(lane);
         // Before anything is indexed: most requests that are rejected are rejected here.
-        let refusal = match self.base.is_closed {
+        let refusal = match self.common.base.is_closed {
             true => Some(RejectReason::ShuttingDown),
-            false => self.base.refusal(&ticket, limits, now),
+            false => self.common.base.refusal(&ticket, limits, now),
         };
         let place = match refusal {
             None => self.place_for(&ticket, lane, limits.arrival, now),
@@ -205,18 +172,77 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let displaced = match place {
             Ok(displaced) => displaced,
             Err(why) => {
-                self.base.stats.reject(&why);
+                self.common.base.stats.reject(&why);
                 return Err(why);
             }
         };
         // It frees the place that the item takes.
         if let Some(displaced) = displaced {
             self.unlink(displaced, false);
-            self.base.stats.reject(&RejectReason::<()>::Displaced);
+            self.common
+                .base
+                .stats
+                .reject(&RejectReason::<()>::Displaced);
         }
-        let id = self.insert(ticket, limits, lane, now, item);
-        let displaced = displaced.map(|idx| self.waiters.id(idx));
+        let id = self.insert(ticket, limits, lane, (now, 0.0), item);
+        let displaced = displaced.map(|idx| self.common.waiters.id(idx));
         Ok(Pushed { id, displaced })
+    }
+
+    /// Returns the lane with this key. All are served by the same pool.
+    #[inline]
+    fn lane_without_slots(&mut self, key: L) -> u32 {
+        let ask = |_: &L| Ok((PoolSet::one(ONLY_POOL), Partition::default()));
+        let lane: Result<u32, Infallible> = self.lane(key, ask);
+        let Ok(lane) = lane;
+        lane
+    }
+
+    /// Adds a waiter to a lane, whether or not there is a place for it. `predicted`: its wait as it was predicted, in
+    /// seconds.
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        ticket: Ticket,
+        limits: WaitLimits,
+        lane: u32,
+        (now, predicted): (Nanos, f32),
+        payload: impl FnOnce(WaiterId) -> T,
+    ) -> WaiterId {
+        let lane_hash = self.hash(lane);
+        let Common { base, waiters, .. } = &mut self.common;
+        let priority = base.config.levels.clamp(ticket.priority);
+        // The key counts as given from here on: nothing rejects the request any more.
+        let key = base.next_key(&ticket, limits);
+        let mut meta = WaiterMeta::new(key, priority, limits, ticket);
+        (meta.predicted, meta.lane_hash) = (predicted, lane_hash);
+        if base.has_slots {
+            meta.set_entered(now);
+        }
+        let id = waiters.insert(meta, payload);
+        self.link(id.idx, lane, None, now);
+        id
+    }
+
+    /// Gives a waiter another ticket and another lane, and links it where these lead.
+    pub(crate) fn replace_ticket(
+        &mut self,
+        idx: u32,
+        ticket: Ticket,
+        limits: WaitLimits,
+        lane: u32,
+        now: Nanos,
+    ) {
+        let common = &mut self.common;
+        match &mut self.order {
+            Order::Levels(_) => {
+                common.unlink(idx, common.waiters.meta(idx).level);
+                common.write_ticket(idx, ticket, limits, now);
+                common.link(idx);
+            }
+            Order::Lanes(order) => order.replace_ticket(common, idx, (ticket, limits), lane, now),
+        }
+        self.common.waiters.meta_mut(idx).lane_hash = self.hash(lane);
     }
 
     /// Gives an item that waits another ticket and lane. It moves to the place of an item with this ticket that is pushed as
@@ -241,12 +267,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// assert_eq!(queue.peek(), Some(second));
     /// ```
     pub fn set_ticket(&mut self, id: WaiterId, ticket: Ticket, lane: L, now: Instant) -> bool {
-        if !self.waiters.waits(id) {
+        if !self.common.waiters.waits(id) {
             return false;
         }
         let now = self.nanos(now);
-        let limits = self.base.limits(&ticket, now);
-        let lane = self.lane(lane, |_| (PoolSet::one(ONLY_POOL), Partition::default()));
+        let limits = self.common.base.limits(&ticket, now);
+        let lane = self.lane_without_slots(lane);
         self.replace_ticket(id.idx, ticket, limits, lane, now);
         true
     }
@@ -255,18 +281,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[must_use]
     #[inline]
     pub fn peek(&self) -> Option<WaiterId> {
-        let head = match self.is_plain {
-            true => self.by_level.next(&self.waiters, self.base.age_order)?,
-            // There are no slots, so no group is busy.
-            false => self.lanes.best(&self.waiters, Scope::All, NO_PUMP)?.idx,
-        };
-        Some(self.waiters.id(head))
+        Some(self.common.waiters.id(self.head()?))
     }
 
     /// Takes an item to be served. With the [fair](super::Discipline::Fair) discipline, it is charged to its tenant. `None`
     /// if it does not wait.
     pub fn pop(&mut self, id: WaiterId) -> Option<T> {
-        if !self.waiters.waits(id) {
+        if !self.common.waiters.waits(id) {
             return None;
         }
         Some(self.serve(id))
@@ -281,18 +302,18 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Takes an item that is cancelled. `None` if it does not wait.
     pub fn remove(&mut self, id: WaiterId) -> Option<T> {
-        if !self.waiters.waits(id) {
+        if !self.common.waiters.waits(id) {
             return None;
         }
         self.unlink(id.idx, false);
-        self.base.stats.cancelled += 1;
+        self.common.base.stats.cancelled += 1;
         Some(self.take(id))
     }
 
     /// Takes an item that is unlinked.
     #[inline]
     pub fn take(&mut self, id: WaiterId) -> T {
-        let item = self.waiters.remove(id.idx);
+        let item = self.common.waiters.remove(id.idx);
         // After a burst, the last item out gives the memory back.
         self.trim_if_empty();
         item
@@ -301,18 +322,27 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Hides an item, so that [`peek`](Self::peek) names the next one. It still waits, and keeps its place in the order.
     /// Until it is restored, other items may be skipped or popped, and nothing else be done.
     pub fn skip(&mut self, id: WaiterId) -> Skipped {
-        match self.is_plain {
-            true => self.skip_plain(id.idx),
-            false => self.lanes.skip(&mut self.waiters, id.idx),
+        let Common {
+            waiters, by_level, ..
+        } = &mut self.common;
+        match &mut self.order {
+            Order::Levels(_) => {
+                let level = waiters.meta(id.idx).level;
+                by_level.remove(waiters, id.idx, level);
+            }
+            Order::Lanes(order) => order.lanes.skip(waiters, id.idx),
         }
         Skipped(id)
     }
 
     /// Puts a skipped item back where it was.
     pub fn restore(&mut self, Skipped(id): Skipped) {
-        match self.is_plain {
-            true => self.restore_plain(id.idx),
-            false => self.lanes.restore(&mut self.waiters, id.idx),
+        let Common {
+            waiters, by_level, ..
+        } = &mut self.common;
+        match &mut self.order {
+            Order::Levels(_) => by_level.push(waiters, id.idx),
+            Order::Lanes(order) => order.lanes.restore(waiters, id.idx),
         }
     }
 
@@ -327,7 +357,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(crate) fn advance_to(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason)> {
         let expired = self.expire_next(now)?;
-        self.base.stats.reject(&expired.1);
+        self.common.base.stats.reject(&expired.1);
         Some(expired)
     }
 
@@ -335,14 +365,16 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(super) fn expire_next<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
         // Ends because each round but the last puts a waiter off until later.
-        while let Some(idx) = self.timeouts.due(&self.waiters, now) {
+        while let Some(idx) = self.common.timeouts.due(&self.common.waiters, now) {
             if let Some(expired) = self.expire(idx, now) {
                 return Some(expired);
             }
         }
         // Last: no expired waiter is promoted.
-        if !self.promotions.is_empty() {
-            self.promote(now);
+        if let Order::Lanes(order) = &mut self.order
+            && !order.promotions.is_empty()
+        {
+            order.promote(&mut self.common, now);
         }
         None
     }
@@ -350,21 +382,22 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks a waiter whose wait is over, or says when it may be.
     #[cold]
     fn expire<N>(&mut self, idx: u32, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
-        let meta = self.waiters.meta(idx);
-        let slots = self.base.overload.slots_of(self.lanes.pools(meta.lane));
-        let is_next = match meta.is_parked {
-            true => self.is_next_of_tenant(idx),
-            false => self.lanes.head(meta.lane) == Some(idx),
-        };
-        let meta = self.waiters.meta_mut(idx);
-        match self.base.wait_goes_on(meta, is_next, slots, now) {
+        let slots = self.common.base.overload.slots_of(self.pools_of(idx));
+        let is_next = self.is_next_of_lane(idx);
+        let Common {
+            base,
+            waiters,
+            timeouts,
+            ..
+        } = &mut self.common;
+        match base.wait_goes_on(waiters.meta_mut(idx), is_next, slots, now) {
             Ok(end) => {
-                self.timeouts.extend(&mut self.waiters, idx, end);
+                timeouts.extend(waiters, idx, end);
                 None
             }
             Err(why) => {
                 self.unlink(idx, false);
-                Some((self.waiters.id(idx), why))
+                Some((self.common.waiters.id(idx), why))
             }
         }
     }
@@ -372,112 +405,128 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// When to call [`advance`](Self::advance) next. `None` if no wait ends.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.base.epoch.instant(self.next_end())
+        self.common.base.epoch.instant(self.next_end())
     }
 
     /// How many entries there is memory for. All indices of waiters are below.
     #[cfg(feature = "batch")]
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
-        self.waiters.capacity()
+        self.common.waiters.capacity()
     }
 
     /// The earliest end of a wait; `NEVER` if none ends.
     #[inline]
     pub(super) fn next_end(&self) -> Nanos {
-        self.timeouts.next(&self.waiters)
+        self.common.timeouts.next(&self.common.waiters)
     }
 
     /// Stops accepting. Items that wait go on waiting.
     pub fn stop_accepting(&mut self) {
-        self.base.is_closed = true;
+        self.common.base.is_closed = true;
     }
 
     /// Stops accepting, and rejects all items as shutting down. They are unlinked, to be [taken](Self::take).
     pub fn close(&mut self) -> Vec<WaiterId> {
-        self.base.is_closed = true;
-        let all = self.waiters.latest_first().into_iter();
+        self.common.base.is_closed = true;
+        let all = self.common.waiters.latest_first().into_iter();
         all.map(|idx| {
             self.unlink(idx, false);
-            self.base.stats.reject(&RejectReason::<()>::ShuttingDown);
-            self.waiters.id(idx)
+            self.common
+                .base
+                .stats
+                .reject(&RejectReason::<()>::ShuttingDown);
+            self.common.waiters.id(idx)
         })
         .collect()
     }
 
     /// Reserves a place for an item that will be pushed, if one is free.
     pub fn reserve(&mut self) -> bool {
-        self.base.reserve()
+        self.common.base.reserve()
     }
 
     /// Ends a reservation, once for each [`reserve`](Self::reserve) that was `true`.
     pub fn unreserve(&mut self) {
-        self.base.reserved -= 1;
+        self.common.base.reserved -= 1;
     }
 
     /// Whether one more item may wait.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.base.has_room()
+        self.common.base.has_room()
     }
 
     /// How many items wait.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
-        self.base.waiting
+        self.common.base.waiting
     }
 
     /// Whether no item waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.base.waiting == 0
+        self.common.base.waiting == 0
     }
 
     /// Whether the queue has stopped accepting.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.base.is_closed
+        self.common.base.is_closed
     }
 
     /// Whether [`advance`](Self::advance) will ever have something to do for the present items.
     #[must_use]
     #[inline]
     pub fn is_timed(&self) -> bool {
-        self.next_end() < NEVER || !self.promotions.is_empty()
+        self.next_end() < NEVER || self.next_promotion() < NEVER
     }
 
     /// Whether the item still waits. An invalid id does not.
     #[must_use]
     pub fn waits(&self, id: WaiterId) -> bool {
-        self.waiters.waits(id)
+        self.common.waiters.waits(id)
     }
 
     /// The item with this id.
     #[must_use]
     pub fn get(&self, id: WaiterId) -> &T {
-        self.waiters.payload(id.idx)
+        self.common.waiters.payload(id.idx)
     }
 
     /// The item with this id, to be changed.
     pub fn get_mut(&mut self, id: WaiterId) -> &mut T {
-        self.waiters.payload_mut(id.idx)
+        self.common.waiters.payload_mut(id.idx)
     }
 
     /// An item's position among those that compete with it, in the order in which they would be taken now: 1 is next.
     /// `None` if it does not wait. O(n log n).
     #[must_use]
     pub fn position(&self, id: WaiterId) -> Option<usize> {
-        if !self.waiters.waits(id) {
+        if !self.common.waiters.waits(id) {
             return None;
         }
         let order = self.forecast(id.idx);
-        let nth = match self.waiters.meta(id.idx).is_parked {
+        let nth = match &self.order {
             // About: behind all that stand, and those of its tenant before it.
-            true => Some(order.len() + self.parked_before(id.idx)),
-            false => order.iter().position(|&idx| idx == id.idx),
+            Order::Lanes(lanes) if self.common.waiters.meta(id.idx).is_parked => {
+                Some(order.len() + lanes.parked_before(&self.common.waiters, id.idx))
+            }
+            _ => order.iter().position(|&idx| idx == id.idx),
         };
         nth.map(|nth| nth + 1)
+    }
+
+    /// Returns a waiter and all that compete with it, in the order in which they would be taken.
+    fn forecast(&self, idx: u32) -> Vec<u32> {
+        match &self.order {
+            Order::Levels(_) => self.common.all_by_level(),
+            Order::Lanes(order) => {
+                let lane = self.common.waiters.meta(idx).lane;
+                order.lanes.forecast(&self.common.waiters, lane)
+            }
+        }
     }
 
     /// The head and all items that compete with it, in the order in which they would be taken now. O(n log n).
@@ -488,132 +537,109 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         };
         // All lanes of a `push` are served by one pool, so all items compete.
         let order = self.forecast(head.idx).into_iter();
-        order.map(|idx| self.waiters.id(idx)).collect()
+        order.map(|idx| self.common.waiters.id(idx)).collect()
     }
 
     /// The arrival of the item that is first in the order of arrival: those queued before others are before them, requeued
     /// ones aside. O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
-        let first = self.by_level.oldest(&self.waiters)?;
-        self.base
+        let first = self.common.by_level.oldest(&self.common.waiters)?;
+        self.common
+            .base
             .epoch
-            .instant(self.waiters.meta(first).limits.arrival)
+            .instant(self.common.waiters.meta(first).limits.arrival)
     }
 
     /// The number of an instant, for several methods at one time: the conversion takes longer than most of them.
     #[inline]
     pub(crate) fn nanos(&self, now: Instant) -> Nanos {
-        self.base.epoch.nanos(now)
+        self.common.base.epoch.nanos(now)
     }
 
     /// Counts an item that was rejected before it was pushed.
     #[cfg(feature = "batch")]
     pub(crate) fn count_rejected<N>(&mut self, why: &RejectReason<N>) {
-        self.base.stats.reject(why);
+        self.common.base.stats.reject(why);
     }
 
     /// The configuration.
     #[must_use]
     pub fn config(&self) -> &WaitingRoomConfig {
-        &self.base.config
+        &self.common.base.config
     }
 
     /// How many items were rejected, by reason, and how many were cancelled.
     #[must_use]
     pub fn stats(&self) -> RoomStats {
-        self.base.stats
+        self.common.base.stats
     }
 }
 
-/// For the full room, and for the files of this module.
+/// For the waiting room, and for the files of this module.
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// An empty queue with this configuration, clock and counters.
+    /// Returns an empty queue with this configuration, clock and counters.
     pub(super) fn from_base(base: RoomBase) -> Self {
-        let lanes = Lanes::new(&base.config);
-        Self::empty(base, lanes)
+        let mut queue = Self {
+            common: Common::new(base),
+            order: Order::Levels(Levels::of(None)),
+            lane_hasher: RandomState::new(),
+            #[cfg(feature = "batch")]
+            not_before: (NEVER, None),
+        };
+        queue.order = queue.order_for(&[]);
+        queue
     }
 
-    /// The arrival of the waiter that is first in the order of arrival of those that are not patient.
+    /// Returns the arrival of the waiter that is first in the order of arrival of those that are not patient.
     pub(super) fn oldest_bounded(&self) -> Option<Nanos> {
-        let first = self.by_level.oldest_bounded(&self.waiters)?;
-        Some(self.waiters.meta(first).limits.arrival)
+        let first = self.common.by_level.oldest_bounded(&self.common.waiters)?;
+        Some(self.common.waiters.meta(first).limits.arrival)
     }
 
-    pub(super) fn base(&self) -> &RoomBase {
-        &self.base
-    }
-
-    pub(super) fn base_mut(&mut self) -> &mut RoomBase {
-        &mut self.base
-    }
-
-    /// How many wait at this level.
-    pub(super) fn waiting_at(&self, level: u8) -> usize {
-        self.by_level.count(level)
-    }
-
-    /// The waiter that is evicted first.
+    /// Returns the waiter that is evicted first.
     pub(super) fn lowest(&self) -> Option<u32> {
-        match &self.eviction {
-            Some(order) => order.last(),
-            None => self.by_level.lowest_and_latest(),
+        match &self.order {
+            Order::Lanes(order) if let Some(eviction) = &order.eviction => eviction.last(),
+            _ => self.common.by_level.lowest_and_latest(),
         }
     }
 
     /// Sets the order of equals, in all lanes.
     pub(super) fn update_age_order(&mut self) {
-        let first = self.by_level.first_silent(&self.waiters);
-        let first = first.map(|idx| self.waiters.meta(idx)).map(|meta| {
-            // A parked waiter is in no lane, and a queue of levels alone has none.
-            let lane = (!meta.is_parked && meta.lane != NONE).then_some(meta.lane);
-            let pool = lane.and_then(|lane| self.lanes.pools(lane).first().copied());
-            (meta, pool.unwrap_or(ONLY_POOL))
+        let Common {
+            base,
+            waiters,
+            by_level,
+            ..
+        } = &self.common;
+        let first = by_level.first_silent(waiters).map(|idx| {
+            // A parked waiter is in no lane.
+            let pools = match waiters.meta(idx).is_parked {
+                true => &[],
+                false => self.pools_of(idx),
+            };
+            (idx, pools.first().copied().unwrap_or(ONLY_POOL))
         });
-        self.base.update_age_order(first);
-        self.lanes.set_age_order(&self.waiters, self.base.age_order);
-    }
-
-    pub(super) fn base_and_waiters(&mut self) -> (&mut RoomBase, &Waiters<T>) {
-        (&mut self.base, &self.waiters)
-    }
-
-    pub(super) fn waiters(&self) -> &Waiters<T> {
-        &self.waiters
-    }
-
-    pub(super) fn waiters_mut(&mut self) -> &mut Waiters<T> {
-        &mut self.waiters
-    }
-
-    pub(super) fn lanes(&self) -> &Lanes<L> {
-        &self.lanes
-    }
-
-    /// The lanes, to be changed, and the waiters in them.
-    pub(super) fn lanes_mut(&mut self) -> (&mut Lanes<L>, &Waiters<T>) {
-        (&mut self.lanes, &self.waiters)
-    }
-
-    /// Charges a tenant `cost` units more, in the lane and level in which it was served.
-    pub(super) fn charge(&mut self, account: &Account<L>, cost: u32) {
-        let (waiters, config) = (&self.waiters, &self.base.config);
-        self.lanes.charge(waiters, account, cost, config);
-    }
-
-    /// The lane with this key. `ask` is called if it has to be opened.
-    #[inline]
-    pub(super) fn lane(&mut self, key: L, ask: impl FnOnce(&L) -> (PoolSet, Partition)) -> u32 {
-        self.lanes.lane(key, ask)
+        let stands = base.config.lifo_when_standing
+            && first.is_some_and(|(first, pool)| base.is_standing(waiters.meta(first), pool));
+        self.common.base.age_order = match stands {
+            true => AgeOrder::NewestFirst,
+            false => AgeOrder::OldestFirst,
+        };
+        if let Order::Lanes(order) = &mut self.order {
+            let Common { base, waiters, .. } = &self.common;
+            order.lanes.set_age_order(waiters, base.age_order);
+        }
     }
 }
 
 impl<L, T> std::fmt::Debug for WaitQueue<L, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WaitQueue")
-            .field("config", &self.base.config)
-            .field("waiting", &self.base.waiting)
-            .field("stats", &self.base.stats)
+            .field("config", &self.common.base.config)
+            .field("waiting", &self.common.base.waiting)
+            .field("stats", &self.common.base.stats)
             .finish_non_exhaustive()
     }
 }

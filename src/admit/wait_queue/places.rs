@@ -5,10 +5,12 @@
 use std::hash::Hash;
 
 use super::discipline::Newcomer;
-use super::{WaitQueue, lanes};
+use super::lane_order::LaneOrder;
+use super::order::Order;
+use super::{Common, WaitQueue};
 use crate::admit::nanos::Nanos;
 use crate::admit::waiters::WaitLimits;
-use crate::admit::{RejectReason, Ticket};
+use crate::admit::{Priority, RejectReason, Ticket};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Returns the place of a request that may wait: a free one (`None`), or that of a waiter which it displaces.
@@ -27,50 +29,22 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         if ticket.patient {
             return Ok(None);
         }
-        // Before the room's own bound: it says more, and displacing another tenant's waiter would not help.
-        if let Some(max) = self.base.config.max_size_per_tenant
-            && self
-                .tenants
-                .get(&ticket.tenant)
-                .map_or(0, |&waiting| waiting)
-                >= max
-        {
-            return Err(RejectReason::TenantFull);
+        match &self.order {
+            Order::Levels(_) => self.place_by_level(ticket),
+            Order::Lanes(order) => order.place_for(&self.common, ticket, lane, (arrival, now)),
         }
-        let full_partition = self.full_partition(lane);
-        if full_partition.is_none() && self.base.has_room() {
-            return Ok(None);
-        }
-        let config = &self.base.config;
-        if !config.displace {
-            return Err(RejectReason::Full);
-        }
-        let level = self.level_of(ticket.priority, arrival, now);
-        let tenant = &ticket.tenant;
-        // In a full partition, one of its own waiters has to go: that makes room in both.
-        let displaced = match (full_partition, &self.eviction) {
-            (Some(partition), _) => self
-                .partitions
-                .displaced_by(partition, level, tenant, config),
-            (None, Some(order)) => order.displaced_by(level, tenant, config),
-            (None, None) => {
-                // Strictly lower: among equals, the first to arrive stays.
-                let is_lower = |&idx: &u32| self.waiters.meta(idx).level > level;
-                self.by_level.lowest_and_latest().filter(is_lower)
-            }
-        };
-        displaced.map(Some).ok_or(RejectReason::Full)
     }
 
-    /// The partition of a lane, if it is full by its own bound.
+    /// Returns the place of a request among waiters that have no order of eviction but that of their levels.
     #[inline]
-    fn full_partition(&self, lane: u32) -> Option<u32> {
-        // Most capacities have no partition with a bound: spares looking up the lane.
-        if !self.lanes.have_bounds() {
-            return None;
+    fn place_by_level<N>(&self, ticket: &Ticket) -> Result<Option<u32>, RejectReason<N>> {
+        let base = &self.common.base;
+        if base.has_room() {
+            return Ok(None);
         }
-        let partition = self.lanes.partition(lane);
-        (!self.partitions.has_room(partition)).then_some(partition.id)
+        let Priority(level) = base.config.levels.clamp(ticket.priority);
+        let displaced = base.config.displace.then(|| self.common.lower_than(level));
+        displaced.flatten().map(Some).ok_or(RejectReason::Full)
     }
 
     /// What decides on the place of a request that is not queued.
@@ -80,26 +54,68 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         limits: WaitLimits,
         now: Nanos,
     ) -> Newcomer<'a> {
+        let Common { base, waiters, .. } = &self.common;
         Newcomer {
-            key: self.base.key_if_queued(ticket, limits),
-            level: self.level_of(ticket.priority, limits.arrival, now),
+            key: base.key_if_queued(ticket, limits),
+            level: base.level_of(ticket.priority, limits.arrival, now),
             tenant: &ticket.tenant,
             cost: u128::from(ticket.cost.max(1)),
-            end: limits.end(self.waiters.bounds.of(ticket.patient).max_wait),
+            end: limits.end(waiters.bounds.of(ticket.patient).max_wait),
         }
     }
+}
 
-    /// Whether a request would go before the best waiter of a group, if it were queued now.
-    pub(crate) fn newcomer_goes_before(
+impl<T> Common<T> {
+    /// Returns the waiter that loses its place to an arrival of this level, where flows have no shares.
+    fn lower_than(&self, level: u8) -> Option<u32> {
+        // Strictly lower: among equals, the first to arrive stays.
+        let is_lower = |&idx: &u32| self.waiters.meta(idx).level > level;
+        self.by_level.lowest_and_latest().filter(is_lower)
+    }
+}
+
+impl<L: Clone + Eq + Hash> LaneOrder<L> {
+    fn place_for<T, N>(
         &self,
-        (ticket, limits): (&Ticket, WaitLimits),
+        common: &Common<T>,
+        ticket: &Ticket,
         lane: u32,
-        best: lanes::Head,
-        now: Nanos,
-    ) -> bool {
-        let newcomer = self.newcomer(ticket, limits, now);
-        let config = &self.base.config;
-        self.lanes
-            .newcomer_goes_before(&self.waiters, newcomer, lane, best, config)
+        (arrival, now): (Nanos, Nanos),
+    ) -> Result<Option<u32>, RejectReason<N>> {
+        let config = &common.base.config;
+        let tenant = &ticket.tenant;
+        // Before the room's own bound: it says more, and displacing another tenant's waiter would not help.
+        if let Some(max) = config.max_size_per_tenant
+            && self.tenants.get(tenant).copied().unwrap_or(0) >= max
+        {
+            return Err(RejectReason::TenantFull);
+        }
+        let full_partition = self.full_partition(lane);
+        if full_partition.is_none() && common.base.has_room() {
+            return Ok(None);
+        }
+        if !config.displace {
+            return Err(RejectReason::Full);
+        }
+        let level = common.base.level_of(ticket.priority, arrival, now);
+        // In a full partition, one of its own waiters has to go: that makes room in both.
+        let displaced = match (full_partition, &self.eviction) {
+            (Some(partition), _) => self
+                .partitions
+                .displaced_by(partition, level, tenant, config),
+            (None, Some(order)) => order.displaced_by(level, tenant, config),
+            (None, None) => common.lower_than(level),
+        };
+        displaced.map(Some).ok_or(RejectReason::Full)
+    }
+
+    /// Returns the partition of a lane, if it is full by its own bound.
+    fn full_partition(&self, lane: u32) -> Option<u32> {
+        // Most capacities have no partition with a bound: spares looking up the lane.
+        if !self.lanes.have_bounds() {
+            return None;
+        }
+        let partition = self.lanes.partition(lane);
+        (!self.partitions.has_room(partition)).then_some(partition.id)
     }
 }

@@ -3,21 +3,18 @@
 //! A change of the configuration, or of the capacity's lanes, may change every index. Entries stay where they are, so that
 //! ids stay valid; everything that refers to them is built again, which is O(n log n).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::convert::Infallible;
 use std::hash::Hash;
 use std::time::Instant;
 
-use super::WaitQueue;
-use super::eviction::EvictionOrder;
+use super::lane_order::LaneOrder;
 use super::lanes::Lanes;
-use super::partitions::Partitions;
-use crate::admit::by_level::ByLevel;
+use super::order::Order;
+use super::{Common, WaitQueue};
 use crate::admit::capacity::{Partition, PoolSet};
 use crate::admit::nanos::Nanos;
-use crate::admit::ordered_queue::List;
-use crate::admit::room_base::RoomBase;
-use crate::admit::timeouts::Timeouts;
-use crate::admit::waiters::{WaiterId, Waiters};
+use crate::admit::waiters::{NONE, WaiterId, Waiters};
 use crate::admit::{Priority, PriorityLevels, RejectReason, WaitingRoomConfig};
 
 /// A waiter, and the lane in which it is to be linked.
@@ -37,25 +34,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         config: WaitingRoomConfig,
         now: Instant,
     ) -> Vec<(WaiterId, RejectReason)> {
-        let now = self.base.epoch.nanos(now);
+        let now = self.common.base.epoch.nanos(now);
         // The lanes stay what they are.
-        let lanes = self.waiters.oldest_first().into_iter();
-        let lanes = lanes
-            .map(|idx| {
-                let (key, pools, partition) = self.lanes.describe(self.waiters.meta(idx).lane);
-                Relink {
-                    idx,
-                    key,
-                    pools,
-                    partition,
-                }
-            })
-            .collect();
-        // While the old names are known.
-        rename_levels(&mut self.waiters, &self.base.config.levels, &config.levels);
-        self.base.set_config(config);
-        self.is_plain = self.needs_no_lane();
-        self.rebuild(lanes, now);
+        let relinks = self.relinks();
+        self.set_config(config, relinks, now);
         let mut ended = Vec::new();
         // First: no waiter is evicted in place of an expired one.
         while let Some(expired) = self.expire_next(now) {
@@ -63,40 +45,153 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
         self.evict_excess(|id, why| ended.push((id, why)));
         for (_, why) in &ended {
-            self.base.stats.reject(why);
+            self.common.base.stats.reject(why);
         }
         ended
     }
 
-    /// A queue with these waiters, which were in another room before. The flows of tenants keep their state from the old
-    /// lanes, if there are any.
-    pub(crate) fn from_parts(
-        base: RoomBase,
-        waiters: Waiters<T>,
+    /// Changes the configuration, and links all waiters anew, in these lanes.
+    pub(crate) fn set_config(
+        &mut self,
+        config: WaitingRoomConfig,
         relinks: Vec<Relink<L>>,
-        lanes: Option<Lanes<L>>,
         now: Nanos,
-    ) -> Self {
-        let lanes = lanes.unwrap_or_else(|| Lanes::new(&base.config));
-        let mut queue = Self::empty(base, lanes);
-        queue.waiters = waiters;
-        // Before the waiters are linked: it decides which of them are parked.
-        queue.limit_tenants();
-        queue.rebuild(relinks, now);
-        queue
+    ) {
+        let Common { base, waiters, .. } = &mut self.common;
+        // While the old names are known.
+        rename_levels(waiters, &base.config.levels, &config.levels);
+        base.set_config(config);
+        self.rebuild(relinks, now);
     }
 
-    /// Takes the queue apart, to build another of its waiters.
-    pub(crate) fn into_parts(self) -> (RoomBase, Waiters<T>, Lanes<L>) {
-        (self.base, self.waiters, self.lanes)
+    /// Returns all waiters in the order of arrival, with the lanes in which they are.
+    pub(super) fn relinks(&self) -> Vec<Relink<L>> {
+        let all = self.common.waiters.oldest_first().into_iter();
+        all.filter_map(|idx| self.relink(idx)).collect()
+    }
+
+    /// Returns a waiter with the lane in which it is.
+    pub(crate) fn relink(&self, idx: u32) -> Option<Relink<L>> {
+        let (key, pools, partition) = match &self.order {
+            Order::Levels(levels) => {
+                // There is one if any request waits.
+                let lane = levels.lane.as_ref()?;
+                (lane.key.clone(), lane.pools.clone(), lane.partition)
+            }
+            Order::Lanes(order) => order.lanes.describe(self.common.waiters.meta(idx).lane),
+        };
+        Some(Relink {
+            idx,
+            key,
+            pools,
+            partition,
+        })
     }
 
     /// Links all waiters anew, in the order given, which is that of arrival: most are pushed at the end of a queue then.
     pub(crate) fn rebuild(&mut self, relinks: Vec<Relink<L>>, now: Nanos) {
-        let old = self.clear_links();
+        let order = self.order_for(&relinks);
+        self.rebuild_as(order, relinks, now);
+    }
+
+    /// Links all waiters anew, in this order, which has none.
+    pub(super) fn rebuild_as(&mut self, order: Order<L>, relinks: Vec<Relink<L>>, now: Nanos) {
+        let old = std::mem::replace(&mut self.order, order);
+        self.common.clear();
+        match &mut self.order {
+            Order::Levels(_) => {
+                for Relink { idx, .. } in relinks {
+                    self.common.enter_levels(idx);
+                }
+            }
+            Order::Lanes(order) => {
+                let old = match &old {
+                    Order::Levels(_) => None,
+                    Order::Lanes(old) => Some(&old.lanes),
+                };
+                order.link_all(&mut self.common, old, relinks, now);
+            }
+        }
+    }
+
+    /// Unlinks the waiters that have no place any more.
+    pub(crate) fn evict_excess<N>(&mut self, mut evicted: impl FnMut(WaiterId, RejectReason<N>)) {
+        if let Some(max) = self.common.base.config.max_size_per_tenant {
+            // O(n log n), and only after a reconfiguration.
+            for idx in self.common.waiters.latest_first() {
+                if self.is_beyond(max, idx) {
+                    self.unlink(idx, false);
+                    evicted(self.common.waiters.id(idx), RejectReason::TenantFull);
+                }
+            }
+        }
+        self.evict_from_partitions(&mut evicted);
+        // Only now: the evictions above have made room.
+        while self.common.base.placed() > self.common.base.config.max_size
+            && let Some(idx) = self.lowest()
+        {
+            self.unlink(idx, false);
+            evicted(self.common.waiters.id(idx), self.common.base.why_evicted());
+        }
+    }
+
+    /// Unlinks the waiters that have no place any more in their partition.
+    pub(crate) fn evict_from_partitions<N>(
+        &mut self,
+        mut evicted: impl FnMut(WaiterId, RejectReason<N>),
+    ) {
+        let overfull = match &self.order {
+            Order::Levels(_) => Vec::new(),
+            Order::Lanes(order) => order.partitions.overfull(),
+        };
+        for partition in overfull {
+            while let Some(idx) = self.excess(partition) {
+                self.unlink(idx, false);
+                evicted(self.common.waiters.id(idx), RejectReason::Full);
+            }
+        }
+    }
+
+    /// Returns the waiter of an overfull partition that is evicted next.
+    fn excess(&self, partition: u32) -> Option<u32> {
+        match &self.order {
+            Order::Levels(_) => None,
+            Order::Lanes(order) => order.partitions.excess(partition),
+        }
+    }
+
+    /// Returns `true` if a waiter takes a place, and its tenant has more than this number of them.
+    fn is_beyond(&self, max: usize, idx: u32) -> bool {
+        let Order::Lanes(order) = &self.order else {
+            return false;
+        };
+        let meta = self.common.waiters.meta(idx);
+        let waiting = order.tenants.get(meta.tenant());
+        waiting.is_some_and(|&waiting| waiting > max) && !meta.is_patient
+    }
+}
+
+impl<T> Common<T> {
+    /// Links a waiter that may have been in a lane, at the level of its ticket.
+    fn enter_levels(&mut self, idx: u32) {
+        let meta = self.waiters.meta_mut(idx);
+        (meta.level, meta.lane, meta.is_parked) = (meta.priority, NONE, false);
+        self.link(idx);
+    }
+}
+
+impl<L: Clone + Eq + Hash> LaneOrder<L> {
+    /// Links all waiters in their lanes. The flows of tenants keep their state from the old lanes, if there are any.
+    fn link_all<T>(
+        &mut self,
+        common: &mut Common<T>,
+        old: Option<&Lanes<L>>,
+        relinks: Vec<Relink<L>>,
+        now: Nanos,
+    ) {
         // Where levels have weights or had, a flow may be split into several of one queue. Then one part keeps the rank
         // among equals.
-        let may_split = old.is_weighted() || self.lanes.is_weighted();
+        let may_split = self.lanes.is_weighted() || old.is_some_and(Lanes::is_weighted);
         let mut ranks = HashSet::new();
         for Relink {
             idx,
@@ -106,7 +201,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         } in relinks
         {
             // Before `link` changes its lane and level: they lead to the flow's old state.
-            let mut flow = self.lanes.flow_state_from(&old, &self.waiters, idx);
+            let old_flow = |old| self.lanes.flow_state_from(old, &common.waiters, idx);
+            let mut flow = old.and_then(old_flow);
             if let Some(flow) = &mut flow
                 && may_split
                 && !ranks.insert(flow.since)
@@ -114,64 +210,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 // Ignored for a flow that is open already.
                 flow.since = self.lanes.next_dispatch();
             }
-            let lane = self.lane(key, |_| (pools, partition));
-            self.link(idx, lane, flow, now);
+            let lane: Result<u32, Infallible> = self.lanes.lane(key, |_| Ok((pools, partition)));
+            let Ok(lane) = lane;
+            self.link(common, idx, lane, flow, now);
         }
-        self.lanes.inherit_debts(&old);
-    }
-
-    /// Unlinks all waiters at once, and returns the old lanes.
-    pub(super) fn clear_links(&mut self) -> Lanes<L> {
-        let levels = self.base.config.levels.count();
-        self.waiters.bounds = self.base.bounds();
-        self.by_level = ByLevel::new(List::Level, levels);
-        self.timeouts = Timeouts::new();
-        self.promotions.clear();
-        self.partitions = Partitions::default();
-        self.eviction = EvictionOrder::of_room(&self.base.config);
-        self.tenants = HashMap::new();
-        if let Some(slots) = &mut self.tenant_slots {
-            slots.clear();
-        }
-        // `link` counts them again.
-        self.base.on_all_unlinked();
-        let new = self.lanes.renewed(&self.base.config);
-        std::mem::replace(&mut self.lanes, new)
-    }
-
-    /// Unlinks the waiters that have no place any more.
-    pub(crate) fn evict_excess<N>(&mut self, mut evicted: impl FnMut(WaiterId, RejectReason<N>)) {
-        if let Some(max) = self.base.config.max_size_per_tenant {
-            // O(n log n), and only after a reconfiguration.
-            for idx in self.waiters.latest_first() {
-                let meta = self.waiters.meta(idx);
-                let waiting = self.tenants.get(meta.tenant());
-                if waiting.is_some_and(|&waiting| waiting > max) && !meta.is_patient {
-                    self.unlink(idx, false);
-                    evicted(self.waiters.id(idx), RejectReason::TenantFull);
-                }
-            }
-        }
-        self.evict_from_partitions(&mut evicted);
-        // Only now: the evictions above have made room.
-        while self.base.placed() > self.base.config.max_size
-            && let Some(idx) = self.lowest()
-        {
-            self.unlink(idx, false);
-            evicted(self.waiters.id(idx), self.base.why_evicted());
-        }
-    }
-
-    /// Unlinks the waiters that have no place any more in their partition.
-    pub(crate) fn evict_from_partitions<N>(
-        &mut self,
-        mut evicted: impl FnMut(WaiterId, RejectReason<N>),
-    ) {
-        for partition in self.partitions.overfull() {
-            while let Some(idx) = self.partitions.excess(partition) {
-                self.unlink(idx, false);
-                evicted(self.waiters.id(idx), RejectReason::Full);
-            }
+        if let Some(old) = old {
+            self.lanes.inherit_debts(old);
         }
     }
 }

@@ -11,10 +11,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 
-use super::WaitQueue;
+use super::Common;
 use super::discipline::FlowState;
+use super::lane_order::LaneOrder;
 use crate::admit::nanos::Nanos;
 use crate::admit::ordered_queue::ArrivalKey;
+use crate::admit::room_base::RoomBase;
+use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, Tenant};
 
 /// The order of a tenant's waiters in one lane: by level, where that is the discipline by the end of the wait, by arrival.
@@ -72,70 +75,58 @@ impl TenantSlots {
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.tenants = HashMap::new();
-    }
-
     /// Gives back memory.
     pub(super) fn trim(&mut self) {
         self.tenants.shrink_to_fit();
     }
 }
 
-impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// Limits the slots of a tenant, if that is configured. For a queue in front of slots.
-    pub(crate) fn limit_tenants(&mut self) {
-        let max = self.base.config.max_concurrent_per_tenant;
-        self.tenant_slots = max.map(TenantSlots::new).map(Box::new);
-    }
-
+impl<L: Clone + Eq + Hash> LaneOrder<L> {
     /// Whether the tenant may have one more slot.
     #[inline]
-    pub(crate) fn may_lease(&self, tenant: &Tenant) -> bool {
+    pub(super) fn may_lease(&self, base: &RoomBase, tenant: &Tenant) -> bool {
         match &self.tenant_slots {
             None => true,
-            Some(slots) => self.base.leases.of(tenant) < slots.max,
+            Some(slots) => base.leases.of(tenant) < slots.max,
         }
     }
 
     /// Whether a newcomer to the lane would have to wait for others of its tenant.
-    pub(crate) fn waits_for_its_tenant(&self, tenant: &Tenant, lane: u32) -> bool {
+    pub(super) fn waits_for_its_tenant(&self, base: &RoomBase, tenant: &Tenant, lane: u32) -> bool {
         let Some(slots) = &self.tenant_slots else {
             return false;
         };
         let in_lane = slots.tenants.get(tenant).and_then(|own| own.get(&lane));
         let standing = in_lane.map_or(0, |own| own.standing.len());
         // As if all that stand in the lane had a slot of the tenant before it.
-        self.base.leases.of(tenant) + standing >= slots.max
+        base.leases.of(tenant) + standing >= slots.max
     }
 
     /// A request of this tenant has a slot from now on.
-    pub(crate) fn on_leased(&mut self, tenant: &Tenant) {
+    pub(super) fn on_leased<T>(&mut self, common: &mut Common<T>, tenant: &Tenant) {
         if self.tenant_slots.is_some() {
-            self.base.leases.add(tenant);
-            self.settle_tenant(tenant, None);
+            common.base.leases.add(tenant);
+            self.settle_tenant(common, tenant, None);
         }
-    }
-
-    /// A request of this tenant gave its slot back. Says whether a waiter stands in its lane that was parked.
-    pub(crate) fn on_tenant_released(&mut self, tenant: &Tenant) -> bool {
-        self.base.leases.remove(tenant);
-        self.settle_tenant(tenant, None)
     }
 
     /// Adds a waiter to its lane, or parks it. `flow` as for [`Lanes::push`](super::lanes::Lanes::push).
-    pub(super) fn enter_or_park(&mut self, idx: u32, flow: Option<FlowState>) {
+    pub(super) fn enter_or_park<T>(
+        &mut self,
+        common: &mut Common<T>,
+        idx: u32,
+        flow: Option<FlowState>,
+    ) {
         if self.tenant_slots.is_none() {
-            return self
-                .lanes
-                .push(&mut self.waiters, idx, flow, &self.base.config);
+            let Common { base, waiters, .. } = common;
+            return self.lanes.push(waiters, idx, flow, &base.config);
         }
-        self.enter_limited(idx, flow);
+        self.enter_limited(common, idx, flow);
     }
 
-    fn enter_limited(&mut self, idx: u32, flow: Option<FlowState>) {
-        let place = self.place(idx, self.waiters.meta(idx).level);
-        let meta = self.waiters.meta_mut(idx);
+    fn enter_limited<T>(&mut self, common: &mut Common<T>, idx: u32, flow: Option<FlowState>) {
+        let place = self.place(&common.waiters, idx, common.waiters.meta(idx).level);
+        let meta = common.waiters.meta_mut(idx);
         // Parked first, whatever its place: `settle` then lets the best of the tenant stand.
         meta.is_parked = true;
         let (lane, tenant) = (meta.lane, meta.tenant().clone());
@@ -145,50 +136,68 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         };
         let own = slots.tenants.entry(tenant.clone()).or_default();
         own.entry(lane).or_default().parked.insert(place);
-        self.settle_tenant(&tenant, Some((idx, flow)));
+        self.settle_tenant(common, &tenant, Some((idx, flow)));
     }
 
     /// Removes a waiter from this level of its lane, or of those that are parked; with a slot if it `is_served`.
-    pub(super) fn leave_or_unpark(&mut self, idx: u32, level: u8, is_served: bool) {
+    pub(super) fn leave_or_unpark<T>(
+        &mut self,
+        common: &mut Common<T>,
+        idx: u32,
+        level: u8,
+        is_served: bool,
+    ) {
         if self.tenant_slots.is_some() {
-            return self.leave_limited(idx, level, is_served);
+            return self.leave_limited(common, idx, level, is_served);
         }
         match is_served {
-            true => self.lanes.serve(&mut self.waiters, idx),
-            false => self.lanes.remove(&mut self.waiters, idx, level),
+            true => self.lanes.serve(&mut common.waiters, idx),
+            false => self.lanes.remove(&mut common.waiters, idx, level),
         }
     }
 
     /// Removes a waiter from this level of its lane, or of those that are parked, to be added elsewhere. Returns its tenant,
     /// if that has to be [settled](Self::settle_tenant) then: until it is, no other waiter takes over its flow.
-    pub(super) fn leave_to_move(&mut self, idx: u32, level: u8) -> Option<Tenant> {
+    pub(super) fn leave_to_move<T>(
+        &mut self,
+        common: &mut Common<T>,
+        idx: u32,
+        level: u8,
+    ) -> Option<Tenant> {
         if self.tenant_slots.is_none() {
-            self.lanes.remove(&mut self.waiters, idx, level);
+            self.lanes.remove(&mut common.waiters, idx, level);
             return None;
         }
-        Some(self.leave_unsettled(idx, level, false))
+        Some(self.leave_unsettled(common, idx, level, false))
     }
 
-    fn leave_limited(&mut self, idx: u32, level: u8, is_served: bool) {
-        let tenant = self.leave_unsettled(idx, level, is_served);
+    fn leave_limited<T>(&mut self, common: &mut Common<T>, idx: u32, level: u8, is_served: bool) {
+        let tenant = self.leave_unsettled(common, idx, level, is_served);
         match is_served {
-            true => self.on_leased(&tenant),
+            true => self.on_leased(common, &tenant),
             false => {
-                self.settle_tenant(&tenant, None);
+                self.settle_tenant(common, &tenant, None);
             }
         }
     }
 
     /// Removes a waiter. Returns its tenant, of which others are to be parked or unparked.
-    fn leave_unsettled(&mut self, idx: u32, level: u8, is_served: bool) -> Tenant {
-        let place = self.place(idx, level);
-        let meta = self.waiters.meta_mut(idx);
+    fn leave_unsettled<T>(
+        &mut self,
+        common: &mut Common<T>,
+        idx: u32,
+        level: u8,
+        is_served: bool,
+    ) -> Tenant {
+        let waiters = &mut common.waiters;
+        let place = self.place(waiters, idx, level);
+        let meta = waiters.meta_mut(idx);
         let (lane, tenant) = (meta.lane, meta.tenant().clone());
         meta.is_counted = is_served;
         match (std::mem::take(&mut meta.is_parked), is_served) {
             (true, _) => self.lanes.unpark(lane),
-            (false, true) => self.lanes.serve(&mut self.waiters, idx),
-            (false, false) => self.lanes.remove(&mut self.waiters, idx, level),
+            (false, true) => self.lanes.serve(waiters, idx),
+            (false, false) => self.lanes.remove(waiters, idx, level),
         }
         if let Some(slots) = &mut self.tenant_slots
             && let Some(own) = slots.tenants.get_mut(&tenant)
@@ -210,8 +219,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Parks and unparks waiters of a tenant after its number of slots, or its waiters, changed. `newcomer`: one that may
     /// have brought the state of its flow. Says whether any was unparked.
-    pub(super) fn settle_tenant(
+    pub(super) fn settle_tenant<T>(
         &mut self,
+        Common { base, waiters, .. }: &mut Common<T>,
         tenant: &Tenant,
         newcomer: Option<(u32, Option<FlowState>)>,
     ) -> bool {
@@ -222,54 +232,53 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             return false;
         };
         // The limit may have been lowered below what the tenant has.
-        let free = slots.max.saturating_sub(self.base.leases.of(tenant));
+        let free = slots.max.saturating_sub(base.leases.of(tenant));
         let mut moves = Moves::default();
         own.values_mut()
             .for_each(|in_lane| in_lane.settle(free, &mut moves));
         let any = !moves.unpark.is_empty();
         for idx in moves.park {
-            let meta = self.waiters.meta_mut(idx);
+            let meta = waiters.meta_mut(idx);
             meta.is_parked = true;
             let (lane, level) = (meta.lane, meta.level);
-            self.lanes.remove(&mut self.waiters, idx, level);
+            self.lanes.remove(waiters, idx, level);
             self.lanes.park(lane);
         }
         for idx in moves.unpark {
-            let meta = self.waiters.meta_mut(idx);
+            let meta = waiters.meta_mut(idx);
             meta.is_parked = false;
             let lane = meta.lane;
             self.lanes.unpark(lane);
             let own = newcomer.filter(|&(newcomer, _)| newcomer == idx);
             let flow = own.and_then(|(_, flow)| flow);
             // At the place of its arrival.
-            self.lanes
-                .push(&mut self.waiters, idx, flow, &self.base.config);
+            self.lanes.push(waiters, idx, flow, &base.config);
         }
         any
     }
 
     /// Returns `true` if a parked waiter goes before all others of its tenant and lane.
-    pub(super) fn is_next_of_tenant(&self, idx: u32) -> bool {
-        let meta = self.waiters.meta(idx);
-        let place = self.place(idx, meta.level);
+    pub(super) fn is_next_of_tenant<T>(&self, waiters: &Waiters<T>, idx: u32) -> bool {
+        let meta = waiters.meta(idx);
+        let place = self.place(waiters, idx, meta.level);
         let slots = self.tenant_slots.as_ref();
         let own = slots.and_then(|slots| slots.tenants.get(meta.tenant())?.get(&meta.lane));
         own.is_some_and(|own| own.standing.is_empty() && own.parked.first() == Some(&place))
     }
 
     /// How many parked waiters of its tenant and lane go before a parked one.
-    pub(super) fn parked_before(&self, idx: u32) -> usize {
-        let meta = self.waiters.meta(idx);
-        let place = self.place(idx, meta.level);
+    pub(super) fn parked_before<T>(&self, waiters: &Waiters<T>, idx: u32) -> usize {
+        let meta = waiters.meta(idx);
+        let place = self.place(waiters, idx, meta.level);
         let slots = self.tenant_slots.as_ref();
         let own = slots.and_then(|slots| slots.tenants.get(meta.tenant())?.get(&meta.lane));
         own.map_or(0, |own| own.parked.range(..place).count())
     }
 
-    fn place(&self, idx: u32, level: u8) -> Place {
-        let meta = self.waiters.meta(idx);
+    fn place<T>(&self, waiters: &Waiters<T>, idx: u32, level: u8) -> Place {
+        let meta = waiters.meta(idx);
         let order = match self.lanes.discipline(meta.lane) {
-            Discipline::Deadline => super::discipline::deadline_key(&self.waiters, idx),
+            Discipline::Deadline => super::discipline::deadline_key(waiters, idx),
             _ => (0, meta.key()),
         };
         (level, order, idx)

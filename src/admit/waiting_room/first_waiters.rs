@@ -6,9 +6,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Instant;
 
-use super::{AnyRoom, WaitingRoom};
-use crate::admit::room::slot_state;
-use crate::admit::{Capacity, PoolSet, Priority, SlotState, WaiterId};
+use super::WaitingRoom;
+use crate::admit::{Capacity, PoolSet, Priority, SlotState, WaiterId, ask};
 
 /// The waiter of a lane that goes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,44 +29,31 @@ pub(crate) struct Making {
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    /// The first waiter of each lane that has one, in no particular order. Empty where the capacity makes no slots and has
-    /// one lane.
+    /// The first waiter of each lane that has one, in no particular order.
     #[must_use]
     pub fn first_waiters(&self) -> Vec<FirstWaiter<C::Lane>> {
-        let AnyRoom::Full(room) = &self.room else {
-            return Vec::new();
-        };
-        let base = self.base();
-        let first = room.heads().map(|(lane, meta)| FirstWaiter {
-            lane: lane.clone(),
+        let epoch = self.base().epoch;
+        let heads = self.queue.heads().into_iter();
+        let first = heads.map(|(lane, meta)| FirstWaiter {
+            lane,
             level: Priority(meta.level),
-            arrival: base
-                .epoch
-                .instant(meta.limits.arrival)
-                .unwrap_or(base.epoch.0),
+            arrival: epoch.instant(meta.limits.arrival).unwrap_or(epoch.0),
         });
         first.collect()
     }
 
     /// Returns the number of waiters that the same pools can serve, for each set of pools that has waiters. A set may occur
-    /// once for each discipline. Waiters whose tenant is at its limit are not counted. Empty where the capacity has one lane.
+    /// once for each discipline. Waiters whose tenant is at its limit are not counted.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<(PoolSet, usize)> {
-        let AnyRoom::Full(room) = &self.room else {
-            return Vec::new();
-        };
-        let waiting = room.waiting();
-        waiting.map(|(pools, n)| (pools.clone(), n)).collect()
+        self.queue.waiting_for()
     }
 
     /// How far the slots have come that a waiter waits for, if none of them is there and some are being made.
     pub(crate) fn making(&self, capacity: &C, id: WaiterId) -> Option<Making> {
-        let AnyRoom::Full(room) = &self.room else {
-            return None;
-        };
         let mut making = None;
-        for &pool in room.pools(id).iter() {
-            match slot_state(capacity, pool) {
+        for &pool in self.queue.pools_of(id.idx) {
+            match ask::slot_state(capacity, pool) {
                 SlotState::Made => return None,
                 SlotState::Unmade => {}
                 SlotState::Making { progress } => {
@@ -81,10 +67,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Whether any of the first waiters may be another one since this was last called.
     pub(crate) fn take_first_waiters_changed(&mut self) -> bool {
-        match &mut self.room {
-            AnyRoom::Plain(_) => false,
-            AnyRoom::Full(room) => room.take_heads_changed(),
-        }
+        self.queue.take_heads_changed()
     }
 
     /// How many wait for each thing, as `key` names it. O(n).

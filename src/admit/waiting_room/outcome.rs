@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use super::waiter::{State, Waiter};
 use super::{Answer, WaitingRoom};
-use crate::admit::room::{State, Waiter};
+use crate::admit::ask::UnknownLane;
 use crate::admit::waiters::WaiterId;
-use crate::admit::{Capacity, RejectReason, ServiceSample, Share, WakeList};
+use crate::admit::{Capacity, RejectReason, ServiceSample, Share, WakeList, ask};
 
 /// The outcome of a wait, and what is left of the waiter.
 pub(crate) struct Answered<C: Capacity> {
@@ -33,7 +34,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             return None;
         }
         let (meta, Waiter { demand, state }) = self.waiters_mut().take(id.idx);
-        self.room_mut().trim_if_empty();
+        self.queue.trim_if_empty();
         let answer = match state {
             State::Leased(lease) => Ok(lease),
             State::Rejected(why) => Err(why),
@@ -49,7 +50,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             })
         });
         // Granted in the latest event or before it.
-        let base = self.room_mut().base_mut();
+        let base = self.base_mut();
         let is_watched = answer.is_ok() && base.is_sampled();
         let served = is_watched.then_some(ServiceSample {
             started: base.now,
@@ -67,13 +68,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// did not wait, and for rooms without a gate.
     #[must_use]
     pub fn served(&self, capacity: &C, demand: &C::Demand, now: Instant) -> ServiceSample {
-        let lane = self.room().lane_hash(capacity, demand);
+        let lane = match ask::lane(capacity, demand) {
+            Ok(lane) => self.queue.hash_of(&lane),
+            Err(UnknownLane) => 0,
+        };
         ServiceSample::new(lane, self.base().epoch, now)
     }
 
     /// Records that the answer to a request begins. Teaches how long requests of its lane are served.
     pub fn on_answered(&mut self, sample: &ServiceSample, now: Instant) {
-        self.room_mut().base_mut().on_answered(sample, now);
+        self.base_mut().on_answered(sample, now);
     }
 
     /// Removes the waiter, whose caller gave up. Returns the slot that it was granted, to be released by the caller, and
@@ -88,23 +92,21 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// [`cancel`](Self::cancel), with everything that is left of the waiter.
     pub(crate) fn remove(&mut self, id: WaiterId, now: Instant) -> Waiter<C, W> {
-        let room = self.room_mut();
-        let base = room.base_mut();
         // The time only: there is no list for the wakers of other waits that end by now.
-        base.set_now(now);
+        self.base_mut().set_now(now);
         // Otherwise it is unlinked already.
-        if let State::Waiting(_) = room.waiters().payload(id.idx).state {
-            room.unlink(id.idx, false);
-            room.on_wait_ended(id.idx, false);
-            let (base, waiters) = room.base_and_waiters();
-            base.count_cancelled(waiters.meta(id.idx).priority);
+        if let State::Waiting(_) = self.waiters().payload(id.idx).state {
+            self.queue.unlink(id.idx, false);
+            self.on_wait_ended(id.idx, false);
+            let priority = self.waiters().meta(id.idx).priority;
+            self.base_mut().count_cancelled(priority);
         }
-        let (meta, waiter) = room.waiters_mut().take(id.idx);
-        room.trim_if_empty();
+        let (meta, waiter) = self.waiters_mut().take(id.idx);
+        self.queue.trim_if_empty();
         // Granted and never taken: no request ran. A rejection was counted when it happened.
         if let State::Leased(_) = waiter.state {
-            room.base_mut().stats.unclaimed += 1;
-            room.base_mut().count_cancelled(meta.priority);
+            self.base_mut().stats.unclaimed += 1;
+            self.base_mut().count_cancelled(meta.priority);
             // The caller releases the slot.
             if meta.is_counted {
                 self.on_tenant_released(meta.tenant());
@@ -121,7 +123,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) {
         if let State::Waiting(_) = self.waiters().payload(id.idx).state {
-            self.room_mut().reject_idx(id.idx, why, wakes);
+            self.reject_idx(id.idx, why, wakes);
         }
     }
 }

@@ -1,17 +1,13 @@
 //! What tenants have: their shares, their limits, and what they are charged.
 
-use super::{AnyRoom, WaitingRoom};
-use crate::admit::room::Room;
-use crate::admit::{Account, Capacity, Share, Tenant, Ticket};
+use super::WaitingRoom;
+use crate::admit::{Account, Capacity, Priority, Share, Tenant, Ticket};
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Whether tenants have shares in any lane: what charges are for.
     #[inline]
     pub(crate) fn is_fair(&self) -> bool {
-        match &self.room {
-            AnyRoom::Plain(_) => false,
-            AnyRoom::Full(room) => room.is_fair(),
-        }
+        self.queue.is_fair()
     }
 
     /// The share that a request with this ticket uses, if slots are to be charged or counted for it.
@@ -32,17 +28,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// [cancelled](Self::cancel); and before [`on_release`](Self::on_release), which then lets waiters of the tenant take
     /// any slot that is free.
     pub fn on_tenant_released(&mut self, tenant: &Tenant) {
-        match &mut self.room {
-            // The limit was lifted after the slot was granted: no waiter is parked.
-            AnyRoom::Plain(room) => room.base_mut().leases.remove(tenant),
-            AnyRoom::Full(room) => room.on_tenant_released(tenant),
-        }
+        self.unparked |= self.queue.on_tenant_released(tenant);
     }
 
     /// Charges a tenant for a request that it was served. No waiter is answered, but the head may be another now.
     pub(crate) fn charge(&mut self, account: &Account<C::Lane>, cost: u32) {
-        if let AnyRoom::Full(room) = &mut self.room {
-            room.charge(account, cost);
+        // Elsewhere a flow's usage is a count of requests, whatever they cost.
+        if self.queue.charge(account, cost) {
+            let Share { tenant, level, .. } = &account.share;
+            self.base_mut()
+                .on_charged(Priority(*level), tenant, cost.into());
         }
     }
 }

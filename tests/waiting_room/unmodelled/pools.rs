@@ -28,7 +28,7 @@ impl Pool {
     }
 }
 
-/// Pools with slots that may be kept. `ONE`: with one lane, so that a plain room serves it if the configuration allows.
+/// Pools with slots that may be kept. `ONE`: with one lane, so that waiters are ordered by level if the configuration allows.
 #[derive(Debug, Default)]
 pub(super) struct Pools<const ONE: bool>(pub(super) Mutex<State>);
 
@@ -70,8 +70,6 @@ impl<const ONE: bool> Capacity for Pools<ONE> {
     type Lease = usize;
     type Lane = usize;
     type Unservable = Infallible;
-
-    const SINGLE_LANE: bool = ONE;
 
     fn try_lease(&self, demand: &Demand) -> Result<usize, LeaseError<Infallible>> {
         self.try_lease_keeping(demand, KeptSlots::NONE)

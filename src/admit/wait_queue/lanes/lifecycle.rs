@@ -4,7 +4,7 @@ use std::hash::Hash;
 
 use slab::Slab;
 
-use super::{Group, Lane, Lanes, NOT_BLOCKED};
+use super::{Group, Lane, Lanes, NOT_BLOCKED, hash_of};
 use crate::admit::Discipline;
 use crate::admit::capacity::{Partition, PoolSet};
 use crate::admit::heap::Heap;
@@ -16,9 +16,7 @@ const SPARE_LANES: usize = 64;
 impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Opens the lane with this key.
     #[cold]
-    pub(super) fn open(&mut self, key: L, ask: impl FnOnce(&L) -> (PoolSet, Partition)) -> u32 {
-        // Asked before anything changes: the capacity is user code and may panic.
-        let (pools, partition) = ask(&key);
+    pub(super) fn open(&mut self, key: L, pools: PoolSet, partition: Partition) -> u32 {
         // So a sweep of n lanes comes after at least n / 2 of them became empty: O(1) amortised.
         if self.lanes.len() >= 2 * self.occupied + SPARE_LANES {
             self.close_empty_lanes();
@@ -34,7 +32,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let levels = levels.map(|_| LevelQueue::new(discipline, self.is_weighted, self.age_order));
         self.lanes.insert(Lane {
             key: key.clone(),
-            hash: self.hash_of(&key),
+            hash: hash_of(self.by_key.hasher(), &key),
             partition,
             group,
             member,

@@ -4,34 +4,39 @@
 //! granted a slot or rejected come out in a [`WakeList`]. It knows no async, no locks and no clock, so a test can drive it through a million
 //! random events.
 //!
-//! There are two rooms behind it. The [plain room](super::plain_room) serves the usual configuration, the
-//! [full room](super::full_room) every other. Configuration and capacity choose the room, never a ticket; a
-//! reconfiguration moves waiters from one to the other, in order.
+//! The [queue](super::WaitQueue) knows the order, the capacity knows the slots. The [pump] brings the two together: it grants
+//! free slots to the best waiters that they can serve.
 
+mod arrive;
+mod end;
 mod first_waiters;
 mod levels;
 mod outcome;
+mod predict;
+mod pump;
 mod tenants;
+mod waiter;
 
+pub(crate) use arrive::Arrival;
 pub use first_waiters::FirstWaiter;
 pub(crate) use first_waiters::Making;
 pub(crate) use outcome::Answered;
+pub(crate) use waiter::State;
 
+use std::collections::HashMap;
 use std::fmt;
-use std::panic::resume_unwind;
 use std::time::{Duration, Instant};
 
-use super::full_room::FullRoom;
+use self::waiter::Waiter;
 use super::nanos::{NEVER, Nanos};
-use super::plain_room::PlainRoom;
-use super::room::{Arrival, Room, State, Waiter, on_passed, release};
 use super::room_base::RoomBase;
 use super::trim::{INTERVAL, KEPT};
-use super::wait_queue::lanes::Lanes;
-use super::wait_queue::rename_levels;
-use super::waiters::{WaitBounds, WaiterId, Waiters};
+use super::wait_queue::lanes::Scope;
+use super::wait_queue::{Relink, WaitQueue};
+use super::waiters::{WaiterId, Waiters};
 use super::{
-    Capacity, PoolId, Priority, RejectReason, RoomStats, Ticket, WaitingRoomConfig, WakeList,
+    Capacity, LeaseError, Partition, PoolId, PoolSet, Priority, RejectReason, RoomStats, Ticket,
+    WaitingRoomConfig, WakeList, ask,
 };
 
 /// The outcome of an arrival.
@@ -53,13 +58,6 @@ impl<C: Capacity> fmt::Debug for AdmitOutcome<C> {
         }
     }
 }
-
-/// What a room is built of: base, waiters, and the lanes of a full room.
-type Parts<C, W> = (
-    RoomBase,
-    Waiters<Waiter<C, W>>,
-    Option<Lanes<<C as Capacity>::Lane>>,
-);
 
 /// A slot, or the reason why there is none.
 type Answer<C> = Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Unservable>>;
@@ -87,8 +85,8 @@ type Answer<C> = Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Un
 /// # Panics
 ///
 /// A [`WaiterId`] is invalid once its outcome was taken or the waiter was cancelled. With an invalid id a method may
-/// panic or act on another waiter, unless it says otherwise. If the capacity panics in one of its methods, the room
-/// stays consistent; each method says what else happens.
+/// panic or act on another waiter, unless it says otherwise. A capacity that panics answers [`LeaseError::Busy`], or what
+/// its method's [default](Capacity) would; no panic of it reaches a caller.
 ///
 /// ```
 /// use std::time::Instant;
@@ -114,31 +112,11 @@ type Answer<C> = Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Un
 /// assert!(room.take_outcome(second).unwrap().is_ok());
 /// ```
 pub struct WaitingRoom<C: Capacity, W> {
-    room: AnyRoom<C, W>,
-}
-
-/// The room that the configuration and the capacity ask for.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "one for each gate, and the plain room is spared a pointer"
-)]
-enum AnyRoom<C: Capacity, W> {
-    Plain(PlainRoom<C, W>),
-    /// Boxed, so that the enum is no larger than a plain room.
-    Full(Box<FullRoom<C, W>>),
-}
-
-impl<C: Capacity, W> AnyRoom<C, W> {
-    /// A room without waiters.
-    fn empty(base: RoomBase) -> Self {
-        match PlainRoom::<C, W>::serves(&base.config) {
-            true => Self::Plain(PlainRoom::new(
-                base,
-                Waiters::new(WaitBounds::max_wait(NEVER)),
-            )),
-            false => Self::Full(Box::new(FullRoom::new(base))),
-        }
-    }
+    queue: WaitQueue<C::Lane, Waiter<C, W>>,
+    /// The number of the latest pump. A group of lanes that was found busy notes in which.
+    pumps: u64,
+    /// `true` if a waiter stands in its lane again for which any slot may be free: its tenant was at its limit.
+    unparked: bool,
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
@@ -146,65 +124,55 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[must_use]
     pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
         Self {
-            room: AnyRoom::empty(RoomBase::new(config, now)),
+            queue: WaitQueue::from_base(RoomBase::new(config, now)),
+            pumps: 0,
+            unparked: false,
         }
     }
-
-    #[inline]
-    fn room(&self) -> &dyn Room<C, W> {
-        match &self.room {
-            AnyRoom::Plain(room) => room,
-            AnyRoom::Full(room) => &**room,
-        }
-    }
-
-    #[inline]
-    fn room_mut(&mut self) -> &mut dyn Room<C, W> {
-        // Dynamic, so that each call below is written once.
-        match &mut self.room {
-            AnyRoom::Plain(room) => room,
-            AnyRoom::Full(room) => &mut **room,
-        }
-    }
-
-    // By a match, not by the dynamic call: nearly every method looks at these.
 
     #[inline]
     fn base(&self) -> &RoomBase {
-        match &self.room {
-            AnyRoom::Plain(room) => room.base(),
-            AnyRoom::Full(room) => room.base(),
-        }
+        &self.queue.common.base
+    }
+
+    #[inline]
+    fn base_mut(&mut self) -> &mut RoomBase {
+        &mut self.queue.common.base
     }
 
     #[inline]
     fn waiters(&self) -> &Waiters<Waiter<C, W>> {
-        match &self.room {
-            AnyRoom::Plain(room) => room.waiters(),
-            AnyRoom::Full(room) => room.waiters(),
-        }
+        &self.queue.common.waiters
     }
 
     #[inline]
     fn waiters_mut(&mut self) -> &mut Waiters<Waiter<C, W>> {
-        match &mut self.room {
-            AnyRoom::Plain(room) => room.waiters_mut(),
-            AnyRoom::Full(room) => room.waiters_mut(),
-        }
+        &mut self.queue.common.waiters
     }
 
-    /// The room, brought up to `now`, and `now` as a number.
+    /// Brings the room up to `now`, and returns that as a number.
     #[inline]
-    fn at(&mut self, now: Instant, wakes: &mut WakeList<W>) -> (&mut dyn Room<C, W>, u64) {
-        let room = self.room_mut();
-        let now = room.base_mut().set_now(now);
-        room.advance(now, wakes);
-        (room, now)
+    fn advance_to(&mut self, now: Instant, wakes: &mut WakeList<W>) -> Nanos {
+        let now = self.base_mut().set_now(now);
+        self.end_waits(now, wakes);
+        now
+    }
+
+    /// Ends waits that are due, and promotes waiters.
+    #[inline]
+    fn end_waits(&mut self, now: Nanos, wakes: &mut WakeList<W>) {
+        // Ends because each round unlinks a waiter.
+        while let Some((id, why)) = self.queue.expire_next(now) {
+            self.reject_unlinked(id.idx, why, wakes);
+        }
+        if self.base().has_age_order() {
+            self.queue.update_age_order();
+        }
     }
 
     /// A request arrives: a slot if one is free that no better waiter could use, else a place, else a reason.
     ///
-    /// If the capacity panics, so does this, and the request has not arrived.
+    /// If the capacity panics over its lane, the request is rejected as [`RejectReason::NotQueued`].
     pub fn arrive(
         &mut self,
         capacity: &C,
@@ -213,47 +181,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         wakes: &mut WakeList<W>,
     ) -> AdmitOutcome<C> {
-        let arrival = self.arrive_keeping(capacity, ticket, demand, now, wakes);
-        // The demand is dropped with the panic.
-        arrival.outcome.unwrap_or_else(|panic| resume_unwind(panic))
-    }
-
-    /// [`arrive`](Self::arrive), where the demand comes back unless the request waits, also if the capacity panics.
-    pub(crate) fn arrive_keeping(
-        &mut self,
-        capacity: &C,
-        ticket: Ticket,
-        demand: C::Demand,
-        now: Instant,
-        wakes: &mut WakeList<W>,
-    ) -> Arrival<C> {
-        let (room, now) = self.at(now, wakes);
-        let Priority(level) = room.base().config.levels.clamp(ticket.priority);
-        // Before the capacity is asked: a closed room gives no slot either.
-        let arrival = if room.base().is_closed {
-            Arrival::ended(AdmitOutcome::Rejected(RejectReason::ShuttingDown), demand)
-        } else {
-            let base = room.base_mut();
-            if base.waiting == 0 {
-                // There is no waiter to offer slots to: those that are lent by now count as offered.
-                base.reserves.begin_offer(now);
-            }
-            base.reserves.on_arrival(level, now);
-            let arrival = room.arrive(capacity, ticket, demand, now, wakes);
-            if let Ok(AdmitOutcome::Leased(lease)) = &arrival.outcome {
-                let base = room.base_mut();
-                base.overload.on_served(level);
-                if base.reserves.may_lend() {
-                    base.on_leased(capacity, level, lease);
-                }
-            }
-            arrival
-        };
-        // Waiters that are rejected later are counted where that happens.
-        if let Ok(AdmitOutcome::Rejected(why)) = &arrival.outcome {
-            room.base_mut().on_rejected(level, why);
-        }
-        arrival
+        let arrival = self.arrive_with(capacity, ticket, demand, None, now, wakes);
+        arrival.outcome
     }
 
     /// Gives a waiter that waits another ticket and another demand. Returns `false` if it does not wait any more; then
@@ -266,7 +195,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// [patient](Ticket::patient), by `max_wait` from its arrival. If a slot is free for it in its new place, it is granted
     /// at once. [`wait`](Ticket::wait) is not looked at, because it waits already.
     ///
-    /// If the capacity panics, so does this. The waiter then waits on, with the one ticket or the other.
+    /// If the capacity panics over its lane, it stays in the old one.
     ///
     /// ```
     /// use std::time::Instant;
@@ -296,23 +225,52 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         wakes: &mut WakeList<W>,
     ) -> bool {
-        let (room, now) = self.at(now, wakes);
-        if !room.waiters().waits(id) {
+        let now = self.advance_to(now, wakes);
+        if !self.waiters().waits(id) {
             return false;
         }
-        let Priority(level) = room.base().config.levels.clamp(ticket.priority);
-        room.replace_ticket(capacity, id.idx, ticket, demand, now);
-        room.base_mut().reserves.on_arrival(level, now);
+        let Priority(level) = self.base().config.levels.clamp(ticket.priority);
+        let lane = self.lane(capacity, demand);
+        let lane = lane.unwrap_or_else(|_| self.queue.lane_of(id.idx));
+        self.observe_lane(capacity, lane);
+        let limits = self.base().limits(&ticket, now);
+        self.queue.replace_ticket(id.idx, ticket, limits, lane, now);
+        let waiter = self.waiters_mut().payload_mut(id.idx);
+        std::mem::swap(&mut waiter.demand, demand);
+        self.base_mut().reserves.on_arrival(level, now);
         // First: its wait may be over.
-        room.advance(now, wakes);
-        room.retry(capacity, id, wakes);
-        if C::MAKES_SLOTS && room.base().waiting > 0 {
-            let (meta, waiter) = (room.waiters().meta(id.idx), room.waiters().payload(id.idx));
+        self.end_waits(now, wakes);
+        self.offer_to(capacity, id, wakes);
+        if C::MAKES_SLOTS && self.base().waiting > 0 {
+            let (meta, waiter) = (self.waiters().meta(id.idx), self.waiters().payload(id.idx));
             if let State::Leased(lease) = &waiter.state {
-                on_passed(capacity, lease, Priority(meta.level));
+                ask::on_passed(capacity, lease, Priority(meta.level));
             }
         }
         true
+    }
+
+    /// Looks for a slot for a waiter, in the order of all: [`lease_in_order`](Self::lease_in_order) for one that is queued
+    /// already. Ends for the same reasons.
+    fn offer_to(&mut self, capacity: &C, id: WaiterId, wakes: &mut WakeList<W>) {
+        while self.queue.waits(id) && !self.waiters().meta(id.idx).is_parked {
+            let kept = self.base().kept_above(self.waiters().meta(id.idx).level);
+            let (lease, pool) = match ask::lease(capacity, &self.queue.get(id).demand, kept) {
+                Ok(leased) => leased,
+                Err(LeaseError::Busy) => return,
+                Err(LeaseError::Unservable(why)) => {
+                    return self.reject_idx(id.idx, RejectReason::Unservable(why), wakes);
+                }
+            };
+            let (scope, best) = self.best_for(pool, self.queue.lane_of(id.idx));
+            // `None` if the capacity names a pool that does not serve the waiter's lane.
+            if best.is_none_or(|best| best.idx == id.idx) {
+                return self.grant(capacity, id.idx, (lease, pool), wakes);
+            }
+            if !self.pass_on(capacity, lease, scope, wakes) {
+                return;
+            }
+        }
     }
 
     /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no lane that `pool` does not
@@ -324,8 +282,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         wakes: &mut WakeList<W>,
     ) {
-        let (room, _) = self.at(now, wakes);
-        room.on_release(capacity, pool, wakes);
+        self.advance_to(now, wakes);
+        self.observe(capacity, pool);
+        let scope = match self.unparked {
+            true => Scope::All,
+            false => Scope::Pool(pool),
+        };
+        self.pump(capacity, scope, wakes);
     }
 
     /// A lease that no request took comes back, as in [`on_release`](Self::on_release).
@@ -337,8 +300,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) {
         // It was counted as given.
-        self.room_mut().base_mut().stats.unclaimed += 1;
-        match release(capacity, lease) {
+        self.base_mut().stats.unclaimed += 1;
+        match ask::release(capacity, lease) {
             Some(pool) => self.on_release(capacity, pool, now, wakes),
             // It panicked.
             None => self.on_capacity_grown(capacity, now, wakes),
@@ -347,24 +310,63 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// The capacity may have more slots: they go to the best waiters.
     pub fn on_capacity_grown(&mut self, capacity: &C, now: Instant, wakes: &mut WakeList<W>) {
-        let (room, _) = self.at(now, wakes);
-        room.on_capacity_grown(capacity, wakes);
+        self.advance_to(now, wakes);
+        self.offer_all(capacity, wakes);
+    }
+
+    /// Offers all slots that are free to the best waiters.
+    fn offer_all(&mut self, capacity: &C, wakes: &mut WakeList<W>) {
+        self.observe_waiters(capacity);
+        self.pump(capacity, Scope::All, wakes);
     }
 
     /// The capacity's lanes, pools or partitions changed: every waiter moves to the lane that its demand has now. Waiters
     /// that have no place in their partition any more are rejected in the order in which a full partition evicts.
     ///
-    /// If the capacity panics, so does this, and nothing has changed.
+    /// A waiter stays in its old lane if the capacity panics over it.
     pub fn on_capacity_changed(&mut self, capacity: &C, now: Instant, wakes: &mut WakeList<W>) {
-        let (room, now) = self.at(now, wakes);
-        room.on_capacity_changed(capacity, now, wakes);
+        let now = self.advance_to(now, wakes);
+        let relinks = self.ask_lanes(capacity);
+        self.queue.rebuild(relinks, now);
+        let mut evicted = Vec::new();
+        // Only these: the bounds of the room and of tenants have not changed.
+        self.queue
+            .evict_from_partitions(|id, why| evicted.push((id, why)));
+        self.reject_all(evicted, wakes);
+        self.observe_pools_in_service(capacity);
+        self.offer_all(capacity, wakes);
+        // Last: a waiter that gets a slot needs no end of its wait.
+        self.end_waits(now, wakes);
+    }
+
+    /// Returns all waiters, in the order of arrival, and what the capacity says of their lanes now.
+    fn ask_lanes(&self, capacity: &C) -> Vec<Relink<C::Lane>> {
+        // Each lane is asked for once.
+        let mut known: HashMap<C::Lane, (PoolSet, Partition)> = HashMap::new();
+        let mut ask = |idx| {
+            let key = ask::lane(capacity, &self.waiters().payload(idx).demand).ok()?;
+            let about = match known.get(&key) {
+                Some(about) => about.clone(),
+                None => ask::about_lane(capacity, &key).ok()?,
+            };
+            known.insert(key.clone(), about.clone());
+            let (pools, partition) = about;
+            Some(Relink {
+                idx,
+                key,
+                pools,
+                partition,
+            })
+        };
+        let all = self.waiters().oldest_first().into_iter();
+        all.filter_map(|idx| ask(idx).or_else(|| self.queue.relink(idx)))
+            .collect()
     }
 
     /// Changes the configuration. Every waiter keeps its place in the order; those that have no place any more are
     /// rejected in the order in which a full room evicts ([`displace`](WaitingRoomConfig::displace)).
     ///
-    /// A level keeps its waiters by name; waiters of a name that is gone get the default level. If the capacity panics,
-    /// so does this, and nothing has changed.
+    /// A level keeps its waiters by name; waiters of a name that is gone get the default level.
     pub fn reconfigure(
         &mut self,
         capacity: &C,
@@ -372,51 +374,25 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         wakes: &mut WakeList<W>,
     ) {
-        let (_, now) = self.at(now, wakes);
-        let is_plain = PlainRoom::<C, W>::serves(&config);
-        // Asked before anything changes: the capacity is user code and may panic. A plain room has no lanes to ask for.
-        let lanes = (!is_plain).then(|| FullRoom::ask_lanes(capacity, self.waiters()));
-        let (mut base, mut waiters, old_lanes) = self.take_parts();
-        // While the old names are known.
-        rename_levels(&mut waiters, &base.config.levels, &config.levels);
-        base.set_config(config);
-        self.room = match lanes {
-            None => AnyRoom::Plain(PlainRoom::new(base, waiters)),
-            Some(lanes) => AnyRoom::Full(Box::new(FullRoom::rebuild(
-                base, waiters, lanes, old_lanes, now,
-            ))),
-        };
-        let room = self.room_mut();
+        let now = self.advance_to(now, wakes);
+        let relinks = self.ask_lanes(capacity);
+        self.queue.set_config(config, relinks, now);
+        self.unparked = false;
         // In this order: no waiter is evicted in place of an expired one, and none is granted a slot that is to be evicted.
-        room.advance(now, wakes);
-        room.evict_excess(wakes);
+        self.end_waits(now, wakes);
+        let mut evicted = Vec::new();
+        self.queue.evict_excess(|id, why| evicted.push((id, why)));
+        self.reject_all(evicted, wakes);
         // The best waiter of the new order may fit a slot that the best of the old one did not.
-        room.on_capacity_grown(capacity, wakes);
-    }
-
-    /// Takes the room apart, to build another of its parts. Only a full room has lanes.
-    fn take_parts(&mut self) -> Parts<C, W> {
-        // Stands in until the caller sets the new room. Nothing between the two can panic.
-        let stand_in = RoomBase::new(WaitingRoomConfig::default(), self.epoch());
-        match std::mem::replace(&mut self.room, AnyRoom::empty(stand_in)) {
-            AnyRoom::Plain(room) => {
-                let (base, waiters) = room.into_parts();
-                (base, waiters, None)
-            }
-            AnyRoom::Full(room) => {
-                let (base, waiters, lanes) = room.into_parts();
-                (base, waiters, Some(lanes))
-            }
-        }
+        self.offer_all(capacity, wakes);
     }
 
     /// Stops accepting: every waiter and every later arrival is rejected as shutting down.
     pub fn close(&mut self, wakes: &mut WakeList<W>) {
-        let room = self.room_mut();
-        room.base_mut().is_closed = true;
+        self.base_mut().is_closed = true;
         // The latest of the lowest level first.
-        for idx in room.waiters().latest_first() {
-            room.reject_idx(idx, RejectReason::ShuttingDown, wakes);
+        for idx in self.waiters().latest_first() {
+            self.reject_idx(idx, RejectReason::ShuttingDown, wakes);
         }
     }
 
@@ -426,20 +402,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Returns whether waiters may use slots from now on that were kept for a level: because they are lent, or because a
     /// waiter was promoted to that level. Then call [`on_capacity_grown`](Self::on_capacity_grown).
     pub fn advance(&mut self, now: Instant, wakes: &mut WakeList<W>) -> bool {
-        let (room, now) = self.at(now, wakes);
-        room.base_mut().reserves.begin_offer(now)
+        let now = self.advance_to(now, wakes);
+        self.base_mut().reserves.begin_offer(now)
     }
 
     /// [`advance`](Self::advance), where kept slots that waiters may use from now on are left to the next call of that.
     pub(crate) fn advance_waits(&mut self, now: Instant, wakes: &mut WakeList<W>) {
-        self.at(now, wakes);
+        self.advance_to(now, wakes);
     }
 
     /// When to call [`advance`](Self::advance) next. `None` if no wait ends, and no kept slots will be lent or be for a
     /// waiter that is promoted.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.timeout(self.room().next_timeout())
+        self.timeout(self.queue.next_end())
     }
 
     /// When to call [`advance`](Self::advance) at the latest for the sake of this waiter. `None` if that is not needed.
@@ -453,7 +429,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let base = self.base();
         let offer = match base.waiting == 0 || base.reserves.is_empty() {
             true => NEVER,
-            false => base.reserves.next_offer().min(self.room().next_promotion()),
+            false => base.reserves.next_offer().min(self.queue.next_promotion()),
         };
         base.epoch.instant(end.min(offer))
     }
@@ -495,36 +471,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Looks for a slot for a waiter that still waits though its waker was taken. To be called by the waiter's own task,
-    /// because the capacity may panic.
-    pub(crate) fn retry(
-        &mut self,
-        capacity: &C,
-        id: WaiterId,
-        now: Instant,
-        wakes: &mut WakeList<W>,
-    ) {
-        let (room, _) = self.at(now, wakes);
-        room.retry(capacity, id, wakes);
-    }
-
-    /// Whether the capacity panicked over a waiter's slot since the last call. Then a slot may be free that no waiter was
-    /// granted, and [`on_capacity_grown`](Self::on_capacity_grown) finds it.
-    pub(crate) fn take_missed_slot(&mut self) -> bool {
-        std::mem::take(self.room_mut().missed_slot())
-    }
-
     /// Reserves a place for a request that will arrive, and says whether one was free. The request's partition may still
     /// be full when it arrives.
     pub fn reserve(&mut self) -> bool {
-        self.room_mut().base_mut().reserve()
+        self.base_mut().reserve()
     }
 
     /// Ends a reservation, once for each [`reserve`](Self::reserve) that was `true`: the request arrives now, or never
     /// will.
     pub fn unreserve(&mut self) {
         // Its place is free before the request arrives, so that `arrive` finds it.
-        self.room_mut().base_mut().reserved -= 1;
+        self.base_mut().reserved -= 1;
     }
 
     /// Whether one more request may wait.
@@ -543,7 +500,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         match base.config.displace {
             // A waiter is displaced only by a higher level than its own.
             true => {
-                let lowest = self.room().lowest()?;
+                let lowest = self.queue.lowest()?;
                 Some(self.waiters().meta(lowest).level)
             }
             false => Some(0),
@@ -583,7 +540,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// The waiter that goes before all others.
     #[must_use]
     pub fn head(&self) -> Option<WaiterId> {
-        self.room().head()
+        self.queue.peek()
     }
 
     /// The waiter's position among those that compete for the same slots, in the order in which they would be served now:
@@ -592,7 +549,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Promotions count from the [`advance`](Self::advance) after they were due.
     #[must_use]
     pub fn position(&self, id: WaiterId) -> Option<usize> {
-        self.waits(id).then(|| self.room().position(id))?
+        self.queue.position(id)
     }
 
     /// The time until `ahead` waiters have left with a slot, by the measured departure rate; `None` until that was
@@ -636,10 +593,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Gives memory back, or says when to look again; `None`: not before another request waits. For a timer that has
     /// nothing else to do.
     pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
-        let room = self.room_mut();
-        room.trim_if_empty();
+        self.queue.trim_if_empty();
         // Entries with an outcome to be taken kept the memory: look again.
-        let keeps_more = room.base().waiting == 0 && room.waiters().capacity() > KEPT;
+        let keeps_more = self.is_empty() && self.waiters().capacity() > KEPT;
         keeps_more.then(|| now + INTERVAL)
     }
 }

@@ -1,0 +1,144 @@
+//! Questions to a capacity, which may be code of a user.
+//!
+//! A panic of a capacity must not reach a request, which is mostly another one than that the capacity is asked for. So it is
+//! logged, once for each call, and counts as an answer: a slot is busy, a lane is not known, a number is that of a capacity
+//! that does not tell it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::capacity::Partition;
+use super::{Capacity, KeptSlots, LeaseError, PoolId, PoolSet, Priority, SlotState};
+
+/// The capacity panicked over a lane.
+#[derive(Debug)]
+pub(crate) struct UnknownLane;
+
+/// Returns the answer of a capacity. `None` if it panicked.
+#[inline]
+pub(crate) fn ask<R>(ask: impl FnOnce() -> R) -> Option<R> {
+    // The capacity is shared, so what it left half done is not the caller's to mend.
+    match catch_unwind(AssertUnwindSafe(ask)) {
+        Ok(answer) => Some(answer),
+        // The panic hook has reported its value.
+        Err(_) => {
+            log();
+            None
+        }
+    }
+}
+
+#[cold]
+fn log() {
+    tracing::error!("a capacity panicked");
+}
+
+/// Takes a slot, if one is free.
+#[inline]
+pub(crate) fn try_lease<C: Capacity>(
+    capacity: &C,
+    demand: &C::Demand,
+    kept: KeptSlots,
+) -> Result<C::Lease, LeaseError<C::Unservable>> {
+    let lease = ask(|| match kept == KeptSlots::NONE {
+        true => capacity.try_lease(demand),
+        false => capacity.try_lease_keeping(demand, kept),
+    });
+    lease.unwrap_or(Err(LeaseError::Busy))
+}
+
+/// Takes a slot, and asks for its pool. If the capacity does not tell that, the slot is given back.
+#[inline]
+pub(crate) fn lease<C: Capacity>(
+    capacity: &C,
+    demand: &C::Demand,
+    kept: KeptSlots,
+) -> Result<(C::Lease, PoolId), LeaseError<C::Unservable>> {
+    let lease = try_lease(capacity, demand, kept)?;
+    match ask(|| capacity.pool(&lease)) {
+        Some(pool) => Ok((lease, pool)),
+        None => {
+            _ = release(capacity, lease);
+            Err(LeaseError::Busy)
+        }
+    }
+}
+
+/// Gives a slot back. Returns its pool, if the capacity tells it.
+#[inline]
+pub(crate) fn release<C: Capacity>(capacity: &C, lease: C::Lease) -> Option<PoolId> {
+    ask(|| capacity.release(lease))
+}
+
+/// Returns the pool of a lease, if the capacity tells it.
+pub(crate) fn pool<C: Capacity>(capacity: &C, lease: &C::Lease) -> Option<PoolId> {
+    ask(|| capacity.pool(lease))
+}
+
+/// Returns the lane in which a demand waits.
+#[inline]
+pub(crate) fn lane<C: Capacity>(capacity: &C, demand: &C::Demand) -> Result<C::Lane, UnknownLane> {
+    ask(|| capacity.lane(demand)).ok_or(UnknownLane)
+}
+
+/// Returns the pools and the partition of a lane.
+pub(crate) fn about_lane<C: Capacity>(
+    capacity: &C,
+    lane: &C::Lane,
+) -> Result<(PoolSet, Partition), UnknownLane> {
+    ask(|| (capacity.pools(lane), capacity.partition(lane))).ok_or(UnknownLane)
+}
+
+/// Returns the pools that are in service, if that is known.
+pub(crate) fn pools_in_service<C: Capacity>(capacity: &C) -> Option<PoolSet> {
+    ask(|| capacity.all_pools())?
+}
+
+/// Returns the pools that are in service, for reports: one, with the number 0, if that is not known.
+pub(crate) fn all_pools<C: Capacity>(capacity: &C) -> PoolSet {
+    pools_in_service(capacity).unwrap_or_else(|| PoolSet::one(PoolId(0)))
+}
+
+/// Returns the number of slots of a pool, and the number of those that are free.
+pub(crate) fn usage<C: Capacity>(capacity: &C, pool: PoolId) -> (usize, usize) {
+    let usage = ask(|| {
+        let slots = capacity.slots(pool);
+        (slots, slots.saturating_sub(capacity.taken(pool)))
+    });
+    usage.unwrap_or((0, 0))
+}
+
+/// Returns `true` if a slot of `pool` is free for a request that has to leave the `kept` ones.
+pub(crate) fn is_free<C: Capacity>(capacity: &C, pool: PoolId, kept: KeptSlots) -> bool {
+    let (slots, free) = usage(capacity, pool);
+    free > kept.of(slots)
+}
+
+/// Returns `true` if a slot is free, is there, and no level keeps it from a request of this one.
+pub(crate) fn has_free_slot<C: Capacity>(capacity: &C, kept: KeptSlots) -> bool {
+    let pools = all_pools(capacity);
+    let is_made = |pool| !C::MAKES_SLOTS || slot_state(capacity, pool) == SlotState::Made;
+    let mut free = pools.iter().filter(|&&pool| is_free(capacity, pool, kept));
+    free.any(|&pool| is_made(pool))
+}
+
+/// Returns the number of slots of a pool.
+#[inline]
+pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
+    ask(|| capacity.slots(pool)).unwrap_or(1)
+}
+
+/// Returns the number of leases that were given so far; 0 if the capacity does not tell it.
+#[inline]
+pub(crate) fn leased<C: Capacity>(capacity: &C) -> u64 {
+    ask(|| capacity.leased()).unwrap_or(0)
+}
+
+/// Returns the state of the slots of a pool.
+pub(crate) fn slot_state<C: Capacity>(capacity: &C, pool: PoolId) -> SlotState {
+    ask(|| capacity.slot_state(pool)).unwrap_or(SlotState::Made)
+}
+
+/// Tells the capacity that a request passed all that wait.
+pub(crate) fn on_passed<C: Capacity>(capacity: &C, lease: &C::Lease, level: Priority) {
+    _ = ask(|| capacity.on_passed(lease, level));
+}

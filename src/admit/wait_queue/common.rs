@@ -1,0 +1,83 @@
+//! The waiters of a queue, and what is kept of them in every order: their levels and the ends of their waits.
+
+use crate::admit::Ticket;
+use crate::admit::by_level::ByLevel;
+use crate::admit::nanos::Nanos;
+use crate::admit::ordered_queue::List;
+use crate::admit::room_base::RoomBase;
+use crate::admit::timeouts::Timeouts;
+use crate::admit::waiters::{WaitLimits, Waiters};
+
+/// The part of a queue that is the same in both orders.
+pub(crate) struct Common<T> {
+    pub(crate) base: RoomBase,
+    pub(crate) waiters: Waiters<T>,
+    pub(crate) by_level: ByLevel,
+    pub(crate) timeouts: Timeouts,
+}
+
+impl<T> Common<T> {
+    pub(super) fn new(base: RoomBase) -> Self {
+        Self {
+            waiters: Waiters::new(base.bounds()),
+            by_level: ByLevel::new(List::Level, base.config.levels.count()),
+            timeouts: Timeouts::new(),
+            base,
+        }
+    }
+
+    /// Adds a waiter at its level.
+    #[inline]
+    pub(super) fn link(&mut self, idx: u32) {
+        self.base.on_queued(self.waiters.meta(idx).is_patient);
+        self.timeouts.push(&mut self.waiters, idx);
+        self.by_level.push(&mut self.waiters, idx);
+    }
+
+    /// Removes a waiter that was at this level.
+    #[inline]
+    pub(super) fn unlink(&mut self, idx: u32, level: u8) {
+        self.base.on_unlinked(self.waiters.meta(idx).is_patient);
+        self.timeouts.remove(&mut self.waiters, idx);
+        self.by_level.remove(&mut self.waiters, idx, level);
+    }
+
+    /// Gives a waiter that is in no queue another ticket. Its id stays valid.
+    pub(super) fn write_ticket(
+        &mut self,
+        idx: u32,
+        ticket: Ticket,
+        limits: WaitLimits,
+        now: Nanos,
+    ) {
+        let priority = self.base.config.levels.clamp(ticket.priority);
+        self.waiters.replace_ticket(idx, priority, limits, ticket);
+        if self.base.has_slots {
+            self.waiters.meta_mut(idx).set_entered(now);
+        }
+    }
+
+    /// Unlinks all waiters at once, to be linked again.
+    pub(super) fn clear(&mut self) {
+        self.waiters.bounds = self.base.bounds();
+        self.by_level = ByLevel::new(List::Level, self.base.config.levels.count());
+        self.timeouts = Timeouts::new();
+        // `link` counts them again.
+        self.base.on_all_unlinked();
+    }
+
+    /// Returns the waiter that goes first by level.
+    #[inline]
+    pub(super) fn next_by_level(&self) -> Option<u32> {
+        self.by_level.next(&self.waiters, self.base.age_order)
+    }
+
+    /// Returns all waiters by level.
+    pub(super) fn all_by_level(&self) -> Vec<u32> {
+        let order = self.base.age_order;
+        let levels = (0..=u8::MAX).take(self.base.config.levels.count());
+        levels
+            .flat_map(|level| self.by_level.level(&self.waiters, level, order))
+            .collect()
+    }
+}

@@ -1,0 +1,111 @@
+//! What a prediction or a report asks of the queue: how much work is ahead of a request, and who shares it.
+
+use std::hash::Hash;
+
+use super::lanes::Backlog;
+use super::order::{ONLY_LANE, Order};
+use super::{Common, Newcomer, WaitQueue};
+use crate::admit::capacity::PoolId;
+use crate::admit::{Account, Discipline, Tenant};
+
+impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
+    /// Returns `true` if no request waits that `pool` could serve, patient ones aside.
+    #[inline]
+    pub(crate) fn is_idle(&self, pool: PoolId) -> bool {
+        match &self.order {
+            Order::Levels(levels) => {
+                self.common.base.placed() == 0 || !levels.pools().contains(&pool)
+            }
+            Order::Lanes(order) => order.lanes.is_idle(pool),
+        }
+    }
+
+    /// Returns the work ahead of a newcomer to `lane` that the same pools can serve.
+    pub(crate) fn backlog(&self, newcomer: Newcomer<'_>, lane: u32) -> Backlog {
+        let Common { base, waiters, .. } = &self.common;
+        match &self.order {
+            Order::Levels(_) => Backlog {
+                ahead: self.ahead_by_level(newcomer),
+                flows: None,
+            },
+            Order::Lanes(order) => {
+                let lanes = &order.lanes;
+                lanes.backlog(waiters, newcomer, lane, &base.config)
+            }
+        }
+    }
+
+    /// Returns the number of waiters of the group of `lane` that go before a newcomer that goes behind all of its level.
+    pub(crate) fn ahead_in_group(&self, lane: u32, newcomer: Newcomer<'_>) -> usize {
+        match &self.order {
+            Order::Levels(_) => self.ahead_by_level(newcomer),
+            Order::Lanes(order) => order.lanes.ahead_in_group(lane, newcomer),
+        }
+    }
+
+    /// Returns the number of waiters before a newcomer, behind all of its level; newest first, before them.
+    fn ahead_by_level(&self, newcomer: Newcomer<'_>) -> usize {
+        let Common { base, by_level, .. } = &self.common;
+        let up_to = by_level.count_above(newcomer.level);
+        match base.age_order.is_next(newcomer.key) {
+            true => up_to - by_level.count(newcomer.level),
+            false => up_to,
+        }
+    }
+
+    /// Returns the number of waiters of other groups than that of `lane` on which a slot of `pool` would be spent first.
+    pub(crate) fn ahead_of_others(&self, pool: PoolId, lane: u32, newcomer: Newcomer<'_>) -> f64 {
+        match &self.order {
+            Order::Levels(_) => 0.0,
+            Order::Lanes(order) => order.lanes.ahead_of_others(pool, lane, newcomer),
+        }
+    }
+
+    /// Returns a lane of each group in which requests wait.
+    pub(crate) fn one_of_each_group(&self) -> Vec<u32> {
+        match &self.order {
+            Order::Levels(_) if self.common.base.waiting == 0 => Vec::new(),
+            Order::Levels(_) => vec![ONLY_LANE],
+            Order::Lanes(order) => order.lanes.one_of_each_group().collect(),
+        }
+    }
+
+    /// Returns the discipline of a waiter's lane, if that is shared by flows; also if it was unlinked in the present event.
+    #[inline]
+    pub(crate) fn flows_of(&self, idx: u32) -> Option<Discipline> {
+        match &self.order {
+            Order::Levels(_) => None,
+            Order::Lanes(order) => order.lanes.flows(self.common.waiters.meta(idx).lane),
+        }
+    }
+
+    /// Returns `true` if a newcomer to the lane would have to wait for others of its tenant.
+    #[inline]
+    pub(crate) fn waits_for_its_tenant(&self, tenant: &Tenant, lane: u32) -> bool {
+        match &self.order {
+            Order::Levels(_) => false,
+            Order::Lanes(order) => order.waits_for_its_tenant(&self.common.base, tenant, lane),
+        }
+    }
+
+    /// Returns `true` if tenants have shares in any lane: what charges are for.
+    #[inline]
+    pub(crate) fn is_fair(&self) -> bool {
+        match &self.order {
+            Order::Levels(_) => false,
+            Order::Lanes(order) => order.lanes.have_shares(),
+        }
+    }
+
+    /// Charges a tenant `cost` units more, in the lane and level in which it was served. Returns `true` if tenants take
+    /// turns there.
+    pub(crate) fn charge(&mut self, account: &Account<L>, cost: u32) -> bool {
+        let Common { base, waiters, .. } = &self.common;
+        let Order::Lanes(order) = &mut self.order else {
+            return false;
+        };
+        order.lanes.charge(waiters, account, cost, &base.config);
+        let lane = account.lane.as_ref();
+        lane.is_some_and(|lane| order.lanes.discipline_of(lane) == Discipline::Fair)
+    }
+}

@@ -1,0 +1,233 @@
+//! What a scheduler asks of the queue: the best waiter for a slot, and which waiters were found busy.
+
+use std::hash::Hash;
+
+use super::lanes::{Head, NO_PUMP, Scope};
+use super::order::{ONLY_LANE, Order};
+use super::{Common, WaitQueue};
+use crate::admit::Tenant;
+use crate::admit::capacity::{PoolId, PoolSet};
+use crate::admit::nanos::{NEVER, Nanos};
+use crate::admit::wait_queue::Newcomer;
+use crate::admit::waiters::{NONE, WaiterMeta};
+
+impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
+    /// Returns the best waiter in `scope` of those that pump number `pump` has not found busy.
+    #[inline]
+    pub(crate) fn best(&self, scope: Scope, pump: u64) -> Option<Head> {
+        let levels = match &self.order {
+            Order::Levels(levels) => levels,
+            Order::Lanes(order) => return order.lanes.best(&self.common.waiters, scope, pump),
+        };
+        let is_in_scope = match scope {
+            Scope::Pool(pool) => levels.pools().contains(&pool),
+            Scope::Claim(..) | Scope::All => true,
+        };
+        if !is_in_scope || levels.blocked_in == pump {
+            return None;
+        }
+        let idx = self.common.next_by_level()?;
+        let group = ONLY_LANE;
+        Some(Head { idx, group })
+    }
+
+    /// Returns the waiter that goes next.
+    #[inline]
+    pub(super) fn head(&self) -> Option<u32> {
+        match &self.order {
+            Order::Levels(_) => self.common.next_by_level(),
+            // Whatever is busy.
+            Order::Lanes(order) => {
+                let best = order
+                    .lanes
+                    .best(&self.common.waiters, Scope::All, NO_PUMP)?;
+                Some(best.idx)
+            }
+        }
+    }
+
+    /// Returns `true` if a waiter goes before all others of its lane; of its tenant, if it waits for that.
+    pub(super) fn is_next_of_lane(&self, idx: u32) -> bool {
+        let Common { waiters, .. } = &self.common;
+        match &self.order {
+            Order::Levels(_) => self.common.next_by_level() == Some(idx),
+            Order::Lanes(order) => match waiters.meta(idx).is_parked {
+                true => order.is_next_of_tenant(waiters, idx),
+                false => order.lanes.head(waiters.meta(idx).lane) == Some(idx),
+            },
+        }
+    }
+
+    /// Returns the scope of a slot of `pool` that a request of `lane` has leased: its own group, too, whether or not the
+    /// capacity says that the pool serves it.
+    #[inline]
+    pub(crate) fn claim(&self, pool: PoolId, lane: u32) -> Scope {
+        match &self.order {
+            Order::Levels(_) => Scope::Claim(pool, ONLY_LANE),
+            Order::Lanes(order) => Scope::Claim(pool, order.lanes.group(lane)),
+        }
+    }
+
+    /// Returns `true` if a newcomer to `lane` would go before `best`.
+    pub(crate) fn newcomer_goes_before(
+        &self,
+        newcomer: Newcomer<'_>,
+        lane: u32,
+        best: Head,
+    ) -> bool {
+        let Common { base, waiters, .. } = &self.common;
+        match &self.order {
+            Order::Levels(_) => {
+                let order = base.age_order;
+                let best = waiters.meta(best.idx);
+                (newcomer.level, order.key(newcomer.key)) < (best.level, order.key(best.key()))
+            }
+            Order::Lanes(order) => {
+                let lanes = &order.lanes;
+                lanes.newcomer_goes_before(waiters, newcomer, lane, best, &base.config)
+            }
+        }
+    }
+
+    /// Returns the best waiters of other disciplines than that of `best`.
+    pub(crate) fn heads_of_other_disciplines(&self, best: Head, pump: u64) -> Vec<Head> {
+        match &self.order {
+            Order::Levels(_) => Vec::new(),
+            Order::Lanes(order) => order.lanes.heads_of_other_disciplines(best, pump),
+        }
+    }
+
+    /// Records that pump number `pump` found a group busy.
+    #[inline]
+    pub(crate) fn block(&mut self, group: u32, pump: u64) {
+        match &mut self.order {
+            Order::Levels(levels) => levels.blocked_in = pump,
+            Order::Lanes(order) => order.lanes.block(group, pump),
+        }
+    }
+
+    /// Unblocks groups that were found busy just before a slot of `pool` was released, if their heads go before `best`.
+    /// Returns `true` if there was one.
+    #[inline]
+    pub(crate) fn unblock_better(&mut self, pool: PoolId, best: Head, pump: u64) -> bool {
+        match &mut self.order {
+            // Of one group, none goes before it.
+            Order::Levels(_) => false,
+            Order::Lanes(order) => {
+                let lanes = &mut order.lanes;
+                lanes.unblock_better(&self.common.waiters, pool, best, pump)
+            }
+        }
+    }
+
+    /// Records that a waiter of a group is served.
+    #[inline]
+    pub(crate) fn on_progress(&mut self, group: u32) {
+        if let Order::Lanes(order) = &mut self.order {
+            order.lanes.on_progress(group);
+        }
+    }
+
+    /// Returns the lane of a waiter.
+    #[inline]
+    pub(crate) fn lane_of(&self, idx: u32) -> u32 {
+        match self.common.waiters.meta(idx).lane {
+            NONE => ONLY_LANE,
+            lane => lane,
+        }
+    }
+
+    /// Returns the pools that could serve a lane.
+    #[inline]
+    pub(crate) fn pools(&self, lane: u32) -> &[PoolId] {
+        match &self.order {
+            Order::Levels(levels) => levels.pools(),
+            Order::Lanes(order) => order.lanes.pools(lane),
+        }
+    }
+
+    /// Returns the pools that could serve a waiter, also if that was unlinked in the present event.
+    #[inline]
+    pub(crate) fn pools_of(&self, idx: u32) -> &[PoolId] {
+        // A lane is still open then: one is only closed when another one is opened.
+        self.pools(self.lane_of(idx))
+    }
+
+    /// Returns the lanes that have waiters, and the waiter that goes next in each.
+    pub(crate) fn heads(&self) -> Vec<(L, &WaiterMeta)> {
+        let Common { waiters, .. } = &self.common;
+        match &self.order {
+            Order::Levels(levels) => {
+                let lane = levels.lane.as_ref().map(|lane| lane.key.clone());
+                let head = self.common.next_by_level().map(|idx| waiters.meta(idx));
+                lane.zip(head).into_iter().collect()
+            }
+            Order::Lanes(order) => {
+                let heads = order.lanes.heads();
+                heads
+                    .map(|(lane, idx)| (lane.clone(), waiters.meta(idx)))
+                    .collect()
+            }
+        }
+    }
+
+    /// Returns the number of waiters that the same pools can serve, for each set of pools that has waiters.
+    pub(crate) fn waiting_for(&self) -> Vec<(PoolSet, usize)> {
+        match &self.order {
+            Order::Levels(levels) => {
+                let waiting = self.common.base.waiting;
+                let lane = levels.lane.iter().filter(|_| waiting > 0);
+                lane.map(|lane| (lane.pools.clone(), waiting)).collect()
+            }
+            Order::Lanes(order) => {
+                let waiting = order.lanes.waiting();
+                waiting.map(|(pools, n)| (pools.clone(), n)).collect()
+            }
+        }
+    }
+
+    /// Returns `true` if the head of any lane may be another one since this was last called.
+    pub(crate) fn take_heads_changed(&mut self) -> bool {
+        match &mut self.order {
+            Order::Levels(levels) => levels.take_head_changed(&self.common),
+            Order::Lanes(order) => order.lanes.take_heads_changed(),
+        }
+    }
+
+    /// Returns the time at which the next waiter is promoted; `NEVER` if none is.
+    #[inline]
+    pub(crate) fn next_promotion(&self) -> Nanos {
+        match &self.order {
+            Order::Levels(_) => NEVER,
+            Order::Lanes(order) => order.next_promotion(),
+        }
+    }
+
+    /// Returns `true` if the tenant may have one more slot.
+    #[inline]
+    pub(crate) fn may_lease(&self, tenant: &Tenant) -> bool {
+        match &self.order {
+            Order::Levels(_) => true,
+            Order::Lanes(order) => order.may_lease(&self.common.base, tenant),
+        }
+    }
+
+    /// Records that a request of this tenant has a slot from now on.
+    #[inline]
+    pub(crate) fn on_leased(&mut self, tenant: &Tenant) {
+        if let Order::Lanes(order) = &mut self.order {
+            order.on_leased(&mut self.common, tenant);
+        }
+    }
+
+    /// Records that a request of this tenant gave its slot back. Returns `true` if a waiter stands in its lane that was
+    /// parked.
+    pub(crate) fn on_tenant_released(&mut self, tenant: &Tenant) -> bool {
+        self.common.base.leases.remove(tenant);
+        match &mut self.order {
+            // The limit was lifted after the slot was granted: no waiter is parked.
+            Order::Levels(_) => false,
+            Order::Lanes(order) => order.settle_tenant(&mut self.common, tenant, None),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The two orders of waiters, and the choice between them.
+//!
+//! In the usual configuration, the order of the waiters of one lane is that of [`ByLevel`], which a queue keeps in any case:
+//! to find the last waiter of the lowest level, and the oldest. Lanes would keep the same order a second time, at several
+//! times its cost. So a queue whose waiters all ask for one lane has the order `Levels`, and changes to `Lanes` when a
+//! request of another lane has to wait beside them.
+//!
+//! [`ByLevel`]: crate::admit::by_level::ByLevel
+
+use std::hash::Hash;
+
+use super::discipline::FlowState;
+use super::lane_order::LaneOrder;
+use super::lanes::{NOT_BLOCKED, hash_of};
+use super::{Common, Relink, WaitQueue};
+use crate::admit::capacity::{Partition, PoolId, PoolSet};
+use crate::admit::nanos::Nanos;
+use crate::admit::waiters::WaiterId;
+use crate::admit::{Discipline, WaitingRoomConfig};
+
+/// The order of the waiters of a queue.
+pub(super) enum Order<L> {
+    /// One lane, each level of it first come, first served.
+    Levels(Levels<L>),
+    /// Everything else. Boxed, because it is much larger.
+    Lanes(Box<LaneOrder<L>>),
+}
+
+/// What is known beside the levels of the waiters.
+pub(super) struct Levels<L> {
+    /// The lane that all waiters ask for. `None` before the first one.
+    pub(super) lane: Option<OnlyLane<L>>,
+    /// The number of the pump that last found the lane busy.
+    pub(super) blocked_in: u64,
+    /// The head when [`WaitQueue::take_heads_changed`] was last called. `None` before.
+    pub(super) told: Option<Option<Told>>,
+}
+
+/// The lane of all waiters.
+pub(super) struct OnlyLane<L> {
+    pub(super) key: L,
+    /// Identifies the lane in the service times.
+    pub(super) hash: u32,
+    pub(super) pools: PoolSet,
+    pub(super) partition: Partition,
+}
+
+/// A head, its level and its arrival.
+pub(super) type Told = (WaiterId, u8, Nanos);
+
+/// Names the only lane, and its group.
+pub(super) const ONLY_LANE: u32 = 0;
+
+impl<L> Levels<L> {
+    pub(super) fn of(lane: Option<OnlyLane<L>>) -> Self {
+        Self {
+            lane,
+            blocked_in: NOT_BLOCKED,
+            told: None,
+        }
+    }
+
+    /// Returns the pools that could serve the waiters.
+    #[inline]
+    pub(super) fn pools(&self) -> &[PoolId] {
+        self.lane.as_ref().map_or(&[], |lane| &lane.pools)
+    }
+}
+
+/// Returns `true` if waiters of one lane may have another order than that of their levels.
+pub(super) fn needs_lanes(config: &WaitingRoomConfig, has_slots: bool) -> bool {
+    config.discipline != Discipline::Fifo
+        || config.promote_after.is_some()
+        || !config.level_weights.is_empty()
+        || config.max_size_per_tenant.is_some()
+        || (has_slots && config.max_concurrent_per_tenant.is_some())
+}
+
+/// Returns `true` if a lane in this partition needs an order of its own.
+fn has_own_rules(partition: Partition) -> bool {
+    partition.max_size.is_some()
+        || partition
+            .discipline
+            .is_some_and(|own| own != Discipline::Fifo)
+}
+
+impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
+    /// Returns the order that these waiters need, without any of them.
+    pub(super) fn order_for(&self, relinks: &[Relink<L>]) -> Order<L> {
+        let base = &self.common.base;
+        let mut others = relinks.iter().skip(1);
+        let first = relinks.first();
+        if needs_lanes(&base.config, base.has_slots)
+            || first.is_some_and(|first| {
+                has_own_rules(first.partition) || others.any(|other| other.key != first.key)
+            })
+        {
+            return Order::Lanes(self.new_lanes());
+        }
+        let lane = first.map(|first| OnlyLane {
+            key: first.key.clone(),
+            hash: self.hash_of(&first.key),
+            pools: first.pools.clone(),
+            partition: first.partition,
+        });
+        Order::Levels(Levels::of(lane))
+    }
+
+    /// Returns lanes without waiters, which go on where the present ones are.
+    fn new_lanes(&self) -> Box<LaneOrder<L>> {
+        let old = match &self.order {
+            Order::Levels(_) => None,
+            Order::Lanes(order) => Some(&order.lanes),
+        };
+        Box::new(LaneOrder::new(&self.common.base, old, &self.lane_hasher))
+    }
+
+    /// Returns the lane with this key. `ask` is called if it is not known.
+    #[inline]
+    pub(crate) fn lane<E>(
+        &mut self,
+        key: L,
+        ask: impl FnOnce(&L) -> Result<(PoolSet, Partition), E>,
+    ) -> Result<u32, E> {
+        match &mut self.order {
+            Order::Levels(levels) => match &levels.lane {
+                Some(only) if only.key == key => Ok(ONLY_LANE),
+                _ => self.another_lane(key, ask),
+            },
+            Order::Lanes(order) => order.lanes.lane(key, ask),
+        }
+    }
+
+    /// Makes this lane the only one, if no request waits in another; else changes the order.
+    #[cold]
+    fn another_lane<E>(
+        &mut self,
+        key: L,
+        ask: impl FnOnce(&L) -> Result<(PoolSet, Partition), E>,
+    ) -> Result<u32, E> {
+        let (pools, partition) = ask(&key)?;
+        if self.common.base.waiting == 0 && !has_own_rules(partition) {
+            let hash = self.hash_of(&key);
+            let lane = OnlyLane {
+                key,
+                hash,
+                pools,
+                partition,
+            };
+            self.order = Order::Levels(Levels::of(Some(lane)));
+            return Ok(ONLY_LANE);
+        }
+        let relinks = self.relinks();
+        let order = Order::Lanes(self.new_lanes());
+        self.rebuild_as(order, relinks, self.common.base.now);
+        match &mut self.order {
+            Order::Lanes(order) => order.lanes.lane(key, |_| Ok((pools, partition))),
+            Order::Levels(_) => unreachable!("it was rebuilt"),
+        }
+    }
+
+    /// Identifies the lane with this key in the service times, whether or not it is open.
+    pub(crate) fn hash_of(&self, key: &L) -> u32 {
+        hash_of(&self.lane_hasher, key)
+    }
+
+    /// Identifies a lane in the service times.
+    #[inline]
+    pub(crate) fn hash(&self, lane: u32) -> u32 {
+        match &self.order {
+            Order::Levels(levels) => levels.lane.as_ref().map_or(0, |lane| lane.hash),
+            Order::Lanes(order) => order.lanes.hash(lane),
+        }
+    }
+
+    /// Links a waiter, and wherever else it has to be found again. `flow` is the state of its tenant's flow, if it had one
+    /// before a reconfiguration.
+    #[inline]
+    pub(super) fn link(&mut self, idx: u32, lane: u32, flow: Option<FlowState>, now: Nanos) {
+        match &mut self.order {
+            Order::Levels(_) => self.common.link(idx),
+            Order::Lanes(order) => order.link(&mut self.common, idx, lane, flow, now),
+        }
+    }
+
+    /// Ends a wait, with a slot if the waiter `is_served`. Its entry stays.
+    #[inline]
+    pub(crate) fn unlink(&mut self, idx: u32, is_served: bool) {
+        let meta = self.common.waiters.meta_mut(idx);
+        meta.waits = false;
+        let level = meta.level;
+        match &mut self.order {
+            Order::Levels(_) => self.common.unlink(idx, level),
+            Order::Lanes(order) => order.unlink(&mut self.common, idx, level, is_served),
+        }
+    }
+}
+
+impl<L> Levels<L> {
+    /// Returns `true` if the head is another one than at the last call.
+    pub(super) fn take_head_changed<T>(&mut self, common: &Common<T>) -> bool {
+        let head = common.next_by_level().map(|idx| {
+            let meta = common.waiters.meta(idx);
+            (common.waiters.id(idx), meta.level, meta.limits.arrival)
+        });
+        self.told.replace(head) != Some(head)
+    }
+}

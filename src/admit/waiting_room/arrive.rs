@@ -1,0 +1,258 @@
+//! Arrivals: a slot if one is free that no better waiter could use, else a place, else a reason.
+
+use std::time::Instant;
+
+use super::waiter::Waiter;
+use super::{AdmitOutcome, WaitingRoom};
+use crate::admit::ask::UnknownLane;
+use crate::admit::nanos::Nanos;
+use crate::admit::wait_queue::lanes::{Head, NO_PUMP, Scope};
+use crate::admit::waiters::WaitLimits;
+use crate::admit::{
+    Capacity, KeptSlots, LeaseError, PoolId, Priority, RejectReason, Ticket, WakeList, ask,
+};
+
+/// The outcome of an arrival.
+pub(crate) struct Arrival<C: Capacity, W> {
+    pub(crate) outcome: AdmitOutcome<C>,
+    /// The request's demand and waker. `None` if the request waits, and these with it.
+    pub(crate) unused: Option<(C::Demand, Option<W>)>,
+}
+
+/// What is decided about an arrival that is not rejected.
+enum Admission<C: Capacity> {
+    /// It gets a slot that no better waiter could use.
+    Leased(C::Lease),
+    /// It waits.
+    Waits {
+        lane: u32,
+        limits: WaitLimits,
+        /// Its wait, as it was predicted, in seconds; 0 if that is not known.
+        predicted: f32,
+    },
+}
+
+/// The answer of the capacity to an arrival.
+enum Attempt<C: Capacity> {
+    Leased(C::Lease),
+    /// The request has to wait, in this lane.
+    Busy {
+        lane: u32,
+    },
+}
+
+/// Why an arrival gets neither a slot nor a place.
+type Refusal<C> = RejectReason<<C as Capacity>::Unservable>;
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// Takes a request that arrives, with its waker.
+    pub(crate) fn arrive_with(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        waker: Option<W>,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) -> Arrival<C, W> {
+        let now = self.advance_to(now, wakes);
+        let Priority(level) = self.base().config.levels.clamp(ticket.priority);
+        let outcome = match self.admit(capacity, &ticket, &demand, (level, now), wakes) {
+            Ok(Admission::Leased(lease)) => AdmitOutcome::Leased(lease),
+            Ok(Admission::Waits {
+                lane,
+                limits,
+                predicted,
+            }) => {
+                let waiter = Waiter::new(demand, waker);
+                let queue = &mut self.queue;
+                let id = queue.insert(ticket, limits, lane, (now, predicted), |_| waiter);
+                return Arrival {
+                    outcome: AdmitOutcome::Queued(id),
+                    unused: None,
+                };
+            }
+            Err(why) => {
+                // Waiters that are rejected later are counted where that happens.
+                self.base_mut().on_rejected(level, &why);
+                AdmitOutcome::Rejected(why)
+            }
+        };
+        let unused = Some((demand, waker));
+        Arrival { outcome, unused }
+    }
+
+    /// Decides about an arrival.
+    fn admit(
+        &mut self,
+        capacity: &C,
+        ticket: &Ticket,
+        demand: &C::Demand,
+        (level, now): (u8, Nanos),
+        wakes: &mut WakeList<W>,
+    ) -> Result<Admission<C>, Refusal<C>> {
+        let base = self.base_mut();
+        // Before the capacity is asked: a closed room gives no slot either.
+        if base.is_closed {
+            return Err(RejectReason::ShuttingDown);
+        }
+        if base.waiting == 0 {
+            // There is no waiter to offer slots to: those that are lent by now count as offered.
+            base.reserves.begin_offer(now);
+        }
+        base.reserves.on_arrival(level, now);
+        let limits = base.limits(ticket, now);
+        let lane = match self.lease_or_lane(capacity, demand, (ticket, limits), now, wakes)? {
+            Attempt::Leased(lease) => {
+                self.on_arrival_leased(capacity, (ticket, limits), level, &lease);
+                return Ok(Admission::Leased(lease));
+            }
+            Attempt::Busy { lane } => lane,
+        };
+        // The request has to wait, if it may.
+        self.queue.trim_if_due(now);
+        self.observe_lane(capacity, lane);
+        let predicted = self.predict(capacity, ticket, limits, lane)?;
+        let place = self.queue.place_for(ticket, lane, limits.arrival, now)?;
+        if let Some(displaced) = place {
+            self.reject_idx(displaced, RejectReason::Displaced, wakes);
+        }
+        Ok(Admission::Waits {
+            lane,
+            limits,
+            predicted,
+        })
+    }
+
+    /// Records that a request got a slot as it arrived.
+    fn on_arrival_leased(
+        &mut self,
+        capacity: &C,
+        (ticket, limits): (&Ticket, WaitLimits),
+        level: u8,
+        lease: &C::Lease,
+    ) {
+        let base = self.base();
+        if C::MAKES_SLOTS && base.waiting > 0 {
+            let level = base.level_of(ticket.priority, limits.arrival, base.now);
+            ask::on_passed(capacity, lease, Priority(level));
+        }
+        self.queue.on_leased(&ticket.tenant);
+        let base = self.base_mut();
+        base.overload.on_served(level);
+        if base.reserves.may_lend()
+            && let Some(pool) = ask::pool(capacity, lease)
+        {
+            let usage = ask::usage(capacity, pool);
+            base.reserves.on_leased(level, pool, usage, base.now);
+        }
+    }
+
+    /// Asks the capacity for a slot, and for the request's lane if it has to wait.
+    fn lease_or_lane(
+        &mut self,
+        capacity: &C,
+        demand: &C::Demand,
+        (ticket, limits): (&Ticket, WaitLimits),
+        now: Nanos,
+        wakes: &mut WakeList<W>,
+    ) -> Result<Attempt<C>, Refusal<C>> {
+        let is_empty = self.queue.is_empty();
+        // Without a waiter there is no better one: no lane is needed to know that.
+        if is_empty && self.queue.may_lease(&ticket.tenant) {
+            match ask::try_lease(capacity, demand, self.kept(ticket, limits, now)) {
+                Ok(lease) => return Ok(Attempt::Leased(lease)),
+                Err(LeaseError::Unservable(why)) => return Err(RejectReason::Unservable(why)),
+                Err(LeaseError::Busy) => {}
+            }
+        }
+        // Whatever the capacity does not know can't be waited for.
+        let lane = self.lane(capacity, demand);
+        let lane = lane.map_err(|UnknownLane| RejectReason::NotQueued)?;
+        if is_empty {
+            // Busy, as found above; or its tenant is at its limit.
+            return Ok(Attempt::Busy { lane });
+        }
+        match self.lease_in_order(capacity, demand, (ticket, limits), (lane, now), wakes) {
+            Ok(lease) => Ok(Attempt::Leased(lease)),
+            Err(LeaseError::Unservable(why)) => Err(RejectReason::Unservable(why)),
+            Err(LeaseError::Busy) => Ok(Attempt::Busy { lane }),
+        }
+    }
+
+    /// Returns the lane of a demand.
+    #[inline]
+    pub(super) fn lane(&mut self, capacity: &C, demand: &C::Demand) -> Result<u32, UnknownLane> {
+        let lane = ask::lane(capacity, demand)?;
+        self.queue
+            .lane(lane, |lane| ask::about_lane(capacity, lane))
+    }
+
+    /// Leases a slot for a request that arrives, if one is free that no better waiter could use. `Busy`: it has to wait.
+    ///
+    /// The capacity is asked for the request's own slot first, because most arrivals at a busy capacity find none. If there
+    /// is one that a better waiter could use, it is given back and granted to the best; that may leave another for the
+    /// request. Every other slot that a waiter could use has a release of its own on the way.
+    ///
+    /// Ends because each round but the last answers a waiter. If a round answers none, another thread took the slot in
+    /// between, or the capacity changed and has not announced it yet. Then the request waits for that release, or
+    /// for [`on_capacity_changed`](Self::on_capacity_changed).
+    fn lease_in_order(
+        &mut self,
+        capacity: &C,
+        demand: &C::Demand,
+        (ticket, limits): (&Ticket, WaitLimits),
+        (lane, now): (u32, Nanos),
+        wakes: &mut WakeList<W>,
+    ) -> Result<C::Lease, LeaseError<C::Unservable>> {
+        loop {
+            // Each round: waiters of its own tenant may have been served.
+            if !self.queue.may_lease(&ticket.tenant) {
+                return Err(LeaseError::Busy);
+            }
+            let (lease, pool) = ask::lease(capacity, demand, self.kept(ticket, limits, now))?;
+            let (scope, best) = self.best_for(pool, lane);
+            let goes_first = best.is_none_or(|best| {
+                let newcomer = self.queue.newcomer(ticket, limits, now);
+                self.queue.newcomer_goes_before(newcomer, lane, best)
+            });
+            if goes_first {
+                return Ok(lease);
+            }
+            if !self.pass_on(capacity, lease, scope, wakes) {
+                return Err(LeaseError::Busy);
+            }
+        }
+    }
+
+    /// Returns the slots that a newcomer has to leave free.
+    #[inline]
+    fn kept(&self, ticket: &Ticket, limits: WaitLimits, now: Nanos) -> KeptSlots {
+        let base = self.base();
+        match base.reserves.is_empty() {
+            true => KeptSlots::NONE,
+            false => base.kept_above(base.level_of(ticket.priority, limits.arrival, now)),
+        }
+    }
+
+    /// Returns the best waiter that competes for a slot of `pool`, which a request of `lane` has leased.
+    pub(super) fn best_for(&self, pool: PoolId, lane: u32) -> (Scope, Option<Head>) {
+        let scope = self.queue.claim(pool, lane);
+        (scope, self.queue.best(scope, NO_PUMP))
+    }
+
+    /// Releases a slot and grants it to a better waiter. Returns `true` if any waiter was answered: if none was, asking for
+    /// another slot could go on without end.
+    pub(super) fn pass_on(
+        &mut self,
+        capacity: &C,
+        lease: C::Lease,
+        scope: Scope,
+        wakes: &mut WakeList<W>,
+    ) -> bool {
+        self.give_back(capacity, lease);
+        let waiting = self.queue.len();
+        self.pump(capacity, scope, wakes);
+        self.queue.len() < waiting
+    }
+}

@@ -1,0 +1,106 @@
+//! The end of a wait inside the room: a slot, or a reason why there is none.
+
+use super::WaitingRoom;
+use super::waiter::State;
+use crate::admit::wait_queue::Common;
+use crate::admit::waiters::WaiterId;
+use crate::admit::{Capacity, PoolId, RejectReason, WakeList, ask};
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// Grants a waiter its slot, which is one of `pool`.
+    #[inline]
+    pub(super) fn grant(
+        &mut self,
+        capacity: &C,
+        idx: u32,
+        (lease, pool): (C::Lease, PoolId),
+        wakes: &mut WakeList<W>,
+    ) {
+        self.queue.unlink(idx, true);
+        let flows = self.queue.flows_of(idx);
+        let Common { base, waiters, .. } = &mut self.queue.common;
+        let meta = waiters.meta(idx);
+        if base.reserves.may_lend() {
+            let usage = ask::usage(capacity, pool);
+            base.reserves.on_leased(meta.level, pool, usage, base.now);
+        }
+        // Beside patient waiters alone, slots may be free that are kept for others: nothing is measured then.
+        if !meta.is_patient || base.placed() > 0 {
+            base.overload.pool_mut(pool).on_handed_over();
+        }
+        let flow = flows.map(|discipline| (discipline, meta.tenant(), meta.cost() as f64));
+        base.on_served(meta.priority, flow);
+        self.finish(idx, State::Leased(lease), wakes);
+    }
+
+    /// Releases a slot that no request used.
+    pub(super) fn give_back(&mut self, capacity: &C, lease: C::Lease) {
+        _ = ask::release(capacity, lease);
+        // It was counted as given.
+        self.base_mut().stats.unclaimed += 1;
+    }
+
+    /// Ends a wait without a slot.
+    pub(super) fn reject_idx(
+        &mut self,
+        idx: u32,
+        why: RejectReason<C::Unservable>,
+        wakes: &mut WakeList<W>,
+    ) {
+        self.queue.unlink(idx, false);
+        self.reject_unlinked(idx, why, wakes);
+    }
+
+    /// Rejects a waiter that is unlinked already.
+    pub(super) fn reject_unlinked(
+        &mut self,
+        idx: u32,
+        why: RejectReason<C::Unservable>,
+        wakes: &mut WakeList<W>,
+    ) {
+        let Common { base, waiters, .. } = &mut self.queue.common;
+        base.on_rejected(waiters.meta(idx).priority, &why);
+        self.finish(idx, State::Rejected(why), wakes);
+    }
+
+    /// Rejects waiters that are unlinked already.
+    pub(super) fn reject_all(
+        &mut self,
+        unlinked: Vec<(WaiterId, RejectReason<C::Unservable>)>,
+        wakes: &mut WakeList<W>,
+    ) {
+        for (id, why) in unlinked {
+            self.reject_unlinked(id.idx, why, wakes);
+        }
+    }
+
+    /// Compares a wait that ended with what was predicted.
+    #[inline]
+    pub(super) fn on_wait_ended(&mut self, idx: u32, is_served: bool) {
+        // Of a lane without pools, any will do: its waiters are never served.
+        let pool = self.queue.pools_of(idx).first().copied();
+        let Common { base, waiters, .. } = &mut self.queue.common;
+        base.on_wait_ended(pool.unwrap_or(PoolId(0)), waiters.meta(idx), is_served);
+    }
+
+    /// Sets the outcome of a waiter that is unlinked, and takes its waker.
+    #[inline]
+    fn finish(&mut self, idx: u32, state: State<C, W>, wakes: &mut WakeList<W>) {
+        match &state {
+            State::Leased(_) => self.on_wait_ended(idx, true),
+            // A waiter is overloaded when it has waited for twice the target.
+            State::Rejected(
+                RejectReason::TimedOut
+                | RejectReason::DeadlinePassed
+                | RejectReason::Overloaded { .. },
+            ) => self.on_wait_ended(idx, false),
+            // How long it would have waited is not known.
+            _ => {}
+        }
+        let waiter = self.waiters_mut().payload_mut(idx);
+        // Without a waker, its task has not polled yet, or has been woken: it will look by itself.
+        if let State::Waiting(Some(waker)) = std::mem::replace(&mut waiter.state, state) {
+            wakes.push(waker);
+        }
+    }
+}

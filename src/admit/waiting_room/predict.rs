@@ -1,0 +1,186 @@
+//! How long a newcomer would have to wait, by the work ahead of it on the pools that could serve it.
+
+use super::WaitingRoom;
+use crate::admit::nanos::Nanos;
+use crate::admit::overload::wait::{PoolBacklog, expected_wait};
+use crate::admit::room_base::{PredictedWait, counted};
+use crate::admit::wait_queue::Newcomer;
+use crate::admit::waiters::WaitLimits;
+use crate::admit::{Capacity, PoolId, RejectReason, SlotState, Ticket, ask};
+
+/// The wait of an arrival, as the work ahead of it says.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExpectedWait {
+    /// The pool for which predictions are corrected.
+    pub(super) pool: PoolId,
+    pub(super) seconds: f64,
+}
+
+impl ExpectedWait {
+    /// The wait of an arrival that finds a slot of `pool` free.
+    fn none(pool: PoolId) -> Self {
+        Self { pool, seconds: 0.0 }
+    }
+}
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// Counts the time up to now in which requests wait for a slot of `pool`.
+    #[inline]
+    pub(super) fn observe(&mut self, capacity: &C, pool: PoolId) {
+        let is_idle = self.queue.is_idle(pool);
+        let base = self.base_mut();
+        let now = base.now;
+        let load = base.overload.pool_mut(pool);
+        let slots = ask::slots(capacity, pool);
+        if !C::MAKES_SLOTS {
+            return load.observe(now, slots, is_idle);
+        }
+        let state = ask::slot_state(capacity, pool);
+        // Asked before it is set: the time since the last call counts only if the slots were there in it.
+        let was_made = state == SlotState::Made && load.is_made_since(now);
+        load.observe(now, slots, is_idle || !was_made);
+        load.set_slot_state(now, state);
+    }
+
+    /// Counts the time for all pools that could serve a lane.
+    #[inline]
+    pub(super) fn observe_lane(&mut self, capacity: &C, lane: u32) {
+        // By index, as the measurements are changed on the way.
+        for nth in 0..self.queue.pools(lane).len() {
+            let pool = self.queue.pools(lane)[nth];
+            self.observe(capacity, pool);
+        }
+    }
+
+    /// Counts the time for all pools for which requests wait.
+    pub(super) fn observe_waiters(&mut self, capacity: &C) {
+        for lane in self.queue.one_of_each_group() {
+            self.observe_lane(capacity, lane);
+        }
+    }
+
+    /// Tells the measurements which pools are in service: nothing is expected of the others.
+    pub(super) fn observe_pools_in_service(&mut self, capacity: &C) {
+        if let Some(pools) = ask::pools_in_service(capacity) {
+            let base = self.base_mut();
+            base.overload.set_in_service(&pools, base.now);
+        }
+    }
+
+    /// Counts the time for the pools whose number of slots is another than when they were last observed: for a report. A
+    /// limit may change while no request waits, or without word of it.
+    pub(super) fn observe_new_limits(&mut self, capacity: &C) {
+        for &pool in ask::all_pools(capacity).iter() {
+            let load = self.base_mut().overload.pool_mut(pool);
+            if !load.has_slots(ask::slots(capacity, pool)) {
+                self.observe(capacity, pool);
+            }
+        }
+    }
+
+    /// Returns the wait of a newcomer to `lane`, in seconds; 0 if that is not known.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it may not wait.
+    pub(super) fn predict(
+        &mut self,
+        capacity: &C,
+        ticket: &Ticket,
+        limits: WaitLimits,
+        lane: u32,
+    ) -> Result<f32, RejectReason<C::Unservable>> {
+        let now = self.base().now;
+        let counted = self.counted(limits, lane, now);
+        if let Some(why) = self.base().refusal(ticket, counted, now) {
+            return Err(why);
+        }
+        // The backlog of others is not what it waits for.
+        let is_limited = self.queue.waits_for_its_tenant(&ticket.tenant, lane);
+        if is_limited || !self.base().is_predicted(ticket) {
+            return Ok(0.0);
+        }
+        let Some(&pool) = self.queue.pools(lane).first() else {
+            return Ok(0.0);
+        };
+        let newcomer = self.queue.newcomer(ticket, limits, now);
+        let backlog = self.queue.backlog(newcomer, lane);
+        let oldest = || self.queue.oldest_bounded();
+        let ahead = self.base().ahead_of(ticket, limits, backlog.ahead, oldest);
+        let wait = PredictedWait {
+            pool,
+            lane_hash: self.queue.hash(lane),
+            is_first: ahead == 0,
+            flows: backlog.flows,
+            leased: self.base().leases_used(ask::leased(capacity)),
+            seconds: self.expected_wait(ahead, newcomer, lane),
+        };
+        Ok(self.base_mut().admit(ticket, counted, wait)? as f32)
+    }
+
+    /// Returns what bounds the wait of a request that was made to wait before: the time in which slots of its lane are made
+    /// does not count.
+    #[inline]
+    fn counted(&self, limits: WaitLimits, lane: u32, now: Nanos) -> WaitLimits {
+        if !C::MAKES_SLOTS {
+            return limits;
+        }
+        let slots = self.base().overload.slots_of(self.queue.pools(lane));
+        counted(limits, now, slots, now)
+    }
+
+    /// Returns the longest wait of a newcomer of this level, behind all waiters of the level and above, over the slots for
+    /// which requests wait now; 0 if it would find a slot free. `None` while that is not known.
+    pub(super) fn longest_wait(&self, capacity: &C, level: u8) -> Option<ExpectedWait> {
+        let base = self.base();
+        let kept = base.kept_above(level);
+        let has_free =
+            |pools: &[PoolId]| pools.iter().any(|&pool| ask::is_free(capacity, pool, kept));
+        if self.queue.is_empty() {
+            let pools = ask::all_pools(capacity);
+            let &pool = pools.first()?;
+            if has_free(&pools) {
+                return Some(ExpectedWait::none(pool));
+            }
+            // Every slot is busy and no request waits: the next one that comes back is for this request.
+            let seconds = base.overload.total_per_second()?.recip();
+            return Some(ExpectedWait { pool, seconds });
+        }
+        let newcomer = Newcomer::after_all(level, base.now);
+        let waits = self.queue.one_of_each_group().into_iter();
+        let waits = waits.filter_map(|lane| {
+            let pools = self.queue.pools(lane);
+            let &pool = pools.first()?;
+            let ahead = self.queue.ahead_in_group(lane, newcomer);
+            if ahead == 0 && has_free(pools) {
+                return Some(ExpectedWait::none(pool));
+            }
+            let seconds = self.expected_wait(ahead, newcomer, lane)?;
+            Some(ExpectedWait { pool, seconds })
+        });
+        waits.max_by(|a, b| a.seconds.total_cmp(&b.seconds))
+    }
+
+    /// Returns the wait of a newcomer with `ahead` waiters of its group before it; `None` while one of the pools is not
+    /// measured.
+    fn expected_wait(&self, ahead: usize, newcomer: Newcomer<'_>, lane: u32) -> Option<f64> {
+        let overload = &self.base().overload;
+        // It gets the slot after those of the waiters before it.
+        let own = (ahead + 1) as f64;
+        let pools = self.queue.pools(lane);
+        // Nearly always one pool, for which no others wait.
+        if let &[pool] = pools
+            && self.queue.ahead_of_others(pool, lane, newcomer) == 0.0
+        {
+            return Some(own / overload.per_second(pool)?);
+        }
+        let pools = pools.iter().map(|&pool| {
+            Some(PoolBacklog {
+                per_second: overload.per_second(pool)?,
+                others: self.queue.ahead_of_others(pool, lane, newcomer),
+            })
+        });
+        let mut pools: Vec<_> = pools.collect::<Option<_>>()?;
+        Some(expected_wait(own, &mut pools))
+    }
+}

@@ -1,0 +1,109 @@
+//! The scheduler, which grants free slots to the best waiters that they can serve.
+
+use super::WaitingRoom;
+use crate::admit::wait_queue::lanes::{Head, Scope};
+use crate::admit::{Capacity, LeaseError, PoolId, RejectReason, WakeList, ask};
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// Grants free slots to the best waiters in `scope`, until there is none left that one of them could use.
+    ///
+    /// Ends whatever the capacity answers. Each round answers a waiter; or blocks a group for the rest of this pump; or
+    /// unblocks groups, which happens to each group once between two of its waiters that are served.
+    pub(super) fn pump(&mut self, capacity: &C, scope: Scope, wakes: &mut WakeList<W>) {
+        self.pumps += 1;
+        let pump = self.pumps;
+        // All groups are asked for.
+        if matches!(scope, Scope::All) {
+            self.unparked = false;
+        }
+        while let Some(best) = self.queue.best(scope, pump) {
+            if matches!(scope, Scope::All)
+                && self.higher_ranked_is_blocked(capacity, best, pump, wakes)
+            {
+                continue;
+            }
+            match self.lease_for(capacity, best) {
+                Ok((lease, pool)) => {
+                    let is_granted = self.hand_over(capacity, best, (lease, pool), pump, wakes);
+                    // The slot that was released is granted. Every other one has a release of its own.
+                    // But one that was kept may be lent by now.
+                    if is_granted && scope.is_about(pool) && self.base().reserves.is_empty() {
+                        return;
+                    }
+                }
+                // What is busy for one waiter of the group is busy for all.
+                Err(LeaseError::Busy) => self.queue.block(best.group, pump),
+                Err(LeaseError::Unservable(why)) => {
+                    self.reject_idx(best.idx, RejectReason::Unservable(why), wakes);
+                }
+            }
+        }
+    }
+
+    /// Takes a slot for a waiter.
+    #[inline]
+    fn lease_for(
+        &self,
+        capacity: &C,
+        head: Head,
+    ) -> Result<(C::Lease, PoolId), LeaseError<C::Unservable>> {
+        let kept = self.base().kept_above(self.waiters().meta(head.idx).level);
+        ask::lease(capacity, &self.waiters().payload(head.idx).demand, kept)
+    }
+
+    /// Grants a slot to the best waiter, unless it is of no use to it. Returns `true` if it was granted.
+    #[inline]
+    fn hand_over(
+        &mut self,
+        capacity: &C,
+        best: Head,
+        (lease, pool): (C::Lease, PoolId),
+        pump: u64,
+        wakes: &mut WakeList<W>,
+    ) -> bool {
+        // The slot may have been released after a better waiter for it was found busy.
+        if self.queue.unblock_better(pool, best, pump) {
+            // That waiter is the best of the next round.
+            self.give_back(capacity, lease);
+            return false;
+        }
+        self.queue.on_progress(best.group);
+        if self.base().is_hopeless(self.waiters().meta(best.idx)) {
+            // The slot is for the next: it may ask for it in another way.
+            self.give_back(capacity, lease);
+            self.reject_idx(best.idx, RejectReason::DeadlinePassed, wakes);
+            return false;
+        }
+        self.grant(capacity, best.idx, (lease, pool), wakes);
+        true
+    }
+
+    /// Returns `true` if the best waiter of another discipline finds no slot, or can never be served. Its group is blocked,
+    /// or the waiter rejected, so the next round looks at the next waiters of that discipline, which may go before `best`.
+    ///
+    /// Without this, a waiter without a slot could keep others of its discipline from a slot that `best` then gets. It is
+    /// not needed for a pump about one pool: that pool's slot serves the head of each discipline, or none.
+    fn higher_ranked_is_blocked(
+        &mut self,
+        capacity: &C,
+        best: Head,
+        pump: u64,
+        wakes: &mut WakeList<W>,
+    ) -> bool {
+        for head in self.queue.heads_of_other_disciplines(best, pump) {
+            match self.lease_for(capacity, head) {
+                // It was only a question.
+                Ok((lease, _)) => self.give_back(capacity, lease),
+                Err(LeaseError::Busy) => {
+                    self.queue.block(head.group, pump);
+                    return true;
+                }
+                Err(LeaseError::Unservable(why)) => {
+                    self.reject_idx(head.idx, RejectReason::Unservable(why), wakes);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+}
