@@ -94,7 +94,6 @@
 //! | `metrics` | a router's metrics, for the `metrics` facade |
 //! | `batch` | `RequestQueue` and `BatchLayer` |
 //! | `load` | `tower::load::Load` for a queue, for load balancers |
-//! | `place` | rejected requests that come back when they are told to keep their places |
 //! | `tonic` | `tonic::server::NamedService` for a queue, around a single gRPC service |
 //! | `swap` | `SwapLayer`: models that are started when they are asked for |
 //! | `durable` | `DurableLayer` and `Worker`: requests that are stored and survive the process |

@@ -8,9 +8,7 @@ use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::client_retry::says_retry;
-#[cfg(feature = "place")]
-use super::place::{Places, X_TRIAGE_PLACE};
-use crate::admit::{ClientRetry, Priority, PriorityLevels, Tenant, Ticket};
+use crate::admit::{Priority, PriorityLevels, Tenant, Ticket};
 
 /// Reads a request's [`Ticket`] from its headers. Made by [`QueueConfig::classifier`](crate::QueueConfig::classifier),
 /// for requests that pass no [`QueueLayer`](crate::QueueLayer).
@@ -35,8 +33,6 @@ pub struct HeaderClassifier {
     levels: PriorityLevels,
     priority_header: HeaderName,
     tenant_header: Option<HeaderName>,
-    #[cfg(feature = "place")]
-    places: Option<Places>,
 }
 
 impl HeaderClassifier {
@@ -52,8 +48,6 @@ impl HeaderClassifier {
             levels,
             priority_header,
             tenant_header,
-            #[cfg(feature = "place")]
-            places: None,
         }
     }
 
@@ -87,9 +81,7 @@ impl HeaderClassifier {
     ///   `arrival`: the earliest of those that can be read. By then the head of the answer has to be there, so a request for
     ///   which that is impossible is refused, or gets no slot.
     /// - A retry, by `x-stainless-retry-count`, `x-retry-attempt` (more than 0) or `x-envoy-attempt-count` (more than 1),
-    ///   is [`ClientRetry::Early`].
-    /// - With `retry_places` (feature `place`), a token in `x-triage-place` makes it [`ClientRetry::Kept`], if the time
-    ///   that it was told to wait has passed at `arrival`, else `Early`.
+    ///   is a [client's retry](Ticket::client_retry), which goes behind the first attempts of its level.
     #[must_use]
     pub fn ticket(&self, headers: &HeaderMap, arrival: Instant) -> Ticket {
         let found = self.find(headers);
@@ -105,48 +97,9 @@ impl HeaderClassifier {
             ticket = ticket.timeout(timeout);
         }
         if found.says_retry {
-            ticket = ticket.client_retry(ClientRetry::Early);
-        }
-        #[cfg(feature = "place")]
-        if let (Some(places), Some(token)) = (&self.places, found.place) {
-            // Last: the deadline counts from the arrival now, and not from the first one.
-            ticket = places.keep(ticket, self.levels.name(priority), token);
+            ticket = ticket.client_retry();
         }
         ticket
-    }
-
-    /// Keeps the places of requests that are rejected and come back when they are told to.
-    #[cfg(feature = "place")]
-    pub(crate) fn with_places(mut self, places: Option<Places>) -> Self {
-        self.places = places;
-        self
-    }
-
-    /// Returns `true` if a request with these headers may have a place from an earlier arrival.
-    #[cfg(feature = "place")]
-    pub(crate) fn may_keep_place(&self, headers: &HeaderMap) -> bool {
-        self.keeps_places() && headers.contains_key(X_TRIAGE_PLACE)
-    }
-
-    /// Returns `true` if it keeps places.
-    #[cfg(feature = "place")]
-    pub(crate) fn keeps_places(&self) -> bool {
-        self.places.is_some()
-    }
-
-    /// Returns the token with which a request that arrived at `arrival`, and is now told to come back after `retry_after`,
-    /// keeps its place.
-    #[cfg(feature = "place")]
-    pub(crate) fn place_token(
-        &self,
-        request: &HeaderMap,
-        arrival: Instant,
-        retry_after: Duration,
-    ) -> Option<HeaderValue> {
-        let places = self.places.as_ref()?;
-        let ticket = self.ticket(request, arrival);
-        let level = self.levels.name(ticket.priority);
-        Some(places.token(&ticket, level, retry_after))
     }
 
     /// Finds the headers of a ticket in one pass: each look-up would hash a name.
@@ -173,10 +126,6 @@ impl HeaderClassifier {
                 found.older_read_timeout.get_or_insert(value);
             }
             found.says_retry |= says_retry(name, value);
-            #[cfg(feature = "place")]
-            if *name == X_TRIAGE_PLACE {
-                found.place.get_or_insert(value);
-            }
         }
         found
     }
@@ -192,8 +141,6 @@ struct TicketHeaders<'a> {
     read_timeout: Option<&'a HeaderValue>,
     older_read_timeout: Option<&'a HeaderValue>,
     says_retry: bool,
-    #[cfg(feature = "place")]
-    place: Option<&'a HeaderValue>,
 }
 
 impl TicketHeaders<'_> {
@@ -405,51 +352,14 @@ mod tests {
     #[test]
     fn a_client_that_tries_again_says_so() {
         let retry = |pairs: &[(&'static str, &[u8])]| ticket(pairs, Instant::now()).client_retry;
-        assert_eq!(retry(&[]), ClientRetry::No);
-        assert_eq!(retry(&[("x-retry-attempt", b"0")]), ClientRetry::No);
-        assert_eq!(retry(&[("x-retry-attempt", b"1")]), ClientRetry::Early);
+        assert!(!retry(&[]));
+        assert!(!retry(&[("x-retry-attempt", b"0")]));
+        assert!(retry(&[("x-retry-attempt", b"1")]));
         let both: [(&'static str, &[u8]); 2] = [
             ("x-envoy-attempt-count", b"1"),
             ("x-stainless-retry-count", b"2"),
         ];
-        assert_eq!(retry(&both), ClientRetry::Early);
-        // Places are not kept by default.
-        assert_eq!(retry(&[("x-triage-place", b"01")]), ClientRetry::No);
-    }
-
-    #[cfg(feature = "place")]
-    #[test]
-    fn a_token_makes_a_retry_a_kept_one() {
-        let config = crate::QueueConfig::new(1).retry_places(super::super::RetryPlaces::random());
-        let classifier = config.classifier().unwrap();
-        let arrival = crate::clock::now();
-        let pairs: [(&'static str, &[u8]); 3] = [
-            ("x-tenant-id", b"team-a"),
-            ("x-request-timeout", b"5"),
-            ("x-retry-attempt", b"1"),
-        ];
-        let mut headers = headers(&pairs);
-        let token = classifier.place_token(&headers, arrival, Duration::from_secs(3));
-        headers.insert("x-triage-place", token.unwrap());
-
-        let early = classifier.ticket(&headers, arrival + Duration::from_secs(2));
-        assert_eq!(
-            (early.client_retry, early.requeued),
-            (ClientRetry::Early, false)
-        );
-        let back = arrival + Duration::from_secs(4);
-        let kept = classifier.ticket(&headers, back);
-        assert_eq!(
-            (kept.client_retry, kept.requeued),
-            (ClientRetry::Kept, true)
-        );
-        assert!(kept.arrival.unwrap() < arrival + Duration::from_secs(1));
-        assert_eq!(kept.deadline, Some(back + Duration::from_secs(5)));
-
-        headers.insert("x-priority", HeaderValue::from_static("high"));
-        let other_level = classifier.ticket(&headers, back);
-        assert_eq!(other_level.client_retry, ClientRetry::Early);
-        assert_eq!(other_level.arrival, Some(back));
+        assert!(retry(&both));
     }
 
     #[test]

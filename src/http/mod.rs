@@ -11,8 +11,6 @@ mod format;
 #[cfg(any(feature = "route", feature = "durable"))]
 mod hop_by_hop;
 mod overload;
-#[cfg(feature = "place")]
-mod place;
 mod rejection;
 mod render;
 mod retry_after;
@@ -31,10 +29,6 @@ pub(crate) use hop_by_hop::is_hop_by_hop;
 #[cfg(any(feature = "client", feature = "durable"))]
 pub(crate) use hop_by_hop::named_by_connection;
 pub(crate) use overload::is_overload;
-#[cfg(feature = "place")]
-pub use place::RetryPlaces;
-#[cfg(feature = "place")]
-pub(crate) use place::{Places, X_TRIAGE_PLACE};
 pub(crate) use rejection::queue_full;
 pub use rejection::{Rejection, ToRejection};
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};

@@ -12,7 +12,7 @@ use tower_service::Service;
 use super::RouteBody;
 use super::request_body::BufferedBody;
 use super::shared::RouterShared;
-use crate::admit::{ClientRetry, Priority, RejectReason, Ticket};
+use crate::admit::{Priority, RejectReason, Ticket};
 use crate::endpoints::{
     Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, TokenBounds, Via,
 };
@@ -98,14 +98,6 @@ impl Attempt {
     }
 }
 
-/// The arrival by which a retry of a request is queued: the first one, or the one that its client has kept.
-pub(super) fn requeued_arrival(ticket: &Ticket, first: Instant) -> Instant {
-    match ticket.client_retry {
-        ClientRetry::Kept => ticket.arrival.unwrap_or(first),
-        _ => first,
-    }
-}
-
 impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Attempt
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>>,
@@ -128,19 +120,9 @@ where
         let headers = request.headers();
         let mut ticket = self.classify(headers, now);
         self.waits = Some((ticket.priority, now));
-        match (self.first_arrival, ticket.client_retry) {
-            // An attempt after the first keeps its place.
-            (Some(first), client_retry) => {
-                ticket.arrival = Some(requeued_arrival(&ticket, first));
-                ticket = ticket.requeued();
-                if client_retry == ClientRetry::Kept {
-                    ticket = ticket.client_retry(ClientRetry::No);
-                }
-            }
-            (None, ClientRetry::Kept) => {}
-            // The place in the queue counts from the end of the body.
-            (None, _) => ticket.arrival = Some(now),
-        }
+        // The position in the queue counts from the end of the body. An attempt after the first keeps its own.
+        ticket.arrival = Some(self.first_arrival.unwrap_or(now));
+        ticket.requeued = self.first_arrival.is_some();
         if self.shared.charges_tokens() {
             ticket = ticket.cost(self.tokens.prompt);
         }

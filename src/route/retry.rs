@@ -10,7 +10,7 @@ use http_body::Body;
 use tower::retry::budget::Budget;
 use tower_service::Service;
 
-use super::attempt::{Admitted, requeued_arrival};
+use super::attempt::Admitted;
 use super::parsed_request::RequestHead;
 use super::response_class::Retry;
 use super::{AtMostOnce, RouteBody};
@@ -241,9 +241,7 @@ impl<S, E> RetryState<S, E> {
         attempt.shared.pass_probe_on(); // the failed attempt may have been a probe
         let now = gate::now();
         let first_arrival = *attempt.first_arrival.get_or_insert(now);
-        let ticket = attempt.classify(&self.request.head.headers, now);
-        let kept = requeued_arrival(&ticket, first_arrival);
-        self.requeued_after = now.saturating_duration_since(kept);
+        self.requeued_after = now.saturating_duration_since(first_arrival);
         attempt.failed_at = self.failed.as_ref().map(|it| it.decision.endpoint.clone());
         let body = attempt.body.clone().unwrap_or_default().unchanged();
         self.request.clone().admit(self.demand.clone(), body)
