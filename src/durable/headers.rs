@@ -23,7 +23,7 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-triage-requ
 pub(super) const ATTEMPT: HeaderName = HeaderName::from_static("x-triage-attempt");
 
 /// The headers that steer the storing of a request or that workers set themselves. They are dropped from a stored
-/// request, so the inner service never gets a caller's values.
+/// request, so a caller's values can't reach the inner service.
 const DURABLE: [HeaderName; 8] = [
     PREFER,
     IDEMPOTENCY_KEY,

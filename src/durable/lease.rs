@@ -59,7 +59,7 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// Returns a request that was taken, as one that others may follow.
+    /// Returns a request that a worker has taken, with `is_last` at its default.
     #[must_use]
     pub fn new(lease: Lease, info: RequestInfo, request: Bytes) -> Self {
         Self {
