@@ -145,8 +145,10 @@ pub trait Store: Send + Sync + 'static {
         max: usize,
     ) -> StoreFuture<'_, Vec<(String, Bytes)>>;
 
-    /// Closes the store. It puts taken requests that are still to be called back into their queues and stops
-    /// maintaining itself. Other operations must not follow.
+    /// Closes the store, which then stops maintaining itself.
+    ///
+    /// Requests that a worker has taken without calling the inner service go back into their queues. Other operations
+    /// must not follow.
     fn close(&self) -> StoreFuture<'_, ()>;
 }
 
