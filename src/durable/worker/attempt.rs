@@ -136,7 +136,7 @@ async fn catch_panic(lease: &Lease, work: impl Future<Output = Outcome>) -> Outc
     let mut work = pin!(work);
     poll_fn(|cx| {
         let poll = || work.as_mut().poll(cx);
-        // This is unwind safe, because the work is never polled again after a panic.
+        // This is unwind safe, because a panic ends the work, which is then dropped without another poll.
         catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
             tracing::error!(id = %lease.id(), "the service panicked on a stored request");
             Poll::Ready(failed("worker_panicked"))

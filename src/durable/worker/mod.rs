@@ -58,6 +58,7 @@ pub use slots::{NoSlot, Slot, SlotWait, Slots};
 /// | reason | cause |
 /// |---|---|
 /// | `attempt_timeout` | the attempt took too long |
+/// | `invalid_request` | the worker can't decode the stored request |
 /// | `response_too_large` | the response is larger than [`response_limit`](Self::response_limit) |
 /// | `service_failed` | the service returned an error, or the response's body broke off |
 /// | `worker_panicked` | the service panicked; the worker goes on |

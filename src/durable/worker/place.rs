@@ -114,8 +114,8 @@ where
 /// Returns the ticket for the head of a queue that has waited for a slot since `since`.
 fn ticket(head: &QueueHead, since: Since) -> Ticket {
     let after = |time: SystemTime| time.duration_since(since.time).unwrap_or_default();
-    // The arrival is the start of this wait. With the arrival of the oldest request, a long backlog would pass every
-    // request that arrived after that.
+    // The arrival is the start of this wait, or the creation of the request if that is later. With the arrival of the
+    // oldest request, a long backlog would pass every online request that arrived after that.
     let arrival = since.instant + after(head.info.created);
     let mut ticket = Ticket::new(Priority(head.info.level), arrival)
         .tenant(Tenant::from(Bytes::copy_from_slice(&head.info.tenant)))
