@@ -46,8 +46,8 @@ fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     let (year, month) = match month {
         1 | 2 => (year.checked_sub(1)?, month + 9),
         _ => (year, month - 3),
-    // The factor 153 / 5 spreads the pattern of 31, 30, 31, 30 and 31 days over each five months from March on.
     };
+    // The factor 153 / 5 spreads the pattern of 31, 30, 31, 30 and 31 days over each five months from March on.
     let in_year = (153 * month + 2) / 5 + day - 1;
     let since_0 = 365 * year + year / 4 - year / 100 + year / 400 + in_year;
     since_0.checked_sub(719_468) // the days from 1 March of year 0 to 1 January 1970

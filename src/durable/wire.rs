@@ -58,7 +58,7 @@ pub fn decode_request(stored: Bytes) -> Result<Request<Bytes>, InvalidStored> {
     Ok(request)
 }
 
-/// Encodes a response into the form in which a store keeps it, without the headers that concern a single connection.
+/// Encodes a response into the form in which a store keeps it. It omits the same headers as [`encode_request`].
 #[must_use]
 pub fn encode_response(response: &Response<Bytes>) -> Bytes {
     let mut bytes = BytesMut::with_capacity(512 + response.body().len());

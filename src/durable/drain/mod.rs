@@ -71,6 +71,7 @@ struct Versions {
     new: Option<u64>,
     old: Option<u64>,
 }
+
 /// A name for each of the two stores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Side {

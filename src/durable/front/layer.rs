@@ -78,8 +78,8 @@ impl DurableLayer {
         self
     }
 
-    /// Sets whether the layer stores all requests, `false` by default. With `true`, it never calls the inner service,
-    /// as a process without slots of its own needs it.
+    /// Sets whether the layer stores all requests, `false` by default. With `true`, the inner service stays unused,
+    /// which suits a process without slots of its own.
     #[must_use]
     pub fn store_all(mut self, stores_all: bool) -> Self {
         self.0.stores_all = stores_all;

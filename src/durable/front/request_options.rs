@@ -57,7 +57,7 @@ impl RequestOptions {
         })
     }
 
-    /// Returns the value of the `Preference-Applied` header, or `None` if the caller stated no preference.
+    /// Returns the value of the `Preference-Applied` header, or `None` if there is nothing to report.
     pub(super) fn applied(&self, is_receipt: bool) -> Option<String> {
         let respond_async = (is_receipt && self.prefer.respond_async).then(|| RESPOND_ASYNC.into());
         let wait = self.prefer.wait;

@@ -169,7 +169,7 @@ where
         self.heads.insert(name, sender);
     }
 
-    /// Forgets a queue whose task has ended. It asks for another reading, because the queue may have got a backlog
+    /// Forgets a queue after its task has ended. It asks for another reading, because the queue may have got a backlog
     /// since.
     fn on_end(&mut self, ended: Result<(Id, ()), JoinError>) -> BacklogChange {
         let id = match ended {

@@ -43,7 +43,7 @@ pub(super) struct Queue<S> {
     pub(super) is_refused: bool,
 }
 
-/// The request on whose behalf the slots were granted.
+/// The request that the slots were granted for.
 #[derive(Clone, Copy)]
 struct HeadMark {
     id: RequestId,
@@ -178,9 +178,9 @@ where
         let is_drained = fetched.last().is_some_and(|fetched| fetched.is_last);
         let may_give_back = self.last_head.replace(head.id) != Some(head.id);
         for (fetched, start) in fetched.into_iter().zip(starts) {
-            // Another worker took the request on whose behalf the slot was granted. A less urgent request must not use
-            // a slot that is reserved for that level. This happens only once for each head, so that a store with other
-            // levels can't cause an endless loop.
+            // Another worker took the request that the slot was granted for. A less urgent request must not use a slot
+            // that is reserved for that level. This happens only once for each head, so that a store with other levels
+            // can't cause an endless loop.
             if fetched.info.level > head.level && may_give_back {
                 drop(start);
                 self.running.spawn(give_back(Arc::clone(&shared), fetched));
