@@ -24,7 +24,8 @@ pub(super) fn validate(aliases: &Aliases) -> Result<(), InvalidRouting> {
 fn cycle(aliases: &Aliases, start: &str) -> Option<Vec<String>> {
     let mut chain = vec![start.to_owned()];
     let mut next = aliases.get(start)?;
-    // The length is bounded because `start` may lead into a cycle of others, which is found from its own aliases.
+    // If `start` only leads into a cycle of other aliases, the bound ends the loop. A later `start` inside that cycle
+    // finds it.
     while chain.len() <= aliases.len() {
         chain.push(next.clone());
         if next == start {
