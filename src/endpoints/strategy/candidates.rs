@@ -131,7 +131,7 @@ impl fmt::Debug for Candidates<'_> {
     }
 }
 
-/// An endpoint that can serve a request, with its number of free slots when the router looked at it.
+/// An endpoint that can serve a request, with its load at the moment when the router looked at it.
 #[derive(Clone, Copy)]
 pub struct Candidate<'a> {
     pub(crate) backend: &'a Backend,
@@ -159,7 +159,7 @@ impl<'a> Candidate<'a> {
         self.backend.state.latency.first_byte.micros(now)
     }
 
-    /// Returns the average with peaks, in microseconds.
+    /// Returns the average in microseconds in which a longer sample replaces the average at once.
     #[inline]
     pub(super) fn peak_micros(&self, now: CoarseInstant) -> u32 {
         self.backend.state.latency.peak.micros(now)
