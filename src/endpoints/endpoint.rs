@@ -58,21 +58,21 @@ impl Model {
         self
     }
 
-    /// Sets `true` if the model takes images.
+    /// Sets whether the model takes images.
     #[must_use]
     pub fn vision(mut self, yes: bool) -> Self {
         self.vision = yes;
         self
     }
 
-    /// Sets `true` if the model calls tools.
+    /// Sets whether the model calls tools.
     #[must_use]
     pub fn tools(mut self, yes: bool) -> Self {
         self.tools = yes;
         self
     }
 
-    /// Sets `true` if the model can be held to JSON.
+    /// Sets whether the model can be held to JSON.
     #[must_use]
     pub fn json_mode(mut self, yes: bool) -> Self {
         self.json_mode = yes;

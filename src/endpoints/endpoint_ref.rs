@@ -80,9 +80,9 @@ impl EndpointId {
 }
 
 impl EndpointState {
-    /// Returns `true` if another endpoint may be ejected because this one stays in service.
+    /// Returns `true` if this endpoint is in service, so that another one may be ejected.
     ///
-    /// A new endpoint counts only until it gets its first request, because it may turn out to fail.
+    /// A new endpoint counts only while it is idle and has not failed a request, because it may turn out not to work.
     pub(super) fn can_stand_in(&self) -> bool {
         let seen = self.word.load();
         let was_asked = seen.in_use() > 0 || self.ejection.is_failing();
@@ -237,9 +237,9 @@ impl EndpointRef {
 
     /// Sets the number of requests that the endpoint may serve at a time.
     ///
-    /// If more requests are in flight, they continue, and the slots that they give back are retired. With 0, the
-    /// endpoint gets only the requests that it has, and requests that only this endpoint can serve wait. After you
-    /// raise the limit, call [`Gate::capacity_changed`](crate::Gate::capacity_changed).
+    /// If more requests are in flight, they continue, and the slots that they give back are retired. With 0, new
+    /// requests stay away, and requests that only this endpoint can serve wait. After you raise the limit, call
+    /// [`Gate::capacity_changed`](crate::Gate::capacity_changed).
     ///
     /// A limit that adapts continues from its measurements with the next response, or with the next reading of its
     /// [engine](super::EngineMetrics) in which requests wait. A limit of 0 is the exception and stays.
