@@ -188,8 +188,8 @@ fn succession(
 
 /// Returns `true` if the endpoint runs at the place that the configuration names.
 ///
-/// An endpoint that is started on demand matches by its driver instead of its URL. It shares its state only with
-/// itself, because its driver stops it and closes it for good.
+/// An endpoint that is started on demand is matched by its link to the driver, because its URL may change. Another
+/// endpoint at the same URL gets a state of its own, because the driver stops and closes the old one for good.
 fn is_same_server(old: &EndpointRef, endpoint: &Endpoint) -> bool {
     #[cfg(feature = "swap")]
     if old.on_demand().is_some() || endpoint.on_demand.is_some() {

@@ -16,7 +16,7 @@ pub(crate) struct Ejection {
     resets_in_a_row: AtomicU32,
     /// The number of ejections since a probe last succeeded.
     times: AtomicU32,
-    /// The number of ejections since the start of the process. It wraps around.
+    /// The total number of ejections of the endpoint. It wraps around.
     ejections: AtomicU32,
 }
 
