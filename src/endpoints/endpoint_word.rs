@@ -38,21 +38,21 @@ bitflags! {
     /// and a good probe leaves a failed check in place.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct HealthFlags: u8 {
-        /// The health checks of the endpoint fail.
+        /// Set while the health checks of the endpoint fail.
         const DOWN = 1;
-        /// The endpoint failed too many requests, and is kept free of requests for a while.
+        /// Set for a while after the endpoint failed too many requests, so that requests stay away.
         const EJECTED = 1 << 1;
-        /// The time of the ejection is over, so that one request may probe the endpoint.
+        /// Set once the time of the ejection is over, so that one request may probe the endpoint.
         const HALF_OPEN = 1 << 2;
-        /// The probe is running, so that other requests stay away.
+        /// Set while the probe is running, so that other requests stay away.
         const PROBING = 1 << 3;
-        /// The operator keeps new requests away from the endpoint.
+        /// Set while the operator keeps new requests away from the endpoint.
         const DRAINING = 1 << 4;
-        /// The endpoint has yet to answer a request or pass a check, and gets one request at a time.
+        /// Set until the endpoint has answered a request or had a check. It gets one request at a time until then.
         const NEW = 1 << 5;
-        /// The first check has yet to come, so that endpoints with known health go first.
+        /// Set until the first check, so that endpoints with known health go first.
         const UNCHECKED = 1 << 6;
-        /// The endpoint is stopped or about to stop, so that requests for it wait until it is started.
+        /// Set while the endpoint is stopped or about to stop, so that requests for it wait until it is started.
         const STOPPED = 1 << 7;
     }
 }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// A list of values of different types. Each value is made at its first use, and reads take no lock.
+/// A list of values of different types. Each value is made at its first use, and is read without a lock.
 #[derive(Default)]
 pub(super) struct Extensions(OnceLock<Box<Node>>);
 

@@ -75,8 +75,8 @@ impl CoarseInstant {
     }
 }
 
-/// The distance from the first use of the clock to the start of all times. It is longer than any instant lies before
-/// the first use, even with a paused clock.
+/// The time from the zero of [`CoarseInstant`] to the first use of the clock. It is so long that every instant of the
+/// process is later than zero, even with a paused clock.
 const BEFORE_ALL: Duration = Duration::from_secs(3600);
 
 /// The longest time for which a thread may be suspended between the read of the clock and its use.
