@@ -416,6 +416,7 @@ impl Snapshot {
             < u64::from(other.in_use()) * u64::from(self.limit())
     }
 
+    /// Replaces the bits of the limit, and keeps all others.
     fn with_limit(self, limit: u32) -> Self {
         let limit = u64::from(limit.min(MAX_SLOTS)) << COUNT_BITS;
         Self(self.0 & !(u64::from(MAX_SLOTS) << COUNT_BITS) | limit)
@@ -430,16 +431,19 @@ impl Snapshot {
         ProbeId((self.0 >> PROBE_SHIFT) as u8)
     }
 
+    /// Returns `true` if `probe` is running, because the flag is set and the number is its own.
     fn is_probed_by(self, probe: ProbeId) -> bool {
         self.flags().contains(HealthFlags::PROBING) && self.last_probe() == probe
     }
 
+    /// Replaces the bits of the probe's number, and sets the flag of a running probe.
     fn with_probe(self, ProbeId(number): ProbeId) -> Self {
         let others = self.0 & !(u64::from(u8::MAX) << PROBE_SHIFT);
         let probed = Self(others | u64::from(number) << PROBE_SHIFT);
         probed.with_flags(self.flags() | HealthFlags::PROBING)
     }
 
+    /// Replaces the bits of the flags, which are the highest ones.
     fn with_flags(self, flags: HealthFlags) -> Self {
         let others = self.0 & ((1 << FLAGS_SHIFT) - 1);
         Self(others | u64::from(flags.bits()) << FLAGS_SHIFT)

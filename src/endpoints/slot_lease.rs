@@ -111,6 +111,8 @@ impl SlotLease {
     /// Sets the endpoint's own limit to one that was found by measurement, unless it is 0. Returns `true` if the
     /// endpoint has more slots than before.
     pub(super) fn adapt_own(&self, word: &EndpointWord, limit: u32) -> bool {
+        // Without the lock, `begin` may run at the same time. It sets the limit to 0, which `adapt_limit` does not
+        // change.
         if self.until.load(SeqCst) == UNBOUNDED {
             return word.adapt_limit(limit);
         }

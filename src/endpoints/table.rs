@@ -43,7 +43,7 @@ enum TargetOutcome<'a> {
     Taken(Choice<'a>),
     /// All endpoints that can serve the model are busy.
     Busy,
-    /// All endpoints in service lack something that the demand needs.
+    /// Every endpoint of the model is out of service or cannot serve the demand.
     Unavailable,
 }
 
@@ -350,7 +350,7 @@ impl RoutingTable {
             .flat_map(Resolution::served)
     }
 
-    /// Returns the model with this very name, without a look at aliases.
+    /// Returns the model of this very name with its endpoints, if endpoints serve it.
     fn model(&self, name: &str) -> Option<&ModelBackends> {
         let first = self.resolution(name)?.targets.first()?;
         let served = first.served.as_deref();
@@ -376,10 +376,10 @@ impl RoutingTable {
             let ejected = backends.filter(|backend| {
                 !backend.endpoint.is_same(endpoint) && backend.state.word.is_ejected()
             });
-            // The same share applies to all models, but one endpoint may always go if a fallback can take over.
             let substitutes = || self.substitutes(&model.model, endpoint);
             let has_fallback = substitutes().any(|other| other.model != model.model);
             let share = model.backends.len() * percent / 100;
+            // If a fallback can take over, one endpoint may be ejected even if the share rounds down to 0.
             let most = match percent > 0 && has_fallback {
                 true => share.max(1),
                 false => share,

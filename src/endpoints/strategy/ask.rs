@@ -31,7 +31,7 @@ pub(crate) fn ask<'a>(strategy: &dyn Strategy, candidates: &Candidates<'a>) -> O
 ///
 /// # Panics
 ///
-/// Panics at every call inside a strategy, even if the lock is free, so that the mistake shows in the first test.
+/// Panics at every call inside a strategy, even if the lock is free at that moment.
 pub(crate) fn forbid_in_strategy(method: &str) {
     assert!(
         !ASKING.get(),

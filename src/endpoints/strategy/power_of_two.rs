@@ -8,6 +8,7 @@ use super::{Candidate, Candidates, Choice};
 /// The latency is an average with peaks, so that a slow answer counts at once and is forgotten slowly.
 pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
     let places = candidates.len();
+    // The range has at least one index, because an empty range would panic.
     let (place, first) = free_from(candidates, fastrand::usize(..places.max(1)), None)?;
     let start = fastrand::usize(..places.max(1));
     let Some((_, second)) = free_from(candidates, start, Some(place)) else {

@@ -39,6 +39,7 @@ pub(crate) fn choose<'a>(weights: Weights, candidates: &Candidates<'a>) -> Optio
             0 => 0,
             _ => candidate.first_byte_micros(candidates.now()),
         };
+        // The score at once includes the full weight of the latency, so the difference cannot be negative.
         let score = at_once - lateness(weights, latency);
         if score >= enough {
             let whole = score / 100;
