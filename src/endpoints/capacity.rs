@@ -99,7 +99,7 @@ impl Endpoints {
         !self.table.load().pools(&demand.asked).is_empty()
     }
 
-    /// Returns the models that were tried for `demand`, if it has a fallback chain and every endpoint of it is out.
+    /// Returns the error that lists the models tried for `demand`, if it has a fallback chain that cannot serve it.
     pub(crate) fn exhausted_chain(&self, demand: &Demand) -> Option<RouteError> {
         self.table.load().exhausted_chain(&demand.asked)
     }

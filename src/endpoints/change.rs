@@ -21,7 +21,7 @@ pub struct Changes {
     pub added: Vec<String>,
     /// The endpoints that have left. They finish their requests in flight.
     pub removed: Vec<String>,
-    /// The endpoints that stay with another configuration.
+    /// The endpoints that have another configuration under the same name.
     pub changed: Vec<String>,
 }
 

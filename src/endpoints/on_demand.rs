@@ -177,7 +177,7 @@ impl Eq for OnDemand {}
 /// The channel that notifies the driver if the first waiters have changed or if an endpoint has become idle.
 #[derive(Debug)]
 pub(super) struct Demanded {
-    /// `true` if the driver starts endpoints on demand.
+    /// `true` once a driver has asked for notifications, because it starts endpoints on demand.
     is_on: AtomicBool,
     /// The version of the current routing table, which may lag behind by one.
     version: AtomicU64,

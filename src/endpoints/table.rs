@@ -320,7 +320,7 @@ impl RoutingTable {
         }
     }
 
-    /// Returns the models that were tried for `lane`, if it has a fallback chain and every endpoint of it is out.
+    /// Returns the error that lists the models tried for `lane`, if it has a fallback chain that cannot serve it.
     pub(super) fn exhausted_chain(&self, lane: &Lane) -> Option<RouteError> {
         let exhausted = self.resolution(&lane.name)?.exhausted()?;
         self.pools_in_order(lane).is_empty().then_some(exhausted)

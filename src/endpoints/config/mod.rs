@@ -56,8 +56,8 @@ pub struct RoutingConfig {
     /// The condition on which a request goes to a fallback. With `unavailable`, which is the default, the endpoints of
     /// the model asked for must all be unable to serve it. With `busy`, it is enough that they are all busy.
     pub fallback_when: FallbackWhen,
-    /// The cost of a request to its tenant's share, with the discipline `fair`. With `tokens`, which is the default, it
-    /// is the number of tokens in the prompt and the answer. With `requests`, each request costs 1.
+    /// The cost of a request to its tenant's share, with the discipline `fair`. With `tokens`, which is the default, the
+    /// cost grows with the tokens of the prompt and the answer. With `requests`, each request costs 1.
     pub fair_by: FairBy,
     /// The number of times that a failed request is tried again, each time at another endpoint. Default 2.
     ///
