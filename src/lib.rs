@@ -154,7 +154,7 @@ pub use swap::{SwapHandle, SwapLayer};
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// The page on the crates and tools that this crate replaces, with its code as doc tests.
+/// The page `REPLACES.md`, with its code as doc tests.
 #[cfg(all(doctest, feature = "route", feature = "batch"))]
 #[doc = include_str!("../REPLACES.md")]
 struct Replaces;
