@@ -180,8 +180,8 @@ impl<S, E> RetryState<S, E> {
     }
 
     /// Returns `true`, once, if the request may wait for a slot again because an on-demand endpoint refused the
-    /// connection. The endpoint may have ended a moment ago, and it is started again. The wait leaves the budget
-    /// untouched.
+    /// connection. The endpoint may have ended a moment ago, and it is started again. The wait costs neither a retry
+    /// nor a part of the budget.
     pub(super) fn may_await_start(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.has_awaited_start, true);
         // A request that was sent over a kept connection before may have ended the endpoint, and it may end the next
