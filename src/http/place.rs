@@ -1,8 +1,8 @@
-//! Tokens by which a rejected request keeps its place, if it comes back when it was told to.
+//! Tokens that let a rejected request keep its place, if it comes back when it was told to.
 //!
-//! Without them a client that obeys `Retry-After` starts again behind all that came while it was away, and one that
-//! retries at once does better. The server keeps nothing: the token has the first arrival and the earliest time of the
-//! retry, signed together with the level and the tenant.
+//! Without a token, a client that obeys `Retry-After` starts again behind all requests that came while it was away, and
+//! a client that retries at once does better. The server stores nothing, because the token contains the first arrival
+//! and the earliest time of the retry. Both are signed together with the level and the tenant.
 
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,11 +14,11 @@ use sha2::Sha256;
 use crate::admit::{ClientRetry, Ticket};
 use crate::clock;
 
-/// On rejections the token, and on retries the token that is sent back.
+/// The header that carries the token on rejections, and that a retry sends back.
 pub(crate) const X_TRIAGE_PLACE: HeaderName = HeaderName::from_static("x-triage-place");
 
-/// Whether and for how long rejected requests keep their places (see
-/// [`QueueConfig::retry_places`](crate::QueueConfig::retry_places)).
+/// The settings for the places of rejected requests: the key of the tokens and the time for which a place is kept. See
+/// [`QueueConfig::retry_places`](crate::QueueConfig::retry_places).
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,14 +36,15 @@ pub struct RetryPlaces {
 }
 
 impl RetryPlaces {
-    /// The shortest key, in bytes.
+    /// The length of the shortest key in bytes.
     pub const MIN_KEY: usize = 16;
 
-    /// Tokens signed with a random key of this process: no other process knows them, nor does this one after a restart.
+    /// Creates settings with a random key of this process. Only this process can read its tokens, and only until it
+    /// restarts.
     ///
     /// # Panics
     ///
-    /// If the operating system has no random numbers.
+    /// Panics if the operating system fails to provide random numbers.
     #[must_use]
     pub fn random() -> Self {
         let mut key = [0; 32];
@@ -51,8 +52,8 @@ impl RetryPlaces {
         Self::with_key(key)
     }
 
-    /// Tokens signed with this secret, of at least [`MIN_KEY`](Self::MIN_KEY) random bytes, which all servers of one
-    /// service share. Their wall clocks should agree to less than a second.
+    /// Creates settings with this secret, which all servers of one service share. It must have at least
+    /// [`MIN_KEY`](Self::MIN_KEY) random bytes. The wall clocks of the servers should agree to less than a second.
     #[must_use]
     pub fn with_key(key: impl AsRef<[u8]>) -> Self {
         Self {
@@ -61,20 +62,21 @@ impl RetryPlaces {
         }
     }
 
-    /// How far back a place counts at most, and for how long after its `Retry-After` a token is good. Default 60 s.
+    /// Sets the largest age at which a place still counts, which is 60 s by default. A token is also good for this long
+    /// after its `Retry-After`.
     #[must_use]
     pub fn max_age(mut self, max_age: Duration) -> Self {
         self.max_age = max_age;
         self
     }
 
-    /// The length of the key in bytes.
+    /// Returns the length of the key in bytes.
     pub(crate) fn key_len(&self) -> usize {
         self.key.len()
     }
 }
 
-/// Without the key.
+/// Formats the settings without the secret key.
 impl fmt::Debug for RetryPlaces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RetryPlaces")
@@ -83,29 +85,31 @@ impl fmt::Debug for RetryPlaces {
     }
 }
 
-/// Signs tokens and reads them.
+/// A signer and reader of tokens.
 #[derive(Clone)]
 pub(crate) struct Places {
     mac: Hmac<Sha256>,
     max_age: Duration,
-    /// How far back a place counts: no more than half of the longest wait, of which the rest is for the retry.
+    /// The largest time that a place counts back. This is at most half of the longest wait, because the rest is for the
+    /// retry.
     farthest: Duration,
 }
 
-/// What a token says. Times are in milliseconds since the Unix epoch.
+/// The contents of a token. Times are in milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     first_arrival: u64,
     not_before: u64,
 }
 
-/// A place is written as version, first arrival, earliest retry and signature, in hexadecimal digits.
+/// The version at the start of a token. The first arrival, the earliest retry and the signature follow, all in
+/// hexadecimal digits.
 const VERSION: u8 = 1;
 const PLACE_LEN: usize = 1 + 8 + 8;
 const TOKEN_LEN: usize = PLACE_LEN + 32;
 
 impl Places {
-    /// In a room in which requests wait for `max_wait`.
+    /// Creates a signer for a waiting room in which requests wait for `max_wait` at most.
     pub(crate) fn new(places: &RetryPlaces, max_wait: Option<Duration>) -> Self {
         let half = max_wait.map_or(Duration::MAX, |max_wait| max_wait / 2);
         Self {
@@ -115,7 +119,8 @@ impl Places {
         }
     }
 
-    /// Gives the ticket of a request that arrives now the place that its token proves, if it is good.
+    /// Gives the place that a token proves to the ticket of a request that arrives now. A token that is not good is
+    /// ignored.
     pub(super) fn keep(&self, mut ticket: Ticket, level: &str, token: &HeaderValue) -> Ticket {
         let Some(arrival) = ticket.arrival else {
             return ticket;
@@ -135,7 +140,7 @@ impl Places {
         ticket.requeued().client_retry(ClientRetry::Kept)
     }
 
-    /// The token for a request with this ticket that is rejected now and told to come back after `retry_after`.
+    /// Returns the token for a request with this ticket that is rejected now and told to come back after `retry_after`.
     pub(super) fn token(&self, ticket: &Ticket, level: &str, retry_after: Duration) -> HeaderValue {
         let now = clock::now();
         let retry_after = u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX);
@@ -156,7 +161,8 @@ impl Places {
         token
     }
 
-    /// What a token says. `None` if it was not signed for this level and tenant, or is too old.
+    /// Returns the contents of a token. Returns `None` if the token was not signed for this level and tenant, or is too
+    /// old.
     fn read(&self, token: &[u8], level: &str, tenant: &[u8], now: u64) -> Option<Place> {
         let bytes = from_hex(token)?;
         let (place, signature) = bytes.split_first_chunk::<PLACE_LEN>()?;
@@ -168,7 +174,7 @@ impl Places {
         (now <= place.not_before.saturating_add(max_age)).then_some(place)
     }
 
-    /// The signature over a place, a level and a tenant. The level's length keeps the two names apart.
+    /// Starts the signature over a place, a level and a tenant. The length of the level keeps the two names apart.
     fn mac(&self, place: &[u8; PLACE_LEN], level: &str, tenant: &[u8]) -> Hmac<Sha256> {
         let mut mac = self.mac.clone();
         mac.update(place);
@@ -188,6 +194,7 @@ impl fmt::Debug for Places {
 }
 
 impl Place {
+    /// Returns the version, the first arrival and the earliest retry as big-endian bytes.
     fn to_bytes(self) -> [u8; PLACE_LEN] {
         let mut bytes = [VERSION; PLACE_LEN];
         bytes[1..9].copy_from_slice(&self.first_arrival.to_be_bytes());
@@ -205,7 +212,7 @@ impl Place {
     }
 }
 
-/// The bytes of a token, if it is of the right length.
+/// Returns the bytes of a token, if the token has the right length and consists of hexadecimal digits.
 fn from_hex(token: &[u8]) -> Option<[u8; TOKEN_LEN]> {
     let mut bytes = [0; TOKEN_LEN];
     if token.len() != 2 * TOKEN_LEN {
@@ -220,7 +227,7 @@ fn from_hex(token: &[u8]) -> Option<[u8; TOKEN_LEN]> {
     Some(bytes)
 }
 
-/// An instant of Tokio's clock by the wall clock. 0 before 1970.
+/// Converts an instant of Tokio's clock to milliseconds of the wall clock. The result is 0 before 1970.
 fn wall_millis(at: Instant) -> u64 {
     let (now, wall) = (Instant::now(), SystemTime::now());
     let wall = match at.checked_duration_since(now) {
@@ -315,7 +322,7 @@ mod tests {
         let first = now - 10 * SECOND;
         let token = places.token(&ticket(first), "normal", Duration::ZERO);
         assert!(token.is_sensitive());
-        // The token's times are whole milliseconds.
+        // The times in a token are whole milliseconds.
         let arrival = clock::now() + SECOND;
         let kept = places.keep(ticket(arrival), "normal", &token);
         assert_eq!(
