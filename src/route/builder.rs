@@ -64,14 +64,13 @@ impl RouteLayerBuilder {
         &self.registry
     }
 
-    /// Sets the aliases, fallbacks, strategy, retries and ejection, which are those of [`RoutingConfig::default`] by
-    /// default.
+    /// Sets the aliases, fallbacks, strategy, retries and ejection. The default is [`RoutingConfig::default`].
     pub fn routing(mut self, routing: RoutingConfig) -> Self {
         self.routing = routing;
         self
     }
 
-    /// Tells the inner service the wait of each request, which is off by default. A
+    /// Tells the inner service the wait of each request, which it does not learn by default. A
     /// [`QueueTime`](crate::queue::QueueTime) is then among the request's extensions, and it is zero if the request
     /// found a free slot.
     pub fn queue_time_extension(mut self) -> Self {
@@ -79,8 +78,8 @@ impl RouteLayerBuilder {
         self
     }
 
-    /// Sets the waiting room for requests that find their endpoints busy, which is [`QueueConfig::default`] by default.
-    /// The `concurrency` of `queue` has no effect, because each endpoint has its own limit.
+    /// Sets the waiting room for requests that find their endpoints busy. The default is [`QueueConfig::default`]. The
+    /// `concurrency` of `queue` has no effect, because each endpoint has its own limit.
     pub fn queue(mut self, queue: QueueConfig) -> Self {
         self.queue = queue;
         self
@@ -93,13 +92,13 @@ impl RouteLayerBuilder {
         self
     }
 
-    /// Sets whether a response names its endpoint in the header `x-triage-endpoint`, which is `true` by default.
+    /// Sets whether a response names its endpoint in the header `x-triage-endpoint`. It does so by default.
     pub fn endpoint_header(mut self, yes: bool) -> Self {
         self.endpoint_header = yes;
         self
     }
 
-    /// Sets whether a response names its model in the header `x-triage-model`, which is `true` by default.
+    /// Sets whether a response names its model in the header `x-triage-model`. It does so by default.
     pub fn model_header(mut self, yes: bool) -> Self {
         self.model_header = yes;
         self

@@ -43,8 +43,8 @@ use crate::queue::{InvalidQueueConfig, QueueConfig};
 pub struct RouterHandle(pub(super) Arc<RouterShared>);
 
 impl RouterHandle {
-    /// Returns the numbers of waiting and running requests, the outcomes of the others, and the wait of the next
-    /// request.
+    /// Returns the numbers of waiting and running requests, the outcomes of the others, and the estimated wait of the
+    /// next request.
     #[must_use]
     pub fn status(&self) -> GateStatus {
         forbid_in_strategy("RouterHandle::status");
@@ -90,10 +90,10 @@ impl RouterHandle {
         rejected.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the gauges of the `metrics` facade. They show the numbers of waiting and running requests, the wait and the
-    /// reserved and lent slots of each level, and the load and health of each endpoint. The counters of the rejections
-    /// of each level are set, too. If an endpoint or a level has left, its gauges become 0, except that the estimated
-    /// wait of a level becomes NaN and its target +Inf.
+    /// Sets the gauges of the `metrics` facade. They show the numbers of waiting and running requests, the
+    /// estimated wait and the reserved and lent slots of each level, and the load and health of each endpoint. The
+    /// counters of the rejections of each level are set, too. If an endpoint or a level has left, its gauges become 0,
+    /// except that the estimated wait of a level becomes NaN and its target +Inf.
     ///
     /// Call this before each scrape, or every few seconds. The first call also describes all metrics to the recorder,
     /// so the recorder has to be installed by then.

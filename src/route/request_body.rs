@@ -66,7 +66,6 @@ impl BufferedBody {
     }
 
     /// Returns the body with `model` in place of the model that it names. It stays unchanged if it names no model.
-    /// unchanged.
     pub(super) fn naming<B>(self, model: &str) -> RouteBody<B> {
         let Some(model_at) = self.model_at else {
             return self.unchanged();

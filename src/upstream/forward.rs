@@ -158,7 +158,7 @@ where
         Self::with(Connector::new(Lookups::default()), FIRST_BYTE_TIMEOUT)
     }
 
-    /// Sets the time that connecting to an endpoint may take, including DNS lookup and TLS, which is 10 s by default.
+    /// Sets the time that connecting to an endpoint may take, including DNS lookup and TLS. The default is 10 s.
     ///
     /// The returned client starts without connections, and it does not share any with clones made before.
     #[must_use]
@@ -167,7 +167,7 @@ where
         Self::with(connector, self.first_byte_timeout)
     }
 
-    /// Sets the time that an endpoint may take until the head of its answer is there, which is 600 s by default.
+    /// Sets the time that an endpoint may take until the head of its answer is there. The default is 600 s.
     ///
     /// The time counts from `call`, and starts again with each piece of the request's body that the endpoint takes. The
     /// clock is paused while the client has yet to send the next piece. The time for the body of the answer is
