@@ -1,6 +1,6 @@
-//! Tickets from request headers.
+//! Tickets that are read from request headers.
 //!
-//! A header that can't be read counts as absent: a client's typo fails no request, and no value panics.
+//! A header that cannot be read counts as absent, so that a client's typo fails no request, and no value panics.
 
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::client_retry::says_retry;
 use crate::admit::{Priority, PriorityLevels, Tenant, Ticket};
 
-/// Reads a request's [`Ticket`] from its headers. Made by [`QueueConfig::classifier`](crate::QueueConfig::classifier),
-/// for requests that pass no [`QueueLayer`](crate::QueueLayer).
+/// A classifier that reads a request's [`Ticket`] from its headers.
+/// [`QueueConfig::classifier`](crate::QueueConfig::classifier) creates one for requests that do not pass a
+/// [`QueueLayer`](crate::QueueLayer).
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -36,8 +37,8 @@ pub struct HeaderClassifier {
 }
 
 impl HeaderClassifier {
-    /// Creates a classifier that reads the level's name from `priority_header` and the tenant's from `tenant_header`; without
-    /// one, every request is of the empty tenant.
+    /// Creates a classifier that reads the level's name from `priority_header` and the tenant's name from
+    /// `tenant_header`. Without a `tenant_header`, every request belongs to the empty tenant.
     #[must_use]
     pub fn new(
         levels: PriorityLevels,
@@ -51,19 +52,19 @@ impl HeaderClassifier {
         }
     }
 
-    /// Returns the priority levels by name.
+    /// Returns the priority levels with their names.
     #[must_use]
     pub fn levels(&self) -> &PriorityLevels {
         &self.levels
     }
 
-    /// Returns the level of requests that name none.
+    /// Returns the level of requests that do not name a level.
     #[must_use]
     pub fn default_priority(&self) -> Priority {
         self.levels.default_priority()
     }
 
-    /// Returns the priority of a request with these headers, as in its [`ticket`](Self::ticket).
+    /// Returns the priority of a request with these headers, which is equal to that of its [`ticket`](Self::ticket).
     #[must_use]
     pub fn priority(&self, headers: &HeaderMap) -> Priority {
         match headers.get(&self.priority_header) {
@@ -74,14 +75,14 @@ impl HeaderClassifier {
 
     /// Returns the ticket of a request with these headers that arrived at `arrival`.
     ///
-    /// - The priority header names the level. A missing or unknown name is the default level.
-    /// - The tenant header's bytes are the tenant.
-    /// - `x-request-timeout` (seconds, which may be a fraction), `grpc-timeout`, and the `x-stainless-read-timeout` of the
-    ///   OpenAI and Anthropic clients (`x-stainless-timeout` of older ones; seconds) set the deadline, counted from
-    ///   `arrival`: the earliest of those that can be read. By then the head of the answer has to be there, so a request for
-    ///   which that is impossible is refused, or gets no slot.
-    /// - A retry, by `x-stainless-retry-count`, `x-retry-attempt` (more than 0) or `x-envoy-attempt-count` (more than 1),
-    ///   is a [client's retry](Ticket::client_retry), which goes behind the first attempts of its level.
+    /// - The priority header names the level. A missing or unknown name stands for the default level.
+    /// - The bytes of the tenant header are the tenant.
+    /// - The deadline is `arrival` plus the shortest of the timeouts that can be read. These are `x-request-timeout` in
+    ///   seconds, which may be a fraction, `grpc-timeout`, and the `x-stainless-read-timeout` of the OpenAI and
+    ///   Anthropic clients in seconds (`x-stainless-timeout` of older ones). The head of the answer has to be there by
+    ///   the deadline, so a request that cannot meet it is refused, or gets no slot.
+    /// - A request is a [client's retry](Ticket::client_retry), and goes behind the first attempts of its level, if
+    ///   `x-stainless-retry-count` or `x-retry-attempt` is more than 0, or if `x-envoy-attempt-count` is more than 1.
     #[must_use]
     pub fn ticket(&self, headers: &HeaderMap, arrival: Instant) -> Ticket {
         let found = self.find(headers);
@@ -102,11 +103,12 @@ impl HeaderClassifier {
         ticket
     }
 
-    /// Finds the headers of a ticket in one pass: each look-up would hash a name.
+    /// Finds the headers of a ticket in one pass, because each look-up would hash a name.
     fn find<'a>(&self, headers: &'a HeaderMap) -> TicketHeaders<'a> {
         let mut found = TicketHeaders::default();
         for (name, value) in headers {
-            // Not `else if`: one header may be both. Of several values the first counts.
+            // These are separate checks because one header may have two roles. If a header has several values, the
+            // first one counts.
             if *name == self.priority_header {
                 found.priority.get_or_insert(value);
             }
@@ -161,8 +163,8 @@ impl TicketHeaders<'_> {
     }
 }
 
-/// Returns `true` if the client accepts a stream of server-sent events: an `Accept` header names `text/event-stream`, and not
-/// with `q=0`. Wildcards do not count, because every client sends `*/*`.
+/// Returns `true` if the client accepts a stream of server-sent events. It does if an `Accept` header names
+/// `text/event-stream` without `q=0`. Wildcards do not count, because every client sends `*/*`.
 #[must_use]
 pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
     headers
@@ -174,17 +176,20 @@ pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
 
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
-/// The header of the OpenAI and Anthropic clients, in every request, with the time in seconds after which they give up.
+/// The header that OpenAI and Anthropic clients add to every request, with the time in seconds after which they give
+/// up.
 const READ_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-read-timeout");
-/// The header of older OpenAI and Anthropic clients with the time in seconds after which they give up.
+/// The header of older OpenAI and Anthropic clients, with the time in seconds after which they give up.
 const OLDER_READ_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-timeout");
 
-/// Reads seconds: `2`, `0.3`. `None` if the value is negative, no number, or more than a [`Duration`] can hold.
+/// Reads a number of seconds, such as `2` or `0.3`. Returns `None` if the value is negative, not a number, or more than
+/// a [`Duration`] can hold.
 fn seconds(value: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(value.parse().ok()?).ok()
 }
 
-/// Reads one to eight digits and a unit, as the gRPC protocol has it: `250m` is a quarter of a second.
+/// Reads one to eight digits and a unit, as the gRPC protocol defines them. For example, `250m` is a quarter of a
+/// second.
 fn grpc_timeout(value: &str) -> Option<Duration> {
     let (unit, digits) = value.as_bytes().split_last()?;
     if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
@@ -204,7 +209,7 @@ fn grpc_timeout(value: &str) -> Option<Duration> {
     }
 }
 
-/// Returns `true` if one element of an `Accept` list is `text/event-stream`, with any parameters but `q=0`.
+/// Returns `true` if one element of an `Accept` list is `text/event-stream`, with any parameters except `q=0`.
 fn accepts_event_stream(range: &[u8]) -> bool {
     let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     parts
@@ -213,7 +218,7 @@ fn accepts_event_stream(range: &[u8]) -> bool {
         && !parts.any(refuses)
 }
 
-/// Returns `true` if a parameter is `q=0`, `q=0.0` and so on, which means "anything but this".
+/// Returns `true` if a parameter is `q=0`, `q=0.0` and so on, which means "anything except this".
 fn refuses(parameter: &[u8]) -> bool {
     match parameter {
         [b'q' | b'Q', b'=', weight @ ..] => {

@@ -1,8 +1,8 @@
-//! HTTP: tickets from headers, rejections as responses, bodies that hold a permit.
+//! The HTTP side of the crate, with tickets from headers, rejections as responses, and bodies that hold a permit.
 //!
-//! On the way in, [`HeaderClassifier`] reads a ticket from a request's headers. On the way out, [`PermitBody`] holds
-//! the slot until the body ends, and a [`Rejection`] says, as HTTP or as gRPC, why a request was not served and, by
-//! [`RetryAfter`], when to retry.
+//! On the way in, [`HeaderClassifier`] reads a ticket from the headers of a request. On the way out, [`PermitBody`]
+//! holds the slot until the body ends. A [`Rejection`] tells the client, as HTTP or as gRPC, why its request was not
+//! served, and [`RetryAfter`] computes the time of the retry.
 
 mod body;
 mod classify;
