@@ -19,8 +19,8 @@
 //!
 //! Lists are sorted from the newest to the oldest. A page has 1 to 100 entries (`limit`, 20 by default) that come after
 //! `after`. With `order=asc`, files are sorted from the oldest to the newest, for which all files of the tenant are
-//! read. An input file is kept until it is deleted or expires; if a batch uses it, until that batch has read it. Output
-//! files are kept for the [retention](BatchApi::retention), unless the batch specifies another time.
+//! read. An input file is kept until it is deleted or expires. A batch that was created before that can still read it
+//! to the end. Output files are kept for the [retention](BatchApi::retention), unless the batch specifies another time.
 //!
 //! All state is in the store, so a batch continues after a restart, in any process. A line always has the same request
 //! id, so each line is stored only once. Only a few MiB of an input file are in memory at a time.
