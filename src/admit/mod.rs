@@ -61,7 +61,7 @@ pub use reject_reason::RejectReason;
 pub(crate) use room_base::time_for;
 pub use room_stats::RoomStats;
 pub use slot_pool::{Slot, SlotPool};
-pub use ticket::{ClientRetry, Tenant, Ticket};
+pub use ticket::{Tenant, Ticket};
 pub use wait_queue::{Pushed, Skipped, WaitQueue};
 pub use waiters::WaiterId;
 pub use waiting_room::{AdmitOutcome, FirstWaiter, WaitingRoom};

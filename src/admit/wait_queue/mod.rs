@@ -591,12 +591,6 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         queue
     }
 
-    /// Returns the arrival of the waiter that is first in the order of arrival of those that are not patient.
-    pub(super) fn oldest_bounded(&self) -> Option<Nanos> {
-        let first = self.common.by_level.oldest_bounded(&self.common.waiters)?;
-        Some(self.common.waiters.meta(first).limits.arrival)
-    }
-
     /// Returns the waiter that is evicted first.
     pub(super) fn lowest(&self) -> Option<u32> {
         match &self.order {

@@ -105,8 +105,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         };
         let newcomer = self.queue.newcomer(ticket, limits, now);
         let backlog = self.queue.backlog(newcomer, lane);
-        let oldest = || self.queue.oldest_bounded();
-        let ahead = self.base().ahead_of(ticket, limits, backlog.ahead, oldest);
+        let ahead = backlog.ahead;
         let wait = PredictedWait {
             pool,
             lane_hash: self.queue.hash(lane),
