@@ -7,7 +7,7 @@
 use super::compact_slab::CompactSlab;
 use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::{ArrivalKey, Link, List};
-use super::room_base::RoomBase;
+use super::room_base::new_place;
 use super::{Priority, Tenant, Ticket};
 
 /// Stands for a waiter, a lane or a flow that there is not.
@@ -225,7 +225,7 @@ impl<T> Waiters<T> {
         ticket: Ticket,
     ) {
         let meta = self.meta_mut(idx);
-        let key = (RoomBase::new_place(&ticket, limits), meta.seq);
+        let key = (new_place(&ticket, limits), meta.seq);
         *meta = WaiterMeta::new(key, priority, limits, ticket);
     }
 

@@ -29,7 +29,9 @@ impl<T> Common<T> {
     /// Adds a waiter at its level.
     #[inline]
     pub(super) fn link(&mut self, idx: u32) {
-        self.base.on_queued(self.waiters.meta(idx).is_patient);
+        self.base
+            .counters
+            .on_queued(self.waiters.meta(idx).is_patient);
         self.timeouts.push(&mut self.waiters, idx);
         self.by_level.push(&mut self.waiters, idx);
     }
@@ -37,7 +39,9 @@ impl<T> Common<T> {
     /// Removes a waiter that was at this level.
     #[inline]
     pub(super) fn unlink(&mut self, idx: u32, level: u8) {
-        self.base.on_unlinked(self.waiters.meta(idx).is_patient);
+        self.base
+            .counters
+            .on_unlinked(self.waiters.meta(idx).is_patient);
         self.timeouts.remove(&mut self.waiters, idx);
         self.by_level.remove(&mut self.waiters, idx, level);
     }
@@ -63,7 +67,7 @@ impl<T> Common<T> {
         self.by_level = ByLevel::new(List::Level, self.base.config.levels.count());
         self.timeouts = Timeouts::new();
         // `link` counts them again.
-        self.base.on_all_unlinked();
+        self.base.counters.on_all_unlinked();
     }
 
     /// Returns the waiter that goes first by level.

@@ -30,7 +30,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let not_before = self.common.timeouts.not_before();
         // With `max_wait` alone it changes once in each `max_wait`.
         if self.not_before.0 != not_before {
-            self.not_before = (not_before, self.common.base.epoch.instant(not_before));
+            self.not_before = (not_before, self.common.base.clock.epoch.instant(not_before));
         }
         self.not_before.1
     }

@@ -14,7 +14,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(crate) fn is_idle(&self, pool: PoolId) -> bool {
         match &self.order {
             Order::Levels(levels) => {
-                self.common.base.placed() == 0 || !levels.pools().contains(&pool)
+                self.common.base.counters.placed() == 0 || !levels.pools().contains(&pool)
             }
             Order::Lanes(order) => order.lanes.is_idle(pool),
         }
@@ -64,7 +64,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Returns a lane of each group in which requests wait.
     pub(crate) fn one_of_each_group(&self) -> Vec<u32> {
         match &self.order {
-            Order::Levels(_) if self.common.base.waiting == 0 => Vec::new(),
+            Order::Levels(_) if self.common.base.counters.waiting == 0 => Vec::new(),
             Order::Levels(_) => vec![ONLY_LANE],
             Order::Lanes(order) => order.lanes.one_of_each_group().collect(),
         }

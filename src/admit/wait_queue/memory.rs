@@ -25,7 +25,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     fn trim_empty(&mut self) {
         let capacity = self.common.waiters.capacity();
         // Begins a new measurement, so it is asked last.
-        if self.common.base.high_water.is_excess(capacity, 0) {
+        if self.common.base.counters.high_water.is_excess(capacity, 0) {
             self.trim();
             let keeps_debts = match &self.order {
                 Order::Levels(_) => false,
@@ -33,7 +33,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 Order::Lanes(order) => order.lanes.have_debts(),
             };
             if !keeps_debts {
-                let now = self.common.base.now;
+                let now = self.common.base.clock.now;
                 self.rebuild(Vec::new(), now);
             }
         }
@@ -43,12 +43,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(crate) fn trim_if_due(&mut self, now: Nanos) {
         let capacity = self.common.waiters.capacity();
-        if self.common.base.high_water.is_due(capacity, now)
-            && self
-                .common
-                .base
-                .high_water
-                .look(capacity, self.common.base.waiting, now)
+        if self.common.base.counters.high_water.is_due(capacity, now)
+            && self.common.base.counters.high_water.look(
+                capacity,
+                self.common.base.counters.waiting,
+                now,
+            )
         {
             self.trim();
         }
@@ -69,7 +69,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[cfg(feature = "batch")]
     pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
         self.trim_if_empty();
-        let keeps_more = self.common.base.waiting == 0 && self.common.waiters.capacity() > KEPT;
+        let keeps_more =
+            self.common.base.counters.waiting == 0 && self.common.waiters.capacity() > KEPT;
         keeps_more.then(|| now + INTERVAL)
     }
 }

@@ -156,12 +156,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         now: Nanos,
         item: impl FnOnce(WaiterId) -> T,
     ) -> Result<Pushed, RejectReason> {
-        let limits = self.common.base.limits(&ticket, now);
+        let limits = self.common.base.clock.limits(&ticket, now);
         self.trim_if_due(now);
         // Opened even if the item is rejected below; empty lanes are closed later.
         let lane = self.lane_without_slots(lane);
         // Before anything is indexed: most requests that are rejected are rejected here.
-        let refusal = match self.common.base.is_closed {
+        let refusal = match self.common.base.counters.is_closed {
             true => Some(RejectReason::ShuttingDown),
             false => self.common.base.refusal(&ticket, limits, now),
         };
@@ -172,7 +172,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let displaced = match place {
             Ok(displaced) => displaced,
             Err(why) => {
-                self.common.base.stats.reject(&why);
+                self.common.base.counters.stats.reject(&why);
                 return Err(why);
             }
         };
@@ -181,6 +181,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             self.unlink(displaced, false);
             self.common
                 .base
+                .counters
                 .stats
                 .reject(&RejectReason::<()>::Displaced);
         }
@@ -213,7 +214,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let Common { base, waiters, .. } = &mut self.common;
         let priority = base.config.levels.clamp(ticket.priority);
         // The key counts as given from here on: nothing rejects the request any more.
-        let key = base.next_key(&ticket, limits);
+        let key = base.clock.next_key(&ticket, limits);
         let mut meta = WaiterMeta::new(key, priority, limits, ticket);
         (meta.predicted, meta.lane_hash) = (predicted, lane_hash);
         if base.has_slots {
@@ -271,7 +272,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             return false;
         }
         let now = self.nanos(now);
-        let limits = self.common.base.limits(&ticket, now);
+        let limits = self.common.base.clock.limits(&ticket, now);
         let lane = self.lane_without_slots(lane);
         self.replace_ticket(id.idx, ticket, limits, lane, now);
         true
@@ -306,7 +307,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             return None;
         }
         self.unlink(id.idx, false);
-        self.common.base.stats.cancelled += 1;
+        self.common.base.counters.stats.cancelled += 1;
         Some(self.take(id))
     }
 
@@ -357,7 +358,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(crate) fn advance_to(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason)> {
         let expired = self.expire_next(now)?;
-        self.common.base.stats.reject(&expired.1);
+        self.common.base.counters.stats.reject(&expired.1);
         Some(expired)
     }
 
@@ -382,7 +383,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks a waiter whose wait is over, or says when it may be.
     #[cold]
     fn expire<N>(&mut self, idx: u32, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
-        let slots = self.common.base.overload.slots_of(self.pools_of(idx));
+        let slots = self
+            .common
+            .base
+            .admission
+            .overload
+            .slots_of(self.pools_of(idx));
         let is_next = self.is_next_of_lane(idx);
         let Common {
             base,
@@ -405,7 +411,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// When to call [`advance`](Self::advance) next. `None` if no wait ends.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.common.base.epoch.instant(self.next_end())
+        self.common.base.clock.epoch.instant(self.next_end())
     }
 
     /// How many entries there is memory for. All indices of waiters are below.
@@ -423,17 +429,18 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Stops accepting. Items that wait go on waiting.
     pub fn stop_accepting(&mut self) {
-        self.common.base.is_closed = true;
+        self.common.base.counters.is_closed = true;
     }
 
     /// Stops accepting, and rejects all items as shutting down. They are unlinked, to be [taken](Self::take).
     pub fn close(&mut self) -> Vec<WaiterId> {
-        self.common.base.is_closed = true;
+        self.common.base.counters.is_closed = true;
         let all = self.common.waiters.latest_first().into_iter();
         all.map(|idx| {
             self.unlink(idx, false);
             self.common
                 .base
+                .counters
                 .stats
                 .reject(&RejectReason::<()>::ShuttingDown);
             self.common.waiters.id(idx)
@@ -448,7 +455,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Ends a reservation, once for each [`reserve`](Self::reserve) that was `true`.
     pub fn unreserve(&mut self) {
-        self.common.base.reserved -= 1;
+        self.common.base.counters.reserved -= 1;
     }
 
     /// Whether one more item may wait.
@@ -461,19 +468,19 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
-        self.common.base.waiting
+        self.common.base.counters.waiting
     }
 
     /// Whether no item waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.common.base.waiting == 0
+        self.common.base.counters.waiting == 0
     }
 
     /// Whether the queue has stopped accepting.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.common.base.is_closed
+        self.common.base.counters.is_closed
     }
 
     /// Whether [`advance`](Self::advance) will ever have something to do for the present items.
@@ -547,6 +554,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let first = self.common.by_level.oldest(&self.common.waiters)?;
         self.common
             .base
+            .clock
             .epoch
             .instant(self.common.waiters.meta(first).limits.arrival)
     }
@@ -554,13 +562,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The number of an instant, for several methods at one time: the conversion takes longer than most of them.
     #[inline]
     pub(crate) fn nanos(&self, now: Instant) -> Nanos {
-        self.common.base.epoch.nanos(now)
+        self.common.base.clock.epoch.nanos(now)
     }
 
     /// Counts an item that was rejected before it was pushed.
     #[cfg(feature = "batch")]
     pub(crate) fn count_rejected<N>(&mut self, why: &RejectReason<N>) {
-        self.common.base.stats.reject(why);
+        self.common.base.counters.stats.reject(why);
     }
 
     /// The configuration.
@@ -572,7 +580,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// How many items were rejected, by reason, and how many were cancelled.
     #[must_use]
     pub fn stats(&self) -> RoomStats {
-        self.common.base.stats
+        self.common.base.counters.stats
     }
 }
 
@@ -632,8 +640,8 @@ impl<L, T> std::fmt::Debug for WaitQueue<L, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("WaitQueue")
             .field("config", &self.common.base.config)
-            .field("waiting", &self.common.base.waiting)
-            .field("stats", &self.common.base.stats)
+            .field("waiting", &self.common.base.counters.waiting)
+            .field("stats", &self.common.base.counters.stats)
             .finish_non_exhaustive()
     }
 }

@@ -175,7 +175,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(crate) fn waiting_for(&self) -> Vec<(PoolSet, usize)> {
         match &self.order {
             Order::Levels(levels) => {
-                let waiting = self.common.base.waiting;
+                let waiting = self.common.base.counters.waiting;
                 let lane = levels.lane.iter().filter(|_| waiting > 0);
                 lane.map(|lane| (lane.pools.clone(), waiting)).collect()
             }

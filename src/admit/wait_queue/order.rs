@@ -139,7 +139,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         ask: impl FnOnce(&L) -> Result<(PoolSet, Partition), E>,
     ) -> Result<u32, E> {
         let (pools, partition) = ask(&key)?;
-        if self.common.base.waiting == 0 && !has_own_rules(partition) {
+        if self.common.base.counters.waiting == 0 && !has_own_rules(partition) {
             let hash = self.hash_of(&key);
             let lane = OnlyLane {
                 key,
@@ -152,7 +152,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
         let relinks = self.relinks();
         let order = Order::Lanes(self.new_lanes());
-        self.rebuild_as(order, relinks, self.common.base.now);
+        self.rebuild_as(order, relinks, self.common.base.clock.now);
         match &mut self.order {
             Order::Lanes(order) => order.lanes.lane(key, |_| Ok((pools, partition))),
             Order::Levels(_) => unreachable!("it was rebuilt"),

@@ -56,7 +56,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     ) -> Newcomer<'a> {
         let Common { base, waiters, .. } = &self.common;
         Newcomer {
-            key: base.key_if_queued(ticket, limits),
+            key: base.clock.key_if_queued(ticket, limits),
             level: base.level_of(ticket.priority, limits.arrival, now),
             tenant: &ticket.tenant,
             cost: u128::from(ticket.cost.max(1)),

@@ -34,7 +34,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         config: WaitingRoomConfig,
         now: Instant,
     ) -> Vec<(WaiterId, RejectReason)> {
-        let now = self.common.base.epoch.nanos(now);
+        let now = self.common.base.clock.epoch.nanos(now);
         // The lanes stay what they are.
         let relinks = self.relinks();
         self.set_config(config, relinks, now);
@@ -45,7 +45,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
         self.evict_excess(|id, why| ended.push((id, why)));
         for (_, why) in &ended {
-            self.common.base.stats.reject(why);
+            self.common.base.counters.stats.reject(why);
         }
         ended
     }
@@ -127,7 +127,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
         self.evict_from_partitions(&mut evicted);
         // Only now: the evictions above have made room.
-        while self.common.base.placed() > self.common.base.config.max_size
+        while self.common.base.counters.placed() > self.common.base.config.max_size
             && let Some(idx) = self.lowest()
         {
             self.unlink(idx, false);

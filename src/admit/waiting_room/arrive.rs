@@ -74,7 +74,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             }
             Err(why) => {
                 // Waiters that are rejected later are counted where that happens.
-                self.base_mut().on_rejected(level, &why);
+                self.base_mut().counters.on_rejected(level, &why);
                 AdmitOutcome::Rejected(why)
             }
         };
@@ -93,15 +93,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ) -> Result<Admission<C>, Refusal<C>> {
         let base = self.base_mut();
         // Before the capacity is asked: a closed room gives no slot either.
-        if base.is_closed {
+        if base.counters.is_closed {
             return Err(RejectReason::ShuttingDown);
         }
-        if base.waiting == 0 {
+        if base.counters.waiting == 0 {
             // There is no waiter to offer slots to: those that are lent by now count as offered.
             base.reserves.begin_offer(now);
         }
         base.reserves.on_arrival(level, now);
-        let limits = base.limits(ticket, now);
+        let limits = base.clock.limits(ticket, now);
         let lane = match self.lease_or_lane(capacity, demand, (ticket, limits), now, wakes)? {
             Attempt::Leased(lease) => {
                 self.on_arrival_leased(capacity, (ticket, limits), level, &lease);
@@ -133,18 +133,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         lease: &C::Lease,
     ) {
         let base = self.base();
-        if C::MAKES_SLOTS && base.waiting > 0 {
-            let level = base.level_of(ticket.priority, limits.arrival, base.now);
+        if C::MAKES_SLOTS && base.counters.waiting > 0 {
+            let level = base.level_of(ticket.priority, limits.arrival, base.clock.now);
             ask::on_passed(capacity, lease, Priority(level));
         }
         self.queue.on_leased(&ticket.tenant);
         let base = self.base_mut();
-        base.overload.on_served(level);
+        base.admission.overload.on_served(level);
         if base.reserves.may_lend()
             && let Some(pool) = ask::pool(capacity, lease)
         {
             let usage = ask::usage(capacity, pool);
-            base.reserves.on_leased(level, pool, usage, base.now);
+            base.reserves.on_leased(level, pool, usage, base.clock.now);
         }
     }
 

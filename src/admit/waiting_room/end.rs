@@ -22,11 +22,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let meta = waiters.meta(idx);
         if base.reserves.may_lend() {
             let usage = ask::usage(capacity, pool);
-            base.reserves.on_leased(meta.level, pool, usage, base.now);
+            base.reserves
+                .on_leased(meta.level, pool, usage, base.clock.now);
         }
         // Beside patient waiters alone, slots may be free that are kept for others: nothing is measured then.
-        if !meta.is_patient || base.placed() > 0 {
-            base.overload.pool_mut(pool).on_handed_over();
+        if !meta.is_patient || base.counters.placed() > 0 {
+            base.admission.overload.pool_mut(pool).on_handed_over();
         }
         let flow = flows.map(|discipline| (discipline, meta.tenant(), meta.cost() as f64));
         base.on_served(meta.priority, flow);
@@ -37,7 +38,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub(super) fn give_back(&mut self, capacity: &C, lease: C::Lease) {
         _ = ask::release(capacity, lease);
         // It was counted as given.
-        self.base_mut().stats.unclaimed += 1;
+        self.base_mut().counters.stats.unclaimed += 1;
     }
 
     /// Ends a wait without a slot.
@@ -59,7 +60,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) {
         let Common { base, waiters, .. } = &mut self.queue.common;
-        base.on_rejected(waiters.meta(idx).priority, &why);
+        base.counters.on_rejected(waiters.meta(idx).priority, &why);
         self.finish(idx, State::Rejected(why), wakes);
     }
 

@@ -32,7 +32,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// The first waiter of each lane that has one, in no particular order.
     #[must_use]
     pub fn first_waiters(&self) -> Vec<FirstWaiter<C::Lane>> {
-        let epoch = self.base().epoch;
+        let epoch = self.base().clock.epoch;
         let heads = self.queue.heads().into_iter();
         let first = heads.map(|(lane, meta)| FirstWaiter {
             lane,

@@ -42,15 +42,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Sets the time and the numbers of slots for a report.
     fn observe_now(&mut self, capacity: &C, now: Instant) {
         // The time only: a report ends no wait.
-        self.base_mut().set_now(now);
+        self.base_mut().clock.set_now(now);
         self.observe_new_limits(capacity);
     }
 
     /// Adds rejections by a full room that were counted elsewhere. A level that there is not stands for all.
     pub(crate) fn count_full(&mut self, level: usize, count: u64) {
         let base = self.base_mut();
-        base.stats.full += count;
-        if let Some(level) = base.stats_by_level.get_mut(level) {
+        base.counters.stats.full += count;
+        if let Some(level) = base.counters.by_level.get_mut(level) {
             level.full += count;
         }
     }
@@ -64,7 +64,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         LevelStatus {
             name: base.config.levels.name(Priority(level)).to_owned(),
             waiting,
-            stats: base.stats_by_level[usize::from(level)],
+            stats: base.counters.by_level[usize::from(level)],
             estimated_wait: wait.and_then(|wait| base.corrected(level, wait)),
             target_wait: base.target_at(pool, level),
             reserved,
@@ -91,13 +91,16 @@ impl RoomBase {
 
     /// A predicted wait, corrected by how past predictions came out. `None` if it is longer than a duration can be.
     fn corrected(&self, level: u8, wait: ExpectedWait) -> Option<Duration> {
-        let correction = self.overload.correction(wait.pool, level, wait.seconds);
+        let correction = self
+            .admission
+            .overload
+            .correction(wait.pool, level, wait.seconds);
         Duration::try_from_secs_f64(wait.seconds * correction).ok()
     }
 
     /// Returns the target at a pool of callers that name no deadline.
     fn target_at(&self, pool: PoolId, level: u8) -> Option<Duration> {
-        let target = self.overload.target_at(pool, level, &self.config);
+        let target = self.admission.overload.target_at(pool, level, &self.config);
         Duration::try_from_secs_f64(target).ok()
     }
 }

@@ -153,7 +153,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Brings the room up to `now`, and returns that as a number.
     #[inline]
     fn advance_to(&mut self, now: Instant, wakes: &mut WakeList<W>) -> Nanos {
-        let now = self.base_mut().set_now(now);
+        let now = self.base_mut().clock.set_now(now);
         self.end_waits(now, wakes);
         now
     }
@@ -233,7 +233,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let lane = self.lane(capacity, demand);
         let lane = lane.unwrap_or_else(|_| self.queue.lane_of(id.idx));
         self.observe_lane(capacity, lane);
-        let limits = self.base().limits(&ticket, now);
+        let limits = self.base().clock.limits(&ticket, now);
         self.queue.replace_ticket(id.idx, ticket, limits, lane, now);
         let waiter = self.waiters_mut().payload_mut(id.idx);
         std::mem::swap(&mut waiter.demand, demand);
@@ -241,7 +241,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         // First: its wait may be over.
         self.end_waits(now, wakes);
         self.offer_to(capacity, id, wakes);
-        if C::MAKES_SLOTS && self.base().waiting > 0 {
+        if C::MAKES_SLOTS && self.base().counters.waiting > 0 {
             let (meta, waiter) = (self.waiters().meta(id.idx), self.waiters().payload(id.idx));
             if let State::Leased(lease) = &waiter.state {
                 ask::on_passed(capacity, lease, Priority(meta.level));
@@ -300,7 +300,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) {
         // It was counted as given.
-        self.base_mut().stats.unclaimed += 1;
+        self.base_mut().counters.stats.unclaimed += 1;
         match ask::release(capacity, lease) {
             Some(pool) => self.on_release(capacity, pool, now, wakes),
             // It panicked.
@@ -389,7 +389,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Stops accepting: every waiter and every later arrival is rejected as shutting down.
     pub fn close(&mut self, wakes: &mut WakeList<W>) {
-        self.base_mut().is_closed = true;
+        self.base_mut().counters.is_closed = true;
         // The latest of the lowest level first.
         for idx in self.waiters().latest_first() {
             self.reject_idx(idx, RejectReason::ShuttingDown, wakes);
@@ -427,11 +427,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// those are lent, or a waiter is promoted.
     fn timeout(&self, end: Nanos) -> Option<Instant> {
         let base = self.base();
-        let offer = match base.waiting == 0 || base.reserves.is_empty() {
+        let offer = match base.counters.waiting == 0 || base.reserves.is_empty() {
             true => NEVER,
             false => base.reserves.next_offer().min(self.queue.next_promotion()),
         };
-        base.epoch.instant(end.min(offer))
+        base.clock.epoch.instant(end.min(offer))
     }
 
     /// Sets the waiter's waker. Returns the one that it replaces.
@@ -481,7 +481,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// will.
     pub fn unreserve(&mut self) {
         // Its place is free before the request arrives, so that `arrive` finds it.
-        self.base_mut().reserved -= 1;
+        self.base_mut().counters.reserved -= 1;
     }
 
     /// Whether one more request may wait.
@@ -510,25 +510,25 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// How many requests wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.base().waiting
+        self.base().counters.waiting
     }
 
     /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.base().waiting == 0
+        self.base().counters.waiting == 0
     }
 
     /// Whether the room has stopped accepting.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.base().is_closed
+        self.base().counters.is_closed
     }
 
     /// The instant from which the room measures time: that of its making.
     #[must_use]
     pub fn epoch(&self) -> Instant {
-        self.base().epoch.0
+        self.base().clock.epoch.0
     }
 
     /// Whether the waiter still waits. An invalid id does not.
@@ -561,7 +561,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// How many waiters leave with a slot per second. `None` until that was measured.
     pub(crate) fn departure_rate(&self) -> Option<f64> {
-        self.base().overload.total_per_second()
+        self.base().admission.overload.total_per_second()
     }
 
     /// The configuration.
@@ -573,7 +573,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// How many requests were rejected, by reason, and how many were cancelled.
     #[must_use]
     pub fn stats(&self) -> RoomStats {
-        self.base().stats
+        self.base().counters.stats
     }
 
     /// Returns the end of the wait of a request with this arrival and deadline that has a slot of `pool`, and the reason

@@ -51,9 +51,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         });
         // Granted in the latest event or before it.
         let base = self.base_mut();
-        let is_watched = answer.is_ok() && base.is_sampled();
+        let is_watched = answer.is_ok() && base.admission.is_sampled(base.clock.now);
         let served = is_watched.then_some(ServiceSample {
-            started: base.now,
+            started: base.clock.now,
             lane_hash: meta.lane_hash,
         });
         Some(Answered {
@@ -72,7 +72,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             Ok(lane) => self.queue.hash_of(&lane),
             Err(UnknownLane) => 0,
         };
-        ServiceSample::new(lane, self.base().epoch, now)
+        ServiceSample::new(lane, self.base().clock.epoch, now)
     }
 
     /// Records that the answer to a request begins. Teaches how long requests of its lane are served.
@@ -93,20 +93,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// [`cancel`](Self::cancel), with everything that is left of the waiter.
     pub(crate) fn remove(&mut self, id: WaiterId, now: Instant) -> Waiter<C, W> {
         // The time only: there is no list for the wakers of other waits that end by now.
-        self.base_mut().set_now(now);
+        self.base_mut().clock.set_now(now);
         // Otherwise it is unlinked already.
         if let State::Waiting(_) = self.waiters().payload(id.idx).state {
             self.queue.unlink(id.idx, false);
             self.on_wait_ended(id.idx, false);
             let priority = self.waiters().meta(id.idx).priority;
-            self.base_mut().count_cancelled(priority);
+            self.base_mut().counters.on_cancelled(priority);
         }
         let (meta, waiter) = self.waiters_mut().take(id.idx);
         self.queue.trim_if_empty();
         // Granted and never taken: no request ran. A rejection was counted when it happened.
         if let State::Leased(_) = waiter.state {
-            self.base_mut().stats.unclaimed += 1;
-            self.base_mut().count_cancelled(meta.priority);
+            self.base_mut().counters.stats.unclaimed += 1;
+            self.base_mut().counters.on_cancelled(meta.priority);
             // The caller releases the slot.
             if meta.is_counted {
                 self.on_tenant_released(meta.tenant());

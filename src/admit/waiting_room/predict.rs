@@ -1,12 +1,13 @@
 //! How long a newcomer would have to wait, by the work ahead of it on the pools that could serve it.
 
 use super::WaitingRoom;
-use crate::admit::nanos::Nanos;
+use crate::admit::nanos::{NEVER, Nanos};
 use crate::admit::overload::wait::{PoolBacklog, expected_wait};
 use crate::admit::room_base::{PredictedWait, counted};
 use crate::admit::wait_queue::Newcomer;
+use crate::admit::wait_queue::lanes::Backlog;
 use crate::admit::waiters::WaitLimits;
-use crate::admit::{Capacity, PoolId, RejectReason, SlotState, Ticket, ask};
+use crate::admit::{Capacity, PoolId, Priority, RejectReason, SlotState, Ticket, ask};
 
 /// The wait of an arrival, as the work ahead of it says.
 #[derive(Debug, Clone, Copy)]
@@ -29,8 +30,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub(super) fn observe(&mut self, capacity: &C, pool: PoolId) {
         let is_idle = self.queue.is_idle(pool);
         let base = self.base_mut();
-        let now = base.now;
-        let load = base.overload.pool_mut(pool);
+        let now = base.clock.now;
+        let load = base.admission.overload.pool_mut(pool);
         let slots = ask::slots(capacity, pool);
         if !C::MAKES_SLOTS {
             return load.observe(now, slots, is_idle);
@@ -63,7 +64,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub(super) fn observe_pools_in_service(&mut self, capacity: &C) {
         if let Some(pools) = ask::pools_in_service(capacity) {
             let base = self.base_mut();
-            base.overload.set_in_service(&pools, base.now);
+            base.admission
+                .overload
+                .set_in_service(&pools, base.clock.now);
         }
     }
 
@@ -71,7 +74,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// limit may change while no request waits, or without word of it.
     pub(super) fn observe_new_limits(&mut self, capacity: &C) {
         for &pool in ask::all_pools(capacity).iter() {
-            let load = self.base_mut().overload.pool_mut(pool);
+            let load = self.base_mut().admission.overload.pool_mut(pool);
             if !load.has_slots(ask::slots(capacity, pool)) {
                 self.observe(capacity, pool);
             }
@@ -90,7 +93,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         limits: WaitLimits,
         lane: u32,
     ) -> Result<f32, RejectReason<C::Unservable>> {
-        let now = self.base().now;
+        let now = self.base().clock.now;
         let counted = self.counted(limits, lane, now);
         if let Some(why) = self.base().refusal(ticket, counted, now) {
             return Err(why);
@@ -103,15 +106,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let Some(&pool) = self.queue.pools(lane).first() else {
             return Ok(0.0);
         };
+        let Priority(level) = self.base().config.levels.clamp(ticket.priority);
+        let is_silent = limits.deadline == NEVER;
+        if is_silent && self.base_mut().admission.is_short(pool, level, now) {
+            return Ok(0.0);
+        }
         let newcomer = self.queue.newcomer(ticket, limits, now);
-        let backlog = self.queue.backlog(newcomer, lane);
-        let ahead = backlog.ahead;
+        let Backlog { ahead, flows } = self.queue.backlog(newcomer, lane);
+        let leased = ask::leased(capacity);
         let wait = PredictedWait {
             pool,
             lane_hash: self.queue.hash(lane),
-            is_first: ahead == 0,
-            flows: backlog.flows,
-            leased: self.base().leases_used(ask::leased(capacity)),
+            ahead,
+            flows,
+            leased: self.base().counters.leases_used(leased),
             seconds: self.expected_wait(ahead, newcomer, lane),
         };
         Ok(self.base_mut().admit(ticket, counted, wait)? as f32)
@@ -124,7 +132,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if !C::MAKES_SLOTS {
             return limits;
         }
-        let slots = self.base().overload.slots_of(self.queue.pools(lane));
+        let slots = self
+            .base()
+            .admission
+            .overload
+            .slots_of(self.queue.pools(lane));
         counted(limits, now, slots, now)
     }
 
@@ -142,10 +154,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 return Some(ExpectedWait::none(pool));
             }
             // Every slot is busy and no request waits: the next one that comes back is for this request.
-            let seconds = base.overload.total_per_second()?.recip();
+            let seconds = base.admission.overload.total_per_second()?.recip();
             return Some(ExpectedWait { pool, seconds });
         }
-        let newcomer = Newcomer::after_all(level, base.now);
+        let newcomer = Newcomer::after_all(level, base.clock.now);
         let waits = self.queue.one_of_each_group().into_iter();
         let waits = waits.filter_map(|lane| {
             let pools = self.queue.pools(lane);
@@ -163,7 +175,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Returns the wait of a newcomer with `ahead` waiters of its group before it; `None` while one of the pools is not
     /// measured.
     fn expected_wait(&self, ahead: usize, newcomer: Newcomer<'_>, lane: u32) -> Option<f64> {
-        let overload = &self.base().overload;
+        let overload = &self.base().admission.overload;
         // It gets the slot after those of the waiters before it.
         let own = (ahead + 1) as f64;
         let pools = self.queue.pools(lane);

@@ -68,7 +68,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             return false;
         }
         self.queue.on_progress(best.group);
-        if self.base().is_hopeless(self.waiters().meta(best.idx)) {
+        let (base, meta) = (self.base(), self.waiters().meta(best.idx));
+        if base.admission.is_hopeless(meta, base.clock.now) {
             // The slot is for the next: it may ask for it in another way.
             self.give_back(capacity, lease);
             self.reject_idx(best.idx, RejectReason::DeadlinePassed, wakes);

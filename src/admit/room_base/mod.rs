@@ -1,0 +1,323 @@
+//! What a room has beside its waiters: the configuration, the clock, the counters and what is measured.
+
+mod admission;
+mod clock;
+mod counters;
+
+use std::time::{Duration, Instant};
+
+use self::admission::Admission;
+pub(crate) use self::admission::PredictedWait;
+pub(crate) use self::clock::{BEHIND, new_place};
+use self::clock::{Clock, is_requeued};
+use self::counters::Counters;
+use super::age_order::AgeOrder;
+use super::flow::FlowKey;
+use super::nanos::{NEVER, Nanos, span};
+use super::overload::{Reserves, Slots};
+use super::tenant_leases::TenantLeases;
+use super::waiters::{MILLISECOND, WaitBounds, WaitLimits, WaiterMeta};
+use super::{
+    Discipline, KeptSlots, PoolId, Priority, RejectReason, ServiceSample, TargetWait, Tenant,
+    Ticket, WaitingRoomConfig,
+};
+
+/// What a room has beside its waiters.
+#[derive(Debug)]
+pub(crate) struct RoomBase {
+    pub(crate) config: WaitingRoomConfig,
+    /// `true` in front of slots. Elsewhere no wait is predicted, and `target_wait` bounds none.
+    pub(crate) has_slots: bool,
+    pub(crate) clock: Clock,
+    pub(crate) counters: Counters,
+    pub(crate) admission: Admission,
+    pub(crate) reserves: Reserves,
+    pub(crate) leases: TenantLeases,
+    /// The order of equals.
+    pub(crate) age_order: AgeOrder,
+}
+
+impl RoomBase {
+    pub(crate) fn new(config: WaitingRoomConfig, now: Instant) -> Self {
+        let levels = config.levels.count();
+        Self {
+            has_slots: true,
+            clock: Clock::new(now),
+            counters: Counters::new(levels),
+            admission: Admission::new(levels),
+            reserves: Reserves::new(&config),
+            leases: TenantLeases::default(),
+            age_order: AgeOrder::OldestFirst,
+            config,
+        }
+    }
+
+    /// Replaces the configuration.
+    pub(crate) fn set_config(&mut self, config: WaitingRoomConfig) {
+        self.admission.set_config(&config);
+        // What is known of a level is known by its name.
+        let old: Vec<_> = self.config.levels.names().collect();
+        let names = config.levels.names();
+        let names = names.map(|name| old.iter().position(|old| old.eq_ignore_ascii_case(name)));
+        let old_levels: Vec<Option<usize>> = names.collect();
+        let mut reserves = Reserves::new(&config);
+        reserves.go_on_from(&self.reserves, |level| old_levels[level]);
+        self.reserves = reserves;
+        self.counters.set_levels(&old_levels);
+        self.config = config;
+    }
+
+    /// Returns the slots that a request of this level has to leave free.
+    #[inline]
+    pub(crate) fn kept_above(&self, level: u8) -> KeptSlots {
+        match self.reserves.is_empty() {
+            true => KeptSlots::NONE,
+            false => self.reserves.above(level, self.clock.now),
+        }
+    }
+
+    /// Returns how long a request may wait; `NEVER` without a bound.
+    #[inline]
+    fn max_wait(&self) -> Nanos {
+        self.config.max_wait.map_or(NEVER, span)
+    }
+
+    /// Returns the longest waits.
+    pub(crate) fn bounds(&self) -> WaitBounds {
+        let behind_next = match self.config.target_wait {
+            TargetWait::After(target) if self.has_slots => span(target).saturating_mul(2),
+            _ => NEVER,
+        };
+        WaitBounds {
+            max_wait: self.max_wait(),
+            behind_next,
+        }
+    }
+
+    /// Decides on a wait that may be over at `now`, for one of these slots. Returns the later instant at which it may be.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it is over.
+    pub(crate) fn wait_goes_on<N>(
+        &self,
+        meta: &mut WaiterMeta,
+        is_next: bool,
+        slots: Slots,
+        now: Nanos,
+    ) -> Result<Nanos, RejectReason<N>> {
+        let bounds = self.bounds().of(meta.is_patient);
+        let limits = counted(meta.limits, meta.entered(), slots, now);
+        let end = limits.end(bounds.max_wait);
+        let behind_next = match slots {
+            Slots::Made { since } => meta.entered().max(since).saturating_add(bounds.behind_next),
+            // Counts from when they are there.
+            _ => now.saturating_add(bounds.behind_next.max(MILLISECOND)),
+        };
+        // Only then, as another may go before it by then.
+        meta.goes_on |= is_next && behind_next <= now;
+        let behind_next = match meta.goes_on {
+            true => NEVER,
+            false => behind_next,
+        };
+        match end.min(behind_next) {
+            later if later > now => Ok(later),
+            over if over == end => Err(limits.why_expired(bounds.max_wait)),
+            // It was let in for the target, and has waited for twice of it.
+            _ => Err(RejectReason::Overloaded {
+                retry_after: Duration::from_nanos(bounds.behind_next / 2),
+            }),
+        }
+    }
+
+    /// Returns `true` if one more request may wait.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.counters.placed() + self.counters.reserved < self.config.max_size
+    }
+
+    /// Returns `true` if every place is taken, so that an arrival that finds no slot is rejected as [`RejectReason::Full`]
+    /// unless it displaces a waiter. A full partition is the same reason, so it need not be known.
+    pub(crate) fn is_full(&self) -> bool {
+        // Without a waiter all places are reserved, or `max_size` is 0, which is another reason. So is a tenant's own bound.
+        // Where slots are kept for a level, or tenants have limits, one may be free although others wait.
+        !self.has_room()
+            && self.counters.placed() > 0
+            && self.config.max_size_per_tenant.is_none()
+            && self.config.max_concurrent_per_tenant.is_none()
+            && self.reserves.is_empty()
+            // Whether an arrival displaces a waiter depends on its flow.
+            && !(self.config.displace && self.config.has_flows())
+    }
+
+    /// Reserves a place for a request that will arrive, if one is free.
+    pub(crate) fn reserve(&mut self) -> bool {
+        let is_free = self.has_room();
+        // Not for a partition or a tenant: those are not known yet.
+        self.counters.reserved += usize::from(is_free);
+        is_free
+    }
+
+    /// Returns the reason why this ticket may not wait even in an empty room, if there is one.
+    #[inline]
+    pub(crate) fn refusal<N>(
+        &self,
+        ticket: &Ticket,
+        limits: WaitLimits,
+        now: Nanos,
+    ) -> Option<RejectReason<N>> {
+        // First: it says most about the configuration.
+        if self.config.max_size == 0 && !ticket.patient {
+            return Some(RejectReason::Disabled);
+        }
+        if !ticket.wait {
+            return Some(RejectReason::NotQueued);
+        }
+        // A wait that has ended already.
+        let max_wait = self.bounds().of(ticket.patient).max_wait;
+        (limits.end(max_wait) <= now).then(|| limits.why_expired(max_wait))
+    }
+
+    /// Returns the reason for evicting a waiter from a room that became smaller.
+    pub(crate) fn why_evicted<N>(&self) -> RejectReason<N> {
+        match self.config.max_size {
+            0 => RejectReason::Disabled,
+            _ => RejectReason::Full,
+        }
+    }
+
+    /// Returns the end of the wait of a request with this arrival and deadline that has a slot of `pool`, and the reason
+    /// then. `None` without a bound.
+    pub(crate) fn end_of_wait<N>(
+        &self,
+        arrival: Instant,
+        deadline: Option<Instant>,
+        is_patient: bool,
+        pool: PoolId,
+        now: Instant,
+    ) -> Option<(Instant, RejectReason<N>)> {
+        let epoch = self.clock.epoch;
+        let limits = WaitLimits {
+            arrival: epoch.nanos(arrival),
+            deadline: deadline.map_or(NEVER, |end| epoch.nanos(end)),
+        };
+        let slots = self.admission.overload.slots_of(&[pool]);
+        let now = epoch.nanos(now);
+        let limits = counted(limits, now, slots, now);
+        let max_wait = self.bounds().of(is_patient).max_wait;
+        let end = epoch.instant(limits.end(max_wait))?;
+        Some((end, limits.why_expired(max_wait)))
+    }
+
+    /// Returns the time until `ahead` waiters have left with a slot, by the measured rate.
+    pub(crate) fn estimated_wait(&self, ahead: usize) -> Option<Duration> {
+        time_for(ahead, self.admission.overload.total_per_second()?)
+    }
+
+    /// Returns `true` if the wait of a request is predicted. A requeued one was let in before.
+    #[inline]
+    pub(crate) fn is_predicted(&self, ticket: &Ticket) -> bool {
+        self.config.target_wait != TargetWait::Off && !ticket.patient && !is_requeued(ticket)
+    }
+
+    /// Decides whether a request that found no slot may wait for as long as it would have to. Returns the predicted wait, in
+    /// seconds; 0 if it is not known.
+    pub(crate) fn admit<N>(
+        &mut self,
+        ticket: &Ticket,
+        limits: WaitLimits,
+        wait: PredictedWait,
+    ) -> Result<f64, RejectReason<N>> {
+        let Priority(level) = self.config.levels.clamp(ticket.priority);
+        let (max_wait, now) = (self.max_wait(), self.clock.now);
+        let arriving = self
+            .admission
+            .arriving(level, limits, wait, (max_wait, now));
+        self.admission
+            .admit(ticket, &arriving, wait.ahead, &self.config, now)
+    }
+
+    /// Compares a wait that ended with what was predicted.
+    #[inline]
+    pub(crate) fn on_wait_ended(&mut self, pool: PoolId, meta: &WaiterMeta, is_served: bool) {
+        let event = (self.age_order, self.clock.now);
+        self.admission.on_wait_ended(pool, meta, is_served, event);
+    }
+
+    /// Returns `true` if the queue of this waiter, which names no deadline, is standing.
+    pub(crate) fn is_standing(&self, meta: &WaiterMeta, pool: PoolId) -> bool {
+        self.admission.is_standing(meta, pool, self.clock.now)
+    }
+
+    /// Records that the answer to a request begins.
+    pub(crate) fn on_answered(&mut self, sample: &ServiceSample, now: Instant) {
+        self.admission.on_answered(sample, &self.clock, now);
+    }
+
+    /// Records that a waiter got a slot. Where its lane has flows: by which discipline, its tenant, and its cost.
+    #[inline]
+    pub(crate) fn on_served(&mut self, level: u8, flow: Option<(Discipline, &Tenant, f64)>) {
+        let event = (&self.config, self.clock.now);
+        self.admission.on_served(level, flow, event);
+    }
+
+    /// Records that a tenant is charged for a request that was served, in a lane that is shared among tenants.
+    pub(crate) fn on_charged(&mut self, priority: Priority, tenant: &Tenant, cost: f64) {
+        // As its ticket said: where no request waits, a slot is given without a look at the levels.
+        let Priority(level) = self.config.levels.clamp(priority);
+        let flow = FlowKey::new(level, tenant, Discipline::Fair, &self.config);
+        let now = self.clock.now;
+        let overload = &mut self.admission.overload;
+        overload.on_flow_served(flow, cost, &self.config, now);
+    }
+}
+
+/// Returns what bounds a wait for these slots, of a request that entered the room then: `max_wait` counts from when they are
+/// there, and not while they are made.
+pub(crate) fn counted(limits: WaitLimits, entered: Nanos, slots: Slots, now: Nanos) -> WaitLimits {
+    let since = match slots {
+        Slots::Made { since } => since,
+        Slots::Making => now,
+        // A requeued request may have waited for the load of another model before.
+        Slots::Unmade { since } => since.max(entered),
+    };
+    WaitLimits {
+        arrival: limits.arrival.max(since),
+        ..limits
+    }
+}
+
+impl WaitLimits {
+    /// The reason for which a wait ends at its [end](Self::end).
+    pub(crate) fn why_expired<N>(self, max_wait: Nanos) -> RejectReason<N> {
+        let end = self.end(max_wait);
+        // Where both end at the same instant, the deadline is the reason.
+        if self.deadline == end && end < NEVER {
+            RejectReason::DeadlinePassed
+        } else {
+            RejectReason::TimedOut
+        }
+    }
+}
+
+/// Returns the time in which `ahead` waiters leave at this rate. `None` if that is longer than a duration can be.
+pub(crate) fn time_for(ahead: usize, per_second: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(ahead as f64 / per_second).ok()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_that_there_is_not_is_charged_as_the_lowest() {
+        let config = WaitingRoomConfig::default().level_weight("high", 3);
+        let charged = |level| {
+            let mut base = RoomBase::new(config.clone(), Instant::now());
+            base.on_charged(Priority(level), &"a".into(), 5.0);
+            format!("{:?}", base.admission.overload)
+        };
+        assert_eq!(charged(9), charged(1));
+        assert_ne!(charged(9), charged(0));
+    }
+}
