@@ -15,9 +15,12 @@ pub(crate) struct UnknownLane;
 
 /// Returns the answer of a capacity. `None` if it panicked.
 #[inline]
-pub(crate) fn ask<R>(ask: impl FnOnce() -> R) -> Option<R> {
+pub(crate) fn ask<C: Capacity, R>(capacity: &C, question: impl FnOnce(&C) -> R) -> Option<R> {
+    if C::NEVER_PANICS {
+        return Some(question(capacity));
+    }
     // The capacity is shared, so what it left half done is not the caller's to mend.
-    match catch_unwind(AssertUnwindSafe(ask)) {
+    match catch_unwind(AssertUnwindSafe(|| question(capacity))) {
         Ok(answer) => Some(answer),
         // The panic hook has reported its value.
         Err(_) => {
@@ -39,7 +42,7 @@ pub(crate) fn try_lease<C: Capacity>(
     demand: &C::Demand,
     kept: KeptSlots,
 ) -> Result<C::Lease, LeaseError<C::Unservable>> {
-    let lease = ask(|| match kept == KeptSlots::NONE {
+    let lease = ask(capacity, |capacity| match kept == KeptSlots::NONE {
         true => capacity.try_lease(demand),
         false => capacity.try_lease_keeping(demand, kept),
     });
@@ -54,7 +57,7 @@ pub(crate) fn lease<C: Capacity>(
     kept: KeptSlots,
 ) -> Result<(C::Lease, PoolId), LeaseError<C::Unservable>> {
     let lease = try_lease(capacity, demand, kept)?;
-    match ask(|| capacity.pool(&lease)) {
+    match ask(capacity, |capacity| capacity.pool(&lease)) {
         Some(pool) => Ok((lease, pool)),
         None => {
             _ = release(capacity, lease);
@@ -66,18 +69,18 @@ pub(crate) fn lease<C: Capacity>(
 /// Gives a slot back. Returns its pool, if the capacity tells it.
 #[inline]
 pub(crate) fn release<C: Capacity>(capacity: &C, lease: C::Lease) -> Option<PoolId> {
-    ask(|| capacity.release(lease))
+    ask(capacity, |capacity| capacity.release(lease))
 }
 
 /// Returns the pool of a lease, if the capacity tells it.
 pub(crate) fn pool<C: Capacity>(capacity: &C, lease: &C::Lease) -> Option<PoolId> {
-    ask(|| capacity.pool(lease))
+    ask(capacity, |capacity| capacity.pool(lease))
 }
 
 /// Returns the lane in which a demand waits.
 #[inline]
 pub(crate) fn lane<C: Capacity>(capacity: &C, demand: &C::Demand) -> Result<C::Lane, UnknownLane> {
-    ask(|| capacity.lane(demand)).ok_or(UnknownLane)
+    ask(capacity, |capacity| capacity.lane(demand)).ok_or(UnknownLane)
 }
 
 /// Returns the pools and the partition of a lane.
@@ -85,12 +88,15 @@ pub(crate) fn about_lane<C: Capacity>(
     capacity: &C,
     lane: &C::Lane,
 ) -> Result<(PoolSet, Partition), UnknownLane> {
-    ask(|| (capacity.pools(lane), capacity.partition(lane))).ok_or(UnknownLane)
+    ask(capacity, |capacity| {
+        (capacity.pools(lane), capacity.partition(lane))
+    })
+    .ok_or(UnknownLane)
 }
 
 /// Returns the pools that are in service, if that is known.
 pub(crate) fn pools_in_service<C: Capacity>(capacity: &C) -> Option<PoolSet> {
-    ask(|| capacity.all_pools())?
+    ask(capacity, |capacity| capacity.all_pools())?
 }
 
 /// Returns the pools that are in service, for reports: one, with the number 0, if that is not known.
@@ -100,7 +106,7 @@ pub(crate) fn all_pools<C: Capacity>(capacity: &C) -> PoolSet {
 
 /// Returns the number of slots of a pool, and the number of those that are free.
 pub(crate) fn usage<C: Capacity>(capacity: &C, pool: PoolId) -> (usize, usize) {
-    let usage = ask(|| {
+    let usage = ask(capacity, |capacity| {
         let slots = capacity.slots(pool);
         (slots, slots.saturating_sub(capacity.taken(pool)))
     });
@@ -124,21 +130,21 @@ pub(crate) fn has_free_slot<C: Capacity>(capacity: &C, kept: KeptSlots) -> bool 
 /// Returns the number of slots of a pool.
 #[inline]
 pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
-    ask(|| capacity.slots(pool)).unwrap_or(1)
+    ask(capacity, |capacity| capacity.slots(pool)).unwrap_or(1)
 }
 
 /// Returns the number of leases that were given so far; 0 if the capacity does not tell it.
 #[inline]
 pub(crate) fn leased<C: Capacity>(capacity: &C) -> u64 {
-    ask(|| capacity.leased()).unwrap_or(0)
+    ask(capacity, |capacity| capacity.leased()).unwrap_or(0)
 }
 
 /// Returns the state of the slots of a pool.
 pub(crate) fn slot_state<C: Capacity>(capacity: &C, pool: PoolId) -> SlotState {
-    ask(|| capacity.slot_state(pool)).unwrap_or(SlotState::Made)
+    ask(capacity, |capacity| capacity.slot_state(pool)).unwrap_or(SlotState::Made)
 }
 
 /// Tells the capacity that a request passed all that wait.
 pub(crate) fn on_passed<C: Capacity>(capacity: &C, lease: &C::Lease, level: Priority) {
-    _ = ask(|| capacity.on_passed(lease, level));
+    _ = ask(capacity, |capacity| capacity.on_passed(lease, level));
 }

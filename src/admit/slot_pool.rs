@@ -116,6 +116,8 @@ impl Capacity for SlotPool {
     type Lane = ();
     type Unservable = Infallible;
 
+    const NEVER_PANICS: bool = true;
+
     #[inline]
     fn try_lease(&self, (): &()) -> Result<Slot, LeaseError<Infallible>> {
         self.lease_below(|limit| limit)
@@ -137,12 +139,14 @@ impl Capacity for SlotPool {
         PoolId(0)
     }
 
+    #[inline]
     fn lane(&self, (): &()) {}
 
     fn pools(&self, (): &()) -> PoolSet {
         PoolSet::one(PoolId(0))
     }
 
+    #[inline]
     fn slots(&self, _: PoolId) -> usize {
         self.limit()
     }

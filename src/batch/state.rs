@@ -10,6 +10,7 @@ use super::deferred::Deferred;
 use super::items::Items;
 use super::selection::{Choice, Selection};
 use super::trigger::BatchWaiter;
+use crate::admit::nanos::Epoch;
 use crate::admit::{RejectReason, Skipped, Ticket, WaitQueue, WaiterId, WaitingRoomConfig};
 use crate::gate::now;
 use crate::gate::reserve::ReservationWaiters;
@@ -43,14 +44,15 @@ pub(super) struct ItemMeta {
 
 impl<T> State<T> {
     pub(super) fn new(config: WaitingRoomConfig) -> Self {
+        let epoch = now();
         Self {
-            queue: WaitQueue::new(config, now()),
+            queue: WaitQueue::new(config, epoch),
             items: Items::new(),
             cost: 0,
             consumers: Consumers::default(),
             reservation_waiters: ReservationWaiters::default(),
             batcher: None,
-            timers: Timers::default(),
+            timers: Timers::new(Epoch(epoch)),
         }
     }
 
@@ -226,7 +228,7 @@ impl<T> State<T> {
             return None;
         }
         // Perhaps too early: then it is woken once, and sleeps again.
-        self.timers.arm_here(self.queue.not_before())
+        self.timers.arm_here(self.queue.first_end())
     }
 
     /// Gives back the memory of items that the queue has given back for their entries.

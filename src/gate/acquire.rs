@@ -54,6 +54,8 @@ struct Waiting<C: Capacity> {
     request: u64,
     /// What is to be learned from its service, if it is watched, once it was granted a slot.
     served: Option<ServiceSample>,
+    /// The time from its arrival until it was granted a slot. `None` before, and if it was rejected.
+    waited: Option<Duration>,
 }
 
 /// Where a request waits at one instant.
@@ -212,6 +214,15 @@ impl<C: Capacity> Acquire<C> {
         }
     }
 
+    /// Returns the time from the request's arrival until it was granted its slot, if it waited and has one.
+    #[inline]
+    pub(crate) fn waited(&self) -> Option<Duration> {
+        match &self.0 {
+            Step::Waiting(waiting) => waiting.waited,
+            _ => None,
+        }
+    }
+
     /// Rejects it with `reason`, if it still waits.
     pub(crate) fn reject(&self, reason: RejectReason<C::Unservable>) {
         if let Some((shared, waiter)) = self.waiting() {
@@ -299,6 +310,7 @@ impl<C: Capacity> Arriving<C> {
                 place: Some(Place { origin, waiter }),
                 request,
                 served: None,
+                waited: None,
             }),
         };
         // After the permit has been made: a caller's destructor may panic.
@@ -377,8 +389,9 @@ impl<C: Capacity> Waiting<C> {
             demand,
             share,
             served,
+            waited,
         } = answered;
-        self.served = served;
+        (self.served, self.waited) = (served, waited);
         let Some(Place { origin, .. }) = self.place.take() else {
             unreachable!("an outcome is taken once");
         };
@@ -399,7 +412,7 @@ impl<C: Capacity> Waiting<C> {
         };
         // Taken apart without the lock: the waker and the demand are the caller's, and so are their destructors.
         let waiter = origin.with_lock(|_, state, _| state.room.remove(waiter, clock::now()));
-        if let State::Leased(lease) = waiter.state {
+        if let State::Leased { lease, .. } = waiter.state {
             if origin.from_inner {
                 origin.end_claim(); // it can't have called the inner service
             }

@@ -91,6 +91,7 @@ use inner_ready::InnerReady;
 pub(crate) use inner_ready::ReadinessClaim;
 use origin::Origin;
 pub(crate) use state::Shared;
+use waiting_word::Flags;
 use with_lock::WithLock;
 
 /// A semaphore with a bounded, ordered queue: a capacity with a waiting room in front of it. Clones share both.
@@ -182,6 +183,8 @@ impl<C: Capacity> Gate<C> {
             let room = &mut state.room;
             // While the levels have the names under which they were counted.
             shared.full.hand_over(room);
+            let lasting = Flags::CLOSED | Flags::FROM_INNER;
+            state.flags = state.flags & lasting | Flags::of(&config);
             room.reconfigure(&shared.capacity, config, now, wakes);
             // There may be no place to reserve any more.
             state.reservation_waiters.wake_all(wakes);
@@ -232,8 +235,10 @@ impl<C: Capacity> Gate<C> {
 
     /// Closes the gate: all waiters and all later arrivals are rejected at once. Permits that are out stay valid.
     pub fn close(&self) {
-        self.origin
-            .with_lock(|_, state, wakes| state.room.close(wakes));
+        self.origin.with_lock(|_, state, wakes| {
+            state.flags |= Flags::CLOSED;
+            state.room.close(wakes);
+        });
         self.origin.notify_if_drained();
     }
 

@@ -32,6 +32,7 @@ use super::reserve::ReservationWaiters;
 use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
 use super::waiting_word::{Flags, WaitingWord};
 use super::with_lock::WithLock;
+use crate::admit::nanos::Epoch;
 use crate::admit::{
     AdmitOutcome, Arrival, Capacity, Discipline, KeptSlots, PoolId, Share, Tenant, Ticket,
     WaiterId, WaitingRoom, WaitingRoomConfig, WakeList, ask,
@@ -64,6 +65,8 @@ pub(crate) struct State<C: Capacity> {
     pub(super) reservation_waiters: ReservationWaiters,
     pub(super) inner_ready: Option<InnerReady<C>>,
     pub(super) timers: Timers,
+    /// The flags of the waiting word, but for `FULL`.
+    pub(super) flags: Flags,
 }
 
 /// A number from the system's randomness, which no program can seed as it can seed a generator.
@@ -79,12 +82,8 @@ impl<C: Capacity> Shared<C> {
     ) -> Arc<Self> {
         let from_inner = inner_ready.is_some();
         let epoch = clock::now();
-        let mut flags = mode(from_inner);
-        flags.set(Flags::RESERVES, !config.reserve.is_empty());
-        flags.set(
-            Flags::TENANT_LIMIT,
-            config.max_concurrent_per_tenant.is_some(),
-        );
+        let mut flags = Flags::of(&config);
+        flags.set(Flags::FROM_INNER, from_inner);
         Arc::new(Self {
             capacity,
             waiting: AtomicU64::new(WaitingWord::new(0, flags).0),
@@ -99,7 +98,8 @@ impl<C: Capacity> Shared<C> {
                 serial: 0,
                 reservation_waiters: ReservationWaiters::default(),
                 inner_ready,
-                timers: Timers::default(),
+                timers: Timers::new(Epoch(epoch)),
+                flags,
             }),
             drained: tokio::sync::Notify::new(),
         })
@@ -192,7 +192,7 @@ impl<C: Capacity> Shared<C> {
                 state.room.unreserve();
             }
             // Before the look for a slot: a release after this store takes the lock.
-            let word = WaitingWord::new(state.room.len() + 1, shared.flags(state));
+            let word = WaitingWord::new(state.room.len() + 1, state.flags);
             shared.waiting.store(word.0, SeqCst);
             // As the room counts it now: it may be reconfigured before the permit is made.
             let share = state.room.share_of(&ticket);
@@ -294,27 +294,7 @@ impl<C: Capacity> Shared<C> {
 
     pub(super) fn is_drained(&self) -> bool {
         // In this order: no lease is given after the flag is set.
-        self.waiting_word().has(Flags::CLOSED) && ask::ask(|| self.capacity.in_use()) == Some(0)
-    }
-
-    fn flags(&self, state: &State<C>) -> Flags {
-        let mut flags = mode(self.from_inner);
-        flags.set(Flags::CLOSED, state.room.is_closed());
-        let config = state.room.config();
-        flags.set(Flags::RESERVES, !config.reserve.is_empty());
-        flags.set(
-            Flags::TENANT_LIMIT,
-            config.max_concurrent_per_tenant.is_some(),
-        );
-        flags
-    }
-}
-
-/// The flag that never changes.
-fn mode(from_inner: bool) -> Flags {
-    match from_inner {
-        true => Flags::FROM_INNER,
-        false => Flags::empty(),
+        self.waiting_word().has(Flags::CLOSED) && ask::ask(&self.capacity, C::in_use) == Some(0)
     }
 }
 
@@ -330,7 +310,7 @@ impl<C: Capacity> WithLock for Shared<C> {
     }
 
     fn publish(&self, state: &mut State<C>, wakes: &mut WakeList<Waker>) {
-        let mut flags = self.flags(state);
+        let mut flags = state.flags;
         if let Some(level) = state.room.full_from() {
             self.full.write(&state.room, level); // before the flag
             flags |= Flags::FULL;
@@ -348,7 +328,7 @@ impl<C: Capacity> WithLock for Shared<C> {
             self.is_fair.store(is_fair, Relaxed);
         }
         if C::MAKES_SLOTS && state.room.take_first_waiters_changed() {
-            _ = ask::ask(|| self.capacity.on_first_waiters());
+            _ = ask::ask(&self.capacity, C::on_first_waiters);
         }
         if !state.reservation_waiters.is_empty()
             && (state.room.has_room() || state.room.is_closed())

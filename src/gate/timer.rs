@@ -40,17 +40,22 @@ mod running {
     use tokio::sync::Notify;
 
     use super::TimerHost;
+    use crate::admit::nanos::{Epoch, NEVER, Nanos};
     use crate::clock;
 
     /// The timers of one room. Kept under the room's lock.
-    #[derive(Debug, Default)]
-    pub(crate) struct Timers(Vec<Timer>);
+    #[derive(Debug)]
+    pub(crate) struct Timers {
+        /// The epoch of the room's times.
+        epoch: Epoch,
+        timers: Vec<Timer>,
+    }
 
     #[derive(Debug)]
     struct Timer {
         runtime: RuntimeId,
         /// When it wakes next: not later than the end of any wait in this runtime.
-        until: Instant,
+        until: Nanos,
         changed: Arc<Notify>,
     }
 
@@ -63,11 +68,23 @@ mod running {
     }
 
     impl Timers {
-        /// Arms the timer of the runtime that calls this, in which a request waits, to wake by the `end` of its wait.
+        pub(crate) fn new(epoch: Epoch) -> Self {
+            let timers = Vec::new();
+            Self { epoch, timers }
+        }
+
+        /// Arms the timer of the runtime that calls this, in which a request waits until `until`.
         ///
         /// Outside a Tokio runtime there is no timer, and waits end by a slot alone, or by another runtime's timer.
-        pub(crate) fn arm_here(&mut self, end: Option<Instant>) -> Option<TimerRequest> {
-            let until = end?;
+        #[inline]
+        pub(crate) fn arm_here(&mut self, until: Nanos) -> Option<TimerRequest> {
+            match until {
+                NEVER => None,
+                _ => self.arm_until(until),
+            }
+        }
+
+        fn arm_until(&mut self, until: Nanos) -> Option<TimerRequest> {
             let runtime = Handle::try_current().ok()?; // outside of all runtimes
             let id = runtime.id();
             if let Some(timer) = self.of(id) {
@@ -76,7 +93,7 @@ mod running {
                     .map(|timer| TimerRequest::Wake(vec![timer]));
             }
             let changed = Arc::new(Notify::new());
-            self.0.push(Timer {
+            self.timers.push(Timer {
                 runtime: id,
                 until,
                 changed: Arc::clone(&changed),
@@ -86,8 +103,11 @@ mod running {
 
         /// Arms all timers anew, because waits that have begun may end earlier than before: the next one at `next_end`.
         pub(crate) fn rearm_all(&mut self, next_end: Option<Instant>) -> Option<TimerRequest> {
-            let until = next_end?;
-            let late = self.0.iter_mut().filter_map(|timer| timer.rearm(until));
+            let until = self.epoch.nanos(next_end?);
+            let late = self
+                .timers
+                .iter_mut()
+                .filter_map(|timer| timer.rearm(until));
             Some(TimerRequest::Wake(late.collect()))
         }
 
@@ -101,33 +121,39 @@ mod running {
             next_end: Option<Instant>,
             other: Option<Instant>,
         ) -> Option<Instant> {
+            let epoch = self.epoch;
             let timer = self.of(runtime)?; // removed, as its runtime was shut down
-            let as_it_was = Some(timer.until).filter(|&until| until > now);
+            let as_it_was = Some(timer.until).filter(|&until| until > epoch.nanos(now));
+            let as_it_was = as_it_was.and_then(|until| epoch.instant(until));
             let until = next_end.or(as_it_was).or(other);
             match until {
-                Some(until) => timer.until = until,
+                Some(until) => timer.until = epoch.nanos(until),
                 None => self.remove(runtime),
             }
             until
         }
 
         pub(crate) fn remove(&mut self, runtime: RuntimeId) {
-            self.0.retain(|timer| timer.runtime != runtime);
+            self.timers.retain(|timer| timer.runtime != runtime);
         }
 
         /// Wakes all timers, because the room is gone.
         pub(crate) fn wake_all(&self) {
-            self.0.iter().for_each(|timer| timer.changed.notify_one());
+            self.timers
+                .iter()
+                .for_each(|timer| timer.changed.notify_one());
         }
 
         fn of(&mut self, runtime: RuntimeId) -> Option<&mut Timer> {
-            self.0.iter_mut().find(|timer| timer.runtime == runtime)
+            self.timers
+                .iter_mut()
+                .find(|timer| timer.runtime == runtime)
         }
     }
 
     impl Timer {
         /// What to wake, if the timer would sleep for longer than `until`.
-        fn rearm(&mut self, until: Instant) -> Option<Arc<Notify>> {
+        fn rearm(&mut self, until: Nanos) -> Option<Arc<Notify>> {
             let is_late = self.until > until;
             is_late.then(|| {
                 self.until = until;
@@ -208,18 +234,23 @@ mod stopped {
     use std::time::Instant;
 
     use super::TimerHost;
+    use crate::admit::nanos::{Epoch, Nanos};
     use crate::sync::Arc;
 
     #[derive(Clone, Copy)]
     pub(crate) struct RuntimeId;
 
-    #[derive(Debug, Default)]
+    #[derive(Debug)]
     pub(crate) struct Timers;
 
     pub(crate) enum TimerRequest {}
 
     impl Timers {
-        pub(crate) fn arm_here(&mut self, _: Option<Instant>) -> Option<TimerRequest> {
+        pub(crate) fn new(_: Epoch) -> Self {
+            Self
+        }
+
+        pub(crate) fn arm_here(&mut self, _: Nanos) -> Option<TimerRequest> {
             None
         }
 

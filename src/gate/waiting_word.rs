@@ -2,6 +2,8 @@
 
 use bitflags::bitflags;
 
+use crate::admit::WaitingRoomConfig;
+
 bitflags! {
     /// What the word says beside the number of waiters. Each flag keeps arrivals off the fast path.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +18,17 @@ bitflags! {
         const RESERVES = 1 << 60;
         /// Tenants have a limit, so every arrival goes through the lock, likewise.
         const TENANT_LIMIT = 1 << 59;
+    }
+}
+
+impl Flags {
+    /// Returns the flags of an open gate with this configuration.
+    pub(crate) fn of(config: &WaitingRoomConfig) -> Self {
+        let mut flags = Self::empty();
+        flags.set(Self::RESERVES, !config.reserve.is_empty());
+        let has_limit = config.max_concurrent_per_tenant.is_some();
+        flags.set(Self::TENANT_LIMIT, has_limit);
+        flags
     }
 }
 

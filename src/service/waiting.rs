@@ -213,9 +213,10 @@ where
             Ok(Err(reason)) => WaitOutcome::Rejected(reason),
             Err(error) => WaitOutcome::Failed(error),
         };
-        // A request that did not wait needs no clock.
+        // A request that did not wait needs no clock; the wait of one that has a slot ended when it was granted.
         if !is_first_poll {
-            *waited = self.time_waited();
+            let known = self.wait.acquire.waited();
+            *waited = known.unwrap_or_else(|| self.time_waited());
         }
         Poll::Ready(SlotOutcome::Ended(outcome))
     }

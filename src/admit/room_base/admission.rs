@@ -42,8 +42,8 @@ pub(crate) struct PredictedWait {
 /// Arrivals whose wait is certainly far below the target, because that of one just before was.
 #[derive(Debug, Clone, Copy, Default)]
 struct ShortWaits {
-    /// The pool and the level of that arrival.
-    pool: u32,
+    /// The lane and the level of that arrival.
+    lane_hash: u32,
     level: u8,
     /// The number of arrivals that may follow it.
     left: u8,
@@ -72,10 +72,11 @@ impl Admission {
 
     /// Returns `true` if a request of this level that names no deadline is let in without a prediction, and counts it.
     #[inline]
-    pub(crate) fn is_short(&mut self, pool: PoolId, level: u8, now: Nanos) -> bool {
+    pub(crate) fn is_short(&mut self, lane_hash: u32, level: u8, now: Nanos) -> bool {
         let short = &mut self.short;
-        let is_short =
-            short.left > 0 && now <= short.until && (short.pool, short.level) == (pool.0, level);
+        let is_short = short.left > 0
+            && now <= short.until
+            && (short.lane_hash, short.level) == (lane_hash, level);
         short.left -= u8::from(is_short);
         is_short
     }
@@ -86,14 +87,14 @@ impl Admission {
         &mut self,
         ticket: &Ticket,
         arriving: &Arriving,
-        ahead: usize,
+        behind: (u32, usize),
         config: &WaitingRoomConfig,
         now: Nanos,
     ) -> Result<f64, RejectReason<N>> {
         let tenant = &ticket.tenant;
         match self.overload.admit(arriving, tenant, config, now) {
             Ok(predicted) => {
-                self.expect_short_waits(arriving, ahead, config, now);
+                self.expect_short_waits(arriving, behind, config, now);
                 Ok(predicted)
             }
             Err(excess) => Err(RejectReason::Overloaded {
@@ -106,7 +107,7 @@ impl Admission {
     fn expect_short_waits(
         &mut self,
         arriving: &Arriving,
-        ahead: usize,
+        (lane_hash, ahead): (u32, usize),
         config: &WaitingRoomConfig,
         now: Nanos,
     ) {
@@ -120,7 +121,7 @@ impl Admission {
         let longest = predicted * longer * self.overload.correction(pool, level, predicted);
         if 2.0 * longest < self.overload.target_at(pool, level, config) {
             self.short = ShortWaits {
-                pool: pool.0,
+                lane_hash,
                 level,
                 left: SHORT_WAITS,
                 until: now.saturating_add(SHORT_WAITS_IN),

@@ -37,7 +37,10 @@ impl Clock {
     /// Begins an event, and returns its time as a number.
     #[inline]
     pub(crate) fn set_now(&mut self, now: Instant) -> Nanos {
-        (self.now, self.instant) = (self.epoch.nanos(now), now);
+        // Several events may be handled at one reading of the clock.
+        if now != self.instant {
+            (self.now, self.instant) = (self.epoch.nanos(now), now);
+        }
         self.now
     }
 

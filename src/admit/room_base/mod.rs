@@ -230,11 +230,12 @@ impl RoomBase {
     ) -> Result<f64, RejectReason<N>> {
         let Priority(level) = self.config.levels.clamp(ticket.priority);
         let (max_wait, now) = (self.max_wait(), self.clock.now);
+        let behind = (wait.lane_hash, wait.ahead);
         let arriving = self
             .admission
             .arriving(level, limits, wait, (max_wait, now));
         self.admission
-            .admit(ticket, &arriving, wait.ahead, &self.config, now)
+            .admit(ticket, &arriving, behind, &self.config, now)
     }
 
     /// Compares a wait that ended with what was predicted.

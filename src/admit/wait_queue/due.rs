@@ -7,7 +7,7 @@ use std::hash::Hash;
 use std::time::Instant;
 
 use super::WaitQueue;
-use crate::admit::nanos::NEVER;
+use crate::admit::nanos::{NEVER, Nanos};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// The time, if [`advance`](Self::advance) may have something to do. Reads the clock only if a wait can end, or an item
@@ -23,10 +23,16 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         (may_expire || may_promote).then_some(now)
     }
 
+    /// Returns a time before which no wait ends; `NEVER` if none ends. It may be earlier than all ends.
+    #[inline]
+    pub(crate) fn first_end(&self) -> Nanos {
+        self.common.timeouts.not_before()
+    }
+
     /// An instant before which no wait ends; `None` if none ends. It may be earlier than all ends, but is later than the
     /// latest [`advance`](Self::advance).
     #[inline]
-    pub(crate) fn not_before(&mut self) -> Option<Instant> {
+    fn not_before(&mut self) -> Option<Instant> {
         let not_before = self.common.timeouts.not_before();
         // With `max_wait` alone it changes once in each `max_wait`.
         if self.not_before.0 != not_before {

@@ -111,7 +111,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         };
         // The request has to wait, if it may.
         self.queue.trim_if_due(now);
-        self.observe_lane(capacity, lane);
         let predicted = self.predict(capacity, ticket, limits, lane)?;
         let place = self.queue.place_for(ticket, lane, limits.arrival, now)?;
         if let Some(displaced) = place {

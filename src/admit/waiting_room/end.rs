@@ -31,7 +31,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         let flow = flows.map(|discipline| (discipline, meta.tenant(), meta.cost() as f64));
         base.on_served(meta.priority, flow);
-        self.finish(idx, State::Leased(lease), wakes);
+        let waited = base.clock.now.saturating_sub(meta.limits.arrival);
+        self.finish(idx, State::Leased { lease, waited }, wakes);
     }
 
     /// Releases a slot that no request used.
@@ -88,7 +89,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[inline]
     fn finish(&mut self, idx: u32, state: State<C, W>, wakes: &mut WakeList<W>) {
         match &state {
-            State::Leased(_) => self.on_wait_ended(idx, true),
+            State::Leased { .. } => self.on_wait_ended(idx, true),
             // A waiter is overloaded when it has waited for twice the target.
             State::Rejected(
                 RejectReason::TimedOut

@@ -28,7 +28,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use self::waiter::Waiter;
-use super::nanos::{NEVER, Nanos};
+use super::nanos::Nanos;
 use super::room_base::RoomBase;
 use super::trim::{INTERVAL, KEPT};
 use super::wait_queue::lanes::Scope;
@@ -243,7 +243,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.offer_to(capacity, id, wakes);
         if C::MAKES_SLOTS && self.base().counters.waiting > 0 {
             let (meta, waiter) = (self.waiters().meta(id.idx), self.waiters().payload(id.idx));
-            if let State::Leased(lease) = &waiter.state {
+            if let State::Leased { lease, .. } = &waiter.state {
                 ask::on_passed(capacity, lease, Priority(meta.level));
             }
         }
@@ -415,23 +415,27 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// waiter that is promoted.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.timeout(self.queue.next_end())
+        let next = self.or_offer(self.queue.next_end());
+        self.base().clock.epoch.instant(next)
     }
 
-    /// When to call [`advance`](Self::advance) at the latest for the sake of this waiter. `None` if that is not needed.
-    pub(crate) fn timeout_of(&self, id: WaiterId) -> Option<Instant> {
-        self.timeout(self.waiters().timeout(id.idx))
+    /// Returns when to call [`advance`](Self::advance) at the latest for the sake of this waiter; `NEVER` if that is not
+    /// needed.
+    #[inline]
+    pub(crate) fn timeout_of(&self, id: WaiterId) -> Nanos {
+        self.or_offer(self.waiters().timeout(id.idx))
     }
 
-    /// This end of a wait, or the instant at which waiters may use kept slots that they may not use now, if that is earlier:
-    /// those are lent, or a waiter is promoted.
-    fn timeout(&self, end: Nanos) -> Option<Instant> {
+    /// Returns the earlier of `end` and the time at which waiters may use kept slots that they may not use now: those are
+    /// lent, or a waiter is promoted.
+    #[inline]
+    fn or_offer(&self, end: Nanos) -> Nanos {
         let base = self.base();
-        let offer = match base.counters.waiting == 0 || base.reserves.is_empty() {
-            true => NEVER,
-            false => base.reserves.next_offer().min(self.queue.next_promotion()),
-        };
-        base.clock.epoch.instant(end.min(offer))
+        if base.counters.waiting == 0 || base.reserves.is_empty() {
+            return end;
+        }
+        let promotion = self.queue.next_promotion();
+        end.min(base.reserves.next_offer()).min(promotion)
     }
 
     /// Sets the waiter's waker. Returns the one that it replaces.

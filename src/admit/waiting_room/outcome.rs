@@ -1,6 +1,6 @@
 //! The end of a wait: its outcome is taken, or the waiter is cancelled; and what is learned from its service.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::waiter::{State, Waiter};
 use super::{Answer, WaitingRoom};
@@ -16,6 +16,8 @@ pub(crate) struct Answered<C: Capacity> {
     pub(crate) share: Option<Box<Share>>,
     /// What is to be learned from its service, if anything is.
     pub(crate) served: Option<ServiceSample>,
+    /// The time from its arrival until it was granted its slot. `None` if it was rejected.
+    pub(crate) waited: Option<Duration>,
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
@@ -35,9 +37,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         let (meta, Waiter { demand, state }) = self.waiters_mut().take(id.idx);
         self.queue.trim_if_empty();
-        let answer = match state {
-            State::Leased(lease) => Ok(lease),
-            State::Rejected(why) => Err(why),
+        let (answer, waited) = match state {
+            State::Leased { lease, waited } => (Ok(lease), Some(Duration::from_nanos(waited))),
+            State::Rejected(why) => (Err(why), None),
             // Returned above.
             State::Waiting(_) => return None,
         };
@@ -61,6 +63,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             demand,
             share,
             served,
+            waited,
         })
     }
 
@@ -85,7 +88,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub fn cancel(&mut self, id: WaiterId, now: Instant) -> (Option<C::Lease>, Option<W>) {
         match self.remove(id, now).state {
             State::Waiting(waker) => (None, waker),
-            State::Leased(lease) => (Some(lease), None),
+            State::Leased { lease, .. } => (Some(lease), None),
             State::Rejected(_) => (None, None),
         }
     }
@@ -104,7 +107,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let (meta, waiter) = self.waiters_mut().take(id.idx);
         self.queue.trim_if_empty();
         // Granted and never taken: no request ran. A rejection was counted when it happened.
-        if let State::Leased(_) = waiter.state {
+        if let State::Leased { .. } = waiter.state {
             self.base_mut().counters.stats.unclaimed += 1;
             self.base_mut().counters.on_cancelled(meta.priority);
             // The caller releases the slot.

@@ -94,23 +94,23 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         lane: u32,
     ) -> Result<f32, RejectReason<C::Unservable>> {
         let now = self.base().clock.now;
+        let is_predicted = self.base().is_predicted(ticket);
+        let is_short = is_predicted && self.is_short(ticket, limits, lane);
+        if !is_short {
+            self.observe_lane(capacity, lane);
+        }
         let counted = self.counted(limits, lane, now);
         if let Some(why) = self.base().refusal(ticket, counted, now) {
             return Err(why);
         }
         // The backlog of others is not what it waits for.
         let is_limited = self.queue.waits_for_its_tenant(&ticket.tenant, lane);
-        if is_limited || !self.base().is_predicted(ticket) {
+        if is_short || !is_predicted || is_limited {
             return Ok(0.0);
         }
         let Some(&pool) = self.queue.pools(lane).first() else {
             return Ok(0.0);
         };
-        let Priority(level) = self.base().config.levels.clamp(ticket.priority);
-        let is_silent = limits.deadline == NEVER;
-        if is_silent && self.base_mut().admission.is_short(pool, level, now) {
-            return Ok(0.0);
-        }
         let newcomer = self.queue.newcomer(ticket, limits, now);
         let Backlog { ahead, flows } = self.queue.backlog(newcomer, lane);
         let leased = ask::leased(capacity);
@@ -123,6 +123,23 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             seconds: self.expected_wait(ahead, newcomer, lane),
         };
         Ok(self.base_mut().admit(ticket, counted, wait)? as f32)
+    }
+
+    /// Returns `true` if a request is let in because the wait of one just before was far below the target, and counts it.
+    #[inline]
+    fn is_short(&mut self, ticket: &Ticket, limits: WaitLimits, lane: u32) -> bool {
+        // One that names a deadline may be late nevertheless. The time of a pool for which requests wait counts up to the
+        // next event; that of any other from now on.
+        let &[pool] = self.queue.pools(lane) else {
+            return false;
+        };
+        if limits.deadline < NEVER || self.queue.is_idle(pool) {
+            return false;
+        }
+        let (lane_hash, base) = (self.queue.hash(lane), self.base_mut());
+        let Priority(level) = base.config.levels.clamp(ticket.priority);
+        let now = base.clock.now;
+        base.admission.is_short(lane_hash, level, now)
     }
 
     /// Returns what bounds the wait of a request that was made to wait before: the time in which slots of its lane are made

@@ -1,5 +1,6 @@
 //! What a waiter in front of a capacity carries.
 
+use crate::admit::nanos::Nanos;
 use crate::admit::{Capacity, RejectReason};
 
 /// What a waiter in front of a capacity carries.
@@ -20,8 +21,8 @@ impl<C: Capacity, W> Waiter<C, W> {
 pub(crate) enum State<C: Capacity, W> {
     /// With its waker, if that was set and not taken.
     Waiting(Option<W>),
-    /// Granted this slot, which is yet to be taken by its task.
-    Leased(C::Lease),
+    /// Granted this slot, which is yet to be taken by its task, after so many nanoseconds.
+    Leased { lease: C::Lease, waited: Nanos },
     /// Rejected for this reason, which is yet to be taken by its task.
     Rejected(RejectReason<C::Unservable>),
 }
