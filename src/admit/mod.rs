@@ -46,7 +46,9 @@ mod waiting_room;
 pub(crate) mod wake_list;
 
 pub(crate) use account::{Account, Share};
-pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet, SlotState};
+pub use capacity::{
+    Capacity, LeaseError, OnDemandCapacity, Partition, PoolId, PoolSet, SlotState, SlotUsage,
+};
 pub(crate) use config::room_methods;
 pub use config::{
     Discipline, InvalidWaitingRoom, KeptSlots, Reserve, TargetWait, WaitingRoomConfig,
@@ -61,13 +63,13 @@ pub use overload::ServiceSample;
 pub(crate) use priority::MAX_LEVELS;
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};
 pub use reject_reason::RejectReason;
-pub(crate) use room::{Arrival, State};
+pub(crate) use room::{Arrival, State, ask_on_demand};
 pub(crate) use room_base::time_for;
 pub use room_stats::RoomStats;
 pub use slot_pool::{Slot, SlotPool};
 pub use ticket::{ClientRetry, Tenant, Ticket};
 pub use wait_queue::{Pushed, Skipped, WaitQueue};
 pub use waiters::WaiterId;
-pub use waiting_room::{AdmitOutcome, FirstWaiter, WaitingRoom};
-pub(crate) use waiting_room::{Answered, Making};
+pub use waiting_room::{AdmitOutcome, LaneHead, WaitingRoom};
+pub(crate) use waiting_room::{Answered, Starting};
 pub use wake_list::WakeList;

@@ -14,8 +14,8 @@ use super::nanos::{NEVER, Nanos};
 use super::room_base::RoomBase;
 use super::waiters::{WaiterId, Waiters};
 use super::{
-    AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, PoolId, PoolSet, Priority,
-    RejectReason, SlotState, Ticket, WakeList,
+    AdmitOutcome, Capacity, Discipline, KeptSlots, LeaseError, OnDemandCapacity, PoolId, PoolSet,
+    RejectReason, SlotState, SlotUsage, Ticket, WakeList,
 };
 
 /// What a waiter in front of a capacity carries.
@@ -309,11 +309,9 @@ pub(crate) fn all_pools<C: Capacity>(capacity: &C) -> PoolSet {
 
 /// How many slots a pool has, and how many of them are free; as [`slots`].
 pub(crate) fn usage<C: Capacity>(capacity: &C, pool: PoolId) -> (usize, usize) {
-    let ask = || {
-        let slots = capacity.slots(pool);
-        (slots, slots.saturating_sub(capacity.taken(pool)))
-    };
-    catch_unwind(AssertUnwindSafe(ask)).unwrap_or((0, 0))
+    let usage = catch_unwind(AssertUnwindSafe(|| capacity.pool_usage(pool)));
+    let SlotUsage { slots, in_use } = usage.unwrap_or_default();
+    (slots, slots.saturating_sub(in_use))
 }
 
 /// Whether a slot of `pool` is free for a request that has to leave the `kept` ones.
@@ -322,28 +320,32 @@ pub(crate) fn is_free<C: Capacity>(capacity: &C, pool: PoolId, kept: KeptSlots) 
     free > kept.of(slots)
 }
 
-/// Returns `true` if a slot is free, is there, and no level keeps it from a request of this one.
+/// Returns `true` if a slot is free and ready, and no level keeps it from a request of this one.
 pub(crate) fn has_free_slot<C: Capacity>(capacity: &C, kept: KeptSlots) -> bool {
     let pools = all_pools(capacity);
-    let is_made = |pool| !C::MAKES_SLOTS || slot_state(capacity, pool) == SlotState::Made;
     let mut free = pools.iter().filter(|&&pool| is_free(capacity, pool, kept));
-    free.any(|&pool| is_made(pool))
+    free.any(|&pool| slot_state(capacity, pool) == SlotState::Ready)
 }
 
 /// How many slots a pool has. The capacity may be user code: a panic is caught, as it must not reach a request, and the
 /// pool counts as one slot.
 pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
-    catch_unwind(AssertUnwindSafe(|| capacity.slots(pool))).unwrap_or(1)
+    catch_unwind(AssertUnwindSafe(|| capacity.pool_usage(pool).slots)).unwrap_or(1)
 }
 
-/// Whether the slots of a pool are there; also if the capacity panics, as in [`slots`].
+/// Returns the state of the slots of a pool: ready if the capacity does not serve on demand.
 pub(crate) fn slot_state<C: Capacity>(capacity: &C, pool: PoolId) -> SlotState {
-    catch_unwind(AssertUnwindSafe(|| capacity.slot_state(pool))).unwrap_or(SlotState::Made)
+    ask_on_demand(capacity, |it| it.slot_state(pool)).unwrap_or(SlotState::Ready)
 }
 
-/// A request passed all that wait. A panic is caught, as in [`slots`].
-pub(crate) fn on_passed<C: Capacity>(capacity: &C, lease: &C::Lease, level: Priority) {
-    _ = catch_unwind(AssertUnwindSafe(|| capacity.on_passed(lease, level)));
+/// Calls a method of a capacity that serves on demand. Returns `None` for any other one, and if the capacity panics: a
+/// panic is caught, as in [`slots`].
+#[inline]
+pub(crate) fn ask_on_demand<C: Capacity, T>(
+    capacity: &C,
+    ask: impl FnOnce(&dyn OnDemandCapacity<C::Lease>) -> T,
+) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(|| capacity.on_demand().map(ask))).unwrap_or(None)
 }
 
 /// Takes a slot for a waiter, in the task of another request: mostly the one that just released its slot.

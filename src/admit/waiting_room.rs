@@ -8,13 +8,13 @@
 //! [full room](super::full_room) every other. Configuration and capacity choose the room, never a ticket; a
 //! reconfiguration moves waiters from one to the other, in order.
 
-mod first_waiters;
+mod lane_heads;
 mod levels;
 mod outcome;
 mod tenants;
 
-pub use first_waiters::FirstWaiter;
-pub(crate) use first_waiters::Making;
+pub use lane_heads::LaneHead;
+pub(crate) use lane_heads::Starting;
 pub(crate) use outcome::Answered;
 
 use std::fmt;
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use super::full_room::FullRoom;
 use super::nanos::{NEVER, Nanos};
 use super::plain_room::PlainRoom;
-use super::room::{Arrival, Room, State, Waiter, on_passed, release};
+use super::room::{Arrival, Room, State, Waiter, ask_on_demand, release};
 use super::room_base::RoomBase;
 use super::trim::{INTERVAL, KEPT};
 use super::wait_queue::lanes::Lanes;
@@ -306,11 +306,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         // First: its wait may be over.
         room.advance(now, wakes);
         room.retry(capacity, id, wakes);
-        if C::MAKES_SLOTS && room.base().waiting > 0 {
-            let (meta, waiter) = (room.waiters().meta(id.idx), room.waiters().payload(id.idx));
-            if let State::Leased(lease) = &waiter.state {
-                on_passed(capacity, lease, Priority(meta.level));
-            }
+        let (meta, waiter) = (room.waiters().meta(id.idx), room.waiters().payload(id.idx));
+        if let State::Leased(lease) = &waiter.state
+            && room.base().waiting > 0
+        {
+            ask_on_demand(capacity, |it| it.on_overtake(lease, Priority(meta.level)));
         }
         true
     }

@@ -122,8 +122,8 @@ impl OnDemand {
     /// The state of the slots of an endpoint that is stopped.
     pub(super) fn slot_state(&self) -> SlotState {
         match &*self.0.loading.load() {
-            None => SlotState::Unmade,
-            Some(loading) => SlotState::Making {
+            None => SlotState::Stopped,
+            Some(loading) => SlotState::Starting {
                 progress: loading.progress(),
             },
         }
@@ -207,15 +207,13 @@ impl Demanded {
         self.version.fetch_add(1, SeqCst);
     }
 
-    /// Requests wait for others than before.
-    pub(super) fn on_first_waiters(&self) {
-        if self.is_on() {
-            self.notify.notify_one();
-        }
+    /// Notifies the launcher that requests may wait for other endpoints than before.
+    pub(super) fn on_lane_heads_changed(&self) {
+        self.notify.notify_one();
     }
 
-    /// A request of this level got a slot as it arrived, while others wait.
-    pub(super) fn on_passed(&self, on_demand: &OnDemand, level: Priority) {
+    /// Records a request of this level that got a slot as it arrived, while others wait.
+    pub(super) fn on_overtake(&self, on_demand: &OnDemand, level: Priority) {
         if level.0 > self.most_urgent.load(SeqCst) {
             *on_demand.lock_passed() = Some((level, gate::now()));
             self.notify.notify_one();

@@ -35,7 +35,7 @@ use super::waiting_word::{Flags, WaitingWord};
 use super::with_lock::WithLock;
 use crate::admit::{
     AdmitOutcome, Arrival, Capacity, Discipline, PoolId, Share, Tenant, Ticket, WaiterId,
-    WaitingRoom, WaitingRoomConfig, WakeList,
+    WaitingRoom, WaitingRoomConfig, WakeList, ask_on_demand,
 };
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
@@ -333,7 +333,7 @@ impl<C: Capacity> Shared<C> {
 
     pub(super) fn is_drained(&self) -> bool {
         // In this order: no lease is given after the flag is set.
-        self.waiting_word().has(Flags::CLOSED) && self.capacity.in_use() == 0
+        self.waiting_word().has(Flags::CLOSED) && self.capacity.usage().in_use == 0
     }
 
     fn flags(&self, state: &State<C>) -> Flags {
@@ -386,10 +386,11 @@ impl<C: Capacity> WithLock for Shared<C> {
         if is_fair != self.is_fair() {
             self.is_fair.store(is_fair, Relaxed);
         }
-        if C::MAKES_SLOTS && state.room.take_first_waiters_changed() {
-            // User code: a panic in it must not hit the request that happens to run this.
-            _ = catch_unwind(AssertUnwindSafe(|| self.capacity.on_first_waiters()));
-        }
+        ask_on_demand(&self.capacity, |on_demand| {
+            if state.room.take_lane_heads_changed() {
+                on_demand.on_lane_heads_changed();
+            }
+        });
         if !state.reservation_waiters.is_empty()
             && (state.room.has_room() || state.room.is_closed())
         {

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::account::Share;
 use super::nanos::Nanos;
-use super::room::{Arrival, ExpectedWait, Room, Waiter, all_pools, lease, on_passed, slots};
+use super::room::{Arrival, ExpectedWait, Room, Waiter, all_pools, ask_on_demand, lease, slots};
 use super::room_base::RoomBase;
 use super::wait_queue::lanes::{Head, Lanes, NO_PUMP, Scope};
 use super::wait_queue::{Relink, WaitQueue};
@@ -344,9 +344,9 @@ impl<C: Capacity, W> Room<C, W> for FullRoom<C, W> {
         let lane = match attempt {
             Err(panic) => return Arrival::panicked(panic, demand),
             Ok(Attempt::Leased(lease)) => {
-                if C::MAKES_SLOTS && !self.queue.is_empty() {
-                    let level = Priority(self.queue.newcomer(&ticket, limits, now).level);
-                    on_passed(capacity, &lease, level);
+                if !self.queue.is_empty() {
+                    let level = || Priority(self.queue.newcomer(&ticket, limits, now).level);
+                    ask_on_demand(capacity, |it| it.on_overtake(&lease, level()));
                 }
                 self.queue.on_leased(&ticket.tenant);
                 return Arrival::ended(AdmitOutcome::Leased(lease), demand);

@@ -4,7 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::FullRoom;
 use crate::admit::overload::wait::{PoolBacklog, expected_wait};
-use crate::admit::room::{ExpectedWait, Room, all_pools, is_free, slot_state, slots};
+use crate::admit::room::{
+    ExpectedWait, Room, all_pools, ask_on_demand, is_free, slot_state, slots,
+};
 use crate::admit::room_base::{PredictedWait, counted};
 use crate::admit::wait_queue::Newcomer;
 use crate::admit::waiters::WaitLimits;
@@ -16,12 +18,9 @@ impl<C: Capacity, W> FullRoom<C, W> {
         let is_idle = self.queue.lanes().is_idle(pool);
         let base = self.queue.base_mut();
         let load = base.overload.pool_mut(pool);
-        let state = match C::MAKES_SLOTS {
-            true => slot_state(capacity, pool),
-            false => SlotState::Made,
-        };
+        let state = slot_state(capacity, pool);
         // Asked before it is set: the time since the last call counts only if the slots were there in it.
-        let was_made = state == SlotState::Made && load.is_made_since(base.now);
+        let was_made = state == SlotState::Ready && load.is_made_since(base.now);
         load.observe(base.now, slots(capacity, pool), is_idle || !was_made);
         load.set_slot_state(base.now, state);
     }
@@ -60,7 +59,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         lane: u32,
     ) -> Result<f32, RejectReason<C::Unservable>> {
         let now = self.base().now;
-        let counted = self.counted(limits, lane);
+        let counted = self.counted(capacity, limits, lane);
         if let Some(why) = self.base().refusal(ticket, counted, now) {
             return Err(why);
         }
@@ -88,10 +87,9 @@ impl<C: Capacity, W> FullRoom<C, W> {
         Ok(self.base_mut().admit(ticket, counted, wait)? as f32)
     }
 
-    /// Returns what bounds the wait of a request that was made to wait before: the time in which slots of its lane are made
-    /// does not count.
-    fn counted(&self, limits: WaitLimits, lane: u32) -> WaitLimits {
-        if !C::MAKES_SLOTS {
+    /// Returns the bounds of a wait without the time in which slots of its lane were being started.
+    fn counted(&self, capacity: &C, limits: WaitLimits, lane: u32) -> WaitLimits {
+        if ask_on_demand(capacity, |_| ()).is_none() {
             return limits;
         }
         let (base, lanes) = (self.base(), self.queue.lanes());

@@ -42,7 +42,6 @@ impl<C: Capacity, W> PlainRoom<C, W> {
     /// Whether this room serves this configuration in front of a capacity of this type.
     pub(crate) fn serves(config: &WaitingRoomConfig) -> bool {
         C::SINGLE_LANE
-            && !C::MAKES_SLOTS
             && config.discipline == Discipline::Fifo
             && config.promote_after.is_none()
             && config.level_weights.is_empty()

@@ -60,7 +60,7 @@ impl Driver {
             .map(|(nth, unit)| (unit.endpoint.pool(), nth))
             .collect();
         let mut heads = vec![None; self.units.units.len()];
-        for first in router.gate().first_waiters() {
+        for first in router.gate().lane_heads() {
             let head = Head {
                 level: first.level.0,
                 arrival: self.nanos(first.arrival),
