@@ -46,7 +46,7 @@ pub struct Endpoints {
     /// A probe ended without a result, and waiters may wait for the next.
     pub(super) probe_abandoned: AtomicBool,
     #[cfg(feature = "swap")]
-    pub(super) demanded: super::on_demand::Demanded,
+    pub(super) demand_notifier: super::on_demand::DemandNotifier,
 }
 
 impl Endpoints {
@@ -128,7 +128,7 @@ impl Endpoints {
     pub(super) fn chosen(&self, endpoint: &EndpointRef, table: &RoutingTable) -> EndpointRef {
         // After the slot was taken. Nearly always the table is still the present one.
         #[cfg(feature = "swap")]
-        if self.demanded.version() != table.version {
+        if self.demand_notifier.version() != table.version {
             return self.present(endpoint);
         }
         endpoint.clone()
@@ -199,7 +199,7 @@ impl Capacity for Endpoints {
         if in_use == 0
             && let Some(on_demand) = lease.endpoint().on_demand()
         {
-            self.demanded.on_idle(on_demand);
+            self.demand_notifier.on_idle(on_demand);
         }
         state.pool
     }
@@ -258,7 +258,7 @@ impl Capacity for Endpoints {
 
     #[cfg(feature = "swap")]
     fn on_demand(&self) -> Option<&dyn OnDemandCapacity<EndpointLease>> {
-        self.demanded.is_on().then_some(self)
+        self.demand_notifier.is_on().then_some(self)
     }
 }
 
@@ -272,12 +272,12 @@ impl OnDemandCapacity<EndpointLease> for Endpoints {
     }
 
     fn on_lane_heads_changed(&self) {
-        self.demanded.on_lane_heads_changed();
+        self.demand_notifier.on_lane_heads_changed();
     }
 
     fn on_overtake(&self, lease: &EndpointLease, level: Priority) {
         if let Some(on_demand) = lease.endpoint().on_demand() {
-            self.demanded.on_overtake(on_demand, level);
+            self.demand_notifier.on_overtake(on_demand, level);
         }
     }
 }

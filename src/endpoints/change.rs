@@ -68,7 +68,7 @@ impl Endpoints {
             leases_slots: AtomicBool::new(false),
             probe_abandoned: AtomicBool::new(false),
             #[cfg(feature = "swap")]
-            demanded: Default::default(),
+            demand_notifier: Default::default(),
         }
     }
 
@@ -124,7 +124,7 @@ impl Endpoints {
         );
         self.table.store(Arc::new(table));
         #[cfg(feature = "swap")]
-        self.demanded.on_new_table();
+        self.demand_notifier.on_new_table();
         // After the swap, or for a moment no endpoint would serve their models.
         gone.iter().for_each(|gone| gone.set_limit(0));
         Ok(changes)

@@ -238,7 +238,7 @@ impl EndpointWord {
 
     /// The same, to stop it, unless it serves a request. Returns whether it is stopped.
     #[cfg(feature = "swap")]
-    pub(crate) fn stop_if_idle(&self) -> bool {
+    pub(super) fn stop_if_idle(&self) -> bool {
         // One step: a request that takes a slot at the same time either is seen here or finds the endpoint stopped.
         let update = self.0.fetch_update(SeqCst, SeqCst, |word| {
             let word = Snapshot(word);

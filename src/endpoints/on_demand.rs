@@ -1,7 +1,7 @@
 //! Endpoints that are started when requests wait for them.
 //!
-//! One that is stopped gives no slot, so its requests wait as for a busy one. What starts it learns of them by
-//! [`Demanded`], and says by [`OnDemand`] why it can't be waited for.
+//! A stopped endpoint gives no slot, so its requests wait as for a busy one. [`DemandNotifier`] tells the launcher that
+//! requests wait; the launcher says by [`OnDemand`] why an endpoint can't be waited for.
 
 mod client_wait;
 mod life;
@@ -15,45 +15,44 @@ use std::time::Instant;
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
-use super::endpoint_word::EndpointWord;
 use super::latency::CoarseInstant;
 use super::{Endpoint, EndpointRef, Endpoints, Model, RouteError};
 use crate::admit::{Priority, SlotState};
 use crate::gate;
 use client_wait::ClientWaits;
 pub(crate) use client_wait::{ClientWait, UploadWait};
-use life::Life;
-pub(crate) use life::{DoubtSettled, End};
+use life::EndpointLife;
+pub(crate) use life::{EndpointEnd, SuspicionSettled};
 pub(crate) use loading::Loading;
 pub use loading::Progress;
 
-/// What an endpoint shares with what starts and stops it. Clones are the same.
+/// State that an endpoint shares with its launcher. Clones share it, too.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct OnDemand(Arc<Shared>);
+pub(crate) struct OnDemand(Arc<OnDemandState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct OnDemandState {
     refusal: ArcSwapOption<Refusal>,
-    life: watch::Sender<Life>,
-    /// Notified when the endpoint is doubted.
+    life: watch::Sender<EndpointLife>,
+    /// Notified when the endpoint becomes suspect.
     notify: Arc<Notify>,
-    /// How often it came to serve no request any more; and [`AWAITED`].
+    /// The number of times at which the endpoint became idle, and [`AWAITED`].
     idled: AtomicU64,
-    /// When it last ended one.
+    /// The last end of a request.
     ended_at: EndedAt,
     loading: ArcSwapOption<Loading>,
-    /// The last request that passed a more urgent one: its level, and when.
-    passed: Mutex<Option<(Priority, Instant)>>,
+    /// The level and the time of the last request that overtook a more urgent one.
+    overtake: Mutex<Option<(Priority, Instant)>>,
     client_waits: ClientWaits,
 }
 
-/// When an endpoint last ended a request: a [`CoarseInstant`]. An endpoint that is started on demand shares it with what
-/// starts it.
+/// The time at which an endpoint last ended a request: a [`CoarseInstant`]. An endpoint on demand shares it with its
+/// launcher.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EndedAt(Arc<AtomicU32>);
 
 impl EndedAt {
-    /// That of an endpoint that is configured so.
+    /// Returns the time that an endpoint of this configuration shares.
     pub(super) fn of(endpoint: &Endpoint) -> Self {
         let on_demand = endpoint.on_demand.as_ref();
         on_demand.map_or_else(Self::default, |on_demand| on_demand.0.ended_at.clone())
@@ -64,35 +63,35 @@ impl EndedAt {
         self.0.store(at.to_bits(), Relaxed); // published by the slot that comes back
     }
 
-    /// To the millisecond.
+    /// Returns the time to the millisecond.
     fn get(&self) -> Instant {
         CoarseInstant::from_bits(self.0.load(Relaxed)).instant()
     }
 }
 
-/// Set in `idled` while it matters at once that an endpoint serves no request any more.
+/// A bit of `idled` that is set while the launcher waits until the endpoint is idle.
 const AWAITED: u64 = 1 << 63;
 
-/// Why requests do not wait for an endpoint.
+/// The reason why requests do not wait for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It could not be started, and is not tried again before that.
+    /// Its start failed, and the next try is not before this time.
     StartFailed { retry_at: Instant },
     /// It is being unloaded.
     Unloaded,
 }
 
 impl OnDemand {
-    /// What an endpoint shares with what starts it, which is notified when the endpoint is doubted.
+    /// Returns the state of a new endpoint. `notify` is notified when the endpoint becomes suspect.
     pub(crate) fn new(notify: &Arc<Notify>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(OnDemandState {
             notify: Arc::clone(notify),
-            ..Shared::default()
+            ..OnDemandState::default()
         }))
     }
 
-    /// From now on requests are refused while the endpoint is stopped; or wait again. The gate has to be told. Returns the
-    /// refusal before.
+    /// Sets the reason why requests are refused while the endpoint is stopped, or lets them wait again. Returns the reason
+    /// before. The caller has to tell the gate.
     pub(crate) fn set_refusal(&self, refusal: Option<Refusal>) -> Option<Refusal> {
         self.0.refusal.swap(refusal.map(Arc::new)).map(|it| *it)
     }
@@ -101,7 +100,7 @@ impl OnDemand {
         self.0.refusal.load().is_some()
     }
 
-    /// The error of a request for `model`.
+    /// Returns the error of a request for `model`, if requests are refused.
     pub(super) fn refusal(&self, model: &Arc<str>) -> Option<RouteError> {
         let refusal = self.0.refusal.load();
         let model = Arc::clone(model);
@@ -114,12 +113,17 @@ impl OnDemand {
         })
     }
 
-    /// It is being started from now on, or not any more.
+    /// Records that the endpoint is being started, or that its start has ended.
     pub(crate) fn set_loading(&self, loading: Option<Loading>) {
         self.0.loading.store(loading.map(Arc::new));
     }
 
-    /// The state of the slots of an endpoint that is stopped.
+    /// Returns the load of the endpoint while it is being started.
+    pub(crate) fn loading(&self) -> Option<Arc<Loading>> {
+        self.0.loading.load_full()
+    }
+
+    /// Returns the state of the slots of a stopped endpoint.
     pub(super) fn slot_state(&self) -> SlotState {
         match &*self.0.loading.load() {
             None => SlotState::Stopped,
@@ -129,14 +133,13 @@ impl OnDemand {
         }
     }
 
-    /// It serves no request any more. Returns whether that is awaited.
-    // One word for both: either this sees that it is awaited, or what awaits it sees this.
+    /// Counts that the endpoint became idle. Returns `true` if the launcher waits for that.
+    // One word for both: either this sees the bit, or the launcher sees the count.
     #[inline]
     fn on_idle(&self) -> bool {
         self.0.idled.fetch_add(1, SeqCst) & AWAITED != 0
     }
 
-    /// Sets whether that is awaited.
     fn await_idleness(&self, is_awaited: bool) {
         match is_awaited {
             true => self.0.idled.fetch_or(AWAITED, SeqCst),
@@ -144,19 +147,21 @@ impl OnDemand {
         };
     }
 
-    /// How often it came to serve no request any more, and when it last ended one, to the millisecond.
+    /// Returns how many times the endpoint became idle, and the last end of a request, to the millisecond.
     pub(crate) fn idled(&self) -> (u64, Instant) {
         let times = self.0.idled.load(SeqCst) & !AWAITED;
         (times, self.0.ended_at.get())
     }
 
-    /// The last request that got a slot though a more urgent one waits for another endpoint: its level, and when.
-    pub(crate) fn passed(&self) -> Option<(Priority, Instant)> {
-        *self.lock_passed()
+    /// Returns the level and the time of the last request that got a slot though a more urgent one waits for another
+    /// endpoint.
+    pub(crate) fn overtake(&self) -> Option<(Priority, Instant)> {
+        *self.lock_overtake()
     }
 
-    fn lock_passed(&self) -> MutexGuard<'_, Option<(Priority, Instant)>> {
-        self.0.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_overtake(&self) -> MutexGuard<'_, Option<(Priority, Instant)>> {
+        let overtake = self.0.overtake.lock();
+        overtake.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,19 +173,19 @@ impl PartialEq for OnDemand {
 
 impl Eq for OnDemand {}
 
-/// Tells what starts endpoints that requests wait for others than before, or that an endpoint serves none any more.
+/// Notifies the launcher when requests wait for other endpoints than before, and when an endpoint becomes idle.
 #[derive(Debug)]
-pub(super) struct Demanded {
-    /// Whether any endpoint is started on demand.
+pub(super) struct DemandNotifier {
+    /// `true` once a launcher [watches](Endpoints::watch_demand).
     is_on: AtomicBool,
-    /// That of the present table, or of one before.
+    /// The version of the current routing table; may lag by one.
     version: AtomicU64,
-    /// The level of the most urgent request that waits for an endpoint that is stopped; the lowest if there is none.
+    /// The level of the most urgent request that waits for a stopped endpoint; the lowest if there is none.
     most_urgent: AtomicU8,
     notify: Arc<Notify>,
 }
 
-impl Default for Demanded {
+impl Default for DemandNotifier {
     fn default() -> Self {
         Self {
             is_on: AtomicBool::default(),
@@ -191,7 +196,8 @@ impl Default for Demanded {
     }
 }
 
-impl Demanded {
+impl DemandNotifier {
+    /// Returns `true` if endpoints are started on demand.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.is_on.load(SeqCst)
@@ -202,7 +208,7 @@ impl Demanded {
         self.version.load(SeqCst)
     }
 
-    /// To be called after a new table was stored, and before any endpoint is started at its place in it.
+    /// Records that a new table was stored. To be called before any endpoint is started at its place in it.
     pub(super) fn on_new_table(&self) {
         self.version.fetch_add(1, SeqCst);
     }
@@ -212,15 +218,15 @@ impl Demanded {
         self.notify.notify_one();
     }
 
-    /// Records a request of this level that got a slot as it arrived, while others wait.
+    /// Records a request of this level that got a slot as it arrived, if a more urgent one waits.
     pub(super) fn on_overtake(&self, on_demand: &OnDemand, level: Priority) {
         if level.0 > self.most_urgent.load(SeqCst) {
-            *on_demand.lock_passed() = Some((level, gate::now()));
+            *on_demand.lock_overtake() = Some((level, gate::now()));
             self.notify.notify_one();
         }
     }
 
-    /// An endpoint that is started on demand serves none any more.
+    /// Records that an endpoint on demand became idle.
     #[inline]
     pub(super) fn on_idle(&self, on_demand: &OnDemand) {
         if on_demand.on_idle() {
@@ -229,20 +235,20 @@ impl Demanded {
     }
 }
 
-impl Drop for Demanded {
-    /// The router is gone: what starts endpoints for it ends, too.
+impl Drop for DemandNotifier {
+    /// Wakes the launcher, which ends with its router.
     fn drop(&mut self) {
         self.notify.notify_one();
     }
 }
 
 impl EndpointRef {
-    /// What it shares with what starts it, if that is on demand.
+    /// Returns the state that the endpoint shares with its launcher, if it is started on demand.
     pub(crate) fn on_demand(&self) -> Option<&OnDemand> {
         self.config().on_demand.as_ref()
     }
 
-    /// Records when a request of this endpoint ends. To be called before its slot comes back.
+    /// Records the end of a request. To be called before its slot comes back.
     #[inline]
     pub(crate) fn note_end(&self, at: CoarseInstant) {
         self.ended_at().set(at);
@@ -256,22 +262,49 @@ impl EndpointRef {
         }
     }
 
-    /// Whether it gives no slot because it does not run, or is about to stop.
+    /// Returns `true` while the endpoint gives no slots because it does not run, is about to stop, or is suspect.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state().word.is_stopped()
+    }
+
+    /// Lets the endpoint give slots.
+    pub(crate) fn open_slots(&self) {
+        _ = self.state().word.set_stopped(false);
+    }
+
+    /// Lets the endpoint give no more slots. Requests that have one keep it.
+    pub(crate) fn close_slots(&self) {
+        _ = self.state().word.set_stopped(true);
+    }
+
+    /// Lets an idle endpoint give no more slots. Returns `false`, and changes nothing, if it serves a request.
+    pub(crate) fn close_slots_if_idle(&self) -> bool {
+        self.state().word.stop_if_idle()
+    }
+
+    /// Forgets the failures of an earlier process, and lets the endpoint back in if they had ejected it.
+    pub(crate) fn forget_failures(&self) {
+        let state = self.state();
+        state.ejection.reset_failures();
+        _ = state.word.close();
+    }
+
+    /// Returns the number of parts of responses that came from the endpoint. It wraps around.
+    pub(crate) fn parts_received(&self) -> u32 {
+        self.state().cold.activity.load(Relaxed) // compared with an earlier count
     }
 }
 
 impl Endpoints {
-    /// Notified when requests wait for others than before; and when an endpoint serves none any more, if that is
-    /// [awaited](Self::await_idleness).
+    /// Returns the notifier of the launcher. It is notified when requests wait for other endpoints than before, and when an
+    /// endpoint becomes idle, if that is [awaited](Self::await_idleness).
     pub(crate) fn watch_demand(&self) -> Arc<Notify> {
-        self.demanded.is_on.store(true, SeqCst);
-        Arc::clone(&self.demanded.notify)
+        self.demand_notifier.is_on.store(true, SeqCst);
+        Arc::clone(&self.demand_notifier.notify)
     }
 
-    /// Sets whether it is notified when an endpoint serves no request any more. One that came to that just before is not
-    /// notified: it has to be looked at again.
+    /// Sets whether the launcher is notified when an endpoint becomes idle. An endpoint that became idle just before
+    /// notifies nobody, so the caller has to look again.
     pub(crate) fn await_idleness(&self, is_awaited: bool) {
         let table = self.table.load();
         let endpoints = table.endpoints.iter().chain(&table.leaving);
@@ -280,19 +313,19 @@ impl Endpoints {
             .for_each(|on_demand| on_demand.await_idleness(is_awaited));
     }
 
-    /// Sets the level of the most urgent request that waits for an endpoint that is stopped. It is notified when one that is
-    /// less urgent gets a slot of another endpoint.
-    pub(crate) fn await_passing(&self, most_urgent: Option<Priority>) {
+    /// Sets the level of the most urgent request that waits for a stopped endpoint. The launcher is notified when a less
+    /// urgent request gets a slot of another endpoint.
+    pub(crate) fn await_overtakes(&self, most_urgent: Option<Priority>) {
         let level = most_urgent.map_or(u8::MAX, |level| level.0); // above which there is none
-        self.demanded.most_urgent.store(level, SeqCst);
+        self.demand_notifier.most_urgent.store(level, SeqCst);
     }
 
-    /// The pools that could serve a lane, in the registry's order.
+    /// Returns the pools that could serve a lane, in the registry's order.
     pub(crate) fn pools_in_order(&self, lane: &super::Lane) -> Vec<crate::admit::PoolId> {
         self.table.load().pools_in_order(lane)
     }
 
-    /// The endpoint as the latest table has it: one that is started on demand may run at another URL by now.
+    /// Returns the endpoint as the latest table has it: an endpoint on demand may run at another URL by now.
     #[cold]
     pub(super) fn present(&self, endpoint: &EndpointRef) -> EndpointRef {
         let table = self.table.load();
@@ -302,19 +335,7 @@ impl Endpoints {
     }
 }
 
-impl EndpointWord {
-    /// Gives no more slots. Requests that have one keep it.
-    pub(crate) fn stop(&self) {
-        _ = self.set_stopped(true);
-    }
-
-    /// Gives slots again.
-    pub(crate) fn start(&self) {
-        _ = self.set_stopped(false);
-    }
-}
-
-/// The endpoint of an instance that is started on demand. Where it will run is not known yet.
+/// Returns the endpoint of an instance that is started on demand. Its URL is set when it runs.
 pub(crate) fn endpoint(
     name: &str,
     model: &Model,
@@ -362,7 +383,7 @@ mod tests {
 
     fn started(on_demand: &OnDemand) -> Endpoints {
         let endpoints = Endpoints::new(registry(on_demand, 1));
-        endpoints.endpoints()[0].state().word.start();
+        endpoints.endpoints()[0].open_slots();
         endpoints
     }
 
@@ -426,11 +447,10 @@ mod tests {
         );
         on_demand.set_refusal(None);
         let all = endpoints.endpoints();
-        let word = &all[0].state().word;
-        word.start();
+        all[0].open_slots();
         let lease = endpoints.try_lease(&demand).unwrap();
-        assert!(!word.stop_if_idle());
+        assert!(!all[0].close_slots_if_idle());
         endpoints.release(lease);
-        assert!(word.stop_if_idle());
+        assert!(all[0].close_slots_if_idle());
     }
 }

@@ -1,7 +1,7 @@
 //! The end of an endpoint that is started on demand, as far as it is known.
 //!
-//! A request that gets no answer doubts its endpoint: that may have ended, or may only have closed a connection. What
-//! starts the endpoint settles the doubt, because it knows of an end a moment later than those that are connected.
+//! A request without an answer makes its endpoint suspect: the endpoint may have ended, or may only have closed a
+//! connection. The launcher settles the suspicion, because it learns of an end a moment after the connected clients do.
 
 use std::time::Duration;
 
@@ -12,45 +12,47 @@ use crate::endpoints::EndpointRef;
 
 /// The way in which an endpoint ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    /// It ended by itself, or is taken for ended because it answers no more.
+pub(crate) enum EndpointEnd {
+    /// It ended by itself, or answers no more and counts as ended.
     Crashed,
-    /// It was ended though it served requests, on request of the operator.
+    /// The operator ended it while it served requests.
     Killed,
 }
 
-/// The end of an endpoint as far as it is known, with counts by which requests and what starts it find what is new to them.
+/// The starts, the end and the suspicions of an endpoint, as counts by which requests and the launcher find what is new
+/// to them.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Life {
-    /// The number of times it was started.
+pub(super) struct EndpointLife {
+    /// The number of its starts.
     starts: u64,
-    /// The way in which it ended, until it is started again.
-    end: Option<End>,
-    /// The number of requests that got no answer.
-    doubts: u64,
-    /// The number of doubts that were taken to be settled.
+    /// The way in which it ended, until its next start.
+    end: Option<EndpointEnd>,
+    /// The number of suspicions: of requests that got no answer.
+    suspicions: u64,
+    /// The number of suspicions that the launcher has taken.
     taken: u64,
-    /// The number of doubts that are settled: it has ended, or serves, or is not known to have ended.
+    /// The number of suspicions that are settled: the endpoint has ended, or serves, or no end became known.
     settled: u64,
 }
 
-impl Life {
-    /// Returns how the endpoint ended since it was started for the `starts`th time.
-    fn end_since(&self, starts: u64) -> Option<End> {
+impl EndpointLife {
+    /// Returns how the endpoint ended since its start number `starts`.
+    fn end_since(&self, starts: u64) -> Option<EndpointEnd> {
         let is_other = self.starts != starts;
-        self.end.or_else(|| is_other.then_some(End::Crashed))
+        self.end
+            .or_else(|| is_other.then_some(EndpointEnd::Crashed))
     }
 }
 
-/// The extension of a response in place of an endpoint's, if whether that has ended was found out as far as possible.
+/// An extension of a response, set if the suspicion that it stands for is settled.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DoubtSettled;
+pub(crate) struct SuspicionSettled;
 
-/// The time within which every doubt is settled, unless what starts the endpoint is gone.
+/// The time within which the launcher settles a suspicion, unless the launcher is gone.
 const SETTLED_WITHIN: Duration = Duration::from_secs(1);
 
 impl OnDemand {
-    /// Returns the number of times the endpoint was started.
+    /// Returns the number of starts of the endpoint.
     pub(crate) fn starts(&self) -> u64 {
         self.0.life.borrow().starts
     }
@@ -60,46 +62,48 @@ impl OnDemand {
         self.0.life.send_modify(|life| {
             life.starts += 1;
             life.end = None;
-            (life.taken, life.settled) = (life.doubts, life.doubts); // of what ran before
+            // Suspicions are of the process that ran before.
+            (life.taken, life.settled) = (life.suspicions, life.suspicions);
         });
     }
 
-    /// Records how the endpoint ended. The first end counts. To be called after it gives no slots any more.
-    pub(crate) fn set_end(&self, end: End) {
+    /// Records how the endpoint ended. The first end counts. To be called once it gives no more slots.
+    pub(crate) fn set_end(&self, end: EndpointEnd) {
         let life = &self.0.life;
         life.send_modify(|life| _ = life.end.get_or_insert(end));
     }
 
-    /// Returns how the endpoint ended, until it is started again.
-    pub(crate) fn end(&self) -> Option<End> {
+    /// Returns how the endpoint ended, until its next start.
+    pub(crate) fn end(&self) -> Option<EndpointEnd> {
         self.0.life.borrow().end
     }
 
-    /// Returns `true` if a request got no answer since this last returned `true`. The doubt is to be settled then.
-    pub(crate) fn take_doubt(&self) -> bool {
+    /// Returns `true` if a request got no answer since this last returned `true`. The caller then has to settle the
+    /// suspicion.
+    pub(crate) fn take_suspicion(&self) -> bool {
         let mut is_new = false;
         self.0.life.send_if_modified(|life| {
-            is_new = life.taken != life.doubts;
-            life.taken = life.doubts;
-            false // for no request
+            is_new = life.taken != life.suspicions;
+            life.taken = life.suspicions;
+            false // requests do not wait for this
         });
         is_new
     }
 
-    /// Settles the doubts that were taken. Returns `true` if there is no later one.
-    pub(crate) fn settle_doubt(&self) -> bool {
+    /// Settles the suspicions that were taken. Returns `true` if there is no later one.
+    pub(crate) fn settle_suspicion(&self) -> bool {
         let life = &self.0.life;
         life.send_modify(|life| life.settled = life.taken);
         let life = life.borrow();
-        life.settled == life.doubts
+        life.settled == life.suspicions
     }
 
-    /// Records that a request got no answer. Returns the number of the doubt.
-    fn doubt(&self) -> u64 {
+    /// Records that a request got no answer. Returns the number of the suspicion.
+    fn suspect(&self) -> u64 {
         let mut nth = 0;
         self.0.life.send_modify(|life| {
-            life.doubts += 1;
-            nth = life.doubts;
+            life.suspicions += 1;
+            nth = life.suspicions;
         });
         self.0.notify.notify_one();
         nth
@@ -107,30 +111,30 @@ impl OnDemand {
 }
 
 impl EndpointRef {
-    /// Records that a request got no answer. If the endpoint is started on demand it may have ended, and gives no slots
-    /// until that is known.
-    pub(crate) fn doubt(&self) {
+    /// Records that a request got no answer. An endpoint on demand may have ended then, and gives no slots until that is
+    /// known.
+    pub(crate) fn suspect(&self) {
         if let Some(on_demand) = self.on_demand() {
-            self.state().word.stop();
-            on_demand.doubt();
+            self.close_slots();
+            on_demand.suspect();
         }
     }
 
-    /// Waits until it is known whether the endpoint has ended since it was started for the `starts`th time, because a
-    /// request got no answer. Returns how it ended, or `None` if it is not known to have ended.
+    /// Waits until it is known whether the endpoint has ended since its start number `starts`, because a request got no
+    /// answer. Returns how it ended, or `None` if no end became known.
     ///
     /// # Cancel safety
     ///
-    /// The doubt is settled though no request waits for that.
-    pub(crate) async fn end_since(&self, starts: u64) -> Option<End> {
+    /// The suspicion is settled even if this is dropped.
+    pub(crate) async fn end_since(&self, starts: u64) -> Option<EndpointEnd> {
         let on_demand = self.on_demand()?;
         let mut life = on_demand.0.life.subscribe();
         if let Some(end) = life.borrow().end_since(starts) {
             return Some(end);
         }
-        self.state().word.stop(); // before the slot of the request comes back
-        let doubt = on_demand.doubt();
-        let settled = life.wait_for(|it| it.end_since(starts).is_some() || it.settled >= doubt);
+        self.close_slots(); // before the slot of the request comes back
+        let nth = on_demand.suspect();
+        let settled = life.wait_for(|it| it.end_since(starts).is_some() || it.settled >= nth);
         _ = timeout(SETTLED_WITHIN, settled).await;
         on_demand.0.life.borrow().end_since(starts)
     }
@@ -152,39 +156,39 @@ mod tests {
         let endpoints = Endpoints::new(Registry::new(vec![endpoint]).unwrap());
         on_demand.set_started();
         let endpoint = endpoints.endpoints()[0].clone();
-        endpoint.state().word.start();
+        endpoint.open_slots();
         (on_demand, endpoint)
     }
 
     #[tokio::test]
-    async fn a_doubt_waits_for_the_end_or_for_what_settles_it() {
+    async fn a_suspicion_waits_for_an_end_or_for_the_launcher() {
         let (on_demand, endpoint) = started();
         let mut first = Box::pin(endpoint.end_since(1));
         assert!(first.as_mut().now_or_never().is_none());
         assert!(endpoint.is_stopped());
-        assert!(on_demand.take_doubt() && !on_demand.take_doubt());
+        assert!(on_demand.take_suspicion() && !on_demand.take_suspicion());
         let mut second = Box::pin(endpoint.end_since(1));
         assert!(second.as_mut().now_or_never().is_none());
-        assert!(!on_demand.settle_doubt(), "the second is not settled");
+        assert!(!on_demand.settle_suspicion(), "the second is not settled");
         assert_eq!(first.now_or_never(), Some(None));
         assert!(second.as_mut().now_or_never().is_none());
-        on_demand.set_end(End::Crashed);
-        assert_eq!(second.now_or_never(), Some(Some(End::Crashed)));
+        on_demand.set_end(EndpointEnd::Crashed);
+        assert_eq!(second.now_or_never(), Some(Some(EndpointEnd::Crashed)));
     }
 
     #[tokio::test]
     async fn an_end_is_known_after_the_next_start() {
         let (on_demand, endpoint) = started();
-        on_demand.set_end(End::Killed);
-        on_demand.set_end(End::Crashed);
-        assert_eq!(endpoint.end_since(1).await, Some(End::Killed));
+        on_demand.set_end(EndpointEnd::Killed);
+        on_demand.set_end(EndpointEnd::Crashed);
+        assert_eq!(endpoint.end_since(1).await, Some(EndpointEnd::Killed));
         on_demand.set_started();
-        assert_eq!(endpoint.end_since(1).await, Some(End::Crashed));
-        assert!(!endpoint.is_stopped(), "what runs now is not doubted");
+        assert_eq!(endpoint.end_since(1).await, Some(EndpointEnd::Crashed));
+        assert!(!endpoint.is_stopped(), "the new process is not suspect");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_doubt_that_nobody_settles_ends() {
+    async fn a_suspicion_without_a_launcher_ends() {
         let (_on_demand, endpoint) = started();
         assert_eq!(endpoint.end_since(1).await, None);
     }

@@ -1,21 +1,21 @@
-//! What a configuration of models must fulfil.
+//! The checks of a configuration of models.
 
 use std::collections::HashSet;
 
 use http::uri::PathAndQuery;
 
 use super::{InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
-use crate::swap::swapper::{ModelId, Running, Swapper};
+use crate::swap::swapper::{InstanceId, Running, Swapper};
 
-/// Each is an endpoint, and has a port while it runs.
+/// The number of instances that a model may have. Each is an endpoint, and has a port while it runs.
 pub(super) const MOST_INSTANCES: u32 = 1_000;
 
 impl SwapConfig {
-    /// Whether it can be used.
+    /// Checks the configuration.
     ///
     /// # Errors
     ///
-    /// Which model and key is wrong, and what is allowed.
+    /// Fails with the first mistake: the model and the key, and the values that are allowed.
     pub fn validate(&self) -> Result<(), InvalidSwap> {
         let mut names = HashSet::new();
         for model in &self.models {
@@ -40,16 +40,16 @@ impl SwapConfig {
         self.pinned_fit(&*self.swapper()?)
     }
 
-    /// Whether those that are never stopped can run together.
+    /// Checks that all pinned models can run together.
     fn pinned_fit(&self, swapper: &dyn Swapper) -> Result<(), InvalidSwap> {
         let models = self.models.iter();
         let of_instance: Vec<&SwapModel> = models
             .flat_map(|model| std::iter::repeat_n(model, model.instances as usize))
             .collect();
         let mut running: Vec<Running> = Vec::new();
-        let check = |target: ModelId, running: &[Running]| {
+        let check = |target: InstanceId, running: &[Running]| {
             let plan = swapper.plan(target, running);
-            let name = |ModelId(id): ModelId| of_instance[id as usize].model.name.clone();
+            let name = |InstanceId(id): InstanceId| of_instance[id as usize].model.name.clone();
             match plan.evict.first() {
                 None => Ok(plan),
                 Some(&other) => Err(InvalidSwap::Pinned {
@@ -58,7 +58,7 @@ impl SwapConfig {
                 }),
             }
         };
-        for (id, model) in (0..).map(ModelId).zip(&of_instance) {
+        for (id, model) in (0..).map(InstanceId).zip(&of_instance) {
             if model.pinned {
                 let plan = check(id, &running)?;
                 running.push(Running {
@@ -68,11 +68,11 @@ impl SwapConfig {
                 });
             }
         }
-        // One that is started last may have to stop others where the reverse does not hold.
+        // A model that starts last may have to stop others that would not stop it.
         for nth in 0..running.len() {
             let mut others = running.clone();
             let target = others.remove(nth);
-            check(target.model, &others)?;
+            check(target.id, &others)?;
         }
         Ok(())
     }

@@ -5,15 +5,15 @@ use rustix::process::{Pid, test_kill_process_group};
 
 use super::proc::Stat;
 
-/// Whether a process of this group has memory. One that has ended and was not reaped has none.
+/// Returns `true` if a process of this group still runs. One that has ended but was not reaped holds no memory.
 pub(super) fn are_left(group: Pid) -> bool {
-    // Nearly always there is none. One that may not be signalled is one, too.
+    // Nearly always the group is gone. A process counts even if this program may not signal it.
     let is_there = test_kill_process_group(group) != Err(Errno::SRCH);
-    // Elsewhere that has to do.
+    // On other systems, that is all there is to know.
     is_there && (!cfg!(target_os = "linux") || is_any_alive(group))
 }
 
-/// Reads `/proc`. Without one there is nothing to wait for.
+/// Returns `true` if `/proc` lists a process of this group that has not ended.
 fn is_any_alive(group: Pid) -> bool {
     let group = group.as_raw_nonzero().get() as u32;
     Stat::all().any(|stat| stat.group == group && !stat.has_ended)

@@ -1,4 +1,4 @@
-//! Models that are processes of the operating system.
+//! The launcher of processes.
 
 mod activity;
 mod command;
@@ -7,7 +7,6 @@ mod engine;
 mod group;
 mod health;
 mod ignored_signals;
-mod instance;
 mod launcher;
 mod life;
 mod members;
@@ -19,6 +18,7 @@ mod proc;
 mod progress;
 mod ready;
 mod records;
+mod server;
 mod stop;
 mod supervise;
 

@@ -1,4 +1,4 @@
-//! What a process writes: to the log, and its last lines for the error of a start that fails.
+//! The output of a process: it goes to the log, and its last lines to the error of a start that fails.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -9,13 +9,13 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio_util::sync::CancellationToken;
 
-/// How many bytes of a line are read. The rest of it is left out.
+/// The number of bytes of a line that are kept.
 const LINE_LIMIT: usize = 1 << 10;
-/// The number of bytes that are read at most once the group is gone: as much as a pipe may hold.
+/// The number of bytes that are read once the group is gone: as much as a pipe may hold.
 const REST_LIMIT: u64 = 1 << 20;
-/// How many of the last lines are kept.
+/// The number of last lines that are kept.
 const TAIL_LINES: usize = 20;
-/// How many characters of each of them are kept.
+/// The number of characters of each of them that are kept.
 const TAIL_CHARS: usize = 200;
 
 /// The output of a process.
@@ -32,11 +32,11 @@ impl Output {
         Self { name, tail }
     }
 
-    /// Reads until all processes that can write have closed the pipe, or the group is gone: then it reads what is in the
-    /// pipe, because a process that has left the group may hold the pipe for ever. It never waits for a reader of the
-    /// lines, so the writers never wait for it.
+    /// Reads until all writers have closed the pipe, or the group is gone. Then it reads only the rest in the pipe, because a
+    /// process that has left the group may hold the pipe for ever. This waits for no reader of the lines, so the process can
+    /// always write.
     pub(super) async fn read(&self, mut pipe: Receiver, group_gone: CancellationToken) {
-        let (mut chunk, mut lines) = (vec![0; 8 << 10], Lines::default());
+        let (mut chunk, mut lines) = (vec![0; 8 << 10], OutputLines::default());
         loop {
             let read = tokio::select! {
                 biased;
@@ -45,27 +45,27 @@ impl Output {
             };
             match read {
                 Ok(read @ 1..) => lines.push(&chunk[..read], |line| self.on_line(line)),
-                // An error of a pipe is not one of the process: what was read counts.
+                // An error of the pipe is not an error of the process, so the lines that were read count.
                 Ok(0) | Err(_) => break,
             }
         }
         lines.end(|line| self.on_line(line));
     }
 
-    /// Reads what is in the pipe, and waits for no more.
-    fn read_rest(&self, pipe: Receiver, lines: &mut Lines) {
+    /// Reads the rest in the pipe without waiting.
+    fn read_rest(&self, pipe: Receiver, lines: &mut OutputLines) {
         let Ok(pipe) = pipe.into_nonblocking_fd() else {
             return;
         };
-        // Limited: another process may go on writing.
+        // Limited, because another process may go on writing.
         let (mut pipe, mut chunk) = (File::from(pipe).take(REST_LIMIT), vec![0; 8 << 10]);
-        // An error says that the pipe is empty.
+        // An error: the pipe is empty.
         while let Ok(read @ 1..) = pipe.read(&mut chunk) {
             lines.push(&chunk[..read], |line| self.on_line(line));
         }
     }
 
-    /// The last lines.
+    /// Returns the last lines.
     pub(super) fn tail(&self) -> Vec<String> {
         self.lock().iter().cloned().collect()
     }
@@ -84,14 +84,14 @@ impl Output {
     }
 }
 
-/// Splits bytes into lines of limited length. Lines without text are left out.
+/// A splitter of bytes into lines of limited length. It leaves out lines without text.
 #[derive(Debug, Default)]
-struct Lines {
-    /// The beginning of the line that has not ended.
+struct OutputLines {
+    /// The beginning of the current line.
     begun: Vec<u8>,
 }
 
-impl Lines {
+impl OutputLines {
     fn push(&mut self, bytes: &[u8], mut on_line: impl FnMut(&str)) {
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
             let room = LINE_LIMIT - self.begun.len();
@@ -102,7 +102,7 @@ impl Lines {
         }
     }
 
-    /// Ends the line.
+    /// Ends the current line.
     fn end(&mut self, mut on_line: impl FnMut(&str)) {
         match String::from_utf8_lossy(&self.begun).trim_end() {
             "" => {}
@@ -116,9 +116,9 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// The lines of an output that comes in these chunks.
+    /// Returns the lines of an output that comes in these chunks.
     fn lines(chunks: &[&[u8]]) -> Vec<String> {
-        let (mut read, mut lines) = (Vec::new(), Lines::default());
+        let (mut read, mut lines) = (Vec::new(), OutputLines::default());
         for chunk in chunks {
             lines.push(chunk, |line| read.push(line.to_owned()));
         }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_where_they_end_however_they_come() {
+    fn lines_are_split_at_newlines_across_chunks() {
         assert_eq!(
             lines(&[b"a b\nc", b"d\r\n\n \n", b"", b"e"]),
             ["a b", "cd", "e"]
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_long_line_is_left_out() {
+    fn a_long_line_is_cut() {
         let long = vec![b'x'; LINE_LIMIT + 1];
         let expected = "x".repeat(LINE_LIMIT);
         assert_eq!(lines(&[&long, &long, b"\nnext\n"]), [&expected, "next"]);

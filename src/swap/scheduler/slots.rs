@@ -1,41 +1,41 @@
-//! Which models give slots, and which are stopped for being idle.
+//! Which instances give slots, and which are stopped because they are idle.
 
-use super::{Effects, ModelId, Nanos, Phase, Scheduler};
+use super::{Effects, InstanceId, Nanos, Phase, Scheduler};
 
 impl Scheduler {
-    /// Stops a model that is to be unloaded or was idle for too long; or else lets it give slots, or not.
+    /// Stops an instance that is to be unloaded or was idle for too long, or else opens or closes it.
     pub(super) fn stop_or_open(
         &mut self,
-        id: ModelId,
+        id: InstanceId,
         is_closed: bool,
         now: Nanos,
         effects: &mut dyn Effects,
     ) {
-        let model = self.model(id);
-        if model.phase != Phase::Ready {
+        let instance = self.get(id);
+        if instance.phase != Phase::Ready {
             return;
         }
-        if model.is_leaving {
+        if instance.is_leaving {
             if !effects.is_busy(id) {
                 self.stop(id, effects);
             }
             return;
         }
-        match (is_closed, model.is_open) {
+        match (is_closed, instance.is_open) {
             (true, true) => return self.close(id, effects),
             (false, false) => self.reopen(&[id], effects),
             _ => {}
         }
-        let model = self.model(id);
-        let ttl = self.of(id).map_or(0, |model| model.ttl);
+        let instance = self.get(id);
+        let ttl = self.settings_of(id).map_or(0, |settings| settings.ttl);
         let is_kept = ttl == 0 || self.is_pinned(id) || self.settings.default == Some(id);
-        if is_closed || is_kept || model.waiter.is_some() {
+        if is_closed || is_kept || instance.head.is_some() {
             return;
         }
         if effects.is_busy(id) {
-            return self.tick_at(now.saturating_add(ttl)); // its end may not be told before
+            return self.tick_at(now.saturating_add(ttl)); // it may become idle without an event
         }
-        let ends = model.last_used.saturating_add(ttl);
+        let ends = instance.last_used.saturating_add(ttl);
         if ends > now {
             self.tick_at(ends);
         } else if effects.close_if_idle(id) {
@@ -43,7 +43,7 @@ impl Scheduler {
         }
     }
 
-    /// Stops idle models while those that run exceed what there is. A model that serves is stopped once it is idle.
+    /// Stops idle instances while all together exceed the memory. A busy one is stopped once it is idle.
     pub(super) fn stop_excess(&mut self, effects: &mut dyn Effects) {
         let excess = self.swapper.excess(&self.running(effects));
         self.has_excess = false;
@@ -59,22 +59,23 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn stop(&mut self, id: ModelId, effects: &mut dyn Effects) {
+    // ## Ready => Stopping
+    pub(super) fn stop(&mut self, id: InstanceId, effects: &mut dyn Effects) {
         let generation = self.next_generation();
         self.close(id, effects);
-        let model = self.model_mut(id);
-        (model.phase, model.is_leaving) = (Phase::Stopping(generation), false);
+        let instance = self.get_mut(id);
+        (instance.phase, instance.is_leaving) = (Phase::Stopping(generation), false);
         effects.stop(generation, id);
     }
 
-    pub(super) fn close(&mut self, id: ModelId, effects: &mut dyn Effects) {
-        self.model_mut(id).is_open = false;
+    pub(super) fn close(&mut self, id: InstanceId, effects: &mut dyn Effects) {
+        self.get_mut(id).is_open = false;
         effects.close(id);
     }
 
-    pub(super) fn reopen(&mut self, models: &[ModelId], effects: &mut dyn Effects) {
-        for &id in models {
-            self.model_mut(id).is_open = true;
+    pub(super) fn reopen(&mut self, ids: &[InstanceId], effects: &mut dyn Effects) {
+        for &id in ids {
+            self.get_mut(id).is_open = true;
             effects.open(id);
         }
     }

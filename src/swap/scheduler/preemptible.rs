@@ -1,15 +1,15 @@
-//! Loads that no request waits for: of the default model, and those that were abandoned. They yield to any request.
+//! Preemptible loads: of the default model, and those that no request waits for any more. They yield to any request.
 
-use super::decide::Before;
+use super::decide::Blocking;
 use super::plans::Plans;
-use super::{Effects, Head, ModelId, Nanos, Phase, Plan, Scheduler};
+use super::{Effects, Head, InstanceId, Nanos, Phase, Plan, Scheduler};
 
 impl Scheduler {
-    /// Gives up the load of a model that no request waits for any more, or lets it yield.
-    pub(super) fn abandon(&mut self, id: ModelId, effects: &mut dyn Effects) {
-        let model = self.model(id);
-        let is_wanted = model.head().is_some();
-        if is_wanted || !matches!(model.phase, Phase::Starting(_)) {
+    /// Gives up the load of an instance that no request waits for any more, or makes it preemptible.
+    pub(super) fn abandon(&mut self, id: InstanceId, effects: &mut dyn Effects) {
+        let instance = self.get(id);
+        let is_wanted = instance.reason().is_some();
+        if is_wanted || !matches!(instance.phase, Phase::Starting(_)) {
             return;
         }
         let is_default = self.settings.default == Some(id);
@@ -17,16 +17,16 @@ impl Scheduler {
             return;
         }
         let swap = self.swaps.iter().find(|swap| swap.target == id);
-        // What was stopped for it would have been stopped in vain.
+        // If other instances were stopped for the load, it goes on, or they would have been stopped in vain.
         let is_free = swap.is_some_and(|swap| swap.evict.is_empty());
         match is_free && !is_default {
             true => self.abort(id, effects),
-            false => self.model_mut(id).is_spare = true,
+            false => self.get_mut(id).is_preemptible = true,
         }
     }
 
-    /// Gives up a swap, if the model is the target of one.
-    pub(super) fn abort(&mut self, target: ModelId, effects: &mut dyn Effects) {
+    /// Gives up the swap to an instance, if there is one.
+    pub(super) fn abort(&mut self, target: InstanceId, effects: &mut dyn Effects) {
         let swap = self.swaps.iter_mut().find(|swap| swap.target == target);
         if let Some(swap) = swap.filter(|swap| !swap.is_aborted) {
             swap.is_aborted = true;
@@ -34,11 +34,11 @@ impl Scheduler {
         }
     }
 
-    /// Gives up the loads that no request waits for, if they are in the way of `plan`.
-    pub(super) fn abort_spare(&mut self, plan: &Plan, effects: &mut dyn Effects) {
-        for &model in &plan.evict {
-            if self.model(model).is_spare {
-                self.abort(model, effects);
+    /// Gives up the preemptible loads that a plan has to stop.
+    pub(super) fn abort_preemptible(&mut self, plan: &Plan, effects: &mut dyn Effects) {
+        for &id in &plan.evict {
+            if self.get(id).is_preemptible {
+                self.abort(id, effects);
             }
         }
     }
@@ -53,9 +53,9 @@ impl Scheduler {
         let (Some(id), Some(since)) = (self.settings.default, self.in_use_until) else {
             return;
         };
-        match self.model(id).phase {
+        match self.get(id).phase {
             Phase::Stopped => {}
-            // Were it unloaded now, it would be loaded again after the next use of any.
+            // After an unload, the next use of any model loads it again.
             Phase::Ready => return self.in_use_until = None,
             _ => return,
         }
@@ -63,7 +63,7 @@ impl Scheduler {
             return;
         }
         let due = since.saturating_add(self.settings.min_loaded);
-        let due = due.max(self.model(id).not_before);
+        let due = due.max(self.get(id).not_before);
         if due > now {
             return self.tick_at(due);
         }
@@ -71,22 +71,22 @@ impl Scheduler {
             level: u8::MAX,
             arrival: now,
         };
-        let none = Before::new(self.models.len());
+        let none = Blocking::new(self.instances.len());
         if self.try_swap(id, head, &none, plans, now, effects).is_ok() {
-            self.model_mut(id).is_spare = true;
+            self.get_mut(id).is_preemptible = true;
         }
     }
 
-    /// Whether a request waits or runs, or something is to be loaded.
+    /// Returns `true` if a request waits or runs, or an instance is being loaded or is to be.
     fn is_in_use(&self, effects: &dyn Effects) -> bool {
-        self.all().any(|id| {
-            let model = self.model(id);
-            let is_used = match model.phase {
+        self.ids().any(|id| {
+            let instance = self.get(id);
+            let is_used = match instance.phase {
                 Phase::Ready => effects.is_busy(id),
                 Phase::Starting(_) => true,
                 Phase::Stopped | Phase::Stopping(_) => false,
             };
-            is_used || model.head().is_some()
+            is_used || instance.reason().is_some()
         })
     }
 }
