@@ -20,7 +20,7 @@ mod swap {
 }
 
 use swap::scheduler::{
-    Effects, Generation, Head, InstanceSettings, Nanos, Scheduler, SchedulerSettings,
+    Effects, Generation, Head, InstanceSettings, Nanos, Schedule, Scheduler, SchedulerSettings,
 };
 use swap::swapper::{
     Group, Groups, InstanceId, Matrix, MatrixConfig, MemoryBudget, MemoryNeed, Plan, Swapper,
@@ -35,6 +35,7 @@ const SECOND: Nanos = 1_000_000_000;
 /// A world in which effects end when the bench ends them.
 #[derive(Default)]
 struct World {
+    schedules: Vec<Schedule>,
     is_busy: Vec<bool>,
     /// The model that became idle, and the time.
     idled: Option<(InstanceId, Nanos)>,
@@ -42,6 +43,18 @@ struct World {
 }
 
 impl Effects for World {
+    fn count(&self) -> usize {
+        self.schedules.len()
+    }
+
+    fn schedule(&self, InstanceId(id): InstanceId) -> &Schedule {
+        &self.schedules[id as usize]
+    }
+
+    fn schedule_mut(&mut self, InstanceId(id): InstanceId) -> &mut Schedule {
+        &mut self.schedules[id as usize]
+    }
+
     fn is_busy(&self, InstanceId(model): InstanceId) -> bool {
         self.is_busy[model as usize]
     }
@@ -86,14 +99,17 @@ impl Test {
             backoff: SECOND,
             max_backoff: SECOND,
             default: None,
-            instances: vec![Some(InstanceSettings::default()); MODELS as usize],
+        };
+        let mut schedule = Schedule::default();
+        schedule.settings = Some(InstanceSettings::default());
+        let mut world = World {
+            is_busy: vec![false; MODELS as usize],
+            schedules: vec![schedule; MODELS as usize],
+            ..World::default()
         };
         let mut test = Self {
-            scheduler: Scheduler::new(settings, swapper),
-            world: World {
-                is_busy: vec![false; MODELS as usize],
-                ..World::default()
-            },
+            scheduler: Scheduler::new(settings, swapper, &mut world),
+            world,
             now: 1_000 * SECOND,
         };
         for model in 0..MODELS {

@@ -1,6 +1,6 @@
 //! Endpoints that are started when requests wait for them.
 //!
-//! A stopped endpoint gives no slot, so its requests wait as for a busy one. [`DemandNotifier`] tells the launcher that
+//! A stopped endpoint keeps its slots, so its requests wait as for a busy one. [`DemandNotifier`] tells the launcher that
 //! requests wait; the launcher says by [`OnDemand`] why an endpoint can't be waited for.
 
 mod client_wait;
@@ -26,7 +26,7 @@ pub(crate) use life::{EndpointEnd, SuspicionSettled};
 pub(crate) use loading::Loading;
 pub use loading::Progress;
 
-/// State that an endpoint shares with its launcher. Clones share it, too.
+/// The state that an endpoint shares with its launcher, and that all clones share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OnDemand(Arc<OnDemandState>);
 
@@ -34,11 +34,11 @@ pub(crate) struct OnDemand(Arc<OnDemandState>);
 struct OnDemandState {
     refusal: ArcSwapOption<Refusal>,
     life: watch::Sender<EndpointLife>,
-    /// Notified when the endpoint becomes suspect.
+    /// A notifier of the launcher, for when the endpoint becomes suspect.
     notify: Arc<Notify>,
-    /// The number of times at which the endpoint became idle, and [`AWAITED`].
+    /// The number of times that the endpoint became idle, and the bit [`AWAITED`].
     idled: AtomicU64,
-    /// The last end of a request.
+    /// The time of the last end of a request.
     ended_at: EndedAt,
     loading: ArcSwapOption<Loading>,
     /// The level and the time of the last request that overtook a more urgent one.
@@ -63,7 +63,7 @@ impl EndedAt {
         self.0.store(at.to_bits(), Relaxed); // published by the slot that comes back
     }
 
-    /// Returns the time to the millisecond.
+    /// Returns the time with the precision of a millisecond.
     fn get(&self) -> Instant {
         CoarseInstant::from_bits(self.0.load(Relaxed)).instant()
     }
@@ -75,9 +75,9 @@ const AWAITED: u64 = 1 << 63;
 /// The reason why requests do not wait for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Its start failed, and the next try is not before this time.
+    /// The start of the endpoint failed, and the next try is not before this time.
     StartFailed { retry_at: Instant },
-    /// It is being unloaded.
+    /// The endpoint is being unloaded by the operator.
     Unloaded,
 }
 
@@ -180,7 +180,7 @@ pub(super) struct DemandNotifier {
     is_on: AtomicBool,
     /// The version of the current routing table; may lag by one.
     version: AtomicU64,
-    /// The level of the most urgent request that waits for a stopped endpoint; the lowest if there is none.
+    /// The level of the most urgent request that waits for a stopped endpoint, or else the lowest level.
     most_urgent: AtomicU8,
     notify: Arc<Notify>,
 }
@@ -208,7 +208,7 @@ impl DemandNotifier {
         self.version.load(SeqCst)
     }
 
-    /// Records that a new table was stored. To be called before any endpoint is started at its place in it.
+    /// Records that a new table was stored, before any endpoint is started at its place in it.
     pub(super) fn on_new_table(&self) {
         self.version.fetch_add(1, SeqCst);
     }
@@ -248,7 +248,7 @@ impl EndpointRef {
         self.config().on_demand.as_ref()
     }
 
-    /// Records the end of a request. To be called before its slot comes back.
+    /// Records the end of a request, before its slot comes back.
     #[inline]
     pub(crate) fn note_end(&self, at: CoarseInstant) {
         self.ended_at().set(at);
@@ -262,22 +262,22 @@ impl EndpointRef {
         }
     }
 
-    /// Returns `true` while the endpoint gives no slots because it does not run, is about to stop, or is suspect.
+    /// Returns `true` while the endpoint is closed, because it does not run, is about to stop, or is suspect.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state().word.is_stopped()
     }
 
-    /// Lets the endpoint give slots.
+    /// Opens the endpoint, so that it gives slots to requests.
     pub(crate) fn open_slots(&self) {
         _ = self.state().word.set_stopped(false);
     }
 
-    /// Lets the endpoint give no more slots. Requests that have one keep it.
+    /// Closes the endpoint, so that only requests that have a slot keep it.
     pub(crate) fn close_slots(&self) {
         _ = self.state().word.set_stopped(true);
     }
 
-    /// Lets an idle endpoint give no more slots. Returns `false`, and changes nothing, if it serves a request.
+    /// Closes an idle endpoint, or returns `false` if it serves a request.
     pub(crate) fn close_slots_if_idle(&self) -> bool {
         self.state().word.stop_if_idle()
     }
@@ -289,7 +289,7 @@ impl EndpointRef {
         _ = state.word.close();
     }
 
-    /// Returns the number of parts of responses that came from the endpoint. It wraps around.
+    /// Returns the number of parts of responses that came from the endpoint, which wraps around.
     pub(crate) fn parts_received(&self) -> u32 {
         self.state().cold.activity.load(Relaxed) // compared with an earlier count
     }
@@ -304,7 +304,7 @@ impl Endpoints {
     }
 
     /// Sets whether the launcher is notified when an endpoint becomes idle. An endpoint that became idle just before
-    /// notifies nobody, so the caller has to look again.
+    /// does not notify it, so the caller has to look again.
     pub(crate) fn await_idleness(&self, is_awaited: bool) {
         let table = self.table.load();
         let endpoints = table.endpoints.iter().chain(&table.leaving);
@@ -335,7 +335,7 @@ impl Endpoints {
     }
 }
 
-/// Returns the endpoint of an instance that is started on demand. Its URL is set when it runs.
+/// Returns the endpoint of an instance that is started on demand, which gets its URL when it runs.
 pub(crate) fn endpoint(
     name: &str,
     model: &Model,

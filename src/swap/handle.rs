@@ -35,7 +35,7 @@ pub enum Unload {
     Kill,
 }
 
-/// The error of a name that no model has.
+/// The error of a call with a name that is not a model's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no model `{0}` that is started when it is asked for")]
 pub struct UnknownModel(pub String);
@@ -64,7 +64,7 @@ impl SwapHandle {
     ///
     /// # Errors
     ///
-    /// Fails if no model has this name.
+    /// Fails if the name is not a model's.
     pub fn load(&self, model: &str) -> Result<(), UnknownModel> {
         let model = self.known(model)?;
         self.send(DriverCommand::Load(model));
@@ -76,7 +76,7 @@ impl SwapHandle {
     ///
     /// # Errors
     ///
-    /// Fails if no model has this name.
+    /// Fails if the name is not a model's.
     pub fn unload(&self, model: &str, how: Unload) -> Result<(), UnknownModel> {
         let model = Some(self.known(model)?);
         let is_killed = how == Unload::Kill;
@@ -118,7 +118,7 @@ impl SwapHandle {
     /// Changes the models as [`reconfigure`](Self::reconfigure) does, and all other endpoints and the routing as
     /// [`RouterHandle::replace`] does, in one step. So requests can wait for a model while it becomes an endpoint that runs by
     /// itself, or the reverse. Returns the changes of the other endpoints, once the models have changed, too. After the
-    /// runtime of the layer has shut down, this changes nothing and returns no changes.
+    /// runtime of the layer has shut down, this changes nothing and returns empty changes.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl SwapHandle {
     }
 
     fn send(&self, command: DriverCommand) {
-        // An error: the runtime is shutting down.
+        // Fails only while the runtime is shutting down.
         _ = self.commands.send(command);
     }
 
@@ -196,7 +196,7 @@ impl SwapHandle {
     }
 }
 
-/// Adds a further instance of a model.
+/// Adds the report of a further instance to that of its model.
 fn add(model: &mut ModelStatus, other: ModelStatus) {
     let before = model.clone();
     if other.state.nearness() > model.state.nearness() {
@@ -208,7 +208,7 @@ fn add(model: &mut ModelStatus, other: ModelStatus) {
     model.last_error = before.last_error.or(other.last_error);
 }
 
-/// The events of all models, in order. Made by [`SwapHandle::events`].
+/// The events of all models in order, made by [`SwapHandle::events`].
 #[derive(Debug)]
 pub struct SwapEvents(Receiver<SwapEvent>);
 
@@ -218,7 +218,7 @@ impl SwapEvents {
     ///
     /// # Cancel safety
     ///
-    /// Dropping this loses no event.
+    /// If this is dropped, the next call returns the event.
     pub async fn next(&mut self) -> Option<SwapEvent> {
         loop {
             match self.0.recv().await {

@@ -1,4 +1,4 @@
-//! Launchers: they start models as processes, as containers, or as jobs elsewhere.
+//! The contract of launchers, which start models as processes, as containers, or as jobs elsewhere.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use http::Uri;
 
 use super::{Cleanup, Progress, SwapModel};
 
-/// A boxed future.
+/// A boxed future, as the methods of [`Launcher`] and [`ModelServer`] return it.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A launcher of models.
+/// A launcher, which starts the servers of models, such as processes or containers.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -77,19 +77,19 @@ pub trait Launcher: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// The parameters of a start.
+/// The parameters of a start, as a [`Launcher`] gets them.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Launch {
-    /// The configuration of the model.
+    /// The configuration of the model that is to be started.
     pub model: Arc<SwapModel>,
     /// The name of the instance: the model's name, with `#2` and so on for further instances.
     pub name: Arc<str>,
     /// The number and the name of the memory pool for the instance, if there are several.
     pub pool: Option<(u32, Arc<str>)>,
-    /// The time limit of the start.
+    /// The time limit of the start, after which it has to fail.
     pub timeout: std::time::Duration,
-    /// Takes the progress of the load.
+    /// Takes the progress of the load, for reports and status streams.
     pub progress: Progress,
     /// Takes the future that resolves when nothing is left of a start that was given up.
     pub cleanup: Cleanup,
@@ -114,10 +114,10 @@ impl Launch {
 ///
 /// Dropping it ends it at once, with everything that it started.
 pub trait ModelServer: fmt::Debug + Send + Sync + 'static {
-    /// Returns the URL to which requests go.
+    /// Returns the URL to which requests go, once the server can serve them.
     fn url(&self) -> Uri;
 
-    /// Resolves with the reason when the server has ended, or has to count as ended because it answers no more. Its memory is
+    /// Resolves with the reason when the server has ended, or has to count as ended because it has ceased to answer. Its memory is
     /// free once [`kill`](Self::kill) has resolved, too.
     fn ended(&self) -> BoxFuture<String>;
 
@@ -131,8 +131,7 @@ pub trait ModelServer: fmt::Debug + Send + Sync + 'static {
     /// Ends the server at once, with everything that it started. Resolves when its memory is free.
     fn kill(&self) -> BoxFuture<()>;
 
-    /// Puts the server to sleep, so that it frees its memory and serves no requests until it wakes. Returns `None` (default)
-    /// if it can't sleep.
+    /// Puts the server to sleep, so that its memory is free until it wakes. Returns `None` (default) if it can't sleep.
     fn sleep(&self) -> Option<BoxFuture<Result<(), String>>> {
         None
     }
@@ -148,7 +147,7 @@ pub trait ModelServer: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Checks the server at once, because a request got no answer. Resolves to `true` if it serves requests. If the check
+    /// Checks the server at once, because it left a request without an answer. Resolves to `true` if it serves requests. If the check
     /// finds that it has failed, [`ended`](Self::ended) has to resolve. Default: `false`, which stands for unknown.
     fn check(&self) -> BoxFuture<bool> {
         Box::pin(std::future::ready(false))
@@ -166,19 +165,19 @@ pub trait ModelServer: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// The error of a start that failed.
+/// The error of a start that failed, with the output that explains it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 #[non_exhaustive]
 pub struct StartError {
-    /// The reason.
+    /// The reason, for the log and the status of the model.
     pub reason: String,
-    /// The last lines of the server's output.
+    /// The last lines of the server's output, if there are any.
     pub output: Vec<String>,
 }
 
 impl StartError {
-    /// Returns an error without output.
+    /// Returns an error with this reason and without output.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The layer and its builder.
+//! The layer, its builder, and the errors of its configuration.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct SwapLayer {
     handle: SwapHandle,
 }
 
-/// The builder of a [`SwapLayer`]. Made by [`SwapLayer::builder`].
+/// The builder of a [`SwapLayer`], made by [`SwapLayer::builder`].
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct SwapLayerBuilder {
@@ -73,14 +73,14 @@ impl SwapLayer {
 }
 
 impl SwapLayerBuilder {
-    /// Sets the waiting room, the routing, and the endpoints that run by themselves. Default: a [`RouteLayer`] without
+    /// Sets the waiting room, the routing, and the endpoints that run by themselves. The default is a [`RouteLayer`] without
     /// endpoints.
     pub fn route(mut self, route: RouteLayerBuilder) -> Self {
         self.route = Some(route);
         self
     }
 
-    /// Sets the launcher that starts the models. Default: [`ProcessLauncher`](super::ProcessLauncher) on Unix.
+    /// Sets the launcher that starts the models. On Unix, the default is [`ProcessLauncher`](super::ProcessLauncher).
     pub fn launcher(mut self, launcher: impl Launcher) -> Self {
         self.launcher = Some(Arc::new(launcher));
         self
@@ -152,7 +152,7 @@ impl<S> Layer<S> for SwapLayer {
     }
 }
 
-/// The error of an invalid [`SwapLayer`].
+/// The error of a [`SwapLayer`] that could not be built.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSwapLayer {
@@ -168,7 +168,7 @@ pub enum InvalidSwapLayer {
     /// The layer was built outside of a Tokio runtime.
     #[error("a `SwapLayer` has to be built in a Tokio runtime, in which models are started")]
     NoRuntime,
-    /// The layer has no launcher, and there is none for processes on this system.
+    /// The layer has no launcher, and processes can't be models on this system.
     #[error("processes can't be started as models on this system: set a `launcher`")]
     NoLauncher,
 }

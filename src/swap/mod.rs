@@ -44,7 +44,7 @@
 //! - An idle model stops for another one at once.
 //! - A busy model goes on while more requests for it come, until a request for another model has waited for
 //!   [`swap_after`](SwapConfig::swap_after), or is more urgent than all that wait for the busy model and than a request that
-//!   has just found a slot free. Then the busy model takes no more requests, finishes, and stops. It serves for
+//!   has just found a slot free. Then the busy model finishes its requests, and stops. It serves for
 //!   [`min_loaded`](SwapConfig::min_loaded) at least.
 //! - A request never overtakes a more urgent one if its model would stand in the way of the other's.
 //!
@@ -53,14 +53,14 @@
 //! While its model loads, a request waits until the load ends ([`start_timeout`](SwapModel::start_timeout)) or its own
 //! deadline passes: [`max_wait`](crate::QueueConfig::max_wait) and a configured `target_wait` count from the end of the load.
 //! While a request waits for the memory that its model needs, `max_wait` counts and the target does not. The time of a load
-//! counts neither as work ahead nor as slow service, so it makes no request `overloaded`.
+//! does not count as work ahead or as slow service, so it does not make requests `overloaded`.
 //!
 //! # Failures
 //!
 //! | failure | answer |
 //! |---|---|
 //! | the model could not be started | 503 `model_start_failed` with `Retry-After`, to all requests that wait for it or come before the next try: after 1 s, doubled each time in a row, up to 60 s. Requests with a fallback wait for that; if it has to be loaded, it serves for 60 s at least |
-//! | the process ended, or was ended because it answers no more, before it answered | 502 `model_crashed` (by [`Forward`](crate::upstream::Forward)); the next request starts the model again, or the model starts by itself if it is [pinned](SwapModel::pinned) |
+//! | the process ended, or was ended because it had ceased to answer, before it answered | 502 `model_crashed` (by [`Forward`](crate::upstream::Forward)); the next request starts the model again, or the model starts by itself if it is [pinned](SwapModel::pinned) |
 //! | the process ended before the request was connected to it | the request waits for the next process, once. With a streamed body, or beyond [`retry_body_limit_bytes`](crate::route::RoutingConfig::retry_body_limit_bytes), 502 `model_crashed` |
 //! | the process runs on, but broke off before it answered | 502 `upstream_failed`, as of any endpoint |
 //! | the model was [unloaded](SwapHandle::unload) | 503 `model_unloaded` |

@@ -1,4 +1,4 @@
-//! The reported states of models.
+//! The states of models, as handles report them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use std::time::Duration;
 pub enum ModelState {
     /// The model does not run, and the next request starts it.
     Unloaded,
-    /// The model is being started.
+    /// The model is being started, and requests wait for it.
     Loading,
-    /// The model serves requests.
+    /// The model serves requests, or is ready to serve them.
     Loaded,
     /// The model's process runs, and has freed its memory.
     Sleeping,
-    /// The model is being stopped.
+    /// The model is being stopped, and its memory is not free yet.
     Unloading,
     /// The model's last start failed, and the next try is still to come.
     Failed,
@@ -53,17 +53,17 @@ impl ModelState {
     }
 }
 
-/// The status of one model.
+/// The status of one model, over all its instances.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ModelStatus {
-    /// The name of the model.
+    /// The name of the model, as requests ask for it.
     pub name: String,
     /// The state of the instance that is nearest to serving.
     pub state: ModelState,
     /// The time since the last change of `state`.
     pub since: Duration,
-    /// The number of instances that run.
+    /// The number of instances that run or sleep.
     pub running: u32,
     /// The number of requests that the model serves.
     pub in_flight: u32,
@@ -77,7 +77,7 @@ pub struct ModelStatus {
     pub url: Option<String>,
 }
 
-/// A change of a model's state.
+/// A change of a model's state, or an error without one.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SwapEvent {

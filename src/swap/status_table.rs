@@ -1,4 +1,4 @@
-//! The published status of all instances: the driver writes it, and handles read it.
+//! The published status of all instances, which the driver writes and handles read.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crate::endpoints::on_demand::Loading;
 
 /// The number of events that a reader may be behind.
 const EVENTS: usize = 256;
-/// The number of loads whose mean time is an estimate of the next one.
+/// The number of loads in the mean time, which is an estimate of the next one.
 const LOADS: u32 = 8;
 
-/// The status of all configured instances.
+/// The status of all configured instances, with the events of their changes.
 #[derive(Debug)]
 pub(super) struct StatusTable {
-    /// In the order of the configuration.
+    /// The instances in the order of the configuration.
     instances: Mutex<Vec<Arc<InstanceStatus>>>,
     events: broadcast::Sender<SwapEvent>,
 }
@@ -70,10 +70,10 @@ impl StatusTable {
     }
 }
 
-/// The status of one instance.
+/// The status of one instance, which outlives its place in the configuration.
 #[derive(Debug)]
 pub(super) struct InstanceStatus {
-    /// The name of the model.
+    /// The name of the instance's model.
     pub(super) model: Arc<str>,
     events: broadcast::Sender<SwapEvent>,
     fields: Mutex<StatusFields>,
@@ -106,7 +106,7 @@ impl InstanceStatus {
             fields.last_error = Some(error.clone());
         }
         fields.set_loading(state == ModelState::Loading);
-        // Under the lock, so that events are in order. An error: no handle listens.
+        // Under the lock, so that events are in order. Fails if there are no listeners.
         _ = self.events.send(SwapEvent {
             model: Arc::clone(&self.model),
             state,
@@ -172,7 +172,7 @@ impl StatusFields {
         }));
     }
 
-    /// Counts the load that has just ended.
+    /// Adds the load that has just ended to the mean time.
     fn count_load(&mut self) {
         let (mean, count) = &mut self.loads;
         let took = now().saturating_duration_since(self.since);

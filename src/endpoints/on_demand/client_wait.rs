@@ -16,7 +16,7 @@ pub(super) struct ClientWaits {
     is_watched: AtomicBool,
     /// The number of waits.
     count: AtomicU32,
-    /// The number of parts of requests that were sent. It wraps around.
+    /// The number of parts of requests that were sent, which wraps around.
     sent: AtomicU32,
 }
 
@@ -31,18 +31,18 @@ impl OnDemand {
         self.0.client_waits.is_watched.load(Relaxed)
     }
 
-    /// Returns the number of requests that wait for their clients. A request that waits in both directions counts twice.
+    /// Returns the number of requests that wait for their clients, of which those that wait in both directions count twice.
     pub(crate) fn client_waits(&self) -> u32 {
         self.0.client_waits.count.load(Relaxed)
     }
 
-    /// Returns the number of parts of requests that were sent. It wraps around.
+    /// Returns the number of parts of requests that were sent, which wraps around.
     pub(crate) fn sent(&self) -> u32 {
         self.0.client_waits.sent.load(Relaxed)
     }
 }
 
-/// The wait of one direction of a request for its client. It begins as `false` and has to end as `false`.
+/// The wait of one direction of a request for its client, which begins as `false` and has to end as `false`.
 #[derive(Debug, Default)]
 pub(crate) struct ClientWait(bool);
 

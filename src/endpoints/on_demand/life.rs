@@ -13,9 +13,9 @@ use crate::endpoints::EndpointRef;
 /// The way in which an endpoint ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndpointEnd {
-    /// It ended by itself, or answers no more and counts as ended.
+    /// The endpoint ended by itself, or counts as ended because it has ceased to answer.
     Crashed,
-    /// The operator ended it while it served requests.
+    /// The operator ended the endpoint while it served requests.
     Killed,
 }
 
@@ -23,15 +23,15 @@ pub(crate) enum EndpointEnd {
 /// to them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct EndpointLife {
-    /// The number of its starts.
+    /// The number of times that it was started.
     starts: u64,
     /// The way in which it ended, until its next start.
     end: Option<EndpointEnd>,
-    /// The number of suspicions: of requests that got no answer.
+    /// The number of suspicions, each of which is a request without an answer.
     suspicions: u64,
     /// The number of suspicions that the launcher has taken.
     taken: u64,
-    /// The number of suspicions that are settled: the endpoint has ended, or serves, or no end became known.
+    /// The number of suspicions that are settled, because the endpoint has ended, serves, or could not be checked.
     settled: u64,
 }
 
@@ -67,7 +67,7 @@ impl OnDemand {
         });
     }
 
-    /// Records how the endpoint ended. The first end counts. To be called once it gives no more slots.
+    /// Records how the endpoint ended, of which the first end counts. The caller has closed the endpoint before.
     pub(crate) fn set_end(&self, end: EndpointEnd) {
         let life = &self.0.life;
         life.send_modify(|life| _ = life.end.get_or_insert(end));
@@ -78,8 +78,7 @@ impl OnDemand {
         self.0.life.borrow().end
     }
 
-    /// Returns `true` if a request got no answer since this last returned `true`. The caller then has to settle the
-    /// suspicion.
+    /// Returns `true` if there is a suspicion since this last returned `true`, which the caller then has to settle.
     pub(crate) fn take_suspicion(&self) -> bool {
         let mut is_new = false;
         self.0.life.send_if_modified(|life| {
@@ -90,7 +89,7 @@ impl OnDemand {
         is_new
     }
 
-    /// Settles the suspicions that were taken. Returns `true` if there is no later one.
+    /// Settles the suspicions that were taken. Returns `true` if all are settled now.
     pub(crate) fn settle_suspicion(&self) -> bool {
         let life = &self.0.life;
         life.send_modify(|life| life.settled = life.taken);
@@ -98,7 +97,7 @@ impl OnDemand {
         life.settled == life.suspicions
     }
 
-    /// Records that a request got no answer. Returns the number of the suspicion.
+    /// Records a request without an answer, and returns the number of the suspicion.
     fn suspect(&self) -> u64 {
         let mut nth = 0;
         self.0.life.send_modify(|life| {
@@ -111,8 +110,7 @@ impl OnDemand {
 }
 
 impl EndpointRef {
-    /// Records that a request got no answer. An endpoint on demand may have ended then, and gives no slots until that is
-    /// known.
+    /// Records a request without an answer. An endpoint on demand may have ended then, and is closed until that is known.
     pub(crate) fn suspect(&self) {
         if let Some(on_demand) = self.on_demand() {
             self.close_slots();
@@ -120,12 +118,12 @@ impl EndpointRef {
         }
     }
 
-    /// Waits until it is known whether the endpoint has ended since its start number `starts`, because a request got no
-    /// answer. Returns how it ended, or `None` if no end became known.
+    /// Waits until it is known whether the endpoint has ended since its start number `starts`, because a request got an
+    /// error in place of an answer. Returns how it ended, or `None` if an end did not become known.
     ///
     /// # Cancel safety
     ///
-    /// The suspicion is settled even if this is dropped.
+    /// The launcher settles the suspicion even if this is dropped.
     pub(crate) async fn end_since(&self, starts: u64) -> Option<EndpointEnd> {
         let on_demand = self.on_demand()?;
         let mut life = on_demand.0.life.subscribe();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::gate;
 
-/// The progress of a load. Clones share it.
+/// The progress of a load, which all clones share.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<AtomicU32>);
 
@@ -27,7 +27,7 @@ impl Progress {
     }
 }
 
-/// A load in progress.
+/// A load in progress, from which its share is reported or estimated.
 #[derive(Debug, Clone)]
 pub(crate) struct Loading {
     /// The progress that the engine reports.

@@ -9,7 +9,7 @@ use super::validate::MOST_INSTANCES;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSwap {
-    /// A model without a name.
+    /// A model has an empty name, by which requests can't ask for it.
     #[error("a model has an empty name")]
     EmptyName,
     /// A name that can't be shown in a header.
@@ -54,13 +54,13 @@ pub enum InvalidSwap {
     TooManyInstances {
         /// The model.
         model: String,
-        /// The number of its instances.
+        /// The number of instances, which is above the limit.
         instances: u32,
     },
     /// A `health_timeout` of 0, within which no model could start.
     #[error("`health_timeout_seconds` is 0: it must be above 0")]
     ZeroHealthTimeout,
-    /// A value that is not a path.
+    /// The value of a key is not a path that a request can have.
     #[error("model `{model}`: `{key}` is {path:?}: it must be a path that begins with `/`")]
     Path {
         /// The model.
@@ -73,10 +73,10 @@ pub enum InvalidSwap {
     /// A model that could be put to sleep but not woken, or the reverse.
     #[error("model `{0}`: `sleep_path` and `wake_path` need each other: set both or none")]
     HalfSleep(String),
-    /// A default model that is not configured.
+    /// The default model is not one of the configured models.
     #[error("`default` is `{0}`, and there is no such model")]
     UnknownDefault(String),
-    /// An amount of memory without a budget.
+    /// A model has an amount of memory, and the configuration has no budget for it.
     #[error("model `{0}` has `memory`, and there is no budget: set `memory` or `pools` for all")]
     NoBudget(String),
     /// Pinned models of which one would have to stop for another.
@@ -86,10 +86,10 @@ pub enum InvalidSwap {
     Pinned {
         /// A model.
         model: String,
-        /// One that has to stop for it.
+        /// Another model, which would have to stop for the first one.
         other: String,
     },
-    /// An invalid [policy](super::SwapPolicy): a mistake in its memory, groups or matrix.
+    /// The memory, the groups or the matrix of the [policy](super::SwapPolicy) has the mistake that this message describes.
     #[error("{0}")]
     Policy(String),
 }

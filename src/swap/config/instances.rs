@@ -16,7 +16,7 @@ impl SwapConfig {
         self.models.iter().flat_map(SwapModel::instance_names)
     }
 
-    /// Returns the endpoints of all instances, stopped.
+    /// Returns the endpoints of all instances, which do not run yet.
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
         self.models.iter().flat_map(|model| {
             let names = model.instance_names();
@@ -75,7 +75,7 @@ impl SwapConfig {
         })
     }
 
-    /// Returns the matrix with the costs of those models for which it has none of its own.
+    /// Returns the matrix with the costs of the models that it leaves out.
     fn with_costs(&self, matrix: &MatrixConfig) -> MatrixConfig {
         let mut all = matrix.clone();
         for model in self.models.iter().filter(|model| model.evict_cost > 1) {
@@ -125,8 +125,8 @@ impl Swapper for ByModel {
             ..*one
         });
         let plan = self.swapper.plan(own, &models.collect::<Vec<_>>());
-        // Beside an instance that stays, another one of the same model stops no others. But the stops for the first one have
-        // to end before.
+        // The first instance of a model stops others, and a further one starts beside it. But it has to wait for the stops
+        // that are still going on for the first one.
         let has_other = running.iter().any(|one| is_own(one) && !one.is_stopping);
         let evicted = running.iter();
         let evicted = evicted.filter(|one| one.is_stopping || !has_other);
@@ -142,8 +142,7 @@ impl Swapper for ByModel {
     fn plan_class(&self, target: InstanceId) -> u32 {
         let model = self.model(target);
         let instances = self.model_of.iter().filter(|&&other| other == model);
-        // A model with several instances is a class of its own, because an instance may start beside another one and then
-        // stops no others.
+        // A model with several instances is a class of its own, because a further instance starts beside the first one.
         match instances.count() > 1 {
             true => model.0.saturating_mul(2),
             false => self

@@ -47,9 +47,9 @@ use super::swapper::{Group, MatrixConfig};
 #[cfg_attr(feature = "serde", serde(try_from = "read::SwapFile"))]
 #[non_exhaustive]
 pub struct SwapConfig {
-    /// The models, each with its own name.
+    /// The models, each with a name of its own, in the order in which handles report them.
     pub models: Vec<SwapModel>,
-    /// The policy that tells which models may run together. Default: one at a time.
+    /// The policy that tells which models may run together. By default, one model runs at a time.
     pub policy: SwapPolicy,
     /// The wait after which a request for another model makes a busy model yield. Default 10 s.
     pub swap_after: Duration,
@@ -61,7 +61,7 @@ pub struct SwapConfig {
     pub abandoned_load: AbandonedLoad,
     /// The time limit of a start, for models without a [`start_timeout`](SwapModel::start_timeout). Default 120 s.
     pub health_timeout: Duration,
-    /// The model that is loaded when no request waits or runs. Default: none.
+    /// The model that is loaded when all requests are served and none waits. By default, there is no such model.
     pub default: Option<String>,
 }
 
@@ -95,7 +95,7 @@ pub enum AbandonedLoad {
     /// The load is given up, unless another model was stopped for it.
     #[default]
     Abort,
-    /// The load goes on.
+    /// The load goes on, and the model is idle once it is loaded.
     Finish,
 }
 
@@ -123,7 +123,7 @@ impl SwapConfig {
         }
     }
 
-    /// Adds a model.
+    /// Adds a model behind those that the configuration has.
     #[must_use]
     pub fn model(mut self, model: SwapModel) -> Self {
         self.models.push(model);

@@ -38,16 +38,17 @@ pub struct SwapModel {
     /// The number of processes of the model that may run, from 1 to 1,000. A further one starts when requests wait and all
     /// that run are busy. Default 1.
     pub instances: u32,
-    /// The path of the health check: a `GET` that is answered with 2xx once the model is ready. `None`: the model is ready as
-    /// soon as its process runs. Default `/health`.
+    /// The path of the health check, which is a `GET` that is answered with 2xx once the model is ready. With `None`, the model
+    /// is ready as soon as its process runs. Default `/health`.
     pub health_path: Option<String>,
-    /// The interval of health checks while the model runs. After three failures in a row, it counts as crashed. `None`: there
-    /// are no checks once it is ready. Default 10 s.
+    /// The interval of health checks while the model runs. After three failures in a row, it counts as crashed. With `None`,
+    /// the checks end once it is ready. Default 10 s.
     pub health_interval: Option<Duration>,
     /// The time without a byte in either direction after which a busy model counts as crashed, if it has received at least
-    /// one of its requests in full. `None` (default): never.
+    /// one of its requests in full. By default, it
+    /// never does.
     pub hang_timeout: Option<Duration>,
-    /// The time after which an idle model is stopped, above 0. `None`: never. Default 5 min.
+    /// The time after which an idle model is stopped, above 0, or `None` to let it run for ever. Default 5 min.
     pub ttl: Option<Duration>,
     /// `true` if the model starts with the layer, and stops neither for another model nor because it is idle. After a crash or
     /// a failed start, it starts again by itself: after 1 s, doubled each time in a row, up to 60 s. Default `false`.
@@ -68,10 +69,10 @@ pub struct SwapModel {
     pub stop_grace: Duration,
     /// The time from the end of the process until its memory counts as free. Default 0.
     pub settle: Duration,
-    /// The time limit of a start. `None` (default): [`health_timeout`](super::SwapConfig::health_timeout).
+    /// The time limit of a start. The default is the [`health_timeout`](super::SwapConfig::health_timeout) of all models.
     pub start_timeout: Option<Duration>,
-    /// The path of a stream of events about the progress of the load, like that of llama.cpp's `/models/sse`. `None`
-    /// (default): the progress is an estimate by the time of earlier loads.
+    /// The path of a stream of events about the progress of the load, like that of llama.cpp's `/models/sse`. By
+    /// default, the progress is an estimate by the time of earlier loads.
     pub progress_path: Option<String>,
     /// The path of a `POST` that puts the model to sleep, in place of a stop. Its process stays, and its memory is free.
     pub sleep_path: Option<String>,
@@ -143,7 +144,7 @@ impl SwapModel {
         free(self) == free(old)
     }
 
-    /// Sets the memory that each instance takes.
+    /// Sets the memory that each instance takes, in the unit of the budget.
     #[must_use]
     pub fn memory(mut self, memory: f64) -> Self {
         self.memory = Some(memory);
@@ -157,14 +158,14 @@ impl SwapModel {
         self
     }
 
-    /// Sets the time after which an idle model is stopped; `None` is never.
+    /// Sets the time after which an idle model is stopped, or `None` to let it run for ever.
     #[must_use]
     pub fn ttl(mut self, ttl: impl Into<Option<Duration>>) -> Self {
         self.ttl = ttl.into();
         self
     }
 
-    /// Returns the names of all instances.
+    /// Returns the names of all instances: the model's name, and then `#2` and so on after it.
     pub(crate) fn instance_names(&self) -> impl Iterator<Item = String> {
         (1..=self.instances).map(|nth| match nth {
             1 => self.model.name.clone(),

@@ -11,7 +11,7 @@ use super::{AbandonedLoad, StopSignal, SwapConfig, SwapModel, SwapPolicy};
 use crate::short_number::Short;
 use crate::swap::swapper::{Group, MatrixConfig};
 
-/// The section of the file.
+/// The section of the file, before it becomes a [`SwapConfig`].
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SwapFile {
@@ -149,7 +149,7 @@ fn set<T>(field: &mut T, value: Option<T>) {
 struct Seconds(Duration);
 
 impl Seconds {
-    /// Returns the duration, or `None` for 0, which stands for never.
+    /// Returns the duration, or `None` for 0 seconds, which switches the key off.
     fn or_never(self) -> Option<Duration> {
         Some(self.0).filter(|duration| !duration.is_zero())
     }

@@ -1,6 +1,7 @@
-//! The checks of a configuration of models.
+//! The checks that a configuration of models has to pass before anything changes.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
@@ -110,25 +111,16 @@ impl SwapModel {
                 name: variable.clone(),
             });
         }
+        let is_zero = |duration| duration == Some(Duration::ZERO);
         let zeros = [
             ("context_length", self.model.context_length == 0),
             ("evict_cost", self.evict_cost == 0),
             ("concurrency", self.concurrency == 0),
             ("instances", self.instances == 0),
-            (
-                "health_interval_seconds",
-                self.health_interval
-                    .is_some_and(|interval| interval.is_zero()),
-            ),
-            (
-                "hang_seconds",
-                self.hang_timeout.is_some_and(|timeout| timeout.is_zero()),
-            ),
-            ("ttl_seconds", self.ttl.is_some_and(|ttl| ttl.is_zero())),
-            (
-                "start_timeout_seconds",
-                self.start_timeout.is_some_and(|timeout| timeout.is_zero()),
-            ),
+            ("health_interval_seconds", is_zero(self.health_interval)),
+            ("hang_seconds", is_zero(self.hang_timeout)),
+            ("ttl_seconds", is_zero(self.ttl)),
+            ("start_timeout_seconds", is_zero(self.start_timeout)),
         ];
         if let Some((key, _)) = zeros.into_iter().find(|(_, is_zero)| *is_zero) {
             return Err(InvalidSwap::Zero { model: name(), key });

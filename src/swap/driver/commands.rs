@@ -1,4 +1,4 @@
-//! The commands of handles.
+//! The commands of handles: loads, unloads, reconfigurations and the shutdown.
 
 use super::{Driver, DriverCommand};
 use crate::clock::now;
@@ -11,7 +11,7 @@ impl Driver {
         let now = self.instances.nanos(now());
         match command {
             DriverCommand::Load(model) => {
-                // The first instance. Requests start further ones.
+                // Only the first instance, because requests start further ones.
                 if let Some(&id) = self.instances_of(Some(&*model)).first() {
                     self.instances[id].on_demand.set_refusal(None);
                     self.scheduler.on_load(id, now, &mut self.instances);
@@ -57,7 +57,7 @@ impl Driver {
             refusals.push(instance.on_demand.set_refusal(Some(Refusal::Unloaded)));
         }
         router.gate().capacity_changed();
-        // The gate has answered the waiters, who would start the model again at once.
+        // The gate has answered the waiters, which would start the model again at once.
         self.look_at_waiters(router, now);
         for (&id, before) in ids.iter().zip(refusals) {
             self.instances.end_sleep(id);

@@ -6,13 +6,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::instance::Instance;
+use super::instances::Instances;
 use super::{Driver, RouteUpdate};
 use crate::admit::nanos::span;
 use crate::clock::now;
 use crate::endpoints::on_demand::{self, OnDemand};
 use crate::endpoints::{Changes, Endpoint, EndpointRef};
 use crate::route::RouterHandle;
-use crate::swap::scheduler::{InstanceSettings, Phase, Scheduler, SchedulerSettings};
+use crate::swap::scheduler::{InstanceSettings, Phase, SchedulerSettings, renumber_pools};
 use crate::swap::swapper::InstanceId;
 use crate::swap::{AbandonedLoad, InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
 
@@ -22,15 +23,9 @@ pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Durati
 /// The name and the model of a configured instance.
 type Configured = (Arc<str>, Arc<SwapModel>);
 
-/// Returns a scheduler without instances.
-pub(super) fn scheduler(config: &SwapConfig) -> Result<Scheduler, InvalidSwap> {
-    let settings = settings(config, Vec::new());
-    Ok(Scheduler::new(settings, config.swapper_of(&[])?))
-}
-
 impl Driver {
     /// Changes the instances, in one step with the `routes`. Instances that are configured as before keep running. Changed
-    /// ones stop once they are idle, and instances that have left take no more requests.
+    /// ones stop once they are idle, and instances that have left finish the requests that they serve.
     ///
     /// # Errors
     ///
@@ -58,22 +53,23 @@ impl Driver {
             .map(|(_, it)| it.name.to_string())
             .collect();
         let swapper = config.swapper_of(&names)?;
-        let settings = settings(config, self.instances.iter().collect());
+        self.set_instance_settings();
+        let settings = settings(config, &self.instances);
         let old = std::mem::replace(&mut self.instances.pools, pool_names(config));
-        let pools = &self.instances.pools;
+        let pools = self.instances.pools.clone();
         // An instance whose pool has left, or was the only one, counts for the first pool.
         let moved = |pool: u32| {
             let name = old.get(pool as usize);
             let nth = name.and_then(|name| pools.iter().position(|pool| pool == name));
             nth.unwrap_or(0) as u32
         };
-        self.scheduler.renumber_pools(moved);
+        renumber_pools(&mut self.instances, moved);
         self.instances.start_timeout = config.health_timeout;
         self.has_default = config.default.is_some();
         for &id in &changed {
             // A sleeping server must not wake with its old configuration.
             self.instances.end_sleep(id);
-            // The new configuration may start.
+            // The new configuration may start, though the old one failed.
             self.instances[id].on_demand.set_refusal(None);
             self.instances.has_changed = true;
         }
@@ -161,7 +157,7 @@ impl Driver {
         (changed, begin)
     }
 
-    /// Marks the instances that have left the configuration, and returns them. They have no endpoint any more, and stop.
+    /// Marks the instances that have left the configuration, and returns them. They have lost their endpoints, and stop.
     fn remove_others(&mut self, configured: &[Configured]) -> Vec<InstanceId> {
         let is_left = |it: &Instance| configured.iter().all(|(name, _)| *name != it.name);
         let left = self.instances.iter();
@@ -184,20 +180,37 @@ impl Driver {
         let status = status.new_instance(&model.model.name, endpoint.clone());
         let (name, model) = (Arc::clone(name), Arc::clone(model));
         let mut instance = Instance::new(name, model, endpoint.clone(), status);
-        let free = self.instances.iter().find(|&(id, other)| {
+        let free = self.instances.iter().find(|(_, other)| {
             !other.is_configured
                 && !other.is_busy()
                 // The scheduler may still have waiters or a request to load for one that leaves only now.
-                && !self.scheduler.is_configured(id)
-                && self.scheduler.phase(id) == Phase::Stopped
+                && other.schedule.settings.is_none()
+                && other.schedule.phase == Phase::Stopped
         });
         let Some(id) = free.map(|(id, _)| id) else {
             return self.instances.push(instance);
         };
         instance.start = self.instances[id].start + 1; // the end of an earlier start may still be reported
         self.instances[id] = instance;
-        self.refused.retain(|refused| refused.id != id);
         id
+    }
+
+    /// Tells each instance's schedule its configuration, which the scheduler reads.
+    fn set_instance_settings(&mut self) {
+        for id in self.instances.ids() {
+            let name = &self.instances[id].model.model.name;
+            let is_of_model = |&id: &InstanceId| self.instances[id].model.model.name == *name;
+            let first = self.instances.ids().find(is_of_model);
+            let instance = &mut self.instances[id];
+            let model = &instance.model;
+            let settings = InstanceSettings {
+                ttl: model.ttl.map_or(0, span),
+                is_pinned: model.pinned,
+                first_of_model: first.filter(|_| model.instances > 1),
+            };
+            let settings = Some(settings).filter(|_| instance.is_configured);
+            instance.schedule.settings = settings;
+        }
     }
 
     fn named(&self, name: &str) -> Option<InstanceId> {
@@ -217,24 +230,12 @@ fn pool_names(config: &SwapConfig) -> Vec<Arc<str>> {
     }
 }
 
-fn settings(config: &SwapConfig, instances: Vec<(InstanceId, &Instance)>) -> SchedulerSettings {
-    let first_of = |name: &str| {
-        let mut instances = instances.iter();
-        let first = instances.find(|(_, it)| it.model.model.name == name);
-        first.map(|(id, _)| *id)
-    };
+/// Returns the settings of the scheduler that hold for all instances.
+pub(super) fn settings(config: &SwapConfig, instances: &Instances) -> SchedulerSettings {
     let default = config.default.as_ref().and_then(|default| {
-        let mut instances = instances.iter();
         let is_default = |it: &Instance| it.is_configured && it.model.model.name == *default;
-        instances.find(|(_, it)| is_default(it)).map(|(id, _)| *id)
-    });
-    let of_instance = instances.iter().map(|(_, instance)| {
-        let model = &instance.model;
-        instance.is_configured.then(|| InstanceSettings {
-            ttl: model.ttl.map_or(0, span),
-            is_pinned: model.pinned,
-            first_of_model: first_of(&model.model.name).filter(|_| model.instances > 1),
-        })
+        let mut instances = instances.iter();
+        instances.find(|(_, it)| is_default(it)).map(|(id, _)| id)
     });
     SchedulerSettings {
         swap_after: span(config.swap_after),
@@ -243,6 +244,5 @@ fn settings(config: &SwapConfig, instances: Vec<(InstanceId, &Instance)>) -> Sch
         backoff: span(BACKOFF.0),
         max_backoff: span(BACKOFF.1),
         default,
-        instances: of_instance.collect(),
     }
 }

@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::refusals::Refused;
 use super::revive::Revival;
 use crate::endpoints::EndpointRef;
 use crate::endpoints::on_demand::OnDemand;
-use crate::swap::scheduler::Head;
+use crate::swap::scheduler::Schedule;
 use crate::swap::status_table::InstanceStatus;
 use crate::swap::{ModelServer, SwapModel};
 
-/// The time limit of a health check. Its lower bound is a fifth of this.
+/// The time limit of a health check, which is at least a fifth of this.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// One instance of a model: its configuration, its endpoint, and the server that runs or sleeps.
+/// One instance of a model: its configuration, its endpoint, its schedule, and the server that runs or sleeps.
 #[derive(Debug)]
 pub(super) struct Instance {
     /// The model's name, with `#2` and so on for further instances.
@@ -29,6 +30,7 @@ pub(super) struct Instance {
     /// The state that the endpoint shares with this driver.
     pub(super) on_demand: OnDemand,
     pub(super) status: Arc<InstanceStatus>,
+    pub(super) schedule: Schedule,
     /// The server that runs or sleeps.
     pub(super) server: Option<Arc<dyn ModelServer>>,
     pub(super) is_asleep: bool,
@@ -36,10 +38,8 @@ pub(super) struct Instance {
     pub(super) pool: Option<(u32, Arc<str>)>,
     /// The task that ends a server that slept and may not wake, since the last start.
     pub(super) sleep_ends: Option<JoinHandle<()>>,
-    /// The number of the current start. Reports of an earlier start are ignored.
+    /// The number of the current start, because reports of an earlier start are ignored.
     pub(super) start: u64,
-    /// The first waiter, as the scheduler knows it.
-    pub(super) head: Option<Head>,
     /// The count of [`OnDemand::idled`] at the last look.
     pub(super) idled: u64,
     /// The activity that the server was told last.
@@ -50,8 +50,9 @@ pub(super) struct Instance {
     pub(super) stopping: CancellationToken,
     /// `true` if the server may sleep to make room. `false` after an unload, and if its configuration has changed.
     pub(super) may_sleep: bool,
-    /// The time until which a suspect instance gives no slots: by then its end may be reported.
+    /// The time until which a suspect instance is closed, because by then its end may be reported.
     pub(super) suspect_until: Option<Instant>,
+    pub(super) refused: Option<Refused>,
     pub(super) revival: Revival,
 }
 
@@ -79,18 +80,19 @@ impl Instance {
             on_demand: endpoint.on_demand().cloned().unwrap_or_default(),
             endpoint,
             status,
+            schedule: Schedule::default(),
             server: None,
             is_asleep: false,
             pool: None,
             sleep_ends: None,
             start: 0,
-            head: None,
             idled: 0,
             told: Traffic::default(),
             is_killed: false,
             stopping: CancellationToken::new(),
             may_sleep: true,
             suspect_until: None,
+            refused: None,
             revival: Revival::default(),
         }
     }
@@ -136,7 +138,7 @@ impl Instance {
             return;
         }
         self.told = traffic;
-        // A launcher may panic: that must not end the driver, and with it every model.
+        // A panic of the launcher must not end the driver, and with it every model.
         _ = catch_unwind(AssertUnwindSafe(|| {
             // A call that changes between busy and idle reports the change alone, so traffic has a call of its own.
             if has_moved && has_turned {
@@ -146,7 +148,7 @@ impl Instance {
         }));
     }
 
-    /// Forgets the reported activity, because a new server knows of none.
+    /// Forgets the reported traffic, because a new server has to be told of it.
     pub(super) fn forget_activity(&mut self) {
         self.told = Traffic::default();
     }

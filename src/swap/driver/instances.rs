@@ -14,7 +14,7 @@ use super::tasks::{Report, StopTask, SwapTask, cancelled};
 use crate::admit::nanos::span;
 use crate::clock::now;
 use crate::endpoints::on_demand::EndpointEnd;
-use crate::swap::scheduler::{Effects, Generation, Nanos};
+use crate::swap::scheduler::{Effects, Generation, Nanos, Schedule};
 use crate::swap::status_table::StatusTable;
 use crate::swap::swapper::{InstanceId, Plan};
 use crate::swap::{Cleanup, Launch, Launcher, ModelState};
@@ -115,7 +115,7 @@ impl Instances {
         });
         let instance = &mut self[id];
         instance.sleep_ends = Some(ends);
-        // A sleeping server has no memory to free.
+        // At once, because a sleeping server has freed its memory before.
         instance.status.set_state(ModelState::Unloaded, None);
     }
 
@@ -151,6 +151,18 @@ impl Instances {
 }
 
 impl Effects for Instances {
+    fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    fn schedule(&self, id: InstanceId) -> &Schedule {
+        &self[id].schedule
+    }
+
+    fn schedule_mut(&mut self, id: InstanceId) -> &mut Schedule {
+        &mut self[id].schedule
+    }
+
     fn is_busy(&self, id: InstanceId) -> bool {
         self[id].is_busy()
     }
@@ -231,16 +243,12 @@ impl Effects for Instances {
     fn stop(&mut self, generation: Generation, id: InstanceId) {
         tracing::info!(model = &*self[id].name, "model is unloaded");
         let stop = self.stop_task(id);
-        let reports = self.reports.clone();
-        tokio::spawn(async move {
-            let ended = stop.run().await;
-            _ = reports.send(Report::Stopped { generation, ended });
-        });
+        tokio::spawn(stop.report(generation, self.reports.clone()));
     }
 }
 
 impl Drop for Instances {
-    /// Gives up the starts in progress. The servers end as they are dropped.
+    /// Gives up the starts in progress, while the other servers end as they are dropped.
     fn drop(&mut self) {
         self.starting.values().for_each(|(_, abort)| abort.cancel());
     }

@@ -1,8 +1,8 @@
 //! The driver: the task between the gate, the scheduler and the launcher.
 //!
 //! It looks at the first waiters when they may have changed, tells the scheduler, carries out the scheduler's decisions, and
-//! tells the gate which endpoints give slots. The gate, its own tasks, handles and time wake it. It runs nothing that a
-//! request waits for, and holds no lock of the gate while it decides.
+//! tells the gate which endpoints give slots. The gate, its own tasks, handles and time wake it. All work that takes time is
+//! in tasks, and the driver decides without the gate's lock.
 
 mod commands;
 mod configure;
@@ -21,10 +21,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
 use instances::Instances;
-use refusals::Refused;
 use tasks::{Report, check};
 
-use super::scheduler::{Nanos, Phase, Scheduler};
+use super::scheduler::{Nanos, Phase, Schedule, Scheduler};
 use super::status_table::StatusTable;
 use super::swapper::InstanceId;
 use super::{InvalidSwap, Launcher, StartError, SwapConfig};
@@ -33,7 +32,7 @@ use crate::endpoints::{Changes, Registry, RoutingRules};
 use crate::route::RouterHandle;
 use crate::route::on_demand::WeakRouter;
 
-/// A command of a handle.
+/// A command that a handle sends to the driver.
 #[derive(Debug)]
 pub(super) enum DriverCommand {
     Load(Arc<str>),
@@ -52,18 +51,17 @@ pub(super) enum DriverCommand {
 pub(super) struct RouteUpdate {
     pub(super) registry: Registry,
     pub(super) rules: RoutingRules,
-    /// Takes the changes of these endpoints.
+    /// Takes the changes of these endpoints, once the models have changed, too.
     pub(super) changes: oneshot::Sender<Changes>,
 }
 
 /// The shortest time between two looks at the first waiters, which change with each request in overload.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The time for which a suspect instance gives no slots, unless a check finds sooner that it serves, or its end is
-/// reported.
+/// The time for which a suspect instance is closed, unless a check finds sooner that it serves, or its end is reported.
 const SUSPICION: Duration = Duration::from_millis(100);
 
-/// The driver of one layer.
+/// The driver of one layer, which owns all instances and servers.
 pub(super) struct Driver {
     router: WeakRouter,
     instances: Instances,
@@ -77,13 +75,11 @@ pub(super) struct Driver {
     looked: Instant,
     /// `true` if a model is loaded when no request waits or runs.
     has_default: bool,
-    /// The instances that could not be started.
-    refused: Vec<Refused>,
     /// The callers that wait until nothing runs any more.
     shutdown: Vec<oneshot::Sender<()>>,
 }
 
-/// An event for the driver.
+/// An event that makes the driver look and decide.
 enum DriverEvent {
     /// Time has passed, or the first waiters may have changed.
     Look,
@@ -101,17 +97,19 @@ impl Driver {
     ) -> Result<(Self, UnboundedSender<DriverCommand>), InvalidSwap> {
         let (commander, commands) = unbounded_channel();
         let (reporter, reports) = unbounded_channel();
+        let mut instances = Instances::new(status, launcher, reporter);
+        let settings = configure::settings(config, &instances);
+        let scheduler = Scheduler::new(settings, config.swapper_of(&[])?, &mut instances);
         let mut driver = Self {
             router: router.downgrade(),
-            instances: Instances::new(status, launcher, reporter),
-            scheduler: configure::scheduler(config)?,
+            instances,
+            scheduler,
             demand: router.gate().capacity().watch_demand(),
             reports,
             commands,
             _commander: commander.clone(),
             looked: now(),
             has_default: false,
-            refused: Vec::new(),
             shutdown: Vec::new(),
         };
         driver.configure(config, None, router)?;
@@ -180,7 +178,7 @@ impl Driver {
             }
             let is_awaited = self.awaits_idleness();
             router.gate().capacity().await_idleness(is_awaited);
-            // A request that ended before that call has notified nobody.
+            // A request that ended before that call did not notify this task.
             if !is_awaited || !self.instances.has_idled() {
                 break;
             }
@@ -220,9 +218,9 @@ impl Driver {
     fn end_suspicion(&mut self, id: InstanceId) {
         let instance = &mut self.instances[id];
         instance.suspect_until = None;
-        // A request that got no answer since then makes it suspect again.
+        // A later request without an answer makes it suspect again.
         let is_settled = instance.on_demand.settle_suspicion();
-        if is_settled && self.scheduler.gives_slots(id) {
+        if is_settled && instance.schedule.is_open {
             instance.open_slots();
             self.instances.has_changed = true;
         }
@@ -230,37 +228,34 @@ impl Driver {
 
     /// Returns `true` if there is something to do as soon as an instance is idle.
     fn awaits_idleness(&self) -> bool {
-        let scheduler = &self.scheduler;
-        let awaits = |id| scheduler.is_wanted(id) || scheduler.is_leaving(id);
-        self.has_default || scheduler.has_excess() || self.instances.ids().any(awaits)
+        let mut schedules = self.instances.iter().map(|(_, it)| &it.schedule);
+        let awaits = |it: &Schedule| it.is_wanted() || it.is_leaving;
+        self.has_default || self.scheduler.has_excess() || schedules.any(awaits)
     }
 
-    /// Returns the time of the next look if no event comes before.
+    /// Returns the time of the next look, unless an event comes before.
     fn next_look(&self) -> Option<Instant> {
         let tick = self.scheduler.next_tick().map(|tick| self.instant(tick));
-        let refused = self.refused.iter().map(|refused| refused.until);
         let instances = self.instances.iter().flat_map(|(_, it)| {
             let activity = it.activity_interval().map(|interval| now() + interval);
-            [activity, it.suspect_until, it.revival.due()]
+            let refused = it.refused.map(|refused| refused.until);
+            [activity, refused, it.suspect_until, it.revival.due()]
         });
-        tick.into_iter()
-            .chain(refused)
-            .chain(instances.flatten())
-            .min()
+        tick.into_iter().chain(instances.flatten()).min()
     }
 
     fn answer_shutdown(&mut self) {
-        let is_stopped = |(id, instance): (InstanceId, &instance::Instance)| {
-            instance.server.is_none() && self.scheduler.phase(id) == Phase::Stopped
-        };
-        if self.instances.iter().all(is_stopped) && self.instances.ending_sleeps == 0 {
+        let mut instances = self.instances.iter().map(|(_, it)| it);
+        let is_stopped =
+            instances.all(|it| it.server.is_none() && it.schedule.phase == Phase::Stopped);
+        if is_stopped && self.instances.ending_sleeps == 0 {
             self.shutdown
                 .drain(..)
                 .for_each(|answer| _ = answer.send(()));
         }
     }
 
-    /// Returns the instant of a time of the scheduler, within a year: an [`Instant`] may hold no more.
+    /// Returns the instant of a time of the scheduler, within a year, because an [`Instant`] may overflow.
     fn instant(&self, nanos: Nanos) -> Instant {
         let (now, far) = (now(), Duration::from_secs(86_400 * 365));
         let left = nanos.saturating_sub(self.instances.nanos(now));

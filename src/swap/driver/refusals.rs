@@ -14,13 +14,12 @@ use crate::swap::swapper::InstanceId;
 
 /// The time for which a fallback that was loaded serves at least.
 const FALLBACK: Duration = BACKOFF.1;
-/// A time beyond the next event: the end of a load is one.
+/// A time beyond the end of the load, which is an event by itself.
 const LATER: Duration = Duration::from_secs(60);
 
-/// The refusal of an instance.
-#[derive(Debug)]
+/// The refusal of an instance because its start failed.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Refused {
-    pub(super) id: InstanceId,
     pub(super) since: Instant,
     pub(super) until: Instant,
     /// `true` once the instance may be tried again, so that only a fallback prolongs the refusal.
@@ -30,39 +29,43 @@ pub(super) struct Refused {
 impl Driver {
     /// Ends the refusals that are over.
     pub(super) fn end_refusals(&mut self, at: Instant, router: &RouterHandle) {
-        for mut refused in std::mem::take(&mut self.refused) {
+        for id in self.instances.ids() {
+            let Some(mut refused) = self.instances[id].refused else {
+                continue;
+            };
             refused.is_over |= refused.until <= at;
             if refused.is_over {
-                let until = self.until_fallback_served(&refused, at, router);
+                let until = self.until_fallback_served(id, refused.since, at, router);
                 refused.until = until.unwrap_or(at);
             }
-            if refused.until > at {
-                self.refused.push(refused);
-            } else {
-                self.instances[refused.id].on_demand.set_refusal(None);
+            let is_refused = refused.until > at;
+            self.instances[id].refused = is_refused.then_some(refused);
+            if !is_refused {
+                self.instances[id].on_demand.set_refusal(None);
                 self.instances.has_changed = true;
             }
         }
     }
 
-    /// Returns the time until which a fallback serves the requests, if one is being loaded, or was loaded since the refusal
+    /// Returns the time until which a fallback serves the requests, if one is being loaded, or was loaded `since` the refusal
     /// began.
     fn until_fallback_served(
         &self,
-        refused: &Refused,
+        id: InstanceId,
+        since: Instant,
         at: Instant,
         router: &RouterHandle,
     ) -> Option<Instant> {
         let routing = router.routing();
-        let model = &self.instances[refused.id].model.model.name;
+        let model = &self.instances[id].model.model.name;
         let instances = fallbacks(&routing, model)
             .into_iter()
             .flat_map(|model| self.instances_of(Some(model)));
-        let until = instances.filter_map(|id| match self.scheduler.phase(id) {
+        let until = instances.filter_map(|id| match self.instances[id].schedule.phase {
             Phase::Starting(_) => Some(at + LATER),
             Phase::Ready => {
                 let loaded = self.instances[id].revival.loaded()?;
-                (loaded >= refused.since).then_some(loaded + FALLBACK)
+                (loaded >= since).then_some(loaded + FALLBACK)
             }
             Phase::Stopped | Phase::Stopping(_) => None,
         });

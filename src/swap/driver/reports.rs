@@ -1,11 +1,11 @@
-//! The reports of the driver's tasks: instances that started, stopped, or ended by themselves.
+//! The reports of the driver's tasks, about instances that started, stopped, or ended by themselves.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Driver;
 use super::refusals::Refused;
-use super::tasks::{Ended, Report, Started, StopTask, cancelled, watch};
+use super::tasks::{Report, Started, StopTask, cancelled, watch};
 use crate::clock::now;
 use crate::endpoints::on_demand::{EndpointEnd, Refusal};
 use crate::route::RouterHandle;
@@ -18,9 +18,12 @@ impl Driver {
         let at = now();
         let now = self.instances.nanos(at);
         match report {
-            Report::Stopped { generation, ended } => {
-                let id = ended.id;
-                self.on_ended(ended);
+            Report::Stopped {
+                generation,
+                id,
+                asleep,
+            } => {
+                self.on_ended(id, asleep);
                 self.scheduler
                     .on_stopped(generation, id, now, &mut self.instances);
             }
@@ -36,7 +39,7 @@ impl Driver {
                     return; // the driver has stopped it meanwhile
                 }
                 instance.server = None;
-                if !self.scheduler.is_leaving(id) {
+                if !instance.schedule.is_leaving {
                     instance.revival.on_crash(at);
                 }
                 self.scheduler.on_exit(id, now, &mut self.instances);
@@ -44,7 +47,7 @@ impl Driver {
         }
     }
 
-    /// Handles a server that ended by itself. It gives no more slots, and its memory is free once all of it is gone.
+    /// Handles a server that ended by itself: closes the endpoint, and frees the rest of the server's memory.
     fn on_exited(&mut self, id: InstanceId, start: u64, reason: String) {
         let instance = &mut self.instances[id];
         if instance.start != start {
@@ -83,7 +86,7 @@ impl Driver {
     }
 
     /// Handles an instance that was stopped, or sleeps.
-    fn on_ended(&mut self, Ended { id, asleep }: Ended) {
+    fn on_ended(&mut self, id: InstanceId, asleep: Option<Arc<dyn ModelServer>>) {
         if let Some(server) = &asleep {
             self.watch(id, server);
         }
@@ -165,7 +168,7 @@ impl Driver {
         error: &StartError,
         router: &RouterHandle,
     ) {
-        let retry_at = self.scheduler.earliest_retry(id);
+        let retry_at = self.instances[id].schedule.earliest_retry();
         let retry_at = retry_at.map_or_else(now, |at| self.instant(at));
         let instance = &mut self.instances[id];
         let output = error.output.join("\n");
@@ -178,10 +181,8 @@ impl Driver {
             .on_demand
             .set_refusal(Some(Refusal::StartFailed { retry_at }));
         // A fallback that was loaded since the first refusal serves on.
-        let before = self.refused.iter().position(|refused| refused.id == id);
-        let since = before.map(|nth| self.refused.swap_remove(nth).since);
-        self.refused.push(Refused {
-            id,
+        let since = instance.refused.as_ref().map(|refused| refused.since);
+        instance.refused = Some(Refused {
             since: since.unwrap_or_else(now),
             until: retry_at,
             is_over: false,

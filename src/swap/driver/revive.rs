@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::Driver;
 use super::configure::BACKOFF;
 
-/// The next restart of a pinned instance.
+/// The next restart of a pinned instance, with the crashes that delay it.
 #[derive(Debug, Default)]
 pub(super) struct Revival {
     loaded: Option<Instant>,
@@ -24,7 +24,7 @@ impl Revival {
         self.due = Some(retry_at);
     }
 
-    /// Records a crash.
+    /// Records a crash, and plans the restart.
     pub(super) fn on_crash(&mut self, at: Instant) {
         let (wait, longest) = BACKOFF;
         let ran = self.loaded.take().map(|loaded| at - loaded);
@@ -46,14 +46,14 @@ impl Revival {
         self.due
     }
 
-    /// Plans no restart, because the operator unloaded the instance.
+    /// Cancels the restart, because the operator unloaded the instance.
     pub(super) fn give_up(&mut self) {
         *self = Self::default();
     }
 }
 
 impl Driver {
-    /// Starts the pinned instances whose restart is due.
+    /// Starts the pinned instances that are due for a restart.
     pub(super) fn revive(&mut self, at: Instant) {
         let now = self.instances.nanos(at);
         for id in self.instances.ids() {

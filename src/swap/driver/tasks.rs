@@ -1,4 +1,4 @@
-//! The tasks that start, check and stop models. Each reports its end to the driver.
+//! The tasks that start, check and stop models, and that report their end to the driver.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::swap::scheduler::Generation;
 use crate::swap::swapper::InstanceId;
-use crate::swap::{Cleanup, Launch, Launcher, ModelServer, StartError};
+use crate::swap::{Launch, Launcher, ModelServer, StartError};
 
 /// The report of a task to the driver.
 #[derive(Debug)]
@@ -21,41 +21,35 @@ pub(super) enum Report {
         generation: Generation,
         result: Result<Started, StartError>,
     },
-    /// An instance that had to stop, alone or for a swap, runs no more.
+    /// An instance that had to stop, alone or for a swap, has stopped.
     Stopped {
         generation: Generation,
-        ended: Ended,
+        id: InstanceId,
+        /// The server, if it sleeps instead.
+        asleep: Option<Arc<dyn ModelServer>>,
     },
-    /// A server ended by itself.
+    /// A server ended by itself, and its memory may not be free yet.
     Exited {
         id: InstanceId,
         start: u64,
         reason: String,
     },
-    /// Nothing is left of a server that ended by itself.
+    /// The rest of a server that ended by itself has ended, and its memory is free.
     Gone { id: InstanceId, start: u64 },
     /// An instance that was suspect until then serves requests.
     Serves { id: InstanceId, until: Instant },
-    /// Nothing is left of a server that slept.
+    /// A server that slept has ended.
     SleepEnded,
 }
 
-/// A server that can serve requests.
+/// A server that can serve requests, and its URL.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) server: Arc<dyn ModelServer>,
     pub(super) url: Uri,
 }
 
-/// An instance that was stopped.
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) id: InstanceId,
-    /// The server, if it sleeps instead.
-    pub(super) asleep: Option<Arc<dyn ModelServer>>,
-}
-
-/// The stop of an instance.
+/// A task that stops the server of an instance.
 #[derive(Debug)]
 pub(super) struct StopTask {
     pub(super) id: InstanceId,
@@ -67,20 +61,26 @@ pub(super) struct StopTask {
 }
 
 impl StopTask {
-    pub(super) async fn run(self) -> Ended {
-        let id = self.id;
+    /// Stops the server, and returns it if it sleeps instead.
+    pub(super) async fn run(self) -> Option<Arc<dyn ModelServer>> {
+        let stop = async move { end(&self.server?, &self.killed, self.may_sleep).await };
         // In a task of its own, because a launcher may panic. The server is dropped then.
-        let asleep = tokio::spawn(self.end()).await.unwrap_or_default();
-        Ended { id, asleep }
+        tokio::spawn(stop).await.unwrap_or_default()
     }
 
-    /// Stops the server. Returns it if it sleeps instead.
-    async fn end(self) -> Option<Arc<dyn ModelServer>> {
-        end(&self.server?, &self.killed, self.may_sleep).await
+    /// Stops the server, and reports its end.
+    pub(super) async fn report(self, generation: Generation, reports: UnboundedSender<Report>) {
+        let id = self.id;
+        let asleep = self.run().await;
+        _ = reports.send(Report::Stopped {
+            generation,
+            id,
+            asleep,
+        });
     }
 }
 
-/// Stops a server, or ends it at once when it is killed. Returns it if it sleeps instead.
+/// Stops a server, or ends it at once when it is killed, and returns it if it sleeps instead.
 async fn end(
     server: &Arc<dyn ModelServer>,
     killed: &CancellationToken,
@@ -113,11 +113,11 @@ pub(super) fn cancelled() -> CancellationToken {
     token
 }
 
-/// A swap: stops instances side by side, and then starts or wakes another one.
+/// A task that stops instances side by side, and then starts or wakes another one.
 pub(super) struct SwapTask {
     pub(super) generation: Generation,
     pub(super) evict: Vec<StopTask>,
-    /// The server to wake.
+    /// The server to wake, if the target sleeps.
     pub(super) asleep: Option<Arc<dyn ModelServer>>,
     /// Cancelled to end the sleeping server at once, should its start be given up.
     pub(super) killed: CancellationToken,
@@ -125,29 +125,20 @@ pub(super) struct SwapTask {
     pub(super) sleep_ends: Option<JoinHandle<()>>,
     pub(super) launch: Launch,
     pub(super) launcher: Arc<dyn Launcher>,
-    /// Cancelled to give up the start.
+    /// Cancelled to give up the start before it has ended.
     pub(super) abort: CancellationToken,
 }
 
 impl SwapTask {
-    /// Runs the swap. If `reports` has no receiver, the driver is gone, and the new server is dropped.
+    /// Runs the swap. If the driver is gone, `reports` fails, and the new server is dropped.
     pub(super) async fn run(self, reports: UnboundedSender<Report>) {
         let generation = self.generation;
-        let tasks = self.evict.into_iter().map(|stop| {
-            let reports = reports.clone();
-            tokio::spawn(async move {
-                let ended = stop.run().await;
-                _ = reports.send(Report::Stopped { generation, ended });
-            })
-        });
+        let stops = self.evict.into_iter();
+        let tasks = stops.map(|stop| tokio::spawn(stop.report(generation, reports.clone())));
         for task in tasks.collect::<Vec<_>>().into_iter().chain(self.sleep_ends) {
             _ = task.await;
         }
-        let unfinished = UnfinishedStart {
-            asleep: self.asleep.clone(),
-            killed: self.killed,
-            cleanup: self.launch.cleanup.clone(),
-        };
+        let (asleep, cleanup) = (self.asleep.clone(), self.launch.cleanup.clone());
         let start = start(self.asleep, self.launch, self.launcher);
         // In a task of its own, because a launcher may panic.
         let mut start = tokio::spawn(start);
@@ -161,7 +152,14 @@ impl SwapTask {
         let result = match result {
             Ok(result) => result,
             Err(error) => {
-                unfinished.end().await;
+                // The remains: the server that was to wake, and the new one, which was dropped with its start.
+                let remains = async move {
+                    if let Some(asleep) = asleep {
+                        end(&asleep, &self.killed, false).await;
+                    }
+                    cleanup.wait().await;
+                };
+                _ = tokio::spawn(remains).await; // they may panic, too
                 let reason = match error.is_panic() {
                     true => "its launcher panicked",
                     false => "the start was given up",
@@ -170,29 +168,6 @@ impl SwapTask {
             }
         };
         _ = reports.send(Report::SwapDone { generation, result });
-    }
-}
-
-/// The remains of a start that was given up or panicked.
-struct UnfinishedStart {
-    /// The server that was to wake.
-    asleep: Option<Arc<dyn ModelServer>>,
-    killed: CancellationToken,
-    /// The end of the new server, which was dropped with its start.
-    cleanup: Cleanup,
-}
-
-impl UnfinishedStart {
-    /// Ends the remains. Resolves when their memory is free.
-    async fn end(self) {
-        // In a task of its own, because they may panic, too.
-        let ended = tokio::spawn(async move {
-            if let Some(asleep) = self.asleep {
-                end(&asleep, &self.killed, false).await;
-            }
-            self.cleanup.wait().await;
-        });
-        _ = ended.await;
     }
 }
 
@@ -222,7 +197,7 @@ async fn start(
     launcher.start(launch).await.map(started)
 }
 
-/// Checks an instance that is suspect until then, because a request got no answer. Reports if it serves.
+/// Checks an instance that is suspect until then, because a request got no answer, and reports if it serves.
 pub(super) async fn check(
     id: InstanceId,
     until: Instant,
@@ -236,7 +211,7 @@ pub(super) async fn check(
     }
 }
 
-/// Reports when a server ends by itself.
+/// Watches a server, and reports when it ends by itself.
 pub(super) async fn watch(
     id: InstanceId,
     start: u64,

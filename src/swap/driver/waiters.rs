@@ -1,4 +1,4 @@
-//! The first waiter of each instance.
+//! The first waiter of each instance, which decides when the instance starts.
 
 use std::collections::HashMap;
 
@@ -13,14 +13,14 @@ impl Driver {
     pub(super) fn look_at_waiters(&mut self, router: &RouterHandle, now: Nanos) {
         let heads = self.heads(router);
         for (id, mut head) in (0..).map(InstanceId).zip(heads) {
-            let instance = &mut self.instances[id];
+            let schedule = &self.instances[id].schedule;
             // The wait for an instance that does not run counts from its first waiter's arrival, whichever goes first now.
-            if let (Some(head), Some(before)) = (&mut head, instance.head)
-                && self.scheduler.phase(id) != Phase::Ready
+            if let (Some(head), Some(before)) = (&mut head, schedule.head)
+                && schedule.phase != Phase::Ready
             {
                 head.arrival = head.arrival.min(before.arrival);
             }
-            if head != std::mem::replace(&mut instance.head, head) {
+            if head != schedule.head {
                 self.scheduler.on_head(id, head, now, &mut self.instances);
             }
         }
@@ -32,8 +32,8 @@ impl Driver {
         let mut most_urgent: Option<u8> = None;
         for id in self.instances.ids() {
             let instance = &self.instances[id];
-            let is_ready = self.scheduler.phase(id) == Phase::Ready;
-            if let Some(head) = instance.head.filter(|_| !is_ready) {
+            let is_ready = instance.schedule.phase == Phase::Ready;
+            if let Some(head) = instance.schedule.head.filter(|_| !is_ready) {
                 most_urgent = Some(most_urgent.map_or(head.level, |level| level.min(head.level)));
             }
             if let Some((level, at)) = instance.on_demand.overtake() {
@@ -73,7 +73,7 @@ impl Driver {
     /// Returns the instances that the head of a lane waits for, out of those that can serve the lane: all that run, and one
     /// that does not.
     fn wanted(&self, instances: impl Iterator<Item = InstanceId>) -> Vec<InstanceId> {
-        let phase = |id: InstanceId| self.scheduler.phase(id);
+        let phase = |id: InstanceId| self.instances[id].schedule.phase;
         let (mut wanted, others): (Vec<_>, Vec<_>) =
             instances.partition(|&id| phase(id) == Phase::Ready);
         // An instance that is being started is waited for before another one is started.

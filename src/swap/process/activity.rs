@@ -11,9 +11,9 @@ use tokio::time::sleep;
 pub(super) struct Activity {
     /// The number of requests that wait for the process.
     busy: AtomicU32,
-    /// The number of reports. It wraps around.
+    /// The number of reports, which wraps around.
     count: AtomicU32,
-    /// The number of reports of traffic. It wraps around.
+    /// The number of reports of traffic, which wraps around.
     moved: AtomicU32,
 }
 
@@ -25,11 +25,11 @@ impl Activity {
             self.moved.fetch_add(1, Relaxed);
         }
         self.count.fetch_add(1, Relaxed);
-        // Release: a thread that reads this number also reads the count above.
+        // Release, so that a thread that reads this number also reads the count above.
         self.busy.store(busy, Release);
     }
 
-    /// Returns a number that changes with traffic.
+    /// Returns a number that changes with each report of traffic.
     pub(super) fn moved(&self) -> u32 {
         self.moved.load(Relaxed)
     }
@@ -38,7 +38,7 @@ impl Activity {
         self.count.load(Relaxed)
     }
 
-    /// Resolves when there were requests and no activity for at least `limit`, and less than twice as long.
+    /// Resolves when requests have waited without a report for at least `limit`, and less than twice as long.
     pub(super) async fn hangs(&self, limit: Duration) {
         loop {
             let before = self.count();

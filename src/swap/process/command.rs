@@ -6,7 +6,7 @@ use tokio::process::Command;
 
 use crate::swap::Launch;
 
-/// The values of `${PORT}` and `${PID}`.
+/// The values that replace `${PORT}` and `${PID}` in command lines and variables.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placeholders {
     pub(super) port: u16,

@@ -15,10 +15,10 @@ const VARIABLE: &str = "TOWER_TRIAGE_START";
 /// The number of starts with daemons at which an instance is not started again: each may hold the memory of a model.
 const LIMIT: usize = 2;
 
-/// The starts of one launcher.
+/// The starts of one launcher, which mark their processes.
 #[derive(Debug)]
 pub(super) struct Starts {
-    /// This program, if it is known.
+    /// This program, if `/proc` tells its identity.
     pub(super) owner: Option<Owner>,
     /// The beginning of the variable, which is unique to the starts of this launcher.
     prefix: String,

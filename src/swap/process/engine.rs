@@ -40,8 +40,8 @@ pub(super) struct Engine {
     pub(super) refuses: Notify,
     /// Tells the supervisor that the process was asked to stop.
     pub(super) stops: Notify,
-    /// Cancelled once the process has failed: its start or its wake failed or was given up, or it answers no more. The
-    /// supervisor ends it then.
+    /// Cancelled once the process has failed, because its start or its wake failed or was given up, or because it has ceased
+    /// to answer. The supervisor ends it then.
     pub(super) failed: CancellationToken,
     asleep: AtomicBool,
     asked_to_stop: AtomicBool,
@@ -104,7 +104,7 @@ impl Engine {
         StartError::new(reason).output(self.output.tail())
     }
 
-    /// Returns `true` while there are no health checks because the process sleeps, is about to sleep, or wakes.
+    /// Returns `true` while health checks pause, because the process sleeps, is about to sleep, or wakes.
     pub(super) fn is_asleep(&self) -> bool {
         self.asleep.load(Relaxed)
     }
@@ -121,7 +121,7 @@ impl Engine {
     }
 }
 
-/// A new process.
+/// A process that has just been started.
 struct Spawned {
     group: ProcessGroup,
     child_ends: ChildEnds,

@@ -1,10 +1,10 @@
 //! A process with a process group of its own.
 //!
 //! A group has the number of its leader, which is the process that was started. The system gives the number to another
-//! process once the leader was reaped and no process of the group is left. A signal would then reach a stranger, so the
-//! group gets signals only before its leader is reaped:
+//! process once the leader was reaped and the whole group has ended. A signal would then reach a stranger, so the group gets
+//! signals only before its leader is reaped:
 //!
-//! - A lock covers both signals and reaping. After the reaping, signals have no effect.
+//! - A lock covers both signals and reaping, and after the reaping, `signal` does nothing.
 //! - Waiting does not reap the leader (`WNOWAIT`). An ended leader keeps its number until it is reaped.
 //! - Reaping kills the rest of the group first. Linux signals all processes of a group at once, and a process with a pending
 //!   signal cannot fork, so every one of them ends.
@@ -17,22 +17,26 @@ use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
+};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::{ignored_signals, members};
+use super::ignored_signals;
+use super::proc::Stat;
 
-/// The first pause between two looks at a group that ends. It doubles.
+/// The first pause between two looks at a group that ends, which doubles with each look.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// A process group. Dropping it kills all its processes.
+/// A process group, with processes that are killed when this is dropped.
 pub(super) struct ProcessGroup {
     leader: Pid,
-    /// The leader, until it is reaped.
+    /// The leader as a child of this process, until it is reaped.
     child: Mutex<Option<Child>>,
 }
 
@@ -52,7 +56,7 @@ impl ProcessGroup {
         Ok((Self { leader, child }, child_ends))
     }
 
-    /// Returns the number of the leader.
+    /// Returns the number of the leader, which is the number of the group.
     pub(super) fn pid(&self) -> u32 {
         self.leader.as_raw_nonzero().get() as u32
     }
@@ -64,7 +68,7 @@ impl ProcessGroup {
         }
     }
 
-    /// Ends all processes of the group.
+    /// Ends all processes of the group at once.
     pub(super) fn kill(&self) {
         self.signal(Signal::KILL);
     }
@@ -89,17 +93,17 @@ impl ProcessGroup {
         status.ok_or_else(|| io::Error::other("it was reaped before"))
     }
 
-    /// Returns `true` if the leader was reaped.
+    /// Returns `true` if the leader was reaped, so that signals have no effect.
     pub(super) fn is_reaped(&self) -> bool {
         self.lock().is_none()
     }
 
     /// Resolves when all processes of the group have ended. The leader has to have been [reaped](Self::reap), so the number
-    /// may already be another group's, and this sends no signals.
+    /// may already be another group's, and this does not send signals.
     pub(super) async fn gone(&self) {
         let (leader, mut pause) = (self.leader, FIRST_PAUSE);
-        // An error: the runtime is shut down.
-        while let Ok(true) = spawn_blocking(move || members::are_left(leader)).await {
+        // Fails only after the runtime was shut down.
+        while let Ok(true) = spawn_blocking(move || is_running(leader)).await {
             sleep(pause).await;
             pause = LONGEST_PAUSE.min(pause * 2);
         }
@@ -108,11 +112,11 @@ impl ProcessGroup {
     fn has_ended(&self) -> bool {
         let child = self.lock();
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        // An error: another part of the program has reaped the child.
+        // Fails only if another part of the program has reaped the child.
         child.is_none() || !matches!(waitid(WaitId::Pid(self.leader), options), Ok(None))
     }
 
-    /// Sends a signal. The caller holds the lock, and the leader has not been reaped.
+    /// Sends a signal, for a caller that holds the lock and knows that the leader was not reaped.
     fn send(&self, signal: Signal) {
         // On some systems, this fails if the whole group has ended.
         _ = kill_process_group(self.leader, signal);
@@ -127,4 +131,15 @@ impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Returns `true` if a process of the group still runs. One that has ended but was not reaped holds no memory.
+fn is_running(group: Pid) -> bool {
+    // Nearly always the group is gone. A process counts even if this program may not signal it.
+    if test_kill_process_group(group) == Err(Errno::SRCH) {
+        return false;
+    }
+    // Only on Linux, `/proc` tells which of its processes have ended.
+    let number = group.as_raw_nonzero().get() as u32;
+    !cfg!(target_os = "linux") || Stat::all().any(|stat| stat.group == number && !stat.has_ended)
 }

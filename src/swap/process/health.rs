@@ -8,11 +8,11 @@ use tokio::time::{sleep, timeout};
 use super::engine::Engine;
 use crate::upstream::{CheckError, Prober};
 
-/// The time limit of a health check.
+/// The upper bound of a health check's time limit, which is the interval of the checks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// The lower bound of the limit, if checks are more frequent.
+/// The lower bound of the limit, for checks that are more frequent.
 const LEAST_ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// The first pause between checks while the process starts. It doubles.
+/// The first pause between checks while the process starts, which doubles with each check.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// The number of failed checks in a row after which a process counts as ended.
@@ -29,12 +29,12 @@ impl HealthClient {
         Self { prober, port }
     }
 
-    /// Returns the URL to which requests go.
+    /// Returns the URL of the process, to which requests go.
     pub(super) fn url(&self) -> Result<Uri, http::Error> {
         self.target("/")
     }
 
-    /// Sends a `POST` without a body. Fails unless the answer is 2xx.
+    /// Sends a `POST` without a body, and fails unless the answer is 2xx.
     pub(super) async fn post(&self, path: &str) -> Result<(), CheckError> {
         self.prober.ask(Method::POST, self.target(path)?).await
     }
@@ -60,7 +60,7 @@ impl HealthClient {
 
     /// Checks the health for as long as the process is healthy. Resolves with the last error after [`FAILURES`] in a row.
     ///
-    /// A missing answer does not count if `activity` has changed meanwhile, because the process is busy. There are no checks
+    /// A missing answer does not count if `activity` has changed meanwhile, because the process is busy. The checks pause
     /// while the process `sleeps`.
     pub(super) async fn until_unhealthy(
         &self,

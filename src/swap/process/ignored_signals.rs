@@ -1,7 +1,7 @@
 //! Signals that this process ignores, and that its children would ignore, too.
 //!
 //! Under `nohup` SIGHUP is ignored on entry, and in a shell's background jobs SIGINT and SIGQUIT are. An ignored signal stays
-//! ignored in a child, and a POSIX shell cannot trap it, so a stop signal would have no effect. A child does not inherit
+//! ignored in a child, and a POSIX shell cannot trap it, so a stop signal would do nothing. A child does not inherit
 //! handlers, but starts with the default. So this module installs an empty handler for each ignored signal.
 
 use std::io;
@@ -29,7 +29,7 @@ pub(super) fn restore_in_children() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the signals that this process ignores: signal `n` is bit `n - 1`. Returns 0 if they are not known.
+/// Returns the signals that this process ignores, with bit `n - 1` for signal `n`, or 0 if they are not known.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();

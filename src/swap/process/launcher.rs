@@ -50,7 +50,7 @@ pub struct ProcessLauncher {
     prepared: Arc<OnceCell<Prepared>>,
 }
 
-/// The preparation for the first start.
+/// The results of the preparation for the first start.
 #[derive(Debug, Default)]
 struct Prepared {
     /// The records of process groups, if they can be written.
@@ -81,7 +81,7 @@ impl Launcher for ProcessLauncher {
 }
 
 impl ProcessLauncher {
-    /// Ends the processes of killed programs, once.
+    /// Ends the processes of killed programs, before the first start.
     async fn prepared(&self) -> &Prepared {
         let prepare = async {
             let Some(owner) = self.starts.owner.clone() else {

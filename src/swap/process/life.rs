@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// The stages of a process's life.
+/// The stages of a process's life, of which it passes each once.
 #[derive(Debug, Clone)]
 pub(super) enum ProcessLife {
     Runs,
@@ -15,7 +15,7 @@ pub(super) enum ProcessLife {
     Gone(String, Instant),
 }
 
-/// A reader of the life of a process. Clones read the same life.
+/// A reader of the life of a process, which all clones share.
 #[derive(Debug, Clone)]
 pub(super) struct LifeReader(watch::Receiver<ProcessLife>);
 
@@ -40,9 +40,9 @@ impl LifeReader {
         }
     }
 
-    /// Resolves when the whole group has ended.
+    /// Resolves when the whole group of the process has ended.
     pub(super) async fn gone(mut self) {
-        // An error: the supervisor was dropped, and has killed the process.
+        // Fails only if the supervisor was dropped, and has killed the process.
         _ = self
             .0
             .wait_for(|life| matches!(life, ProcessLife::Gone(..)))

@@ -1,4 +1,5 @@
-//! The launcher of processes.
+//! Models as processes of this machine: how they are started, watched and ended, and the processes that a killed program
+//! has left.
 
 mod activity;
 mod command;
@@ -9,7 +10,7 @@ mod health;
 mod ignored_signals;
 mod launcher;
 mod life;
-mod members;
+mod lines;
 mod orphans;
 mod output;
 mod owner;

@@ -22,12 +22,12 @@ use super::records::{Leader, RecordFile, Records};
 
 /// The time in which processes may end by themselves. Some have to end others first, as `docker run` does.
 const GRACE: Duration = Duration::from_secs(5);
-/// The time to wait for killed processes. One that waits for a device may never end.
+/// The time to wait for killed processes, because one that waits for a device may hang for ever.
 const KILLED_END: Duration = Duration::from_secs(10);
-/// The pause between looks.
+/// The pause between two looks at the processes that are left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Ends the orphans. Returns the time of their end, if there were any.
+/// Ends the orphans, and returns the time of their end, if there were any.
 pub(super) async fn end(this: Owner, records: Option<Arc<Records>>) -> Option<Instant> {
     let began = Instant::now();
     let mut orphans = spawn_blocking(move || Orphans::find(this, records))
@@ -37,7 +37,7 @@ pub(super) async fn end(this: Owner, records: Option<Arc<Records>>) -> Option<In
     loop {
         let is_late = began.elapsed() >= GRACE;
         let left;
-        // An error: the runtime is shut down.
+        // Fails only after the runtime was shut down.
         (orphans, left) = spawn_blocking(move || {
             let left = orphans.end(is_late);
             (orphans, left)
@@ -63,25 +63,25 @@ pub(super) async fn end(this: Owner, records: Option<Arc<Records>>) -> Option<In
     }
 }
 
-/// The known orphans.
+/// The orphans that were found, and the groups that they are in.
 struct Orphans {
     check: OrphanCheck,
     groups: Vec<OrphanGroup>,
-    /// The processes that were asked to end.
+    /// The processes that were asked to end, because each is asked once.
     asked: HashSet<Process>,
 }
 
-/// A process group that has not ended.
+/// A process group of orphans that has not ended.
 struct OrphanGroup {
     number: u32,
-    /// The processes at the last look.
+    /// The processes of the group at the last look.
     members: HashSet<Process>,
     record: RecordFile,
 }
 
 /// A check that tells orphans from processes that have to run on.
 struct OrphanCheck {
-    /// This program.
+    /// This program, which keeps its own processes.
     this: Owner,
     /// The program that started this one or an ancestor of it.
     parent: Option<Owner>,
@@ -192,7 +192,7 @@ impl OrphanGroup {
 fn send(signal: Signal, process: Process) {
     let pid = Pid::from_raw(process.pid as i32);
     if let Some(pid) = pid.filter(|_| process.is_alive()) {
-        // An error: it has ended.
+        // Fails if the process has ended since the check above.
         _ = kill_process(pid, signal);
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     use super::super::records::tests::TestDir;
     use super::*;
 
-    /// A process that leads a group of its own. Dropping this kills it.
+    /// A process that leads a group of its own, and is killed when this is dropped.
     struct Sleep(Child);
 
     impl Sleep {

@@ -1,4 +1,4 @@
-//! The owner of processes: the program that started them.
+//! The owner of processes, which is the program that started them.
 
 use std::fmt;
 use std::fs;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::proc::Process;
 
-/// A program of this machine. Its value is unique for all time.
+/// A program of this machine, with an identity that is unique for all time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
     /// The identifier of the boot, because process numbers begin anew with each.
@@ -17,10 +17,10 @@ pub(super) struct Owner {
 }
 
 impl Owner {
-    /// Returns this program. Returns `None` without `/proc`, as outside of Linux.
+    /// Returns this program, or `None` without `/proc`, as outside of Linux.
     pub(super) fn this() -> Option<Self> {
         let pid = std::process::id();
-        // If not, `/proc` is of another namespace.
+        // If it is not, `/proc` is of another namespace.
         let is_ours = fs::read_link("/proc/self").ok()?.to_str() == Some(&pid.to_string());
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let namespace = fs::read_link("/proc/self/ns/pid").ok()?;

@@ -1,4 +1,4 @@
-//! Free ports for processes.
+//! Free ports for the processes that listen on loopback.
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
@@ -54,7 +54,7 @@ impl Drop for Port {
     }
 }
 
-/// Holds a port. Returns `false` if it was held before.
+/// Holds a port, or returns `false` if it was held before.
 fn hold(number: u16) -> bool {
     held().get_or_insert_default().insert(number)
 }

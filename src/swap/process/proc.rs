@@ -49,18 +49,18 @@ impl FromStr for Process {
     }
 }
 
-/// The state of a process.
+/// The state of a process, from its `stat` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) process: Process,
-    /// The number of its process group.
+    /// The number of the process group that it is in.
     pub(super) group: u32,
     /// `true` once it has ended and holds no memory, though it is not reaped.
     pub(super) has_ended: bool,
 }
 
 impl Stat {
-    /// Returns the states of all processes.
+    /// Returns the states of all processes that still exist.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         // Leaves out a process that has gone meanwhile.
         pids().filter_map(|pid| Self::read(pid).ok())
@@ -87,7 +87,7 @@ impl Stat {
     }
 }
 
-/// Returns the numbers of all processes.
+/// Returns the numbers of all processes that `/proc` lists.
 pub(super) fn pids() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

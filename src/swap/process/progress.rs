@@ -6,6 +6,7 @@ use serde::Deserialize;
 use tokio::time::sleep;
 
 use super::health::HealthClient;
+use super::lines::Lines;
 use crate::swap::Progress;
 
 /// The pause between two streams, because at first the process does not listen yet.
@@ -13,13 +14,13 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The length above which a line can't be an event about the progress.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// Follows the events until it is dropped.
+/// Follows the events of a load, again and again, until this is dropped.
 pub(super) async fn follow(client: &HealthClient, path: &str, progress: &Progress) {
     loop {
-        let mut lines = EventLines::default();
+        let mut lines = Lines::new(LONGEST_LINE);
         let read = |piece: &[u8]| {
-            lines.push(piece, |line| {
-                if let Some(share) = share(line) {
+            lines.push(piece, |line, is_cut| {
+                if let Some(share) = share(line).filter(|_| !is_cut) {
                     progress.set(share);
                 }
             });
@@ -27,31 +28,6 @@ pub(super) async fn follow(client: &HealthClient, path: &str, progress: &Progres
         // The health checks tell whether the process runs, so the end of the stream does not matter.
         _ = client.stream(path, read).await;
         sleep(PAUSE).await;
-    }
-}
-
-/// A splitter of a stream's pieces into lines.
-#[derive(Default)]
-struct EventLines {
-    begun: Vec<u8>,
-    is_too_long: bool,
-}
-
-impl EventLines {
-    fn push(&mut self, piece: &[u8], mut on_line: impl FnMut(&[u8])) {
-        for part in piece.split_inclusive(|&byte| byte == b'\n') {
-            self.is_too_long |= self.begun.len() + part.len() > LONGEST_LINE;
-            if !self.is_too_long {
-                self.begun.extend_from_slice(part);
-            }
-            if part.ends_with(b"\n") {
-                if !self.is_too_long {
-                    on_line(self.begun.trim_ascii());
-                }
-                self.begun.clear();
-                self.is_too_long = false;
-            }
-        }
     }
 }
 
@@ -70,7 +46,7 @@ struct ProgressData {
 struct StageProgress {
     /// The share of the stage that is done.
     value: f32,
-    /// The name of the stage.
+    /// The name of the stage, if the load has several.
     current: Option<String>,
     /// The names of all stages, in order.
     #[serde(default)]
@@ -123,18 +99,5 @@ mod tests {
         ] {
             assert_eq!(share(other), None);
         }
-    }
-
-    #[test]
-    fn lines_are_whole_and_not_too_long() {
-        let mut lines = EventLines::default();
-        let mut seen: Vec<String> = Vec::new();
-        let long = vec![b'x'; LONGEST_LINE];
-        for piece in [&b"da"[..], b"ta: 1\r\n\ndata", &long, b" 2\n", b"data: 3\n"] {
-            lines.push(piece, |line| {
-                seen.push(String::from_utf8(line.to_vec()).unwrap())
-            });
-        }
-        assert_eq!(seen, ["data: 1", "", "data: 3"]);
     }
 }

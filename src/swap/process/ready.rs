@@ -1,4 +1,4 @@
-//! The way of a process to readiness: after its start, and out of its sleep.
+//! The way of a process to readiness, after its start and out of its sleep.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ fn late(limit: Duration, last_error: Option<CheckError>) -> String {
     }
 }
 
-/// Puts the process to sleep.
+/// Puts the process to sleep, so that its memory is free.
 pub(super) async fn sleep(engine: &Engine, path: &str) -> Result<(), String> {
     engine.set_asleep(true); // before the call, because the process may not answer checks from then on
     let slept = post(engine, path, engine.launch.timeout).await;

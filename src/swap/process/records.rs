@@ -22,7 +22,7 @@ use super::proc::Process;
 /// The beginning of the name of a leader that does not run yet.
 const PIPE: &str = "pipe.";
 
-/// The records of one user's programs.
+/// The directory with the records of one user's programs.
 #[derive(Debug)]
 pub(super) struct Records {
     /// Held open, so that another directory can't take its place.
@@ -30,7 +30,7 @@ pub(super) struct Records {
     owner: Owner,
 }
 
-/// The leader of a recorded group.
+/// The process that leads a recorded group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leader {
     Process(Process),
@@ -38,14 +38,14 @@ pub(super) enum Leader {
     WriterOf(u64),
 }
 
-/// The file of a record.
+/// The file of a record in the directory of its [`Records`].
 #[derive(Debug)]
 pub(super) struct RecordFile {
     records: Arc<Records>,
     name: String,
 }
 
-/// The record of a process group of this program. Dropping it removes it.
+/// The record of a process group of this program, which is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Record(RecordFile);
 
@@ -136,7 +136,7 @@ impl Records {
 impl RecordFile {
     /// Removes the record, because its group has ended.
     pub(super) fn remove(&self) {
-        // An error: another program has removed it.
+        // Fails if another program has removed it.
         _ = unlinkat(&self.records.dir, &*self.name, AtFlags::empty());
     }
 }
@@ -159,7 +159,7 @@ impl Drop for Record {
     }
 }
 
-/// Returns the directories for records, best first.
+/// Returns the directories for records, in the order of preference.
 fn directories() -> Vec<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|path| path.is_absolute());

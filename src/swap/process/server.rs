@@ -1,4 +1,4 @@
-//! A process as a [`ModelServer`].
+//! A process as a [`ModelServer`], which calls the other parts of this room.
 
 use std::fmt;
 use std::sync::Arc;

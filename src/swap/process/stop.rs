@@ -11,7 +11,7 @@ use super::engine::Engine;
 use super::group::{ChildEnds, ProcessGroup};
 use crate::swap::StopSignal;
 
-/// Stops the process. Resolves when it has ended, and its memory is free.
+/// Stops the process, and resolves when it has ended and its memory is free.
 pub(super) async fn stop(engine: &Engine) {
     let gently = async {
         // Once the process was reaped, its number may be another process's.
@@ -31,7 +31,7 @@ pub(super) async fn stop(engine: &Engine) {
     free(engine).await;
 }
 
-/// Kills the process. Resolves when it has ended, and its memory is free.
+/// Kills the process, and resolves when it has ended and its memory is free.
 pub(super) async fn kill(engine: &Engine) {
     // The supervisor kills a process that has failed, once its stop command has run.
     if !engine.failed.is_cancelled() {
@@ -65,7 +65,7 @@ async fn ask(engine: &Engine) {
     }
 }
 
-/// Runs the stop command. Returns `true` if there is one and it succeeds.
+/// Runs the stop command, and returns `true` if there is one and it succeeds.
 async fn ask_by_command(engine: &Engine) -> bool {
     let Some(line) = &engine.launch.model.stop_cmd else {
         return false;

@@ -48,7 +48,7 @@ pub(super) async fn supervise(
         Err(error) => format!("its process ended: {error}"),
     };
     let reason = failure.unwrap_or(end);
-    // Before the rest of the group has ended: requests need not wait for that.
+    // Requests need not wait until the rest of the group has ended.
     life.send_replace(ProcessLife::Failed(reason.clone()));
     _ = timeout(GROUP_ENDS, engine.group.gone()).await;
     group_gone.cancel();

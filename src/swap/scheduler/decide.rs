@@ -1,10 +1,13 @@
-//! The decision after each event.
+//! The decision after each event: which instances start, and which stop for them.
 
 use std::sync::Arc;
 
 use super::instance_set::InstanceSet;
 use super::plans::Plans;
-use super::{Effects, Head, InstanceId, Nanos, PendingSwap, Phase, Plan, Running, Scheduler};
+use super::settings::stops_its_own;
+use super::slots::reopen;
+use super::traffic::has_traffic;
+use super::{Effects, Head, InstanceId, Nanos, PendingSwap, Phase, Plan, Running, Scheduler, ids};
 
 /// The reason why an instance can't be started now.
 pub(super) enum Blocked {
@@ -14,11 +17,11 @@ pub(super) enum Blocked {
     ByTraffic(WaitingTarget),
     /// Instances of its own model are in its way, and serve its requests.
     ByItsOwn,
-    /// Pinned instances are in its way.
+    /// Pinned instances are in its way, so it can't start at all.
     ForEver,
 }
 
-/// An instance that waits to be started.
+/// An instance that waits to be started, with the plan by which it would be.
 pub(super) struct WaitingTarget {
     id: InstanceId,
     level: u8,
@@ -57,10 +60,10 @@ type Wanted = (Head, Nanos, InstanceId);
 
 impl Scheduler {
     /// Stops and starts what can be stopped and started now.
-    pub(super) fn decide(&mut self, now: Nanos, effects: &mut dyn Effects) {
+    pub(super) fn decide(&mut self, now: Nanos, effects: &mut impl Effects) {
         self.next_tick = None;
         self.note_uses(effects);
-        let mut closed = InstanceSet::new(self.instances.len());
+        let mut closed = InstanceSet::new(effects.count());
         self.stop_excess(effects);
         if !self.is_closed {
             let mut plans = std::mem::take(&mut self.plans);
@@ -69,19 +72,19 @@ impl Scheduler {
             self.return_to_default(&mut plans, now, effects);
             self.plans = plans;
         }
-        for id in self.ids() {
+        for id in ids(effects) {
             self.stop_or_open(id, closed.contains(id), now, effects);
         }
     }
 
     /// Records the instances that became idle since the last decision.
-    fn note_uses(&mut self, effects: &mut dyn Effects) {
-        for id in self.ids() {
+    fn note_uses(&mut self, effects: &mut impl Effects) {
+        for id in ids(effects) {
             let Some(at) = effects.take_idled(id) else {
                 continue;
             };
             self.in_use_until = self.in_use_until.max(Some(at));
-            let used = self.get_mut(id);
+            let used = effects.schedule_mut(id);
             used.last_used = used.last_used.max(at);
             (used.awaits_first_use, used.is_preemptible) = (false, false);
         }
@@ -93,10 +96,10 @@ impl Scheduler {
         plans: &mut Plans,
         closed: &mut InstanceSet,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
-        let mut blocking = Blocking::new(self.instances.len());
-        let mut wanted = self.wanted(None, now).into_iter();
+        let mut blocking = Blocking::new(effects.count());
+        let mut wanted = self.wanted(None, now, effects).into_iter();
         while let Some(next) = wanted.next() {
             let (head, _, target) = next;
             match self.try_swap(target, head, &blocking, plans, now, effects) {
@@ -115,20 +118,20 @@ impl Scheduler {
                 Ok(()) => plans.set_running(self.running(effects)),
                 Err(Blocked::ByItsOwn) => {}
                 Err(Blocked::ForEver) => {
-                    self.back_off(target, now);
+                    self.back_off(target, now, effects);
                     effects.impossible(target);
                 }
             }
             // The next one of its class may start, too. Ends because each round goes on behind the last one.
-            wanted = self.wanted(Some(next), now).into_iter();
+            wanted = self.wanted(Some(next), now, effects).into_iter();
         }
     }
 
-    /// Returns the instances to start behind `last`, in order: the first one of each class.
-    fn wanted(&mut self, last: Option<Wanted>, now: Nanos) -> Vec<Wanted> {
-        let mut by_class: Vec<Option<Wanted>> = vec![None; self.instances.len()];
-        for id in self.ids() {
-            let instance = self.get(id);
+    /// Returns the first instance of each class that is to start behind `last`, in order.
+    fn wanted(&mut self, last: Option<Wanted>, now: Nanos, effects: &impl Effects) -> Vec<Wanted> {
+        let mut by_class: Vec<Option<Wanted>> = vec![None; effects.count()];
+        for id in ids(effects) {
+            let instance = effects.schedule(id);
             if instance.phase != Phase::Stopped {
                 continue;
             }
@@ -136,7 +139,7 @@ impl Scheduler {
                 continue;
             };
             let one = (head, instance.last_used, id);
-            if last.is_some_and(|last| one <= last) || self.settings_of(id).is_none() {
+            if last.is_some_and(|last| one <= last) || effects.schedule(id).settings.is_none() {
                 continue;
             }
             if instance.not_before > now {
@@ -159,13 +162,17 @@ impl Scheduler {
         blocking: &Blocking,
         plans: &mut Plans,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) -> Result<(), Blocked> {
-        let plan = plans.plan(target, self.get(target).class, &*self.swapper);
-        if plan.evict.iter().any(|&id| self.is_pinned(id)) {
+        let plan = plans.plan(target, effects.schedule(target).class, &*self.swapper);
+        if plan
+            .evict
+            .iter()
+            .any(|&id| effects.schedule(id).is_pinned())
+        {
             return Err(Blocked::ForEver);
         }
-        if self.stops_its_own(target, &plan) {
+        if stops_its_own(target, &plan, effects) {
             return Err(Blocked::ByItsOwn);
         }
         let waiting = |plan, is_behind| WaitingTarget {
@@ -178,7 +185,7 @@ impl Scheduler {
         if plan.evict.iter().any(|&id| blocking.taken.contains(id)) {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
-        if self.is_changing(&plan)
+        if is_changing(&plan, effects)
             || self.was_just_loaded(&plan, now, effects)
             || !self.yields_to(head, &plan, now, effects)
         {
@@ -198,29 +205,23 @@ impl Scheduler {
         for (nth, &id) in plan.evict.iter().enumerate() {
             // A request may have got a slot since the check above.
             if !effects.close_if_idle(id) {
-                self.reopen(&plan.evict[..nth], effects);
+                reopen(&plan.evict[..nth], effects);
                 return Err(Blocked::Waits(waiting(plan, false)));
             }
-            self.get_mut(id).is_open = false;
+            effects.schedule_mut(id).is_open = false;
         }
         self.start(target, &plan, effects);
         Ok(())
     }
 
-    /// Returns `true` if an instance of the plan is being started or stopped.
-    fn is_changing(&self, plan: &Plan) -> bool {
-        let mut phases = plan.evict.iter().map(|&id| self.phase(id));
-        phases.any(|phase| matches!(phase, Phase::Starting(_) | Phase::Stopping(_)))
-    }
-
     /// Returns the instances that take memory, or are about to.
-    pub(super) fn running(&self, effects: &dyn Effects) -> Vec<Running> {
+    pub(super) fn running(&self, effects: &impl Effects) -> Vec<Running> {
         let regards_use = self.swapper.regards_use();
-        let running = self.ids().filter_map(|id| {
-            let instance = self.get(id);
+        let running = ids(effects).filter_map(|id| {
+            let instance = effects.schedule(id);
             let is_busy = match instance.phase {
                 Phase::Stopped => return None,
-                Phase::Ready => self.has_traffic(id, effects),
+                Phase::Ready => has_traffic(id, effects),
                 Phase::Starting(_) => !instance.is_preemptible,
                 Phase::Stopping(_) => false,
             };
@@ -231,20 +232,20 @@ impl Scheduler {
                 last_used: u64::from(regards_use) * instance.last_used,
                 is_busy: regards_use && is_busy,
                 is_stopping: matches!(instance.phase, Phase::Stopping(_)),
-                is_pinned: self.is_pinned(id),
+                is_pinned: effects.schedule(id).is_pinned(),
             })
         });
         running.collect()
     }
 
-    fn start(&mut self, target: InstanceId, plan: &Plan, effects: &mut dyn Effects) {
+    fn start(&mut self, target: InstanceId, plan: &Plan, effects: &mut impl Effects) {
         let generation = self.next_generation();
         for &id in &plan.evict {
             // ## Ready => Stopping
-            self.get_mut(id).phase = Phase::Stopping(generation);
+            effects.schedule_mut(id).phase = Phase::Stopping(generation);
         }
         // ## Stopped => Starting
-        let started = self.get_mut(target);
+        let started = effects.schedule_mut(target);
         started.phase = Phase::Starting(generation);
         (started.pool, started.memory) = (plan.pool, plan.memory);
         (started.is_leaving, started.is_preemptible) = (false, false);
@@ -256,4 +257,10 @@ impl Scheduler {
             is_aborted: false,
         });
     }
+}
+
+/// Returns `true` if an instance of the plan is being started or stopped.
+fn is_changing(plan: &Plan, effects: &impl Effects) -> bool {
+    let mut phases = plan.evict.iter().map(|&id| effects.schedule(id).phase);
+    phases.any(|phase| matches!(phase, Phase::Starting(_) | Phase::Stopping(_)))
 }

@@ -1,5 +1,6 @@
-//! The events of the scheduler.
+//! The events of the scheduler, each of which ends with a decision.
 
+use super::slots::close;
 use super::{Effects, Generation, Head, InstanceId, Nanos, Phase, Scheduler};
 
 impl Scheduler {
@@ -9,10 +10,10 @@ impl Scheduler {
         id: InstanceId,
         head: Option<Head>,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
         self.in_use_until = Some(now);
-        let instance = self.get_mut(id);
+        let instance = effects.schedule_mut(id);
         // A later head says that the one before got a slot, or left.
         instance.awaits_first_use &= head.is_some() && head <= instance.head;
         instance.is_preemptible &= head.is_none();
@@ -28,9 +29,9 @@ impl Scheduler {
         id: InstanceId,
         overtake: Head,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
-        let last = self.get_mut(id).overtake.replace(overtake);
+        let last = effects.schedule_mut(id).overtake.replace(overtake);
         if last != Some(overtake) {
             self.decide(now, effects);
         }
@@ -43,7 +44,7 @@ impl Scheduler {
         generation: Generation,
         has_started: bool,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) -> bool {
         let Some(nth) = self
             .swaps
@@ -54,9 +55,9 @@ impl Scheduler {
         };
         let swap = self.swaps.swap_remove(nth);
         for &id in &swap.evict {
-            self.has_stopped(id, generation);
+            has_stopped(id, generation, effects);
         }
-        let target = self.get_mut(swap.target);
+        let target = effects.schedule_mut(swap.target);
         if has_started {
             // ## Starting => Ready
             target.phase = Phase::Ready;
@@ -73,7 +74,7 @@ impl Scheduler {
             // ## Starting => Stopped
             target.phase = Phase::Stopped;
             if !swap.is_aborted {
-                self.back_off(swap.target, now);
+                self.back_off(swap.target, now, effects);
             }
         }
         self.decide(now, effects);
@@ -81,9 +82,9 @@ impl Scheduler {
     }
 
     /// Keeps an instance that failed to start from the next try for a while.
-    pub(super) fn back_off(&mut self, id: InstanceId, now: Nanos) {
+    pub(super) fn back_off(&self, id: InstanceId, now: Nanos, effects: &mut impl Effects) {
         let (backoff, longest) = (self.settings.backoff, self.settings.max_backoff);
-        let instance = self.get_mut(id);
+        let instance = effects.schedule_mut(id);
         let wait = backoff.saturating_mul(1 << instance.failures.min(32));
         instance.not_before = now.saturating_add(wait.min(longest));
         instance.failures = instance.failures.saturating_add(1);
@@ -97,39 +98,31 @@ impl Scheduler {
         generation: Generation,
         id: InstanceId,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
-        self.has_stopped(id, generation);
+        has_stopped(id, generation, effects);
         self.decide(now, effects);
     }
 
-    // ## Stopping => Stopped, unless it was started again since.
-    fn has_stopped(&mut self, id: InstanceId, generation: Generation) {
-        let instance = self.get_mut(id);
-        if instance.phase == Phase::Stopping(generation) {
-            instance.phase = Phase::Stopped;
-        }
-    }
-
-    /// Records that a ready instance has ended by itself. The next request starts it again.
-    pub(crate) fn on_exit(&mut self, id: InstanceId, now: Nanos, effects: &mut dyn Effects) {
-        let instance = self.get_mut(id);
+    /// Records that a ready instance has ended by itself, so that the next request starts it again.
+    pub(crate) fn on_exit(&mut self, id: InstanceId, now: Nanos, effects: &mut impl Effects) {
+        let instance = effects.schedule_mut(id);
         if instance.phase == Phase::Ready {
             // ## Ready => Stopped
             instance.phase = Phase::Stopped;
             instance.is_leaving = false;
-            self.close(id, effects);
+            close(id, effects);
         }
         self.decide(now, effects);
     }
 
     /// Loads an instance without a waiter, as if a request of the lowest level had come, until it is loaded or has failed.
     /// An instance in back-off is tried at once.
-    pub(crate) fn on_load(&mut self, id: InstanceId, now: Nanos, effects: &mut dyn Effects) {
-        if self.settings_of(id).is_none() {
+    pub(crate) fn on_load(&mut self, id: InstanceId, now: Nanos, effects: &mut impl Effects) {
+        if effects.schedule(id).settings.is_none() {
             return;
         }
-        let instance = self.get_mut(id);
+        let instance = effects.schedule_mut(id);
         if instance.phase != Phase::Ready || instance.is_leaving {
             instance.load_requested.get_or_insert(now);
         }
@@ -138,7 +131,7 @@ impl Scheduler {
         self.decide(now, effects);
     }
 
-    /// Stops an instance once it is idle, or `at_once`. A start is given up.
+    /// Stops an instance once it is idle, or `at_once`, or gives up its start.
     ///
     /// Its waiters are to be rejected before, because they would start it again.
     pub(crate) fn on_unload(
@@ -146,22 +139,22 @@ impl Scheduler {
         id: InstanceId,
         at_once: bool,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
-        self.get_mut(id).load_requested = None;
+        effects.schedule_mut(id).load_requested = None;
         self.leave(id, effects);
-        if at_once && self.phase(id) == Phase::Ready {
+        if at_once && effects.schedule(id).phase == Phase::Ready {
             self.stop(id, effects);
         }
         self.decide(now, effects);
     }
 
-    /// Lets an instance stop once it is idle. A start is given up.
-    pub(super) fn leave(&mut self, id: InstanceId, effects: &mut dyn Effects) {
-        match self.phase(id) {
+    /// Lets an instance stop once it is idle, or gives up its start.
+    pub(super) fn leave(&mut self, id: InstanceId, effects: &mut impl Effects) {
+        match effects.schedule(id).phase {
             Phase::Ready => {
-                self.close(id, effects);
-                self.get_mut(id).is_leaving = true;
+                close(id, effects);
+                effects.schedule_mut(id).is_leaving = true;
             }
             Phase::Starting(_) => self.abort(id, effects),
             Phase::Stopped | Phase::Stopping(_) => {}
@@ -169,12 +162,20 @@ impl Scheduler {
     }
 
     /// Decides because the time of [`next_tick`](Self::next_tick) has come, or an instance became idle.
-    pub(crate) fn on_tick(&mut self, now: Nanos, effects: &mut dyn Effects) {
+    pub(crate) fn on_tick(&mut self, now: Nanos, effects: &mut impl Effects) {
         self.decide(now, effects);
     }
 
-    /// Starts no instance from now on.
+    /// Ends all starts: from now on, instances only stop.
     pub(crate) fn on_shutdown(&mut self) {
         self.is_closed = true;
+    }
+}
+
+// ## Stopping => Stopped, unless it was started again since.
+fn has_stopped(id: InstanceId, generation: Generation, effects: &mut impl Effects) {
+    let instance = effects.schedule_mut(id);
+    if instance.phase == Phase::Stopping(generation) {
+        instance.phase = Phase::Stopped;
     }
 }

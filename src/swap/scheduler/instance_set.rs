@@ -1,8 +1,8 @@
-//! A set of instances.
+//! A set of instances, as one flag for each.
 
 use super::InstanceId;
 
-/// A set of instances.
+/// A set of instances, with one flag for each number.
 #[derive(Debug, Clone, Default)]
 pub(super) struct InstanceSet(Vec<bool>);
 

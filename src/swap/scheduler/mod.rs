@@ -11,17 +11,16 @@
 //!   [`on_reconfigure`](Scheduler::on_reconfigure), [`on_shutdown`](Scheduler::on_shutdown). After each event, ask for
 //!   [`next_tick`](Scheduler::next_tick). At the beginning, call `on_load` for each instance that is to run from the start,
 //!   or else `on_tick`.
-//! - States: [`phase`](Scheduler::phase), [`is_leaving`](Scheduler::is_leaving),
-//!   [`is_wanted`](Scheduler::is_wanted), [`is_configured`](Scheduler::is_configured),
-//!   [`earliest_retry`](Scheduler::earliest_retry).
 //!
-//! An instance keeps its [`InstanceId`] for as long as the scheduler exists.
+//! The state of each instance is its [`Schedule`], which lies in the caller's record of the instance. An instance keeps its
+//! [`InstanceId`] for as long as the scheduler exists.
 
 mod decide;
 mod events;
 mod instance_set;
 mod plans;
 mod preemptible;
+mod schedule;
 mod settings;
 mod slots;
 #[cfg(test)]
@@ -31,7 +30,8 @@ mod traffic;
 use std::sync::Arc;
 
 use self::plans::Plans;
-pub(crate) use self::settings::{InstanceSettings, SchedulerSettings};
+pub(crate) use self::schedule::{Phase, Schedule};
+pub(crate) use self::settings::{InstanceSettings, SchedulerSettings, renumber_pools};
 use super::swapper::{InstanceId, Plan, Running, Swapper};
 
 /// An instant or a duration, in nanoseconds from a common start.
@@ -48,17 +48,21 @@ pub(crate) struct Head {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(pub(crate) u64);
 
-/// The effects of decisions. Each method begins something, and waits for nothing.
+/// The instances, and the effects of decisions on them. Each effect begins something, and waits for nothing.
 pub(crate) trait Effects {
+    /// Returns the number of instances, which are numbered from 0.
+    fn count(&self) -> usize;
+    fn schedule(&self, id: InstanceId) -> &Schedule;
+    fn schedule_mut(&mut self, id: InstanceId) -> &mut Schedule;
     /// Returns `true` while the instance serves a request.
     fn is_busy(&self, id: InstanceId) -> bool;
     /// Returns the end of the last request, if the instance became idle since the last call.
     fn take_idled(&mut self, id: InstanceId) -> Option<Nanos>;
-    /// Lets the instance give slots.
+    /// Lets the instance give slots to requests.
     fn open(&mut self, id: InstanceId);
-    /// Lets the instance give no more slots. Requests that have one keep it.
+    /// Closes the instance: it gives no more slots, and requests that have one keep it.
     fn close(&mut self, id: InstanceId);
-    /// Closes an idle instance. Returns `false`, and changes nothing, if it serves a request.
+    /// Closes an idle instance, or returns `false` if it serves a request.
     fn close_if_idle(&mut self, id: InstanceId) -> bool;
     /// Stops the instances of the plan, and then starts the target. [`Scheduler::on_swap_done`] is to be called at the end.
     fn swap(&mut self, generation: Generation, target: InstanceId, plan: &Plan);
@@ -72,62 +76,7 @@ pub(crate) trait Effects {
     fn impossible(&mut self, id: InstanceId);
 }
 
-/// The phase of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Phase {
-    #[default]
-    Stopped,
-    /// It is the target of a swap.
-    Starting(Generation),
-    /// It gives slots unless it is closed.
-    Ready,
-    /// It is being stopped, for a swap or alone.
-    Stopping(Generation),
-}
-
-/// The scheduler's state of an instance.
-#[derive(Debug, Default)]
-struct Scheduled {
-    /// The number of its [plan class](Swapper::plan_class), in the order in which classes are met.
-    class: usize,
-    phase: Phase,
-    /// `true` while it gives slots. Only a ready instance does.
-    is_open: bool,
-    /// `true` if it is to be stopped once it is idle.
-    is_leaving: bool,
-    head: Option<Head>,
-    /// The level of the last of its requests that overtook a more urgent one of another instance, and the time.
-    overtake: Option<Head>,
-    /// The time of a request to load it without a waiter, until it is loaded or has failed.
-    load_requested: Option<Nanos>,
-    /// `true` if it was loaded for a waiter, and has not served a request since.
-    awaits_first_use: bool,
-    /// `true` if it is being loaded, or was, and no request waits for it: it yields to any request at once.
-    is_preemptible: bool,
-    /// The memory pool of the plan that started it.
-    pool: u32,
-    /// The memory of the plan that started it.
-    memory: u64,
-    ready_since: Nanos,
-    last_used: Nanos,
-    /// The number of failed starts in a row.
-    failures: u32,
-    /// The earliest time of the next start.
-    not_before: Nanos,
-}
-
-impl Scheduled {
-    /// Returns what it is to be started for: its first waiter, or a request to load it.
-    fn reason(&self) -> Option<Head> {
-        let requested = self.load_requested.map(|arrival| Head {
-            level: u8::MAX,
-            arrival,
-        });
-        self.head.or(requested)
-    }
-}
-
-/// A swap in progress.
+/// A swap in progress, until its end is reported.
 #[derive(Debug)]
 struct PendingSwap {
     generation: Generation,
@@ -136,11 +85,10 @@ struct PendingSwap {
     is_aborted: bool,
 }
 
-/// The scheduler of a set of instances.
+/// The scheduler of a set of instances, without their schedules.
 pub(crate) struct Scheduler {
     settings: SchedulerSettings,
     swapper: Arc<dyn Swapper>,
-    instances: Vec<Scheduled>,
     swaps: Vec<PendingSwap>,
     plans: Plans,
     last_generation: u64,
@@ -154,14 +102,15 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    /// Returns a scheduler of the instances in the settings. All of them are stopped.
-    pub(crate) fn new(settings: SchedulerSettings, swapper: Arc<dyn Swapper>) -> Self {
-        let mut instances = Vec::new();
-        instances.resize_with(settings.instances.len(), Scheduled::default);
-        let mut scheduler = Self {
+    /// Returns a scheduler of these instances, which are all stopped.
+    pub(crate) fn new(
+        settings: SchedulerSettings,
+        swapper: Arc<dyn Swapper>,
+        effects: &mut impl Effects,
+    ) -> Self {
+        let scheduler = Self {
             settings,
             swapper,
-            instances,
             swaps: Vec::new(),
             plans: Plans::default(),
             last_generation: 0,
@@ -170,7 +119,7 @@ impl Scheduler {
             is_closed: false,
             has_excess: false,
         };
-        scheduler.number_classes();
+        scheduler.number_classes(effects);
         scheduler
     }
 
@@ -179,52 +128,9 @@ impl Scheduler {
         self.next_tick
     }
 
-    pub(crate) fn phase(&self, id: InstanceId) -> Phase {
-        self.get(id).phase
-    }
-
-    /// Returns `true` if the instance may give slots.
-    pub(crate) fn gives_slots(&self, id: InstanceId) -> bool {
-        self.get(id).is_open
-    }
-
-    /// Returns `true` if a stopped instance is to be started.
-    pub(crate) fn is_wanted(&self, id: InstanceId) -> bool {
-        let instance = self.get(id);
-        instance.phase == Phase::Stopped && instance.reason().is_some()
-    }
-
-    /// Returns `true` if the instance is in the settings.
-    pub(crate) fn is_configured(&self, id: InstanceId) -> bool {
-        self.settings_of(id).is_some()
-    }
-
-    /// Returns `true` if a ready instance is to be stopped once it is idle.
-    pub(crate) fn is_leaving(&self, id: InstanceId) -> bool {
-        self.get(id).is_leaving
-    }
-
     /// Returns `true` while a busy instance is to be stopped once it is idle, because all together exceed the memory.
     pub(crate) fn has_excess(&self) -> bool {
         self.has_excess
-    }
-
-    /// Returns the earliest time of the next start, if the last one failed.
-    pub(crate) fn earliest_retry(&self, id: InstanceId) -> Option<Nanos> {
-        let instance = self.get(id);
-        (instance.failures > 0).then_some(instance.not_before)
-    }
-
-    fn get(&self, InstanceId(id): InstanceId) -> &Scheduled {
-        &self.instances[id as usize]
-    }
-
-    fn get_mut(&mut self, InstanceId(id): InstanceId) -> &mut Scheduled {
-        &mut self.instances[id as usize]
-    }
-
-    fn ids(&self) -> impl Iterator<Item = InstanceId> + use<> {
-        (0..self.instances.len() as u32).map(InstanceId)
     }
 
     fn next_generation(&mut self) -> Generation {
@@ -235,4 +141,9 @@ impl Scheduler {
     fn tick_at(&mut self, at: Nanos) {
         self.next_tick = Some(self.next_tick.map_or(at, |next| next.min(at)));
     }
+}
+
+/// Returns the numbers of all instances in order.
+fn ids<E: Effects>(effects: &E) -> impl Iterator<Item = InstanceId> + use<E> {
+    (0..effects.count() as u32).map(InstanceId)
 }

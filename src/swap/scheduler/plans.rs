@@ -12,14 +12,14 @@ use super::{InstanceId, Nanos, Plan, Running, Swapper};
 #[derive(Debug, Default)]
 pub(super) struct Plans {
     running: Vec<Running>,
-    /// The plan of each class.
+    /// The plan of each class, once it was asked for.
     known: Vec<Option<Arc<Plan>>>,
     /// The targets that each instance does not [hinder](Self::hinders).
     harmless: HashMap<InstanceId, InstanceSet>,
 }
 
 impl Plans {
-    /// Sets the instances that run. If they have changed, the plans are forgotten.
+    /// Sets the instances that run, and forgets the plans if they have changed.
     pub(super) fn set_running(&mut self, running: Vec<Running>) {
         if self.running != running {
             self.known.clear();

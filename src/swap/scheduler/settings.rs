@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::plans::Plans;
-use super::{Effects, InstanceId, Nanos, Phase, Plan, Scheduled, Scheduler, Swapper};
+use super::{Effects, InstanceId, Nanos, Plan, Scheduler, Swapper, ids};
 
-/// The configuration of a scheduler.
+/// The configuration of a scheduler that holds for all instances.
 #[derive(Debug, Clone)]
 pub(crate) struct SchedulerSettings {
     /// The wait after which a request for another model makes an instance yield.
@@ -17,28 +17,27 @@ pub(crate) struct SchedulerSettings {
     pub(crate) finishes_abandoned: bool,
     /// The time for which an instance is not tried again after a failed start. It doubles with each failure in a row.
     pub(crate) backoff: Nanos,
-    /// The upper bound of `backoff`.
+    /// The upper bound of the doubled `backoff`.
     pub(crate) max_backoff: Nanos,
     /// The instance that is loaded when no request has waited or run for `min_loaded`.
     pub(crate) default: Option<InstanceId>,
-    /// By instance; `None` for one that has left the configuration.
-    pub(crate) instances: Vec<Option<InstanceSettings>>,
 }
 
-/// The configuration of one instance.
+/// The configuration of one instance, as far as the scheduler needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct InstanceSettings {
     /// The time for which it may be idle; 0 is for ever.
     pub(crate) ttl: Nanos,
-    /// `true` if only an unload stops it.
+    /// `true` if it stops neither for another instance nor because it is idle.
     pub(crate) is_pinned: bool,
     /// The first instance of its model, if the model has several. None of them is stopped for another one.
     pub(crate) first_of_model: Option<InstanceId>,
 }
 
 impl Scheduler {
-    /// Replaces the configuration. Instances that have left it, and those of `changed`, are stopped once they are idle, and
-    /// may start again if they are configured. All others keep running.
+    /// Replaces the configuration, after each instance was [configured](super::Schedule::configure). Instances that have left
+    /// it, and those of `changed`, are stopped once they are idle, and may start again if they are configured. All others
+    /// keep running.
     ///
     /// Instances keep their numbers. A new instance may get the number of one that has left and stopped.
     pub(crate) fn on_reconfigure(
@@ -47,20 +46,18 @@ impl Scheduler {
         swapper: Arc<dyn Swapper>,
         changed: &[InstanceId],
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
         (self.settings, self.swapper) = (settings, swapper);
         self.plans = Plans::default();
-        let count = self.instances.len().max(self.settings.instances.len());
-        self.instances.resize_with(count, Scheduled::default);
-        self.number_classes();
-        for id in self.ids() {
-            let is_gone = self.settings_of(id).is_none();
+        self.number_classes(effects);
+        for id in ids(effects) {
+            let is_gone = effects.schedule(id).settings.is_none();
             if is_gone {
-                self.get_mut(id).load_requested = None;
+                effects.schedule_mut(id).load_requested = None;
             }
             if is_gone || changed.contains(&id) {
-                let instance = self.get_mut(id);
+                let instance = effects.schedule_mut(id);
                 (instance.failures, instance.not_before) = (0, 0);
                 self.leave(id, effects);
             }
@@ -70,39 +67,32 @@ impl Scheduler {
     }
 
     /// Asks the swapper for the plan class of each instance.
-    pub(super) fn number_classes(&mut self) {
+    pub(super) fn number_classes(&self, effects: &mut impl Effects) {
         let mut classes = HashMap::new();
-        for (id, instance) in (0..).map(InstanceId).zip(&mut self.instances) {
+        for id in ids(effects) {
             let next = classes.len();
             let class = self.swapper.plan_class(id);
-            instance.class = *classes.entry(class).or_insert(next);
+            effects.schedule_mut(id).class = *classes.entry(class).or_insert(next);
         }
     }
+}
 
-    /// Gives the memory pools other numbers. To be called before [`on_reconfigure`](Self::on_reconfigure).
-    pub(crate) fn renumber_pools(&mut self, number: impl Fn(u32) -> u32) {
-        for instance in &mut self.instances {
-            instance.pool = number(instance.pool);
-        }
+/// Gives the memory pools other numbers, before a call of [`Scheduler::on_reconfigure`].
+pub(crate) fn renumber_pools(effects: &mut impl Effects, number: impl Fn(u32) -> u32) {
+    for id in ids(effects) {
+        let instance = effects.schedule_mut(id);
+        instance.pool = number(instance.pool);
     }
+}
 
-    /// Returns the configuration of an instance, if it has one.
-    pub(super) fn settings_of(&self, InstanceId(id): InstanceId) -> Option<InstanceSettings> {
-        self.settings.instances.get(id as usize).copied().flatten()
-    }
-
-    /// Returns `true` if a plan would stop an instance of its target's model.
-    pub(super) fn stops_its_own(&self, target: InstanceId, plan: &Plan) -> bool {
-        let first = |id| self.settings_of(id).and_then(|it| it.first_of_model);
-        let target = first(target);
-        target.is_some() && plan.evict.iter().any(|&id| first(id) == target)
-    }
-
-    /// Returns `true` if an instance is never stopped while it runs. One that is to stop all the same is not pinned any
-    /// more.
-    pub(super) fn is_pinned(&self, id: InstanceId) -> bool {
-        let instance = self.get(id);
-        let is_ending = instance.is_leaving || matches!(instance.phase, Phase::Stopping(_));
-        !is_ending && self.settings_of(id).is_some_and(|it| it.is_pinned)
-    }
+/// Returns `true` if a plan would stop an instance of its target's model.
+pub(super) fn stops_its_own(target: InstanceId, plan: &Plan, effects: &impl Effects) -> bool {
+    let first = |id| {
+        effects
+            .schedule(id)
+            .settings
+            .and_then(|it| it.first_of_model)
+    };
+    let target = first(target);
+    target.is_some() && plan.evict.iter().any(|&id| first(id) == target)
 }

@@ -1,5 +1,6 @@
-//! Which instances give slots, and which are stopped because they are idle.
+//! Open and closed instances, and those that are stopped because they are idle or exceed the memory.
 
+use super::traffic::has_traffic;
 use super::{Effects, InstanceId, Nanos, Phase, Scheduler};
 
 impl Scheduler {
@@ -9,9 +10,9 @@ impl Scheduler {
         id: InstanceId,
         is_closed: bool,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
-        let instance = self.get(id);
+        let instance = effects.schedule(id);
         if instance.phase != Phase::Ready {
             return;
         }
@@ -22,13 +23,17 @@ impl Scheduler {
             return;
         }
         match (is_closed, instance.is_open) {
-            (true, true) => return self.close(id, effects),
-            (false, false) => self.reopen(&[id], effects),
+            (true, true) => return close(id, effects),
+            (false, false) => reopen(&[id], effects),
             _ => {}
         }
-        let instance = self.get(id);
-        let ttl = self.settings_of(id).map_or(0, |settings| settings.ttl);
-        let is_kept = ttl == 0 || self.is_pinned(id) || self.settings.default == Some(id);
+        let instance = effects.schedule(id);
+        let ttl = effects
+            .schedule(id)
+            .settings
+            .map_or(0, |settings| settings.ttl);
+        let is_kept =
+            ttl == 0 || effects.schedule(id).is_pinned() || self.settings.default == Some(id);
         if is_closed || is_kept || instance.head.is_some() {
             return;
         }
@@ -44,14 +49,14 @@ impl Scheduler {
     }
 
     /// Stops idle instances while all together exceed the memory. A busy one is stopped once it is idle.
-    pub(super) fn stop_excess(&mut self, effects: &mut dyn Effects) {
+    pub(super) fn stop_excess(&mut self, effects: &mut impl Effects) {
         let excess = self.swapper.excess(&self.running(effects));
         self.has_excess = false;
         for id in excess {
-            if self.phase(id) != Phase::Ready || self.is_pinned(id) {
+            if effects.schedule(id).phase != Phase::Ready || effects.schedule(id).is_pinned() {
                 continue;
             }
-            if !self.has_traffic(id, effects) && effects.close_if_idle(id) {
+            if !has_traffic(id, effects) && effects.close_if_idle(id) {
                 self.stop(id, effects);
             } else {
                 self.has_excess = true;
@@ -60,23 +65,23 @@ impl Scheduler {
     }
 
     // ## Ready => Stopping
-    pub(super) fn stop(&mut self, id: InstanceId, effects: &mut dyn Effects) {
+    pub(super) fn stop(&mut self, id: InstanceId, effects: &mut impl Effects) {
         let generation = self.next_generation();
-        self.close(id, effects);
-        let instance = self.get_mut(id);
+        close(id, effects);
+        let instance = effects.schedule_mut(id);
         (instance.phase, instance.is_leaving) = (Phase::Stopping(generation), false);
         effects.stop(generation, id);
     }
+}
 
-    pub(super) fn close(&mut self, id: InstanceId, effects: &mut dyn Effects) {
-        self.get_mut(id).is_open = false;
-        effects.close(id);
-    }
+pub(super) fn close(id: InstanceId, effects: &mut impl Effects) {
+    effects.schedule_mut(id).is_open = false;
+    effects.close(id);
+}
 
-    pub(super) fn reopen(&mut self, ids: &[InstanceId], effects: &mut dyn Effects) {
-        for &id in ids {
-            self.get_mut(id).is_open = true;
-            effects.open(id);
-        }
+pub(super) fn reopen(ids: &[InstanceId], effects: &mut impl Effects) {
+    for &id in ids {
+        effects.schedule_mut(id).is_open = true;
+        effects.open(id);
     }
 }

@@ -28,6 +28,7 @@ struct World {
 
 #[derive(Default, Clone, Debug)]
 struct Process {
+    schedule: Schedule,
     is_up: bool,
     is_open: bool,
     serves: u32,
@@ -69,6 +70,18 @@ fn letters(models: &[InstanceId]) -> String {
 }
 
 impl Effects for World {
+    fn count(&self) -> usize {
+        self.models.len()
+    }
+
+    fn schedule(&self, id: InstanceId) -> &Schedule {
+        &self.of(id).schedule
+    }
+
+    fn schedule_mut(&mut self, id: InstanceId) -> &mut Schedule {
+        &mut self.of_mut(id).schedule
+    }
+
     fn is_busy(&self, model: InstanceId) -> bool {
         self.of(model).serves > 0
     }
@@ -159,14 +172,16 @@ impl Test {
             backoff: SECOND,
             max_backoff: 60 * SECOND,
             default: None,
-            instances: vec![Some(InstanceSettings::default()); models],
+        };
+        let mut process = Process::default();
+        process.schedule.settings = Some(InstanceSettings::default());
+        let mut world = World {
+            models: vec![process; models],
+            ..World::default()
         };
         Self {
-            scheduler: Scheduler::new(settings, swapper),
-            world: World {
-                models: vec![Process::default(); models],
-                ..World::default()
-            },
+            scheduler: Scheduler::new(settings, swapper, &mut world),
+            world,
             now: 1_000 * SECOND,
             slots: 1,
             granted: Vec::new(),
@@ -180,8 +195,8 @@ impl Test {
 
     /// Returns the configuration of an instance.
     fn settings(&mut self, InstanceId(model): InstanceId) -> &mut InstanceSettings {
-        let settings = &mut self.scheduler.settings.instances[model as usize];
-        settings.get_or_insert_default()
+        let schedule = &mut self.world.models[model as usize].schedule;
+        schedule.settings.get_or_insert_default()
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -295,12 +310,12 @@ impl Test {
 
     /// Reconfigures the scheduler with the instances for which `is_there` is `true`.
     fn reconfigure(&mut self, is_there: &[bool], changed: &[InstanceId]) -> String {
-        let mut settings = self.scheduler.settings.clone();
-        settings.instances.resize(is_there.len(), None);
-        for (settings, &is_there) in settings.instances.iter_mut().zip(is_there) {
-            *settings = is_there.then(|| settings.unwrap_or_default());
-        }
         self.world.models.resize(is_there.len(), Process::default());
+        for (process, &is_there) in self.world.models.iter_mut().zip(is_there) {
+            let settings = process.schedule.settings.unwrap_or_default();
+            process.schedule.settings = is_there.then_some(settings);
+        }
+        let settings = self.scheduler.settings.clone();
         let swapper = Arc::clone(&self.scheduler.swapper);
         let (now, world) = (self.now, &mut self.world);
         (self.scheduler).on_reconfigure(settings, swapper, changed, now, world);

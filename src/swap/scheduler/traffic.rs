@@ -12,11 +12,11 @@ impl Scheduler {
         &mut self,
         plan: &Plan,
         now: Nanos,
-        effects: &dyn Effects,
+        effects: &impl Effects,
     ) -> bool {
         let used = plan.evict.iter().copied();
-        let used = used.filter(|&id| self.has_traffic(id, effects));
-        let loaded = used.map(|id| self.get(id));
+        let used = used.filter(|&id| has_traffic(id, effects));
+        let loaded = used.map(|id| effects.schedule(id));
         let loaded = loaded.filter(|instance| !instance.is_preemptible);
         let since = loaded.map(|instance| instance.ready_since).max();
         let until = since.map_or(0, |since| since.saturating_add(self.settings.min_loaded));
@@ -24,12 +24,6 @@ impl Scheduler {
             self.tick_at(until);
         }
         until > now
-    }
-
-    /// Returns `true` if an instance serves a request, or is about to.
-    pub(super) fn has_traffic(&self, id: InstanceId, effects: &dyn Effects) -> bool {
-        let instance = self.get(id);
-        effects.is_busy(id) || (instance.is_open && instance.head.is_some())
     }
 
     /// Returns `true` if the instances of the plan yield to a waiter. They do in three cases:
@@ -42,15 +36,15 @@ impl Scheduler {
         head: Head,
         plan: &Plan,
         now: Nanos,
-        effects: &dyn Effects,
+        effects: &impl Effects,
     ) -> bool {
         let ids = plan.evict.iter().copied();
-        let ids = ids.filter(|&id| self.has_traffic(id, effects));
+        let ids = ids.filter(|&id| has_traffic(id, effects));
         let mut owed_until = 0;
         let (mut has_traffic, mut is_above_all, mut is_behind) = (false, true, false);
         for id in ids {
             has_traffic = true;
-            let instance = self.get(id);
+            let instance = effects.schedule(id);
             // The waiter that it was loaded for is served first, if it takes the slot in time.
             if instance.awaits_first_use && !effects.is_busy(id) {
                 let longest = self.settings.swap_after.max(TAKES_SLOT);
@@ -84,4 +78,10 @@ impl Scheduler {
         }
         due <= now
     }
+}
+
+/// Returns `true` if an instance serves a request, or is about to.
+pub(super) fn has_traffic(id: InstanceId, effects: &impl Effects) -> bool {
+    let instance = effects.schedule(id);
+    effects.is_busy(id) || (instance.is_open && instance.head.is_some())
 }

@@ -10,7 +10,7 @@ use super::{InstanceId, Plan, Running, Swapper, model_named, runs};
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct Group {
-    /// The names of its models.
+    /// The names of the models in the group.
     pub members: Vec<String>,
     /// `true` (default) if only one of its models runs at a time.
     #[cfg_attr(feature = "serde", serde(default = "yes"))]
@@ -62,7 +62,7 @@ fn yes() -> bool {
     true
 }
 
-/// The error of invalid groups.
+/// The error of groups that contradict each other or the models.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum InvalidGroups {
     #[error("group `{group}`: there is no model `{model}`")]
@@ -75,12 +75,12 @@ pub(crate) enum InvalidGroups {
     },
 }
 
-/// A [`Swapper`] by groups.
+/// A [`Swapper`] by groups, of which each model is in one.
 #[derive(Debug, Clone)]
 pub(crate) struct Groups {
-    /// The default group is the last one.
+    /// All groups, of which the default one is the last.
     groups: Vec<Group>,
-    /// The number of each model's group.
+    /// The number of each model's group, by the number of the model.
     group_of: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Models that fit into memory together.
+//! A swapper by memory: models run together while they fit.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ pub(crate) struct MemoryNeed {
     /// The name of the model, for errors.
     pub(crate) name: String,
     pub(crate) memory: Option<f64>,
-    /// The cost of stopping the instance.
+    /// The cost of stopping the instance, at least 1.
     pub(crate) evict_cost: u64,
 }
 
@@ -26,7 +26,7 @@ impl MemoryNeed {
     }
 }
 
-/// The error of an invalid memory budget.
+/// The error of a memory budget that contradicts itself or the models.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub(crate) enum InvalidMemory {
     #[error("memory: there has to be a budget, or at least one pool")]
@@ -51,11 +51,11 @@ pub(crate) enum InvalidMemory {
 pub(crate) struct MemoryBudget {
     /// The memory of each pool, in millionths of its unit, so that sums are exact.
     pools: Vec<u64>,
-    /// The memory of each instance.
+    /// The memory that each instance needs, in the same unit.
     needs: Vec<u64>,
-    /// The cost of stopping each instance.
+    /// The cost of stopping each instance, at least 1.
     costs: Vec<u64>,
-    /// The plan class of each instance: the first one that needs as much memory.
+    /// The plan class of each instance, which is the first one that needs as much memory.
     classes: Vec<u32>,
 }
 
@@ -159,11 +159,11 @@ impl MemoryBudget {
 struct FreedPool<'a> {
     has_pinned: bool,
     has_busy: bool,
-    /// The cost of all stops.
+    /// The total cost of all stops.
     cost: u64,
     /// The last use of an instance that stops.
     last_used: u64,
-    /// The memory that stays free.
+    /// The memory that stays free beside the target.
     left: u64,
     pool: u32,
     stopped: Cow<'a, [&'a Running]>,
@@ -213,7 +213,7 @@ impl Swapper for MemoryBudget {
         let pools =
             (0..self.pools.len() as u32).filter(|&pool| self.pools[pool as usize] >= needed);
         let freed = pools.map(|pool| self.free(pool, needed, there(pool)));
-        // Of equal pools, the first.
+        // Of equal pools, the first one wins.
         let Some(best) = freed.min_by_key(FreedPool::rank) else {
             return Plan::default();
         };
@@ -249,7 +249,7 @@ impl Swapper for MemoryBudget {
 /// The number of parts of a unit of memory.
 const MILLION: f64 = 1e6;
 
-/// Returns an amount of memory in millionths.
+/// Returns an amount of memory in millionths of the unit.
 fn amount(name: &str, memory: f64) -> Result<u64, InvalidMemory> {
     match (0.0..=1e9).contains(&memory) {
         true => Ok((memory * MILLION).round() as u64),

@@ -12,7 +12,7 @@ pub(crate) use matrix::Matrix;
 pub use matrix::MatrixConfig;
 pub(crate) use memory::{MemoryBudget, MemoryNeed};
 
-/// The number of an instance of a model: a process that may run.
+/// The number of an instance of a model, which is a process that may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct InstanceId(pub(crate) u32);
 
@@ -49,12 +49,12 @@ impl Running {
     }
 }
 
-/// The preparation of a start.
+/// The plan of a start: the stops before it, and its place in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Plan {
     /// The instances that have to stop, in the order of `running`.
     pub(crate) evict: Vec<InstanceId>,
-    /// The number of the target's memory pool.
+    /// The number of the memory pool in which the target will run.
     pub(crate) pool: u32,
     /// The memory that the target will take, in a unit of the swapper's own.
     pub(crate) memory: u64,
@@ -69,14 +69,14 @@ pub(crate) trait Swapper: fmt::Debug + Send + Sync {
     fn plan(&self, target: InstanceId, running: &[Running]) -> Plan;
 
     /// Returns the instances that have to stop because all together exceed the memory, as after a change of the
-    /// configuration. Default: none.
+    /// configuration. By default, there are none.
     fn excess(&self, running: &[Running]) -> Vec<InstanceId> {
         _ = running;
         Vec::new()
     }
 
     /// Returns the class of an instance. Instances of one class have the same plan while they are stopped, so the scheduler
-    /// asks for it once. Default: a class for each.
+    /// asks for it once. By default, each has a class of its own.
     fn plan_class(&self, target: InstanceId) -> u32 {
         target.0
     }
@@ -94,7 +94,7 @@ fn model_named(models: &[String], name: &str) -> Option<InstanceId> {
     Some(InstanceId(nth as u32))
 }
 
-/// Returns the target if it runs.
+/// Returns the target if it is one of the running instances.
 fn runs(target: InstanceId, running: &[Running]) -> Option<&Running> {
     running.iter().find(|running| running.id == target)
 }

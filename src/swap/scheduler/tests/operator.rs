@@ -59,7 +59,10 @@ fn waiters_behind_a_pinned_model_are_told() {
         ("ok", "open a"),
         ("ask c", "fail c"),
     ]);
-    assert_eq!(test.scheduler.earliest_retry(B), Some(test.now + SECOND));
+    assert_eq!(
+        test.world.schedule(B).earliest_retry(),
+        Some(test.now + SECOND)
+    );
     test.goes(&[
         ("leave b", ""),
         ("leave b", ""),
@@ -312,7 +315,7 @@ fn another_configuration_lets_unchanged_models_run() {
     // a is unchanged; b, which is idle, and c, which is not, have changed; d is gone, and e is new.
     let said = test.reconfigure(&[true, true, true, false, true], &[B, C]);
     assert_eq!(said, "close b, close c, close b, stop b");
-    assert!(test.scheduler.is_leaving(C));
+    assert!(test.world.schedule(C).is_leaving);
     test.goes(&[
         ("ok", ""),
         ("ask b", "start b"),
@@ -323,7 +326,7 @@ fn another_configuration_lets_unchanged_models_run() {
         ("ask e", "start e"),
         ("serve a", ""),
     ]);
-    assert_eq!(test.scheduler.phase(A), Phase::Ready);
+    assert_eq!(test.world.schedule(A).phase, Phase::Ready);
 }
 
 #[test]
@@ -343,8 +346,8 @@ fn another_configuration_lets_removed_models_run_out() {
     ]);
     // Nor when it is back.
     assert_eq!(test.reconfigure(&[true, true, true], &[]), "");
-    assert_eq!(test.scheduler.phase(A), Phase::Stopped);
-    assert_eq!(test.scheduler.phase(C), Phase::Stopped);
+    assert_eq!(test.world.schedule(A).phase, Phase::Stopped);
+    assert_eq!(test.world.schedule(C).phase, Phase::Stopped);
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn step(test: &mut Test, random: &mut fastrand::Rng, is_calm: bool, may_fail: bo
             }
         }
         5 => test.pass(random.u64(..5)),
-        6 | 7 if test.scheduler.settings_of(model).is_some() => test.ask(model, random.u8(..2)),
+        6 | 7 if test.world.schedule(model).settings.is_some() => test.ask(model, random.u8(..2)),
         8 => test.leave(model),
         9 => match random.u8(..3) {
             0 => {
@@ -100,7 +100,7 @@ fn step(test: &mut Test, random: &mut fastrand::Rng, is_calm: bool, may_fail: bo
         },
         10 if random.u8(..10) == 0 => {
             let is_pinned = |model| {
-                let settings = test.scheduler.settings_of(InstanceId(model));
+                let settings = test.world.schedule(InstanceId(model)).settings;
                 settings.is_some_and(|model| model.is_pinned)
             };
             let stays = |model| is_pinned(model) || random.u8(..5) > 0;
@@ -164,11 +164,11 @@ fn no_forbidden_models_run_together_and_every_waiter_is_served() {
     }
 }
 
-/// A swapper that says of no two models that they are of one kind.
+/// A swapper with a class for each instance.
 #[derive(Debug)]
-struct WithoutKinds(Arc<dyn Swapper>);
+struct WithoutClasses(Arc<dyn Swapper>);
 
-impl Swapper for WithoutKinds {
+impl Swapper for WithoutClasses {
     fn plan(&self, target: InstanceId, running: &[Running]) -> Plan {
         self.0.plan(target, running)
     }
@@ -179,12 +179,13 @@ impl Swapper for WithoutKinds {
 }
 
 #[test]
-fn kinds_change_no_decision() {
+fn classes_change_no_decision() {
     for seed in 0..300 {
         let mut randoms = [(); 2].map(|()| fastrand::Rng::with_seed(seed));
         let [mut test, mut other] = [0, 1].map(|nth: usize| any(&mut randoms[nth]).0);
-        let swapper = Arc::new(WithoutKinds(Arc::clone(&other.scheduler.swapper)));
-        other.scheduler = Scheduler::new(other.scheduler.settings.clone(), swapper);
+        let swapper = Arc::new(WithoutClasses(Arc::clone(&other.scheduler.swapper)));
+        let settings = other.scheduler.settings.clone();
+        other.scheduler = Scheduler::new(settings, swapper, &mut other.world);
         for nth in 0..400 {
             step(&mut test, &mut randoms[0], false, true);
             step(&mut other, &mut randoms[1], false, true);
@@ -210,7 +211,7 @@ fn no_pinned_model_is_stopped_for_another() {
                 .filter(|begun| begun.target.is_some());
             let is_evicted = swaps.any(|swap| swap.stops.contains(&pinned));
             // One that is unloaded makes room for others.
-            let is_leaving = test.scheduler.is_leaving(pinned);
+            let is_leaving = test.world.schedule(pinned).is_leaving;
             assert!(!is_evicted || is_leaving, "seed {seed}: {pinned:?}");
             assert!(permits(&up(&test)), "seed {seed}: {:?}", up(&test));
         }
@@ -236,7 +237,7 @@ fn the_end_of_what_is_forgotten_touches_nothing() {
                 continue;
             };
             let phases = |test: &Test| {
-                let models = (0..MODELS).map(|model| test.scheduler.phase(InstanceId(model)));
+                let models = (0..MODELS).map(|model| test.world.schedule(InstanceId(model)).phase);
                 models.collect::<Vec<_>>()
             };
             // What can be decided by now is, so that nothing else comes of it.

@@ -139,7 +139,7 @@ fn it_is_told_when_its_model_fails_to_start() {
     let mut test = sets(&["a"]);
     test.goes(&[("ask a", "start a")]);
     assert!(test.end(false));
-    let retry = test.scheduler.earliest_retry(InstanceId(0));
+    let retry = test.world.schedule(InstanceId(0)).earliest_retry();
     assert_eq!(retry, Some(test.now + SECOND));
     // It was rejected; the next one comes before the time.
     test.goes(&[
@@ -148,7 +148,7 @@ fn it_is_told_when_its_model_fails_to_start() {
         ("pass 1", "start a"),
         ("ok", "open a"),
     ]);
-    assert_eq!(test.scheduler.earliest_retry(InstanceId(0)), None);
+    assert_eq!(test.world.schedule(InstanceId(0)).earliest_retry(), None);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn what_a_swap_has_stopped_may_be_started_before_the_swap_ends() {
     ]);
     let swap = test.world.begun[0].clone();
     test.goes(&[("stopped a", "")]);
-    assert_eq!(test.scheduler.phase(InstanceId(0)), Phase::Stopped);
+    assert_eq!(test.world.schedule(InstanceId(0)).phase, Phase::Stopped);
     // c is unloaded, and ends late; a is ready by then.
     test.goes(&[
         ("leave c", ""),
@@ -172,5 +172,5 @@ fn what_a_swap_has_stopped_may_be_started_before_the_swap_ends() {
     ]);
     let (now, world) = (test.now, &mut test.world);
     assert!(!(test.scheduler).on_swap_done(swap.generation, true, now, world));
-    assert_eq!(test.scheduler.phase(InstanceId(0)), Phase::Ready);
+    assert_eq!(test.world.schedule(InstanceId(0)).phase, Phase::Ready);
 }

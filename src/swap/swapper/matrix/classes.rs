@@ -1,4 +1,4 @@
-//! Plan classes: models that have the same plan as targets.
+//! Plan classes, of models that have the same plan as targets.
 
 use super::solve::{Form, Mask, Node, Part};
 
@@ -40,7 +40,7 @@ fn times_met(node: usize, set: Part, nodes: &[Node]) -> u32 {
     let Part::Node(top) = set else { return 0 };
     let mut times = vec![0_u32; nodes.len()];
     times[top] = 1;
-    // A node comes after its parts.
+    // From the top down, because a node comes after its parts.
     for upper in (0..=top).rev() {
         for part in &nodes[upper].parts {
             if let Part::Node(lower) = *part {

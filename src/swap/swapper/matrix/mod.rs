@@ -15,13 +15,13 @@ use self::parse::{Expression, ExpressionError, is_name, parse};
 use self::solve::{Form, Mask, Node, Part, Solver};
 use super::{InstanceId, Plan, Running, Swapper, model_named, runs};
 
-/// The configuration of a [matrix](super::SwapPolicy::Matrix): sets of models that may run together.
+/// The configuration of a [matrix](super::SwapPolicy::Matrix), which has sets of models that may run together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 #[non_exhaustive]
 pub struct MatrixConfig {
-    /// Short names for models in `sets`: the short name, and the name of the model.
+    /// Short names for models in `sets`, each with the name of its model.
     #[cfg_attr(
         feature = "serde",
         serde(deserialize_with = "crate::swap::config::pairs")
@@ -33,8 +33,8 @@ pub struct MatrixConfig {
         serde(deserialize_with = "crate::swap::config::pairs")
     )]
     pub evict_costs: Vec<(String, u64)>,
-    /// Named sets of models that may run together: `"(g | q) & v"`. Each set is a permission: any part of one of its
-    /// combinations may run. `+name` stands for another set. Of two combinations with the same cost, the one that is defined
+    /// Named sets of models that may run together, such as `"(g | q) & v"`. Each set is a permission for any part of any of
+    /// its combinations, and `+name` stands for another set. Of two combinations with the same cost, the one that is defined
     /// first is chosen.
     #[cfg_attr(
         feature = "serde",
@@ -43,7 +43,7 @@ pub struct MatrixConfig {
     pub sets: Vec<(String, String)>,
 }
 
-/// The error of an invalid matrix.
+/// The error of a matrix that contradicts itself or the models.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum InvalidMatrix {
     #[error("sets: there has to be at least one")]
@@ -59,7 +59,7 @@ pub(crate) enum InvalidMatrix {
     UnknownCost(String),
     #[error("evict_costs: `{0}` costs 0, and the least is 1")]
     NoCost(String),
-    /// An expression that can't be parsed. The column is counted in characters from 1.
+    /// An expression that can't be parsed, with the column in characters from 1.
     #[error("sets: `{set}`, column {column}: {error}")]
     Expression {
         set: String,
@@ -70,7 +70,7 @@ pub(crate) enum InvalidMatrix {
     TooManyModels(usize),
 }
 
-/// The cost of stopping a pinned model.
+/// The cost of stopping a pinned model, above all sums of other costs.
 const PINNED: u64 = u64::MAX / 2;
 
 /// The number of models that a [`Mask`] has bits for.
@@ -79,20 +79,20 @@ const MAX_MODELS: usize = Mask::BITS as usize;
 /// A [`Swapper`] by sets of models that may run together.
 #[derive(Debug, Clone)]
 pub(crate) struct Matrix {
-    /// The nodes of all expressions. Each comes after its parts.
+    /// The nodes of all expressions, each of which comes after its parts.
     nodes: Vec<Node>,
-    /// The expression of each set, in order.
+    /// The expression of each set, in the order of the configuration.
     sets: Vec<Part>,
     /// The bit of each model, or 0 if it is in no set.
     bits: Vec<Mask>,
-    /// The plan class of each model.
+    /// The plan class of each model, by the number of the model.
     classes: Vec<u32>,
     /// The cost of stopping each model, by bit.
     costs: Vec<u64>,
 }
 
 impl Matrix {
-    /// Returns a matrix of `models`, by name.
+    /// Returns a matrix of `models`, which its configuration names.
     pub(crate) fn new(models: &[String], config: &MatrixConfig) -> Result<Self, InvalidMatrix> {
         MatrixBuilder::new(models, config)?.build()
     }
@@ -101,7 +101,7 @@ impl Matrix {
         self.bits.get(model as usize).copied().unwrap_or(0)
     }
 
-    /// Returns the costs of all models. A pinned one costs more than all others together.
+    /// Returns the costs of all models, of which a pinned one costs more than all others together.
     fn costs_beside(&self, running: &[Running]) -> Cow<'_, [u64]> {
         let mut costs = Cow::Borrowed(self.costs.as_slice());
         for one in running {
@@ -136,7 +136,7 @@ impl Swapper for Matrix {
                 best = Some((set, cost));
             }
         }
-        // A target without a set runs alone.
+        // A target outside of all sets runs alone.
         let kept = best.map_or(0, |(set, cost)| solver.first(set, cost));
         let evicted = running.iter().map(|running| running.id);
         let evicted = evicted.filter(|&id| kept & self.bit(id) == 0);
@@ -155,7 +155,7 @@ impl Swapper for Matrix {
     }
 }
 
-/// The builder of a matrix.
+/// The builder of a matrix, which resolves names and references between sets.
 struct MatrixBuilder<'a> {
     models: &'a [String],
     config: &'a MatrixConfig,
@@ -245,7 +245,7 @@ impl<'a> MatrixBuilder<'a> {
         var.or_else(|| model_named(self.models, name))
     }
 
-    /// Returns the expression of a set. `within` has the sets whose expressions led here.
+    /// Returns the expression of a set, which the expressions of the sets of `within` led to.
     fn set(&mut self, set: usize, within: &mut Vec<usize>) -> Result<Part, InvalidMatrix> {
         if let Some(part) = self.known[set] {
             return Ok(part);

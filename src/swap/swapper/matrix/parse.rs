@@ -8,7 +8,7 @@
 
 use thiserror::Error;
 
-/// A parsed expression.
+/// A parsed expression, with the columns of its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expression {
     /// A model, by its short name or its own.
@@ -16,7 +16,7 @@ pub(super) enum Expression {
         name: String,
         column: usize,
     },
-    /// The expression of another set.
+    /// The expression of another set, by the name of that set.
     Set {
         name: String,
         column: usize,
@@ -25,7 +25,7 @@ pub(super) enum Expression {
     OneOf(Vec<Self>),
 }
 
-/// The error of an expression.
+/// The error of an expression, which is reported with its column.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum ExpressionError {
     #[error("`{0}` is neither in `vars` nor a model")]
@@ -78,7 +78,7 @@ fn is_of_name(char: char) -> bool {
 struct Parser {
     chars: Vec<char>,
     at: usize,
-    /// The number of open parentheses.
+    /// The number of parentheses that are open here.
     depth: usize,
 }
 
@@ -99,7 +99,7 @@ impl Parser {
         self.at + 1
     }
 
-    /// Passes the next character if it is this one. Returns `true` then.
+    /// Passes the next character and returns `true`, if it is this one.
     fn passes(&mut self, char: char) -> bool {
         let is_next = self.next() == Some(char);
         self.at += usize::from(is_next);
@@ -146,7 +146,7 @@ impl Parser {
     }
 
     fn in_parentheses(&mut self, column: usize) -> Result<Expression, Located> {
-        // Bounds the recursion for any text.
+        // Bounds the recursion, however deep the text is.
         if self.depth == MAX_DEPTH {
             return Err((column, ExpressionError::TooDeep));
         }
@@ -183,7 +183,7 @@ fn one_or(mut all: Vec<Expression>, many: fn(Vec<Expression>) -> Expression) -> 
 mod tests {
     use super::*;
 
-    /// Writes an expression with all parentheses.
+    /// Writes an expression with parentheses around each part.
     fn written(expression: &Expression) -> String {
         let join = |all: &[Expression], by: &str| {
             let all: Vec<_> = all.iter().map(written).collect();

@@ -5,37 +5,37 @@
 //! another one contains is dropped, because it keeps no more models. Most parts have at most one relevant model, and so one
 //! mask.
 
-/// A set of models, by bit.
+/// A set of models, with one bit for each.
 pub(super) type Mask = u128;
 
-/// A part of an expression.
+/// A part of an expression: one model, or a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Part {
     Model(Mask),
-    /// The index of a node.
+    /// The index of a node in the matrix.
     Node(usize),
 }
 
-/// A node of an expression: joined parts.
+/// A node of an expression, which joins parts.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    /// The models of all parts.
+    /// The models of all parts, for quick checks.
     pub(super) models: Mask,
     pub(super) form: Form,
     pub(super) parts: Vec<Part>,
 }
 
-/// The way in which parts are joined.
+/// The way in which the parts of a node are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     All,
     OneOf,
-    /// One of several models.
+    /// One of several models, which needs the least work.
     OneModel,
 }
 
 impl Part {
-    /// Returns all models in the part.
+    /// Returns all models that the part names.
     pub(super) fn models(self, nodes: &[Node]) -> Mask {
         match self {
             Self::Model(model) => model,
@@ -48,7 +48,7 @@ impl Part {
 pub(super) struct Solver<'a> {
     nodes: &'a [Node],
     target: Mask,
-    /// The target and the running models.
+    /// The target and the running models, which alone matter.
     relevant: Mask,
     /// The cost of stopping each model, by bit.
     costs: &'a [u64],
