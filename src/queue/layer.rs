@@ -302,7 +302,7 @@ impl<K> QueueLayer<Http<K>> {
     }
 
     /// Writes rejections with `render`, which gets the rejection and the request's headers and returns any response.
-    /// The response is sent as it is, with `server-timing` and `x-triage-place` if these are configured; to gRPC clients,
+    /// The response is sent as it is, with `server-timing` if that is configured; to gRPC clients,
     /// too.
     ///
     /// Its body may be a stream. If the body fails, so does the client's response, as with a body of the inner service.

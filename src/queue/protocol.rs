@@ -250,22 +250,13 @@ where
             Some(render) => {
                 let rejection = state.rejection(&reason, estimated_wait);
                 let mut response = render(&rejection, headers);
-                #[cfg(feature = "place")]
-                state.insert_place(&mut response, headers, rejection.retry_after(), waited);
                 insert_waited(&mut response, waited, state.options());
                 response.map(QueueResponseBody::rendered)
             }
             // A full room rejects often: a cached response for each number of seconds is cloned.
             None if full.is_some() && grpc_content_type(headers).is_none() => {
                 let seconds = state.retry_after(estimated_wait());
-                #[cfg_attr(not(feature = "place"), expect(unused_mut))]
-                let mut response = queue_full(seconds);
-                #[cfg(feature = "place")]
-                {
-                    let retry_after = Some(Duration::from_secs(seconds));
-                    state.insert_place(&mut response, headers, retry_after, waited);
-                }
-                response.map(QueueResponseBody::rejection)
+                queue_full(seconds).map(QueueResponseBody::rejection)
             }
             None => {
                 let rejection = state.rejection(&reason, estimated_wait);
@@ -315,7 +306,7 @@ where
 ///
 /// [`streaming`](super::QueueConfig::streaming), [`status_stream`](super::QueueConfig::status_stream),
 /// [`server_timing`](super::QueueConfig::server_timing), [`retry_after`](super::QueueConfig::retry_after),
-/// [`hold`](super::QueueConfig::hold), `retry_places` and the header names of the configuration mean nothing here, but
+/// [`hold`](super::QueueConfig::hold), and the header names of the configuration mean nothing here, but
 /// for a classifier that [reads headers](super::ClassifyContext::ticket_from_headers).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plain<K = DefaultPriority> {
