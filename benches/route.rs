@@ -50,7 +50,8 @@ impl Router {
     fn busy(registry: &Registry, strategy: &'static str, names: &[String]) -> Self {
         let mut router = Self::idle(registry, strategy);
         for (nth, name) in (0..).zip(names.iter().cycle()) {
-            if 2 * router.endpoints.in_use() >= router.endpoints.limit() || nth > 20_000 {
+            let usage = router.endpoints.usage();
+            if 2 * usage.in_use >= usage.slots || nth > 20_000 {
                 break;
             }
             let lease = router.lease(name, nth);

@@ -1,4 +1,4 @@
-//! Deciding which model is started: what an event costs with 100 models, of which 10 run, and requests for all others.
+//! The scheduler of models: the cost of an event with 100 models, of which 10 run, and requests for all others.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,9 +19,11 @@ mod swap {
     pub mod swapper;
 }
 
-use swap::scheduler::{Effects, Generation, Head, ModelSettings, Nanos, Scheduler, Settings};
+use swap::scheduler::{
+    Effects, Generation, Head, InstanceSettings, Nanos, Schedule, Scheduler, SchedulerSettings,
+};
 use swap::swapper::{
-    Group, Groups, Matrix, MatrixConfig, MemoryBudget, MemoryConfig, ModelId, Plan, Swapper,
+    Group, Groups, InstanceId, Matrix, MatrixConfig, MemoryBudget, MemoryNeed, Plan, Swapper,
 };
 
 const MODELS: u32 = 100;
@@ -30,42 +32,55 @@ const RUNNING: u32 = 10;
 const WAITING: u64 = 11;
 const SECOND: Nanos = 1_000_000_000;
 
-/// What is asked for is done at once, when the bench says so.
+/// A world in which effects end when the bench ends them.
 #[derive(Default)]
 struct World {
+    schedules: Vec<Schedule>,
     is_busy: Vec<bool>,
-    /// The model that has become idle, and when.
-    idled: Option<(ModelId, Nanos)>,
-    begun: Vec<(Generation, ModelId, Vec<ModelId>)>,
+    /// The model that became idle, and the time.
+    idled: Option<(InstanceId, Nanos)>,
+    begun: Vec<(Generation, InstanceId, Vec<InstanceId>)>,
 }
 
 impl Effects for World {
-    fn is_busy(&self, ModelId(model): ModelId) -> bool {
+    fn count(&self) -> usize {
+        self.schedules.len()
+    }
+
+    fn schedule(&self, InstanceId(id): InstanceId) -> &Schedule {
+        &self.schedules[id as usize]
+    }
+
+    fn schedule_mut(&mut self, InstanceId(id): InstanceId) -> &mut Schedule {
+        &mut self.schedules[id as usize]
+    }
+
+    fn is_busy(&self, InstanceId(model): InstanceId) -> bool {
         self.is_busy[model as usize]
     }
 
-    fn take_idled(&mut self, model: ModelId) -> Option<Nanos> {
+    fn take_idled(&mut self, model: InstanceId) -> Option<Nanos> {
         let (_, at) = self.idled.take_if(|(idled, _)| *idled == model)?;
         Some(at)
     }
 
-    fn open(&mut self, _: ModelId) {}
+    fn open(&mut self, _: InstanceId) {}
 
-    fn close(&mut self, _: ModelId) {}
+    fn close(&mut self, _: InstanceId) {}
 
-    fn close_if_idle(&mut self, model: ModelId) -> bool {
+    fn close_if_idle(&mut self, model: InstanceId) -> bool {
         !self.is_busy(model)
     }
 
-    fn swap(&mut self, generation: Generation, target: ModelId, plan: &Plan) {
+    fn swap(&mut self, generation: Generation, target: InstanceId, plan: &Plan) {
         self.begun.push((generation, target, plan.evict.clone()));
     }
 
     fn abort(&mut self, _: Generation) {}
 
-    fn stop(&mut self, _: Generation, _: ModelId) {}
+    fn stop(&mut self, _: Generation, _: InstanceId) {}
 
-    fn impossible(&mut self, _: ModelId) {}
+    fn impossible(&mut self, _: InstanceId) {}
 }
 
 struct Test {
@@ -75,67 +90,70 @@ struct Test {
 }
 
 impl Test {
-    /// The first models run, and serve; requests wait for all others.
+    /// Returns a test in which the first models run and serve, and requests wait for all others.
     fn new(swapper: Arc<dyn Swapper>) -> Self {
-        let settings = Settings {
+        let settings = SchedulerSettings {
             swap_after: 10 * SECOND,
             min_loaded: 0,
             finishes_abandoned: false,
             backoff: SECOND,
             max_backoff: SECOND,
             default: None,
-            models: vec![Some(ModelSettings::default()); MODELS as usize],
+        };
+        let mut schedule = Schedule::default();
+        schedule.settings = Some(InstanceSettings::default());
+        let mut world = World {
+            is_busy: vec![false; MODELS as usize],
+            schedules: vec![schedule; MODELS as usize],
+            ..World::default()
         };
         let mut test = Self {
-            scheduler: Scheduler::new(settings, swapper),
-            world: World {
-                is_busy: vec![false; MODELS as usize],
-                ..World::default()
-            },
+            scheduler: Scheduler::new(settings, swapper, &mut world),
+            world,
             now: 1_000 * SECOND,
         };
         for model in 0..MODELS {
-            // Those that run together are of different kinds.
-            let model = ModelId(model * RUNNING % MODELS + model * RUNNING / MODELS);
+            // Models that run together are of different classes.
+            let model = InstanceId(model * RUNNING % MODELS + model * RUNNING / MODELS);
             test.wait(model, test.now);
             test.end_swaps();
         }
         test
     }
 
-    fn wait(&mut self, model: ModelId, arrival: Nanos) {
+    fn wait(&mut self, model: InstanceId, arrival: Nanos) {
         let head = Some(Head { level: 0, arrival });
-        (self.scheduler).on_waiter(model, head, self.now, &mut self.world);
+        (self.scheduler).on_head(model, head, self.now, &mut self.world);
     }
 
-    /// All that are being started are ready, and have a request.
+    /// Ends all swaps. Each target is ready, and has a request.
     fn end_swaps(&mut self) {
         while let Some((generation, target, evicted)) = self.world.begun.pop() {
             let (now, world) = (self.now, &mut self.world);
             (self.scheduler).on_swap_done(generation, true, now, world);
             self.world.is_busy[target.0 as usize] = true;
-            (self.scheduler).on_waiter(target, None, now, &mut self.world);
+            (self.scheduler).on_head(target, None, now, &mut self.world);
             for model in evicted {
                 self.wait(model, now);
             }
         }
     }
 
-    /// A request joins those that wait, or leaves: a model's first waiter changes, to one that came so long ago.
+    /// Changes a model's first waiter, to one that came so long `ago`.
     fn change(&mut self, nth: u64, ago: Nanos) {
-        let model = ModelId((nth * 7 % u64::from(MODELS)) as u32);
+        let model = InstanceId((nth * 7 % u64::from(MODELS)) as u32);
         if !self.world.is_busy(model) {
             self.wait(black_box(model), self.now - ago - nth % WAITING);
         }
     }
 
-    /// A model becomes idle, is stopped for another one, and that is ready.
+    /// Makes a model idle, so that another one takes its place.
     fn swap(&mut self) {
         self.now += SECOND;
         let mut models = self.world.is_busy.iter();
         let busy = models.position(|is_busy| *is_busy).expect("models run");
         self.world.is_busy[busy] = false;
-        self.world.idled = Some((ModelId(busy as u32), self.now));
+        self.world.idled = Some((InstanceId(busy as u32), self.now));
         (self.scheduler).on_tick(self.now, &mut self.world);
         assert_eq!(self.world.begun.len(), 1);
         self.end_swaps();
@@ -144,44 +162,37 @@ impl Test {
 
 fn swappers() -> Vec<(&'static str, Arc<dyn Swapper>)> {
     let names: Vec<String> = (0..MODELS).map(|model| format!("m{model}")).collect();
-    let kinds = || names.chunks((MODELS / RUNNING) as usize);
-    let memory = |pools: usize| MemoryConfig {
-        pools: (0..pools)
-            .map(|pool| (pool.to_string(), f64::from(RUNNING) / pools as f64 + 0.1))
-            .collect(),
+    let classes = || names.chunks((MODELS / RUNNING) as usize);
+    let memory = |pools: usize| {
+        let size = f64::from(RUNNING) / pools as f64 + 0.1;
+        let pools: Vec<_> = (0..pools).map(|pool| (pool.to_string(), size)).collect();
         // Of 20 sizes.
-        models: (0..)
+        let needs: Vec<_> = (0..)
             .zip(&names)
-            .map(|(nth, name)| (name.clone(), 1.0 + f64::from(nth % 20) / 1e4))
-            .collect(),
-        ..MemoryConfig::default()
+            .map(|(nth, name)| MemoryNeed::new(name, 1.0 + f64::from(nth % 20) / 1e4))
+            .collect();
+        Arc::new(MemoryBudget::new(&pools, &needs).expect("valid"))
     };
-    let groups = kinds().enumerate().map(|(nth, models)| {
+    let groups = classes().enumerate().map(|(nth, models)| {
         let group = Group::new(models.to_vec()).exclusive(false);
         (nth.to_string(), group)
     });
-    let kinds: Vec<String> = kinds()
+    let classes: Vec<String> = classes()
         .map(|models| format!("({})", models.join("|")))
         .collect();
     let matrix = MatrixConfig {
-        sets: vec![("all".to_owned(), kinds.join("&"))],
+        sets: vec![("all".to_owned(), classes.join("&"))],
         ..MatrixConfig::default()
     };
     vec![
-        (
-            "memory, one budget",
-            Arc::new(MemoryBudget::new(&names, &memory(1)).expect("valid")),
-        ),
-        (
-            "memory, five pools",
-            Arc::new(MemoryBudget::new(&names, &memory(5)).expect("valid")),
-        ),
+        ("memory, one budget", memory(1)),
+        ("memory, five pools", memory(5)),
         (
             "groups, ten",
             Arc::new(Groups::new(&names, groups).expect("valid")),
         ),
         (
-            "matrix, ten kinds",
+            "matrix, ten classes",
             Arc::new(Matrix::new(&names, &matrix).expect("valid")),
         ),
     ]

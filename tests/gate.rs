@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::{Instant, advance, sleep, timeout};
-use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet, Reserve};
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet, Reserve, SlotUsage};
 use tower_triage::gate::{Acquire, DetachedPermit, Gate, Permit};
 use tower_triage::{Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
@@ -639,12 +639,8 @@ impl Capacity for Forgetful {
         self.0.pools(&())
     }
 
-    fn in_use(&self) -> usize {
-        self.0.in_use()
-    }
-
-    fn limit(&self) -> usize {
-        self.0.limit()
+    fn usage(&self) -> SlotUsage {
+        self.0.usage()
     }
 
     fn leased(&self) -> u64 {
@@ -707,12 +703,8 @@ impl Capacity for Flaky {
         self.slots.pools(lane)
     }
 
-    fn in_use(&self) -> usize {
-        self.slots.in_use()
-    }
-
-    fn limit(&self) -> usize {
-        self.slots.limit()
+    fn usage(&self) -> SlotUsage {
+        self.slots.usage()
     }
 
     fn leased(&self) -> u64 {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tower_triage::admit::Tenant;
-use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet, SlotUsage};
 use tower_triage::gate::{Acquire, Gate};
 use tower_triage::{Discipline, Priority, SlotPool};
 use tower_triage::{Ticket, WaitingRoomConfig};
@@ -134,12 +134,8 @@ impl Capacity for Curious {
         self.0.pools(lane)
     }
 
-    fn in_use(&self) -> usize {
-        self.0.in_use()
-    }
-
-    fn limit(&self) -> usize {
-        self.0.limit()
+    fn usage(&self) -> SlotUsage {
+        self.0.usage()
     }
 
     fn leased(&self) -> u64 {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, SlotUsage, WaitingRoom, WakeList,
 };
 use tower_triage::gate::{Gate, Permit};
 use tower_triage::{Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
@@ -380,12 +380,9 @@ impl Capacity for Flaky {
     fn pools(&self, lane: &()) -> PoolSet {
         self.slots.pools(lane)
     }
-    fn in_use(&self) -> usize {
+    fn usage(&self) -> SlotUsage {
         assert!(!self.in_use_fails.load(SeqCst), "a bug");
-        self.slots.in_use()
-    }
-    fn limit(&self) -> usize {
-        self.slots.limit()
+        self.slots.usage()
     }
     fn leased(&self) -> u64 {
         self.slots.leased()
@@ -422,12 +419,10 @@ impl Capacity for Forgetful {
         assert!(lane, "a bug");
         self.0.pools(&())
     }
-    fn in_use(&self) -> usize {
-        self.0.in_use()
+    fn usage(&self) -> SlotUsage {
+        self.0.usage()
     }
-    fn limit(&self) -> usize {
-        self.0.limit()
-    }
+
     fn leased(&self) -> u64 {
         self.0.leased()
     }

@@ -7,7 +7,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::capacity::Partition;
-use super::{Capacity, KeptSlots, LeaseError, PoolId, PoolSet, Priority, SlotState};
+use super::{
+    Capacity, KeptSlots, LeaseError, OnDemandCapacity, PoolId, PoolSet, Priority, SlotState,
+    SlotUsage,
+};
 
 /// The capacity panicked over a lane.
 #[derive(Debug)]
@@ -106,11 +109,9 @@ pub(crate) fn all_pools<C: Capacity>(capacity: &C) -> PoolSet {
 
 /// Returns the number of slots of a pool, and the number of those that are free.
 pub(crate) fn usage<C: Capacity>(capacity: &C, pool: PoolId) -> (usize, usize) {
-    let usage = ask(capacity, |capacity| {
-        let slots = capacity.slots(pool);
-        (slots, slots.saturating_sub(capacity.taken(pool)))
-    });
-    usage.unwrap_or((0, 0))
+    let usage = ask(capacity, |capacity| capacity.pool_usage(pool));
+    let SlotUsage { slots, in_use } = usage.unwrap_or_default();
+    (slots, slots.saturating_sub(in_use))
 }
 
 /// Returns `true` if a slot of `pool` is free for a request that has to leave the `kept` ones.
@@ -119,18 +120,17 @@ pub(crate) fn is_free<C: Capacity>(capacity: &C, pool: PoolId, kept: KeptSlots) 
     free > kept.of(slots)
 }
 
-/// Returns `true` if a slot is free, is there, and no level keeps it from a request of this one.
+/// Returns `true` if a slot is free and ready, and no level keeps it from a request of this one.
 pub(crate) fn has_free_slot<C: Capacity>(capacity: &C, kept: KeptSlots) -> bool {
     let pools = all_pools(capacity);
-    let is_made = |pool| !C::MAKES_SLOTS || slot_state(capacity, pool) == SlotState::Made;
     let mut free = pools.iter().filter(|&&pool| is_free(capacity, pool, kept));
-    free.any(|&pool| is_made(pool))
+    free.any(|&pool| slot_state(capacity, pool) == SlotState::Ready)
 }
 
 /// Returns the number of slots of a pool.
 #[inline]
 pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
-    ask(capacity, |capacity| capacity.slots(pool)).unwrap_or(1)
+    ask(capacity, |capacity| capacity.pool_usage(pool).slots).unwrap_or(1)
 }
 
 /// Returns the number of leases that were given so far; 0 if the capacity does not tell it.
@@ -139,12 +139,27 @@ pub(crate) fn leased<C: Capacity>(capacity: &C) -> u64 {
     ask(capacity, |capacity| capacity.leased()).unwrap_or(0)
 }
 
-/// Returns the state of the slots of a pool.
+/// Returns the state of the slots of a pool, which are ready if the capacity does not serve on demand.
 pub(crate) fn slot_state<C: Capacity>(capacity: &C, pool: PoolId) -> SlotState {
-    ask(capacity, |capacity| capacity.slot_state(pool)).unwrap_or(SlotState::Made)
+    on_demand(capacity, |it| it.slot_state(pool)).unwrap_or(SlotState::Ready)
 }
 
-/// Tells the capacity that a request passed all that wait.
-pub(crate) fn on_passed<C: Capacity>(capacity: &C, lease: &C::Lease, level: Priority) {
-    _ = ask(capacity, |capacity| capacity.on_passed(lease, level));
+/// Tells the capacity that a request overtook all that wait.
+pub(crate) fn on_overtake<C: Capacity>(capacity: &C, lease: &C::Lease, level: Priority) {
+    on_demand(capacity, |it| it.on_overtake(lease, level));
+}
+
+/// Returns `true` if the capacity serves on demand.
+#[inline]
+pub(crate) fn is_on_demand<C: Capacity>(capacity: &C) -> bool {
+    on_demand(capacity, |_| ()).is_some()
+}
+
+/// Calls a method of a capacity that serves on demand. Returns `None` for any other capacity, and if it panics.
+#[inline]
+pub(crate) fn on_demand<C: Capacity, R>(
+    capacity: &C,
+    call: impl FnOnce(&dyn OnDemandCapacity<C::Lease>) -> R,
+) -> Option<R> {
+    ask(capacity, |capacity| capacity.on_demand().map(call))?
 }

@@ -34,7 +34,7 @@ use super::{Discipline, KeptSlots, Priority};
 /// ```
 /// use std::convert::Infallible;
 /// use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-/// use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet};
+/// use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet, SlotUsage};
 ///
 /// /// Two GPUs with 4 slots each. A demand says whether it needs the second one, which is larger.
 /// struct Gpus {
@@ -65,14 +65,16 @@ use super::{Discipline, KeptSlots, Priority};
 ///     fn pool(&self, gpu: &PoolId) -> PoolId { *gpu }
 ///     fn lane(&self, is_large: &bool) -> bool { *is_large }
 ///     fn pools(&self, is_large: &bool) -> PoolSet { (u32::from(*is_large)..2).map(PoolId).collect() }
-///     fn in_use(&self) -> usize { 8 - self.free.iter().map(|free| free.load(SeqCst)).sum::<usize>() }
-///     fn limit(&self) -> usize { 8 }
+///     fn usage(&self) -> SlotUsage {
+///         let free: usize = self.free.iter().map(|free| free.load(SeqCst)).sum();
+///         SlotUsage { slots: 8, in_use: 8 - free }
+///     }
 ///     fn leased(&self) -> u64 { self.leased.load(SeqCst) }
 /// }
 ///
 /// let gpus = Gpus { free: [4, 4].map(AtomicUsize::new), leased: AtomicU64::new(0) };
 /// let lease = gpus.try_lease(&true).unwrap();
-/// assert_eq!((lease, gpus.in_use()), (PoolId(1), 1));
+/// assert_eq!((lease, gpus.usage().in_use), (PoolId(1), 1));
 /// assert_eq!(gpus.release(lease), PoolId(1));
 /// ```
 pub trait Capacity: Send + Sync + 'static {
@@ -88,11 +90,6 @@ pub trait Capacity: Send + Sync + 'static {
     /// `true` if no method panics: then calls need not be guarded, which is a quarter of the cost of a free slot. A capacity
     /// that panics all the same loses the slot that it is asked for. Default `false`.
     const NEVER_PANICS: bool = false;
-
-    /// Whether slots may first have to be made, as by a process that has to be started. Then
-    /// [`slot_state`](Self::slot_state), [`on_first_waiters`](Self::on_first_waiters) and [`on_passed`](Self::on_passed)
-    /// are called. Default `false`.
-    const MAKES_SLOTS: bool = false;
 
     /// Takes a slot for `demand`, if one is free.
     ///
@@ -138,15 +135,13 @@ pub trait Capacity: Send + Sync + 'static {
         Partition::default()
     }
 
-    /// How many slots a pool has, busy ones included: a predicted wait follows a change at once. Default 1: it follows as
-    /// leases come back.
-    fn slots(&self, _pool: PoolId) -> usize {
-        1
-    }
-
-    /// How many slots of a pool are taken, for reports. Default: all leases that are out, as if there were one pool.
-    fn taken(&self, _pool: PoolId) -> usize {
-        self.in_use()
+    /// Returns the number of slots of a pool and of those in use. A predicted wait follows a change of the first at once.
+    ///
+    /// Default: one slot, so that a predicted wait follows a change as leases come back, and all leases that are out, as if
+    /// there were one pool.
+    fn pool_usage(&self, _pool: PoolId) -> SlotUsage {
+        let in_use = self.usage().in_use;
+        SlotUsage { slots: 1, in_use }
     }
 
     /// The pools that are in service: what others handed over is not expected of them any more, and reports are about
@@ -155,45 +150,67 @@ pub trait Capacity: Send + Sync + 'static {
         None
     }
 
-    /// Returns the state of the slots of a pool. While they are not there, requests wait for them as for busy ones, and how
-    /// long says nothing of how fast they are handed over. While they are made, only its own deadline ends a wait;
-    /// `max_wait` and a configured target count from then on. Default: they are always there.
-    fn slot_state(&self, _pool: PoolId) -> SlotState {
-        SlotState::Made
-    }
-
-    /// The first waiter of some lane may be another one than before, or there may be none any more. The gate's
-    /// `first_waiters` says which there are; by what they wait for, slots can be made. By default nothing is done.
-    ///
-    /// Called under the gate's lock, so it must not call the gate.
-    fn on_first_waiters(&self) {}
-
-    /// A request of this level took a slot as it arrived, and so passed all that wait for other slots. If those are to be
-    /// made instead of this one, it may be one of higher priority that it passed. By default nothing is done.
-    ///
-    /// Called under the gate's lock, so it must not call the gate.
-    fn on_passed(&self, _lease: &Self::Lease, _level: Priority) {}
-
-    /// How many leases are out.
-    fn in_use(&self) -> usize;
-
-    /// How many slots there are, busy ones included.
-    fn limit(&self) -> usize;
+    /// Returns the number of all slots and of all leases that are out.
+    fn usage(&self) -> SlotUsage;
 
     /// How many leases were given so far. May start again from 0 after 2⁴⁰.
     fn leased(&self) -> u64;
+
+    /// Returns this capacity if its slots may have to be started first, as by a process. `None` (default) if its slots are
+    /// always there.
+    ///
+    /// The gate asks before each use, so a capacity may begin to serve on demand at any time. It tells its gate by
+    /// `Gate::capacity_changed`.
+    fn on_demand(&self) -> Option<&dyn OnDemandCapacity<Self::Lease>> {
+        None
+    }
 }
 
-/// Whether the slots of a pool are there.
+/// A [`Capacity`] with slots that are started when requests wait for them, and stopped when others need what they take.
+///
+/// The waiting room asks it for the state of each pool, so that the time of a start counts neither as slow service nor
+/// against `max_wait`, and tells it which requests wait.
+///
+/// The gate calls all methods under its lock, so they must not call the gate.
+pub trait OnDemandCapacity<L> {
+    /// Returns the state of the slots of a pool.
+    ///
+    /// Requests wait for slots that are stopped or starting as for busy ones, but that time is no measure of how fast slots
+    /// are handed over. While slots are starting, only a request's own deadline ends its wait: `max_wait` and a configured
+    /// target count from the end of the start.
+    fn slot_state(&self, pool: PoolId) -> SlotState;
+
+    /// Called when the head of a lane may be another waiter than before, or when a lane may have none any more.
+    ///
+    /// `Gate::lane_heads` lists the heads. They tell which slots to start.
+    fn on_lane_heads_changed(&self);
+
+    /// Called when a request of this level took a slot as it arrived, and so overtook all that wait for other slots.
+    ///
+    /// The capacity may prefer to stop this slot and to start the one that a more urgent waiter needs.
+    fn on_overtake(&self, lease: &L, level: Priority);
+}
+
+/// The use of the slots of a [`Capacity`], or of one of its pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SlotUsage {
+    /// The number of slots, busy ones included.
+    pub slots: usize,
+    /// The number of leases that are out. It may exceed `slots` after a limit was lowered.
+    pub in_use: usize,
+}
+
+/// The state of the slots of a pool of an [`OnDemandCapacity`].
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub enum SlotState {
-    /// They are.
-    Made,
-    /// They are not.
-    Unmade,
-    /// They will be soon.
-    Making {
-        /// How far that has come, from 0 to 1, if it is known.
+    /// The slots can serve requests.
+    Ready,
+    /// The slots can't serve requests, and nothing starts them yet.
+    Stopped,
+    /// The slots are being started.
+    Starting {
+        /// The share of the start that is done, from 0 to 1, if it is known.
         progress: Option<f32>,
     },
 }

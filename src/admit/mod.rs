@@ -43,7 +43,9 @@ mod waiting_room;
 pub(crate) mod wake_list;
 
 pub(crate) use account::{Account, Share};
-pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet, SlotState};
+pub use capacity::{
+    Capacity, LeaseError, OnDemandCapacity, Partition, PoolId, PoolSet, SlotState, SlotUsage,
+};
 pub(crate) use config::room_methods;
 pub use config::{
     Discipline, InvalidWaitingRoom, KeptSlots, Reserve, TargetWait, WaitingRoomConfig,
@@ -64,6 +66,6 @@ pub use slot_pool::{Slot, SlotPool};
 pub use ticket::{Tenant, Ticket};
 pub use wait_queue::{Pushed, Skipped, WaitQueue};
 pub use waiters::WaiterId;
-pub use waiting_room::{AdmitOutcome, FirstWaiter, WaitingRoom};
-pub(crate) use waiting_room::{Answered, Arrival, Making, State};
+pub use waiting_room::{AdmitOutcome, LaneHead, WaitingRoom};
+pub(crate) use waiting_room::{Answered, Arrival, Starting, State};
 pub use wake_list::WakeList;

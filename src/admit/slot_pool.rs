@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use crate::sync::{AtomicU64, SeqCst};
 
-use super::{Capacity, KeptSlots, LeaseError, PoolId, PoolSet};
+use super::{Capacity, KeptSlots, LeaseError, PoolId, PoolSet, SlotUsage};
 
 /// A fixed number of slots, each of which serves any request.
 ///
@@ -147,16 +147,15 @@ impl Capacity for SlotPool {
     }
 
     #[inline]
-    fn slots(&self, _: PoolId) -> usize {
-        self.limit()
+    fn pool_usage(&self, _: PoolId) -> SlotUsage {
+        self.usage()
     }
 
-    fn in_use(&self) -> usize {
-        (self.slots.load(SeqCst) & OUT) as usize
-    }
-
-    fn limit(&self) -> usize {
-        self.limit.load(SeqCst) as usize
+    fn usage(&self) -> SlotUsage {
+        SlotUsage {
+            slots: self.limit.load(SeqCst) as usize,
+            in_use: (self.slots.load(SeqCst) & OUT) as usize,
+        }
     }
 
     fn leased(&self) -> u64 {
@@ -176,7 +175,7 @@ mod tests {
         for (left, lease) in (0..3).rev().zip(out) {
             assert!(slots.try_lease(&()).is_err());
             slots.release(lease);
-            assert_eq!(slots.in_use(), left);
+            assert_eq!(slots.usage().in_use, left);
         }
         assert!(slots.try_lease(&()).is_ok());
         assert!(slots.try_lease(&()).is_err());

@@ -17,9 +17,9 @@ use super::on_demand::OnDemand;
 use super::requirements::TokenBounds;
 use super::table::RoutingTable;
 use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
-use crate::admit::{Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet};
+use crate::admit::{Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet, SlotUsage};
 #[cfg(feature = "swap")]
-use crate::admit::{Priority, SlotState};
+use crate::admit::{OnDemandCapacity, Priority, SlotState};
 
 /// Many endpoints as one capacity, with a pool of slots for each endpoint.
 ///
@@ -48,7 +48,7 @@ pub struct Endpoints {
     /// probe.
     pub(super) probe_abandoned: AtomicBool,
     #[cfg(feature = "swap")]
-    pub(super) demanded: super::on_demand::Demanded,
+    pub(super) demand_notifier: super::on_demand::DemandNotifier,
 }
 
 impl Endpoints {
@@ -131,7 +131,7 @@ impl Endpoints {
     pub(super) fn chosen(&self, endpoint: &EndpointRef, table: &RoutingTable) -> EndpointRef {
         // The version is read after the slot was taken. The table is nearly always still the current one.
         #[cfg(feature = "swap")]
-        if self.demanded.version() != table.version {
+        if self.demand_notifier.version() != table.version {
             return self.present(endpoint);
         }
         endpoint.clone()
@@ -149,8 +149,6 @@ impl Capacity for Endpoints {
     type Lease = EndpointLease;
     type Lane = Lane;
     type Unservable = RouteError;
-
-    const MAKES_SLOTS: bool = cfg!(feature = "swap");
 
     fn try_lease(&self, demand: &Demand) -> Result<EndpointLease, LeaseError<RouteError>> {
         self.try_lease_keeping(demand, KeptSlots::NONE)
@@ -205,7 +203,7 @@ impl Capacity for Endpoints {
         if in_use == 0
             && let Some(on_demand) = lease.endpoint().on_demand()
         {
-            self.demanded.on_idle(on_demand);
+            self.demand_notifier.on_idle(on_demand);
         }
         state.pool
     }
@@ -226,36 +224,17 @@ impl Capacity for Endpoints {
         self.table.load().partition(lane)
     }
 
-    fn slots(&self, pool: PoolId) -> usize {
+    fn pool_usage(&self, pool: PoolId) -> SlotUsage {
         let table = self.table.load();
         let endpoint = table.endpoint(pool);
-        endpoint.map_or(0, |it| it.state().word.load().slots() as usize)
-    }
-
-    fn taken(&self, pool: PoolId) -> usize {
-        let table = self.table.load();
-        let endpoint = table.endpoint(pool);
-        endpoint.map_or(0, |endpoint| endpoint.in_flight() as usize)
-    }
-
-    #[cfg(feature = "swap")]
-    fn slot_state(&self, pool: PoolId) -> SlotState {
-        let table = self.table.load();
-        let endpoint = table.endpoint(pool).filter(|it| it.is_stopped());
-        let on_demand = endpoint.and_then(EndpointRef::on_demand);
-        on_demand.map_or(SlotState::Made, OnDemand::slot_state)
-    }
-
-    #[cfg(feature = "swap")]
-    fn on_first_waiters(&self) {
-        self.demanded.on_first_waiters();
-    }
-
-    #[cfg(feature = "swap")]
-    fn on_passed(&self, lease: &EndpointLease, level: Priority) {
-        if let Some(on_demand) = lease.endpoint().on_demand() {
-            self.demanded.on_passed(on_demand, level);
-        }
+        let usage = |endpoint: &EndpointRef| {
+            let word = endpoint.state().word.load();
+            SlotUsage {
+                slots: word.slots() as usize,
+                in_use: word.in_use() as usize,
+            }
+        };
+        endpoint.map_or_else(SlotUsage::default, usage)
     }
 
     /// Returns the pools of the endpoints that are in service.
@@ -266,22 +245,44 @@ impl Capacity for Endpoints {
         Some(in_service.map(EndpointRef::pool).collect())
     }
 
-    fn in_use(&self) -> usize {
+    fn usage(&self) -> SlotUsage {
         let table = self.table.load();
-        let endpoints = table.endpoints.iter().chain(&table.leaving);
-        endpoints
-            .map(|endpoint| endpoint.in_flight() as usize)
-            .sum()
-    }
-
-    fn limit(&self) -> usize {
-        let table = self.table.load();
-        let endpoints = table.endpoints.iter();
-        endpoints.map(|endpoint| endpoint.limit() as usize).sum()
+        let slots = table.endpoints.iter().map(EndpointRef::limit);
+        let with_leaving = table.endpoints.iter().chain(&table.leaving);
+        let in_use = with_leaving.map(EndpointRef::in_flight);
+        SlotUsage {
+            slots: slots.map(|slots| slots as usize).sum(),
+            in_use: in_use.map(|in_use| in_use as usize).sum(),
+        }
     }
 
     fn leased(&self) -> u64 {
         self.leased.load(Relaxed)
+    }
+
+    #[cfg(feature = "swap")]
+    fn on_demand(&self) -> Option<&dyn OnDemandCapacity<EndpointLease>> {
+        self.demand_notifier.is_on().then_some(self)
+    }
+}
+
+#[cfg(feature = "swap")]
+impl OnDemandCapacity<EndpointLease> for Endpoints {
+    fn slot_state(&self, pool: PoolId) -> SlotState {
+        let table = self.table.load();
+        let endpoint = table.endpoint(pool).filter(|it| it.is_stopped());
+        let on_demand = endpoint.and_then(EndpointRef::on_demand);
+        on_demand.map_or(SlotState::Ready, OnDemand::slot_state)
+    }
+
+    fn on_lane_heads_changed(&self) {
+        self.demand_notifier.on_lane_heads_changed();
+    }
+
+    fn on_overtake(&self, lease: &EndpointLease, level: Priority) {
+        if let Some(on_demand) = lease.endpoint().on_demand() {
+            self.demand_notifier.on_overtake(on_demand, level);
+        }
     }
 }
 

@@ -69,7 +69,7 @@ impl Endpoints {
             leases_slots: AtomicBool::new(false),
             probe_abandoned: AtomicBool::new(false),
             #[cfg(feature = "swap")]
-            demanded: Default::default(),
+            demand_notifier: Default::default(),
         }
     }
 
@@ -126,7 +126,7 @@ impl Endpoints {
         );
         self.table.store(Arc::new(table));
         #[cfg(feature = "swap")]
-        self.demanded.on_new_table();
+        self.demand_notifier.on_new_table();
         // The slots go after the swap. Otherwise the models would have a moment without an endpoint.
         gone.iter().for_each(|gone| gone.set_limit(0));
         Ok(changes)

@@ -134,7 +134,7 @@ impl EndpointRef {
         };
         #[cfg(feature = "swap")]
         if endpoint.on_demand.is_some() {
-            state.word.stop();
+            _ = state.word.set_stopped(true);
         }
         if answers_first && !endpoint.is_on_demand() {
             state.word.set_unknown(endpoint.health.is_some());

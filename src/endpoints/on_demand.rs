@@ -1,8 +1,7 @@
 //! Endpoints that are started when requests wait for them.
 //!
-//! A stopped endpoint gives no slot, so its requests wait for it as for a busy one. The driver in `swap` starts and
-//! stops endpoints. [`Demanded`] notifies the driver of waiters, and the driver reports by [`OnDemand`] if requests
-//! cannot wait for an endpoint.
+//! A stopped endpoint keeps its slots, so its requests wait as for a busy one. [`DemandNotifier`] tells the launcher that
+//! requests wait; the launcher says by [`OnDemand`] why an endpoint can't be waited for.
 
 mod client_wait;
 mod life;
@@ -16,97 +15,92 @@ use std::time::Instant;
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
-use super::endpoint_word::EndpointWord;
 use super::latency::CoarseInstant;
 use super::{Endpoint, EndpointRef, Endpoints, Model, RouteError};
 use crate::admit::{Priority, SlotState};
 use crate::gate;
 use client_wait::ClientWaits;
 pub(crate) use client_wait::{ClientWait, UploadWait};
-use life::Life;
-pub(crate) use life::{DoubtSettled, End};
+use life::EndpointLife;
+pub(crate) use life::{EndpointEnd, SuspicionSettled};
 pub(crate) use loading::Loading;
 pub use loading::Progress;
 
-/// The state that an endpoint shares with the driver that starts and stops it. Clones refer to the same state.
+/// The state that an endpoint shares with its launcher, and that all clones share.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct OnDemand(Arc<Shared>);
+pub(crate) struct OnDemand(Arc<OnDemandState>);
 
 #[derive(Debug, Default)]
-struct Shared {
+struct OnDemandState {
     refusal: ArcSwapOption<Refusal>,
-    life: watch::Sender<Life>,
-    /// The signal to the driver that a request got no answer, so that the endpoint may have ended.
+    life: watch::Sender<EndpointLife>,
+    /// A notifier of the launcher, for when the endpoint becomes suspect.
     notify: Arc<Notify>,
-    /// The number of times that the endpoint became idle, with the flag [`AWAITED`].
+    /// The number of times that the endpoint became idle, and the bit [`AWAITED`].
     idled: AtomicU64,
-    /// The time at which the endpoint last ended a request.
+    /// The time of the last end of a request.
     ended_at: EndedAt,
     loading: ArcSwapOption<Loading>,
     /// The level and the time of the last request that overtook a more urgent one.
-    passed: Mutex<Option<(Priority, Instant)>>,
+    overtake: Mutex<Option<(Priority, Instant)>>,
     client_waits: ClientWaits,
 }
 
-/// The time at which an endpoint last ended a request, as a [`CoarseInstant`]. An endpoint that is started on demand
-/// shares it with its driver.
+/// The time at which an endpoint last ended a request: a [`CoarseInstant`]. An endpoint on demand shares it with its
+/// launcher.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EndedAt(Arc<AtomicU32>);
 
 impl EndedAt {
-    /// Returns the shared time if `endpoint` is started on demand, and a time of its own otherwise.
+    /// Returns the time that an endpoint of this configuration shares.
     pub(super) fn of(endpoint: &Endpoint) -> Self {
         let on_demand = endpoint.on_demand.as_ref();
         on_demand.map_or_else(Self::default, |on_demand| on_demand.0.ended_at.clone())
     }
 
-    /// Records the time of an end.
     #[inline]
     fn set(&self, at: CoarseInstant) {
-        self.0.store(at.to_bits(), Relaxed); // the slot that comes back publishes it
+        self.0.store(at.to_bits(), Relaxed); // published by the slot that comes back
     }
 
-    /// Returns the time of the last end, to the millisecond.
+    /// Returns the time with the precision of a millisecond.
     fn get(&self) -> Instant {
         CoarseInstant::from_bits(self.0.load(Relaxed)).instant()
     }
 }
 
-/// The bit of `idled` that is set while the driver has to know at once when the endpoint becomes idle.
+/// A bit of `idled` that is set while the launcher waits until the endpoint is idle.
 const AWAITED: u64 = 1 << 63;
 
 /// The reason why requests do not wait for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The start has failed, and is not tried again before `retry_at`.
+    /// The start of the endpoint failed, and the next try is not before this time.
     StartFailed { retry_at: Instant },
-    /// The endpoint is being unloaded.
+    /// The endpoint is being unloaded by the operator.
     Unloaded,
 }
 
 impl OnDemand {
-    /// Makes the state that an endpoint shares with its driver. `notify` wakes the driver when a request got no answer.
+    /// Returns the state of a new endpoint. `notify` is notified when the endpoint becomes suspect.
     pub(crate) fn new(notify: &Arc<Notify>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(OnDemandState {
             notify: Arc::clone(notify),
-            ..Shared::default()
+            ..OnDemandState::default()
         }))
     }
 
-    /// Sets the reason for which requests are rejected while the endpoint is stopped, or lets them wait again. Returns
-    /// the reason before.
-    ///
-    /// Call [`Gate::capacity_changed`](crate::Gate::capacity_changed) afterwards.
+    /// Sets the reason why requests are refused while the endpoint is stopped, or lets them wait again. Returns the reason
+    /// before. The caller has to tell the gate.
     pub(crate) fn set_refusal(&self, refusal: Option<Refusal>) -> Option<Refusal> {
         self.0.refusal.swap(refusal.map(Arc::new)).map(|it| *it)
     }
 
-    /// Returns `true` if requests are rejected while the endpoint is stopped.
     pub(super) fn is_refused(&self) -> bool {
         self.0.refusal.load().is_some()
     }
 
-    /// Returns the error of a request for `model`, if requests are rejected.
+    /// Returns the error of a request for `model`, if requests are refused.
     pub(super) fn refusal(&self, model: &Arc<str>) -> Option<RouteError> {
         let refusal = self.0.refusal.load();
         let model = Arc::clone(model);
@@ -119,29 +113,33 @@ impl OnDemand {
         })
     }
 
-    /// Records that a start is under way, or that it has ended.
+    /// Records that the endpoint is being started, or that its start has ended.
     pub(crate) fn set_loading(&self, loading: Option<Loading>) {
         self.0.loading.store(loading.map(Arc::new));
     }
 
-    /// Returns the state of the slots of the endpoint while it is stopped.
+    /// Returns the load of the endpoint while it is being started.
+    pub(crate) fn loading(&self) -> Option<Arc<Loading>> {
+        self.0.loading.load_full()
+    }
+
+    /// Returns the state of the slots of a stopped endpoint.
     pub(super) fn slot_state(&self) -> SlotState {
         match &*self.0.loading.load() {
-            None => SlotState::Unmade,
-            Some(loading) => SlotState::Making {
+            None => SlotState::Stopped,
+            Some(loading) => SlotState::Starting {
                 progress: loading.progress(),
             },
         }
     }
 
-    /// Records that the endpoint has become idle. Returns `true` if the driver has to know it at once.
-    // One word has the count and the flag. So either this call sees the flag, or the driver sees the new count.
+    /// Counts that the endpoint became idle. Returns `true` if the launcher waits for that.
+    // One word for both: either this sees the bit, or the launcher sees the count.
     #[inline]
     fn on_idle(&self) -> bool {
         self.0.idled.fetch_add(1, SeqCst) & AWAITED != 0
     }
 
-    /// Sets whether the driver has to know at once when the endpoint becomes idle.
     fn await_idleness(&self, is_awaited: bool) {
         match is_awaited {
             true => self.0.idled.fetch_or(AWAITED, SeqCst),
@@ -149,20 +147,21 @@ impl OnDemand {
         };
     }
 
-    /// Returns the number of times that the endpoint became idle, and the time of its last end to the millisecond.
+    /// Returns how many times the endpoint became idle, and the last end of a request, to the millisecond.
     pub(crate) fn idled(&self) -> (u64, Instant) {
         let times = self.0.idled.load(SeqCst) & !AWAITED;
         (times, self.0.ended_at.get())
     }
 
-    /// Returns the level and the time of the last request that overtook a more urgent one, which waits for another
+    /// Returns the level and the time of the last request that got a slot though a more urgent one waits for another
     /// endpoint.
-    pub(crate) fn passed(&self) -> Option<(Priority, Instant)> {
-        *self.lock_passed()
+    pub(crate) fn overtake(&self) -> Option<(Priority, Instant)> {
+        *self.lock_overtake()
     }
 
-    fn lock_passed(&self) -> MutexGuard<'_, Option<(Priority, Instant)>> {
-        self.0.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_overtake(&self) -> MutexGuard<'_, Option<(Priority, Instant)>> {
+        let overtake = self.0.overtake.lock();
+        overtake.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -174,20 +173,19 @@ impl PartialEq for OnDemand {
 
 impl Eq for OnDemand {}
 
-/// The channel that notifies the driver if the first waiters have changed or if an endpoint has become idle.
+/// Notifies the launcher when requests wait for other endpoints than before, and when an endpoint becomes idle.
 #[derive(Debug)]
-pub(super) struct Demanded {
-    /// `true` once a driver has asked for notifications, because it starts endpoints on demand.
+pub(super) struct DemandNotifier {
+    /// `true` once a launcher [watches](Endpoints::watch_demand).
     is_on: AtomicBool,
-    /// The version of the current routing table, which may lag behind by one.
+    /// The version of the current routing table; may lag by one.
     version: AtomicU64,
-    /// The level of the most urgent request that waits for a stopped endpoint. It is `u8::MAX` while the queue for
-    /// stopped endpoints is empty.
+    /// The level of the most urgent request that waits for a stopped endpoint, or else the lowest level.
     most_urgent: AtomicU8,
     notify: Arc<Notify>,
 }
 
-impl Default for Demanded {
+impl Default for DemandNotifier {
     fn default() -> Self {
         Self {
             is_on: AtomicBool::default(),
@@ -198,7 +196,8 @@ impl Default for Demanded {
     }
 }
 
-impl Demanded {
+impl DemandNotifier {
+    /// Returns `true` if endpoints are started on demand.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.is_on.load(SeqCst)
@@ -209,29 +208,25 @@ impl Demanded {
         self.version.load(SeqCst)
     }
 
-    /// Counts a new table. Call this after the table was stored, and before an endpoint is started at its place in the
-    /// new table.
+    /// Records that a new table was stored, before any endpoint is started at its place in it.
     pub(super) fn on_new_table(&self) {
         self.version.fetch_add(1, SeqCst);
     }
 
-    /// Notifies the driver that the first waiters have changed.
-    pub(super) fn on_first_waiters(&self) {
-        if self.is_on() {
-            self.notify.notify_one();
-        }
+    /// Notifies the launcher that requests may wait for other endpoints than before.
+    pub(super) fn on_lane_heads_changed(&self) {
+        self.notify.notify_one();
     }
 
-    /// Records that a request of this level got a slot as it arrived. If it overtook a more urgent one that waits for a
-    /// stopped endpoint, the driver is notified.
-    pub(super) fn on_passed(&self, on_demand: &OnDemand, level: Priority) {
+    /// Records a request of this level that got a slot as it arrived, if a more urgent one waits.
+    pub(super) fn on_overtake(&self, on_demand: &OnDemand, level: Priority) {
         if level.0 > self.most_urgent.load(SeqCst) {
-            *on_demand.lock_passed() = Some((level, gate::now()));
+            *on_demand.lock_overtake() = Some((level, gate::now()));
             self.notify.notify_one();
         }
     }
 
-    /// Records that an endpoint has become idle, and notifies the driver if it waits for that.
+    /// Records that an endpoint on demand became idle.
     #[inline]
     pub(super) fn on_idle(&self, on_demand: &OnDemand) {
         if on_demand.on_idle() {
@@ -240,26 +235,26 @@ impl Demanded {
     }
 }
 
-impl Drop for Demanded {
-    /// Wakes the driver so that it ends, because the router is gone.
+impl Drop for DemandNotifier {
+    /// Wakes the launcher, which ends with its router.
     fn drop(&mut self) {
         self.notify.notify_one();
     }
 }
 
 impl EndpointRef {
-    /// Returns the state that the endpoint shares with its driver, if it is started on demand.
+    /// Returns the state that the endpoint shares with its launcher, if it is started on demand.
     pub(crate) fn on_demand(&self) -> Option<&OnDemand> {
         self.config().on_demand.as_ref()
     }
 
-    /// Records the time at which a request of this endpoint ends. Call this before the slot comes back.
+    /// Records the end of a request, before its slot comes back.
     #[inline]
     pub(crate) fn note_end(&self, at: CoarseInstant) {
         self.ended_at().set(at);
     }
 
-    /// Records that a request ends now, if the endpoint is started on demand. Other endpoints do not need the time.
+    /// Records that a request ends now, if the endpoint is started on demand. For others it does not matter.
     #[cold]
     pub(crate) fn note_end_now(&self) {
         if self.on_demand().is_some() {
@@ -267,22 +262,49 @@ impl EndpointRef {
         }
     }
 
-    /// Returns `true` if the endpoint gives no slots, because it is stopped or about to stop.
+    /// Returns `true` while the endpoint is closed, because it does not run, is about to stop, or is suspect.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state().word.is_stopped()
+    }
+
+    /// Opens the endpoint, so that it gives slots to requests.
+    pub(crate) fn open_slots(&self) {
+        _ = self.state().word.set_stopped(false);
+    }
+
+    /// Closes the endpoint, so that only requests that have a slot keep it.
+    pub(crate) fn close_slots(&self) {
+        _ = self.state().word.set_stopped(true);
+    }
+
+    /// Closes an idle endpoint, or returns `false` if it serves a request.
+    pub(crate) fn close_slots_if_idle(&self) -> bool {
+        self.state().word.stop_if_idle()
+    }
+
+    /// Forgets the failures of an earlier process, and lets the endpoint back in if they had ejected it.
+    pub(crate) fn forget_failures(&self) {
+        let state = self.state();
+        state.ejection.reset_failures();
+        _ = state.word.close();
+    }
+
+    /// Returns the number of parts of responses that came from the endpoint, which wraps around.
+    pub(crate) fn parts_received(&self) -> u32 {
+        self.state().cold.activity.load(Relaxed) // compared with an earlier count
     }
 }
 
 impl Endpoints {
-    /// Returns the signal that wakes the driver if the first waiters have changed. It also wakes the driver when an
+    /// Returns the notifier of the launcher. It is notified when requests wait for other endpoints than before, and when an
     /// endpoint becomes idle, if that is [awaited](Self::await_idleness).
     pub(crate) fn watch_demand(&self) -> Arc<Notify> {
-        self.demanded.is_on.store(true, SeqCst);
-        Arc::clone(&self.demanded.notify)
+        self.demand_notifier.is_on.store(true, SeqCst);
+        Arc::clone(&self.demand_notifier.notify)
     }
 
-    /// Sets whether the driver is notified when an endpoint becomes idle. An endpoint that became idle just before does
-    /// not notify it, so the driver has to look at all endpoints again.
+    /// Sets whether the launcher is notified when an endpoint becomes idle. An endpoint that became idle just before
+    /// does not notify it, so the caller has to look again.
     pub(crate) fn await_idleness(&self, is_awaited: bool) {
         let table = self.table.load();
         let endpoints = table.endpoints.iter().chain(&table.leaving);
@@ -291,20 +313,19 @@ impl Endpoints {
             .for_each(|on_demand| on_demand.await_idleness(is_awaited));
     }
 
-    /// Sets the level of the most urgent request that waits for a stopped endpoint. The driver is notified when a less
+    /// Sets the level of the most urgent request that waits for a stopped endpoint. The launcher is notified when a less
     /// urgent request gets a slot of another endpoint.
-    pub(crate) fn await_passing(&self, most_urgent: Option<Priority>) {
-        let level = most_urgent.map_or(u8::MAX, |level| level.0); // which every level stays within
-        self.demanded.most_urgent.store(level, SeqCst);
+    pub(crate) fn await_overtakes(&self, most_urgent: Option<Priority>) {
+        let level = most_urgent.map_or(u8::MAX, |level| level.0); // above which there is none
+        self.demand_notifier.most_urgent.store(level, SeqCst);
     }
 
-    /// Returns the pools that could serve a lane, in the order in which they are tried.
+    /// Returns the pools that could serve a lane, in the registry's order.
     pub(crate) fn pools_in_order(&self, lane: &super::Lane) -> Vec<crate::admit::PoolId> {
         self.table.load().pools_in_order(lane)
     }
 
-    /// Returns the endpoint as the latest table has it, because an endpoint that is started on demand may have moved to
-    /// another URL.
+    /// Returns the endpoint as the latest table has it: an endpoint on demand may run at another URL by now.
     #[cold]
     pub(super) fn present(&self, endpoint: &EndpointRef) -> EndpointRef {
         let table = self.table.load();
@@ -314,26 +335,14 @@ impl Endpoints {
     }
 }
 
-impl EndpointWord {
-    /// Stops the endpoint from giving slots. Requests that have a slot keep it.
-    pub(crate) fn stop(&self) {
-        _ = self.set_stopped(true);
-    }
-
-    /// Lets the endpoint give slots again.
-    pub(crate) fn start(&self) {
-        _ = self.set_stopped(false);
-    }
-}
-
-/// Makes the endpoint of an instance that is started on demand, before its URL is known.
+/// Returns the endpoint of an instance that is started on demand, which gets its URL when it runs.
 pub(crate) fn endpoint(
     name: &str,
     model: &Model,
     slots: u32,
     on_demand: OnDemand,
 ) -> super::Endpoint {
-    let nowhere = http::Uri::from_static("http://127.0.0.1:9"); // the discard port, which is not connected to
+    let nowhere = http::Uri::from_static("http://127.0.0.1:9"); // the discard port: never connected to
     let mut endpoint = super::Endpoint::new(name, nowhere)
         .max_concurrent(slots)
         .model(model.clone());
@@ -352,7 +361,7 @@ mod tests {
     use crate::admit::{Capacity, LeaseError};
     use crate::endpoints::{Registry, Requirements};
 
-    /// Makes the registry of an instance of `m` that runs at this port.
+    /// An instance of `m` that runs at this port.
     fn registry(on_demand: &OnDemand, port: u16) -> Registry {
         let mut endpoint = endpoint("m", &Model::new("m"), 1, on_demand.clone());
         endpoint.url = format!("http://127.0.0.1:{port}").parse().unwrap();
@@ -374,7 +383,7 @@ mod tests {
 
     fn started(on_demand: &OnDemand) -> Endpoints {
         let endpoints = Endpoints::new(registry(on_demand, 1));
-        endpoints.endpoints()[0].state().word.start();
+        endpoints.endpoints()[0].open_slots();
         endpoints
     }
 
@@ -438,11 +447,10 @@ mod tests {
         );
         on_demand.set_refusal(None);
         let all = endpoints.endpoints();
-        let word = &all[0].state().word;
-        word.start();
+        all[0].open_slots();
         let lease = endpoints.try_lease(&demand).unwrap();
-        assert!(!word.stop_if_idle());
+        assert!(!all[0].close_slots_if_idle());
         endpoints.release(lease);
-        assert!(word.stop_if_idle());
+        assert!(all[0].close_slots_if_idle());
     }
 }

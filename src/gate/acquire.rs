@@ -15,7 +15,8 @@ use super::state::Shared;
 use super::timer::TimerRequest;
 use super::with_lock::WithLock;
 use crate::admit::{
-    AdmitOutcome, Answered, Capacity, Making, RejectReason, ServiceSample, State, Ticket, WaiterId,
+    AdmitOutcome, Answered, Capacity, RejectReason, ServiceSample, Starting, State, Ticket,
+    WaiterId,
 };
 use crate::clock;
 use crate::sync::{Arc, poll_proceed};
@@ -68,7 +69,7 @@ pub(crate) struct QueuePlace {
     /// How many requests wait in the whole room.
     pub(crate) depth: usize,
     /// Set while it waits for slots that are being made.
-    pub(crate) making: Option<Making>,
+    pub(crate) starting: Option<Starting>,
 }
 
 /// A waiter's place in the waiting room of its gate.
@@ -183,10 +184,7 @@ impl<C: Capacity> Acquire<C> {
                 position,
                 estimated_wait: state.wait_at(&shared.capacity, position),
                 depth: state.room.len(),
-                making: match C::MAKES_SLOTS {
-                    true => state.room.making(&shared.capacity, waiter),
-                    false => None,
-                },
+                starting: state.room.starting(&shared.capacity, waiter),
             })
         })
     }

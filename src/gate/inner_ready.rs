@@ -56,11 +56,11 @@ impl<C: Capacity> InnerReady<C> {
             return;
         }
         // Stable under the lock: leases come back under it, too.
-        let before = capacity.in_use();
+        let before = capacity.usage().in_use;
         (self.set_limit)(capacity, before + 1);
         room.on_capacity_grown(capacity, now, wakes);
         (self.set_limit)(capacity, 0); // closed again for arrivals
-        self.is_claimed = capacity.in_use() > before;
+        self.is_claimed = capacity.usage().in_use > before;
     }
 
     /// The head is to be notified, even if it was before.

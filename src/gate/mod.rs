@@ -76,7 +76,7 @@ pub use permit_extension::PermitExtension;
 pub use reserve::{Reservation, Reserve};
 pub use status::GateStatus;
 
-pub use crate::admit::{FirstWaiter, LevelStatus};
+pub use crate::admit::{LaneHead, LevelStatus};
 
 pub use crate::http::PermitBody;
 
@@ -206,11 +206,11 @@ impl<C: Capacity> Gate<C> {
         });
     }
 
-    /// The first waiter of each lane, in no particular order: what a capacity that [makes](Capacity::MAKES_SLOTS) its slots
-    /// decides by.
+    /// Returns the head of each lane, in no particular order: a capacity that serves [on demand](Capacity::on_demand) decides
+    /// by them which slots to start.
     #[must_use]
-    pub fn first_waiters(&self) -> Vec<FirstWaiter<C::Lane>> {
-        self.origin.lock().room.first_waiters()
+    pub fn lane_heads(&self) -> Vec<LaneHead<C::Lane>> {
+        self.origin.lock().room.lane_heads()
     }
 
     /// Returns the number of waiters that the same pools can serve, for each set of pools that has waiters: what a capacity
@@ -314,10 +314,11 @@ impl<C: Capacity> Gate<C> {
         for (level, status) in levels.iter_mut().enumerate() {
             status.stats.full += self.origin.full.rejected_at(level);
         }
+        let usage = self.origin.capacity.usage();
         GateStatus {
             depth: room.len(),
-            running: self.origin.capacity.in_use(),
-            limit: self.origin.capacity.limit(),
+            running: usage.in_use,
+            limit: usage.slots,
             max_size: room.config().max_size,
             served: self
                 .origin
@@ -341,7 +342,7 @@ impl<C: Capacity> Gate<C> {
     /// How many requests run and wait, without the lock.
     #[cfg(feature = "load")]
     pub(crate) fn load(&self) -> usize {
-        self.origin.capacity.in_use() + self.origin.waiting_word().waiting()
+        self.origin.capacity.usage().in_use + self.origin.waiting_word().waiting()
     }
 
     /// Whether any request waits, without the lock.

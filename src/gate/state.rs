@@ -294,7 +294,8 @@ impl<C: Capacity> Shared<C> {
 
     pub(super) fn is_drained(&self) -> bool {
         // In this order: no lease is given after the flag is set.
-        self.waiting_word().has(Flags::CLOSED) && ask::ask(&self.capacity, C::in_use) == Some(0)
+        let usage = ask::ask(&self.capacity, C::usage);
+        self.waiting_word().has(Flags::CLOSED) && usage.is_some_and(|usage| usage.in_use == 0)
     }
 }
 
@@ -327,9 +328,11 @@ impl<C: Capacity> WithLock for Shared<C> {
         if is_fair != self.is_fair() {
             self.is_fair.store(is_fair, Relaxed);
         }
-        if C::MAKES_SLOTS && state.room.take_first_waiters_changed() {
-            _ = ask::ask(&self.capacity, C::on_first_waiters);
-        }
+        ask::on_demand(&self.capacity, |on_demand| {
+            if state.room.take_lane_heads_changed() {
+                on_demand.on_lane_heads_changed();
+            }
+        });
         if !state.reservation_waiters.is_empty()
             && (state.room.has_room() || state.room.is_closed())
         {

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
 use super::retry_after::whole_seconds;
-use crate::admit::Making;
+use crate::admit::Starting;
 use crate::gate::QueuePlace;
 
 /// The media type of a stream of events.
@@ -37,16 +37,16 @@ fn media_type(headers: &HeaderMap) -> &[u8] {
 /// state and the progress of the loading replace the seconds.
 pub(crate) fn queue_comment(place: &QueuePlace) -> Bytes {
     let position = place.position;
-    let rest = match (place.making, place.estimated_wait) {
+    let rest = match (place.starting, place.estimated_wait) {
         (
-            Some(Making {
+            Some(Starting {
                 progress: Some(progress),
             }),
             _,
         ) => {
             format!(" state=loading progress={progress:.2}")
         }
-        (Some(Making { progress: None }), _) => " state=loading".to_owned(),
+        (Some(Starting { progress: None }), _) => " state=loading".to_owned(),
         (None, Some(wait)) => format!(" eta={}s", whole_seconds(wait)),
         (None, None) => String::new(),
     };
@@ -135,25 +135,25 @@ mod tests {
     #[test]
     fn a_comment_says_the_position_and_the_seconds_or_how_far_the_load_is() {
         let wait = |millis| Some(Duration::from_millis(millis));
-        let making = |progress| Some(Making { progress });
+        let starting = |progress| Some(Starting { progress });
         let cases = [
             (3, wait(11_200), None, "position=3 eta=12s"),
             (1, wait(0), None, "position=1 eta=0s"),
             (17, None, None, "position=17"),
-            (2, None, making(None), "position=2 state=loading"),
+            (2, None, starting(None), "position=2 state=loading"),
             (
                 1,
                 wait(900),
-                making(Some(0.417)),
+                starting(Some(0.417)),
                 "position=1 state=loading progress=0.42",
             ),
         ];
-        for (position, estimated_wait, making, expected) in cases {
+        for (position, estimated_wait, starting, expected) in cases {
             let place = QueuePlace {
                 position,
                 estimated_wait,
                 depth: 20,
-                making,
+                starting,
             };
             assert_eq!(queue_comment(&place), format!(": queue {expected}\n\n"));
         }

@@ -17,7 +17,7 @@ use super::response_class::{ResponseClass, Retry};
 use super::retry::{FailedResponse, Retryable};
 use crate::admit::RejectReason;
 #[cfg(feature = "swap")]
-use crate::endpoints::on_demand::DoubtSettled;
+use crate::endpoints::on_demand::SuspicionSettled;
 use crate::endpoints::{Decision, NoResponse, RouteError};
 use crate::gate;
 use crate::http::PermitBody;
@@ -90,8 +90,8 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             let class = ResponseClass::of(&result);
             let is_refused_probe = metrics.shared.measure(&permit, &result, class);
             #[cfg(feature = "swap")]
-            if class.is_unreachable() && !is_doubt_settled(&result) {
-                permit.lease().endpoint().doubt(); // before the slot comes back
+            if class.is_unreachable() && !is_suspicion_settled(&result) {
+                permit.lease().endpoint().suspect(); // before the slot comes back
             }
             let is_on_demand = permit.lease().endpoint().config().is_on_demand();
             let may_have_ended = is_on_demand && has_no_connection(&result);
@@ -185,9 +185,9 @@ fn has_no_connection<R, E>(result: &Result<Response<R>, E>) -> bool {
 
 /// Returns `true` if the response says that the end of the endpoint was checked as far as possible.
 #[cfg(feature = "swap")]
-fn is_doubt_settled<R, E>(result: &Result<Response<R>, E>) -> bool {
+fn is_suspicion_settled<R, E>(result: &Result<Response<R>, E>) -> bool {
     let extensions = result.as_ref().map(Response::extensions);
-    extensions.is_ok_and(|it| it.get::<DoubtSettled>().is_some())
+    extensions.is_ok_and(|it| it.get::<SuspicionSettled>().is_some())
 }
 
 /// Returns the `Retry-After` of a 429 if it is given in seconds. Dates are ignored.

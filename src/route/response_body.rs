@@ -169,7 +169,7 @@ impl Measure {
         if let Some(decision) = &self.metrics.decision {
             let shared = &self.metrics.shared;
             #[cfg(feature = "swap")]
-            decision.endpoint.doubt(); // before the slot comes back
+            decision.endpoint.suspect(); // before the slot comes back
             if !self.metrics.has_failed {
                 shared.body_reset(&decision.endpoint);
             }

@@ -22,7 +22,7 @@ impl LayerState<SlotPool> {
     pub(crate) fn adapt_limit(&self, config: &AdaptiveLimit) -> Result<(), InvalidAdaptiveLimit> {
         config.validate()?;
         self.change_limit(|limiter| {
-            let now = self.gate.capacity().limit();
+            let now = self.gate.capacity().usage().slots;
             match limiter {
                 Some(limiter) => limiter.reconfigure(config).ok(),
                 None => Limiter::new(&config.initial(now))
@@ -37,7 +37,7 @@ impl LayerState<SlotPool> {
     fn observe(&self, sample: LimitSample, now: Instant) {
         self.change_limit(|limiter| match limiter {
             Some(limiter) => limiter.observe(sample, now),
-            None => self.gate.capacity().limit(), // fixed meanwhile
+            None => self.gate.capacity().usage().slots, // fixed meanwhile
         });
     }
 
@@ -46,7 +46,7 @@ impl LayerState<SlotPool> {
         let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = change(&mut limiter);
         // Under the lock: of two changes the later one stays.
-        let has_grown = limit != slots.limit() && slots.set_limit(limit);
+        let has_grown = limit != slots.usage().slots && slots.set_limit(limit);
         drop(limiter);
         if has_grown {
             gate.shared().on_capacity_grown(); // wakes: a caller's code
@@ -67,7 +67,7 @@ impl MeasuredCall {
     pub(crate) fn new(state: &Arc<LayerState<SlotPool>>) -> Self {
         Self {
             state: Arc::clone(state),
-            in_flight: state.gate.capacity().in_use(),
+            in_flight: state.gate.capacity().usage().in_use,
             began: clock::now(),
         }
     }

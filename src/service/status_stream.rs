@@ -367,7 +367,7 @@ mod tests {
                 position: 1,
                 estimated_wait: None,
                 depth: 1_000,
-                making: None,
+                starting: None,
             })
         }
     }

@@ -5,23 +5,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::BoxFuture;
 
-/// Takes the future that resolves when nothing is left of a start that was given up. Clones share it.
+/// A place for the future that resolves when nothing is left of a start that was given up. Clones share it.
 #[derive(Clone, Default)]
 pub struct Cleanup(Arc<Mutex<Option<BoxFuture<()>>>>);
 
 impl Cleanup {
-    /// Sets the future that resolves when nothing is left of the start, and its memory is free. It is polled once the
-    /// start was dropped, or has panicked.
+    /// Sets the future that resolves when nothing is left of the start and its memory is free. It is polled once the start was
+    /// dropped, or has panicked.
     pub fn set(&self, ended: impl Future<Output = ()> + Send + 'static) {
         *self.lock() = Some(Box::pin(ended));
     }
 
-    /// Resolves when nothing is left of a start that was dropped, and its memory is free. At once if nothing was
-    /// [set](Self::set).
+    /// Resolves when nothing is left of a dropped start and its memory is free. Without a future that was [set](Self::set),
+    /// resolves at once.
     ///
     /// # Cancel safety
     ///
-    /// If this is dropped, another call resolves at once.
+    /// After this is dropped, another call resolves at once.
     pub async fn wait(&self) {
         let ended = self.lock().take();
         if let Some(ended) = ended {

@@ -1,4 +1,4 @@
-//! The handle of a `SwapLayer`: reports on its models, loads and unloads them.
+//! The handle of a `SwapLayer`, which reports on its models, and loads and unloads them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,11 +8,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use super::board::{Board, Entry};
-use super::driver::{Command, Others};
-use super::{InvalidSwap, InvalidSwapLayer, ModelState, ModelStatus, SwapConfig, SwapEvent};
-use crate::admit::Capacity;
-use crate::clock::now;
+use super::driver::{DriverCommand, RouteUpdate};
+use super::status_table::StatusTable;
+use super::{InvalidSwap, InvalidSwapLayer, ModelStatus, SwapConfig, SwapEvent};
+use crate::admit::{Capacity, PoolId};
 use crate::endpoints::{Changes, Registry};
 use crate::route::{InvalidRoute, RouterHandle, RoutingConfig};
 
@@ -20,112 +19,114 @@ use crate::route::{InvalidRoute, RouterHandle, RoutingConfig};
 #[derive(Debug, Clone)]
 pub struct SwapHandle {
     pub(super) router: RouterHandle,
-    pub(super) board: Arc<Board>,
-    pub(super) commands: UnboundedSender<Command>,
+    pub(super) status: Arc<StatusTable>,
+    pub(super) commands: UnboundedSender<DriverCommand>,
 }
 
-/// How a model is unloaded.
+/// The way in which a model is unloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Unload {
-    /// It finishes the requests that it serves.
+    /// The model finishes the requests that it serves.
     #[default]
     Drain,
-    /// At once, without its [`stop_cmd`](super::SwapModel::stop_cmd). The requests that it serves fail. One that is
-    /// not ready yet, or has failed, is stopped by that command all the same, within its grace.
+    /// The model ends at once, and the requests that it serves fail. Its [`stop_cmd`](super::SwapModel::stop_cmd) runs only
+    /// if the model is not ready yet or has failed, for its grace at most.
     Kill,
 }
 
-/// There is no model of this name.
+/// The error of a call with a name that is not a model's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no model `{0}` that is started when it is asked for")]
 pub struct UnknownModel(pub String);
 
 impl SwapHandle {
-    /// Every model, in the order of the configuration.
+    /// Returns the status of every model, in the order of the configuration.
     #[must_use]
     pub fn models(&self) -> Vec<ModelStatus> {
         let waiting = self.waiting();
         let mut models: Vec<ModelStatus> = Vec::new();
-        for entry in &self.board.listed() {
-            let known = models.iter_mut().find(|model| model.name == *entry.model);
-            match known {
-                Some(model) => add(model, entry),
+        for instance in self.status.instances() {
+            let mut report = instance.report();
+            match models.iter_mut().find(|model| model.name == report.name) {
+                Some(model) => add(model, report),
                 None => {
-                    let mut model = status(entry);
-                    model.waiting = waiting.get(&*entry.model).copied().unwrap_or(0);
-                    models.push(model);
+                    report.waiting = waiting.get(&*instance.model).copied().unwrap_or(0);
+                    models.push(report);
                 }
             }
         }
         models
     }
 
-    /// Starts a model as if a request of the lowest level asked for it; at once, though its last start failed just now.
-    /// [`events`](Self::events) say how that goes.
+    /// Starts a model as if a request of the lowest level asked for it, even if its last start failed just now.
+    /// [`events`](Self::events) report the result.
     ///
     /// # Errors
     ///
-    /// If there is no such model.
+    /// Fails if the name is not a model's.
     pub fn load(&self, model: &str) -> Result<(), UnknownModel> {
         let model = self.known(model)?;
-        self.send(Command::Load(model));
+        self.send(DriverCommand::Load(model));
         Ok(())
     }
 
-    /// Stops a model, or gives up its start. Requests that wait for it get 503 `model_unloaded`. It is started again when it
-    /// is asked for. This begins soon after it returns: a request meanwhile may still be served.
+    /// Stops a model, or gives up its start. Requests that wait for it get 503 `model_unloaded`. The next request starts the
+    /// model again. The unload begins soon after this returns, so the model may still serve a request that comes meanwhile.
     ///
     /// # Errors
     ///
-    /// If there is no such model.
+    /// Fails if the name is not a model's.
     pub fn unload(&self, model: &str, how: Unload) -> Result<(), UnknownModel> {
         let model = Some(self.known(model)?);
         let is_killed = how == Unload::Kill;
-        self.send(Command::Unload { model, is_killed });
+        self.send(DriverCommand::Unload { model, is_killed });
         Ok(())
     }
 
-    /// The same, for all models, with those that are not configured any more and finish what they serve.
+    /// Stops all models as [`unload`](Self::unload) does, with those that have left the configuration and still run.
     pub fn unload_all(&self, how: Unload) {
         let is_killed = how == Unload::Kill;
-        self.send(Command::Unload {
+        self.send(DriverCommand::Unload {
             model: None,
             is_killed,
         });
     }
 
-    /// What happens to models from now on.
+    /// Returns the events of all models from now on.
     #[must_use]
     pub fn events(&self) -> SwapEvents {
-        SwapEvents(self.board.subscribe())
+        SwapEvents(self.status.subscribe())
     }
 
-    /// Changes the models while requests wait and run. Models that are configured as before keep running, changed ones
-    /// finish what they serve and are started anew when they are asked for, and those that have left run out. This begins
-    /// soon after it returns. An endpoint that runs by itself and has the name of a model is left out, with a warning in the
-    /// log: what moves from the ones to the others needs [`replace`](Self::replace).
+    /// Changes the models while requests wait and run. Models that are configured as before keep running. Changed models
+    /// finish the requests that they serve, and the next request starts them anew. Models that have left the configuration
+    /// finish and stop. The change begins soon after this returns.
+    ///
+    /// An endpoint that runs by itself and has the name of a model is left out, with a warning in the log. Use
+    /// [`replace`](Self::replace) if a model becomes such an endpoint or the reverse.
     ///
     /// # Errors
     ///
-    /// If the configuration is invalid. Nothing has changed then.
+    /// Fails if the configuration is invalid, and changes nothing then.
     pub fn reconfigure(&self, config: SwapConfig) -> Result<(), InvalidSwap> {
         config.validate()?;
-        self.send(Command::Reconfigure(Box::new(config), None));
+        self.send(DriverCommand::Reconfigure(Box::new(config), None));
         Ok(())
     }
 
     /// Changes the models as [`reconfigure`](Self::reconfigure) does, and all other endpoints and the routing as
-    /// [`RouterHandle::replace`] does, in one step. So requests may wait for a model that moves from the ones to the others.
-    /// Returns what has changed of the other endpoints, once the models have, too. When the runtime in which the layer was
-    /// built has shut down, nothing changes any more, and these changes are empty.
+    /// [`RouterHandle::replace`] does, in one step. So requests can wait for a model while it becomes an endpoint that runs by
+    /// itself, or the reverse. Returns the changes of the other endpoints, once the models have changed, too. After the
+    /// runtime of the layer has shut down, this changes nothing and returns empty changes.
     ///
     /// # Errors
     ///
-    /// If any of it is invalid, or if a model has the name of an endpoint. Nothing has changed then.
+    /// Fails if a part is invalid, or if a model has the name of an endpoint, and changes nothing then.
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped while it waits, all of it changes all the same.
+    /// The change is made even if this is dropped while it waits.
     pub async fn replace(
         &self,
         config: SwapConfig,
@@ -137,125 +138,92 @@ impl SwapHandle {
         let endpoints = registry.endpoints().iter().cloned();
         Registry::new(endpoints.chain(config.endpoints()).collect())?;
         let (changes, changed) = oneshot::channel();
-        let others = Others {
+        let routes = RouteUpdate {
             registry,
             rules,
             changes,
         };
-        self.send(Command::Reconfigure(Box::new(config), Some(others.into())));
+        self.send(DriverCommand::Reconfigure(
+            Box::new(config),
+            Some(routes.into()),
+        ));
         Ok(changed.await.unwrap_or_default()) // an error: the runtime is shutting down
     }
 
-    /// Stops all models, and starts none any more. To be called when the router is
-    /// [closed](RouterHandle::closed), so that no request is served any more.
+    /// Stops all models for good. To be called once the router is [closed](RouterHandle::closed) and has served its last
+    /// request.
     ///
     /// # Cancel safety
     ///
-    /// If it is dropped, models are stopped all the same.
+    /// The models stop even if this is dropped.
     pub async fn shutdown(&self) {
         let (answer, stopped) = oneshot::channel();
-        self.send(Command::Shutdown(answer));
-        _ = stopped.await; // an error: the driver is gone, and with it all that ran
+        self.send(DriverCommand::Shutdown(answer));
+        _ = stopped.await; // an error: the driver is gone, and every model with it
     }
 
-    fn send(&self, command: Command) {
-        // Without a receiver, the runtime is shutting down.
+    fn send(&self, command: DriverCommand) {
+        // Fails only while the runtime is shutting down.
         _ = self.commands.send(command);
     }
 
     fn known(&self, model: &str) -> Result<Arc<str>, UnknownModel> {
-        let entries = self.board.listed();
-        let known = entries.iter().find(|entry| *entry.model == *model);
-        let known = known.map(|entry| Arc::clone(&entry.model));
+        let instances = self.status.instances();
+        let known = instances.iter().find(|it| *it.model == *model);
+        let known = known.map(|it| Arc::clone(&it.model));
         known.ok_or_else(|| UnknownModel(model.to_owned()))
     }
 
-    /// How many requests wait for each model.
+    /// Returns the number of requests that wait for each model.
     fn waiting(&self) -> HashMap<Arc<str>, usize> {
         let gate = self.router.gate();
         let endpoints = gate.capacity();
         let by_lane = gate.count_waiters(|demand| endpoints.lane(demand));
-        let entries = self.board.listed();
+        let instances = self.status.instances();
+        let models: HashMap<PoolId, Arc<str>> = instances
+            .iter()
+            .map(|it| (it.pool(), Arc::clone(&it.model)))
+            .collect();
         let mut waiting = HashMap::new();
         for (lane, count) in by_lane {
             let pools = endpoints.pools_in_order(&lane);
-            // The first choice of the request.
-            let of_pool = |pool| {
-                entries
-                    .iter()
-                    .find(|it: &&Entry| it.endpoint.pool() == pool)
-            };
-            if let Some(entry) = pools.into_iter().find_map(of_pool) {
-                *waiting.entry(Arc::clone(&entry.model)).or_default() += count;
+            // The first pool is the first choice of the request.
+            if let Some(model) = pools.iter().find_map(|pool| models.get(pool)) {
+                *waiting.entry(Arc::clone(model)).or_default() += count;
             }
         }
         waiting
     }
 }
 
-fn status(entry: &Entry) -> ModelStatus {
-    ModelStatus {
-        name: entry.model.to_string(),
-        state: entry.state,
-        since: now().saturating_duration_since(entry.since),
-        running: entry.state.is_running().into(),
-        in_flight: entry.endpoint.in_flight(),
-        waiting: 0,
-        progress: entry.progress(),
-        last_error: entry.last_error.clone(),
-        url: entry.url.clone().filter(|_| entry.state.is_running()),
-    }
-}
-
-/// Adds a further instance of a model.
-fn add(model: &mut ModelStatus, entry: &Entry) {
-    let other = status(entry);
-    let (running, in_flight) = (
-        model.running + other.running,
-        model.in_flight + other.in_flight,
-    );
-    let waiting = model.waiting;
-    let last_error = model.last_error.take().or(other.last_error.clone());
+/// Adds the report of a further instance to that of its model.
+fn add(model: &mut ModelStatus, other: ModelStatus) {
+    let before = model.clone();
     if other.state.nearness() > model.state.nearness() {
-        *model = other;
+        *model = other.clone();
     }
-    (model.running, model.in_flight, model.waiting) = (running, in_flight, waiting);
-    model.last_error = last_error;
+    model.running = before.running + other.running;
+    model.in_flight = before.in_flight + other.in_flight;
+    model.waiting = before.waiting;
+    model.last_error = before.last_error.or(other.last_error);
 }
 
-impl ModelState {
-    fn is_running(self) -> bool {
-        matches!(self, Self::Loaded | Self::Sleeping | Self::Unloading)
-    }
-
-    /// The higher, the nearer to serving.
-    fn nearness(self) -> u8 {
-        match self {
-            Self::Loaded => 5,
-            Self::Loading => 4,
-            Self::Sleeping => 3,
-            Self::Unloading => 2,
-            Self::Unloaded => 1,
-            Self::Failed => 0,
-        }
-    }
-}
-
-/// What happens to models, in order. Made by [`SwapHandle::events`].
+/// The events of all models in order, made by [`SwapHandle::events`].
 #[derive(Debug)]
 pub struct SwapEvents(Receiver<SwapEvent>);
 
 impl SwapEvents {
-    /// The next event. A reader that is more than 256 behind misses the oldest. `None`: the layer is gone.
+    /// Waits for the next event. Returns `None` once the layer is gone. A reader that is more than 256 events behind misses
+    /// the oldest ones.
     ///
     /// # Cancel safety
     ///
-    /// No event is lost if it is dropped.
+    /// If this is dropped, the next call returns the event.
     pub async fn next(&mut self) -> Option<SwapEvent> {
         loop {
             match self.0.recv().await {
                 Ok(event) => return Some(event),
-                Err(RecvError::Lagged(_)) => {} // the next one is there
+                Err(RecvError::Lagged(_)) => {} // a later event is there
                 Err(RecvError::Closed) => return None,
             }
         }

@@ -1,4 +1,4 @@
-//! What starts and stops models: processes here, or containers, or jobs elsewhere.
+//! The contract of launchers, which start models as processes, as containers, or as jobs elsewhere.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,20 +8,20 @@ use http::Uri;
 
 use super::{Cleanup, Progress, SwapModel};
 
-/// A future on the heap.
+/// A boxed future, as the methods of [`Launcher`] and [`ModelServer`] return it.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Starts models.
+/// A launcher, which starts the servers of models, such as processes or containers.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use http::Uri;
 /// use tower_triage::SwapLayer;
 /// use tower_triage::swap::{
-///     BoxFuture, Instance, Launch, Launcher, StartError, SwapConfig, SwapModel,
+///     BoxFuture, Launch, Launcher, ModelServer, StartError, SwapConfig, SwapModel,
 /// };
 ///
-/// /// Starts containers; here they only print.
+/// /// A launcher of containers, which here only prints.
 /// #[derive(Debug)]
 /// struct Containers;
 ///
@@ -29,15 +29,15 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// struct Container(String);
 ///
 /// impl Launcher for Containers {
-///     fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>> {
+///     fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn ModelServer>, StartError>> {
 ///         Box::pin(async move {
 ///             println!("docker run {}", launch.model.cmd);
-///             Ok(Arc::new(Container(launch.name.to_string())) as Arc<dyn Instance>)
+///             Ok(Arc::new(Container(launch.name.to_string())) as Arc<dyn ModelServer>)
 ///         })
 ///     }
 /// }
 ///
-/// impl Instance for Container {
+/// impl ModelServer for Container {
 ///     fn url(&self) -> Uri {
 ///         Uri::from_static("http://127.0.0.1:9001")
 ///     }
@@ -62,41 +62,41 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// # }
 /// ```
 pub trait Launcher: fmt::Debug + Send + Sync + 'static {
-    /// Starts an instance of a model. Resolves when it can serve requests, or has failed and its memory is free.
+    /// Starts a model. Resolves when the server can serve requests, or when the start has failed and its memory is free.
     ///
     /// # Cancel safety
     ///
-    /// A start that is dropped is given up: what was started of it is stopped. If that takes longer than
-    /// [`settle`](SwapModel::settle), set [`Launch::cleanup`]: its memory counts as taken until then.
-    fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>>;
+    /// Dropping the future gives the start up, and has to stop the server that was begun. If that takes longer than
+    /// [`settle`](SwapModel::settle), set [`Launch::cleanup`]: the memory counts as taken until then.
+    fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn ModelServer>, StartError>>;
 
-    /// Ends what an earlier run of the program has left, so that its memory is free before a model is asked for. A layer
-    /// calls it when it is built, and waits for it in no start: a start that has to wait does so by itself. Default: nothing.
+    /// Ends the servers that an earlier run of the program has left, so that their memory is free before the first request. A
+    /// layer calls this when it is built. Starts do not wait for it by themselves. Default: does nothing.
     fn prepare(&self) -> BoxFuture<()> {
         Box::pin(std::future::ready(()))
     }
 }
 
-/// What is to be started.
+/// The parameters of a start, as a [`Launcher`] gets them.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Launch {
-    /// The model.
+    /// The configuration of the model that is to be started.
     pub model: Arc<SwapModel>,
-    /// The name of the instance: that of the model, with `#2` and so on for further ones.
+    /// The name of the instance: the model's name, with `#2` and so on for further instances.
     pub name: Arc<str>,
-    /// The number and the name of the memory pool that it is placed in, where there are several.
+    /// The number and the name of the memory pool for the instance, if there are several.
     pub pool: Option<(u32, Arc<str>)>,
-    /// How long the start may take.
+    /// The time limit of the start, after which it has to fail.
     pub timeout: std::time::Duration,
-    /// Takes how far the load has come.
+    /// Takes the progress of the load, for reports and status streams.
     pub progress: Progress,
-    /// Takes the future that resolves when nothing is left of the start, should it be given up.
+    /// Takes the future that resolves when nothing is left of a start that was given up.
     pub cleanup: Cleanup,
 }
 
 impl Launch {
-    /// A start of a model's only instance, which may take so long.
+    /// Returns a start of a model's only instance, with this time limit.
     #[must_use]
     pub fn new(model: Arc<SwapModel>, timeout: std::time::Duration) -> Self {
         Self {
@@ -110,73 +110,74 @@ impl Launch {
     }
 }
 
-/// A model that can serve requests.
+/// A server of a model, such as a process or a container, that can serve requests.
 ///
-/// Dropping it ends it at once, with all that it started.
-pub trait Instance: fmt::Debug + Send + Sync + 'static {
-    /// Where requests to it go.
+/// Dropping it ends it at once, with everything that it started.
+pub trait ModelServer: fmt::Debug + Send + Sync + 'static {
+    /// Returns the URL to which requests go, once the server can serve them.
     fn url(&self) -> Uri;
 
-    /// Resolves with the reason when it has ended, or is to be taken for ended because it answers no more. Its memory is
-    /// free when [`kill`](Self::kill) has resolved, too.
+    /// Resolves with the reason when the server has ended, or has to count as ended because it has ceased to answer. Its memory is
+    /// free once [`kill`](Self::kill) has resolved, too.
     fn ended(&self) -> BoxFuture<String>;
 
-    /// Stops it: asks it to, and ends it at once if it takes too long. Resolves when its memory is free.
+    /// Asks the server to stop, and ends it at once if that takes too long. Resolves when its memory is free.
     ///
     /// # Cancel safety
     ///
-    /// It is dropped if the operator wants the model ended at once. Then [`kill`](Self::kill) is called.
+    /// The future is dropped if the operator kills the model. Then [`kill`](Self::kill) is called.
     fn stop(&self) -> BoxFuture<()>;
 
-    /// Ends it at once, with all that it started. Resolves when its memory is free.
+    /// Ends the server at once, with everything that it started. Resolves when its memory is free.
     fn kill(&self) -> BoxFuture<()>;
 
-    /// Puts it to sleep: it frees its memory, and serves no request until it is woken. `None` (default) if it can't.
+    /// Puts the server to sleep, so that its memory is free until it wakes. Returns `None` (default) if it can't sleep.
     fn sleep(&self) -> Option<BoxFuture<Result<(), String>>> {
         None
     }
 
-    /// Wakes it. Resolves when it can serve requests. If that fails, [`kill`](Self::kill) is called.
+    /// Wakes the server. Resolves when it can serve requests. If that fails, [`kill`](Self::kill) is called.
     ///
     /// # Cancel safety
     ///
-    /// It is dropped if the wake is given up. Then [`stop`](Self::stop) is called, or [`kill`](Self::kill) if the operator
-    /// wants the model ended at once.
+    /// The future is dropped if the wake is given up. Then [`stop`](Self::stop) is called, or [`kill`](Self::kill) if the
+    /// operator kills the model.
     fn wake(&self, progress: Progress) -> BoxFuture<Result<(), StartError>> {
         _ = progress;
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Checks at once whether it serves requests, because a request to it got no answer. Resolves to `true` if it does. One
-    /// that is found to have failed has to [end](Self::ended). Default: `false`, it is not known.
+    /// Checks the server at once, because it left a request without an answer. Resolves to `true` if it serves requests. If the check
+    /// finds that it has failed, [`ended`](Self::ended) has to resolve. Default: `false`, which stands for unknown.
     fn check(&self) -> BoxFuture<bool> {
         Box::pin(std::future::ready(false))
     }
 
-    /// Told when something came from it or went to it lately, and when it becomes busy or idle: `busy` requests wait for it.
-    /// The last call counts, so calls must not overtake each other. One that leaves it busy, or idle, says that something came
-    /// or went; one that changes that says nothing else, as clients come and go.
+    /// Takes a report of traffic: `busy` requests wait for the server. The last call counts.
     ///
-    /// With a [`hang_timeout`](SwapModel::hang_timeout), a request that waits for its client is not counted: for more of the
+    /// A call that keeps the server busy or idle reports traffic to or from it. A call that changes it reports only the
+    /// change, because clients come and go.
+    ///
+    /// With a [`hang_timeout`](SwapModel::hang_timeout), requests that wait for their clients do not count: for more of the
     /// request, or until the response is read.
     fn on_activity(&self, busy: u32) {
         _ = busy;
     }
 }
 
-/// Why a model could not be started.
+/// The error of a start that failed, with the output that explains it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 #[non_exhaustive]
 pub struct StartError {
-    /// What went wrong.
+    /// The reason, for the log and the status of the model.
     pub reason: String,
-    /// The last lines of its output.
+    /// The last lines of the server's output, if there are any.
     pub output: Vec<String>,
 }
 
 impl StartError {
-    /// An error without output.
+    /// Returns an error with this reason and without output.
     #[must_use]
     pub fn new(reason: impl Into<String>) -> Self {
         Self {
@@ -185,7 +186,7 @@ impl StartError {
         }
     }
 
-    /// The last lines of its output.
+    /// Sets the last lines of the server's output.
     #[must_use]
     pub fn output(mut self, lines: Vec<String>) -> Self {
         self.output = lines;

@@ -1,4 +1,4 @@
-//! `SwapLayer` and its builder.
+//! The layer, its builder, and the errors of its configuration.
 
 use std::sync::Arc;
 
@@ -6,23 +6,21 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
-use super::board::Board;
 use super::driver::Driver;
+use super::status_table::StatusTable;
 use super::{InvalidSwap, Launcher, SwapConfig, SwapHandle};
 use crate::endpoints::{InvalidRegistry, Registry};
 use crate::route::{InvalidRoute, Route, RouteLayer, RouteLayerBuilder, RouterHandle};
 
-/// Starts models when requests ask for them, and stops others to make room: a [`RouteLayer`] with endpoints that are
-/// started on demand.
+/// A [`RouteLayer`] with endpoints on demand: it starts models when requests wait for them, and stops others to make room.
 ///
-/// A request for a model that does not run waits in the same waiting room as all others, by its priority, and is served once
-/// the model was loaded. Requests for one model join. Nothing that serves a request is stopped for another model: it is
-/// waited for. While others wait, the traffic of a loaded model yields after
-/// [`swap_after`](SwapConfig::swap_after), or at once to a more urgent request, once it was loaded for
-/// [`min_loaded`](SwapConfig::min_loaded).
+/// A request for a model that does not run waits in the same waiting room as all others, by its priority, until the model is
+/// loaded. Requests for one model share the load. A model that serves requests finishes them before it stops for another one.
+/// While others wait, a busy model yields after [`swap_after`](SwapConfig::swap_after), or to a more urgent request at once,
+/// but not before it was loaded for [`min_loaded`](SwapConfig::min_loaded).
 ///
-/// The inner service gets a [`Decision`](crate::endpoints::Decision) in each request's extensions, which names the
-/// process's URL; [`Forward`](crate::upstream::Forward) sends it there.
+/// The inner service gets a [`Decision`](crate::endpoints::Decision) with the URL of the process in each request's
+/// extensions. [`Forward`](crate::upstream::Forward) sends the request there.
 ///
 /// See the [module](super) for an example.
 #[derive(Debug, Clone)]
@@ -31,7 +29,7 @@ pub struct SwapLayer {
     handle: SwapHandle,
 }
 
-/// Builds a [`SwapLayer`]. Made by [`SwapLayer::builder`].
+/// The builder of a [`SwapLayer`], made by [`SwapLayer::builder`].
 #[derive(Debug)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct SwapLayerBuilder {
@@ -41,7 +39,7 @@ pub struct SwapLayerBuilder {
 }
 
 impl SwapLayer {
-    /// Begins to build a layer over the models of `config`.
+    /// Returns a builder of a layer over the models of `config`.
     pub fn builder(config: SwapConfig) -> SwapLayerBuilder {
         SwapLayerBuilder {
             config,
@@ -50,7 +48,8 @@ impl SwapLayer {
         }
     }
 
-    /// As [`RouteLayer::shutdown`]. Models run on; stop them with [`SwapHandle::shutdown`].
+    /// Closes the router when `token` is cancelled, as [`RouteLayer::shutdown`] does. The models run on until
+    /// [`SwapHandle::shutdown`] stops them.
     #[must_use]
     pub fn shutdown(self, token: CancellationToken) -> Self {
         Self {
@@ -59,14 +58,14 @@ impl SwapLayer {
         }
     }
 
-    /// Reports on the models, loads and unloads them.
+    /// Returns a handle that reports on the models, and loads and unloads them.
     #[must_use]
     pub fn handle(&self) -> SwapHandle {
         self.handle.clone()
     }
 
-    /// Reports on the waiting room and all endpoints, and changes those that are not started on demand. One that is added
-    /// with the name of a model is left out, with a warning in the log.
+    /// Returns a handle that reports on the waiting room and all endpoints, and changes those that run by themselves. An
+    /// endpoint that is added with the name of a model is left out, with a warning in the log.
     #[must_use]
     pub fn router(&self) -> RouterHandle {
         self.route.handle()
@@ -74,25 +73,25 @@ impl SwapLayer {
 }
 
 impl SwapLayerBuilder {
-    /// The waiting room, the routing, and endpoints that run by themselves. Default: those of a [`RouteLayer`] without
+    /// Sets the waiting room, the routing, and the endpoints that run by themselves. The default is a [`RouteLayer`] without
     /// endpoints.
     pub fn route(mut self, route: RouteLayerBuilder) -> Self {
         self.route = Some(route);
         self
     }
 
-    /// What starts the models. Default: [`ProcessLauncher`](super::ProcessLauncher), where there is one.
+    /// Sets the launcher that starts the models. On Unix, the default is [`ProcessLauncher`](super::ProcessLauncher).
     pub fn launcher(mut self, launcher: impl Launcher) -> Self {
         self.launcher = Some(Arc::new(launcher));
         self
     }
 
-    /// Builds the layer, and starts the models that are to be loaded from the beginning.
+    /// Builds the layer, and starts the pinned and preloaded models.
     ///
     /// # Errors
     ///
-    /// If the configuration of the models, the room or the routing is invalid; if a model has the name of an endpoint; or
-    /// outside of a Tokio runtime.
+    /// Fails if the configuration of the models, the room or the routing is invalid, if a model has the name of an endpoint,
+    /// or outside of a Tokio runtime.
     pub fn try_build(self) -> Result<SwapLayer, InvalidSwapLayer> {
         self.config.validate()?;
         let runtime = Handle::try_current().map_err(|_| InvalidSwapLayer::NoRuntime)?;
@@ -107,24 +106,24 @@ impl SwapLayerBuilder {
             .launcher
             .or_else(processes)
             .ok_or(InvalidSwapLayer::NoLauncher)?;
-        let (board, router) = (Arc::new(Board::default()), route.handle());
+        let (status, router) = (Arc::<StatusTable>::default(), route.handle());
         let preparing = Arc::clone(&launcher);
-        let (driver, commands) = Driver::new(&self.config, &router, Arc::clone(&board), launcher)?;
+        let (driver, commands) = Driver::new(&self.config, &router, Arc::clone(&status), launcher)?;
         runtime.spawn(async move { preparing.prepare().await });
         runtime.spawn(driver.run());
         let handle = SwapHandle {
             router,
-            board,
+            status,
             commands,
         };
         Ok(SwapLayer { route, handle })
     }
 
-    /// As [`try_build`](Self::try_build).
+    /// Builds the layer as [`try_build`](Self::try_build) does.
     ///
     /// # Panics
     ///
-    /// Where that fails.
+    /// Panics if `try_build` fails.
     #[must_use]
     #[track_caller]
     pub fn build(self) -> SwapLayer {
@@ -153,23 +152,23 @@ impl<S> Layer<S> for SwapLayer {
     }
 }
 
-/// What is wrong with the configuration of a [`SwapLayer`].
+/// The error of a [`SwapLayer`] that could not be built.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSwapLayer {
-    /// Its models.
+    /// The configuration of the models is invalid.
     #[error("invalid `SwapConfig`: {0}")]
     Swap(#[from] InvalidSwap),
-    /// Its waiting room or its routing.
+    /// The waiting room or the routing is invalid.
     #[error(transparent)]
     Route(#[from] InvalidRoute),
-    /// Its models and its endpoints together.
+    /// The models and the endpoints contradict each other.
     #[error("invalid endpoints: {0}")]
     Registry(#[from] InvalidRegistry),
-    /// It needs a Tokio runtime.
+    /// The layer was built outside of a Tokio runtime.
     #[error("a `SwapLayer` has to be built in a Tokio runtime, in which models are started")]
     NoRuntime,
-    /// There is no launcher of processes for this system.
+    /// The layer has no launcher, and processes can't be models on this system.
     #[error("processes can't be started as models on this system: set a `launcher`")]
     NoLauncher,
 }

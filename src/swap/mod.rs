@@ -1,8 +1,9 @@
-//! Models that are started when they are asked for, because not all of them fit into memory.
+//! Models that start when requests wait for them, because not all of them fit into memory.
 //!
-//! A [`SwapLayer`] is a [`RouteLayer`](crate::RouteLayer) with endpoints that do not run yet. A request for one waits in
-//! the waiting room, with the priorities, shares, deadlines and bounds of all others, until its model was loaded. What
-//! has to stop for it is stopped first; nothing that serves a request, or is being loaded for one, is.
+//! A [`SwapLayer`] is a [`RouteLayer`](crate::RouteLayer) with endpoints that do not run yet. A request for such a model
+//! waits in the waiting room, with the priorities, shares, deadlines and bounds of all others, until the model is loaded.
+//! Other models stop first to make room. A model that serves a request, or is being loaded for one, is never stopped for
+//! another.
 //!
 //! ```no_run
 //! use tower::ServiceBuilder;
@@ -23,7 +24,7 @@
 //! let forward = Forward::<RouteBody<Full<Bytes>>>::new();
 //! let gateway = ServiceBuilder::new().layer(layer).service(forward);
 //! # drop(gateway);
-//! // …, and when the server has stopped:
+//! // … and once the server has stopped:
 //! handle.shutdown().await;
 //! # Ok(())
 //! # }
@@ -31,37 +32,39 @@
 //!
 //! # Which models may run together
 //!
-//! | policy | for |
+//! | policy | use |
 //! |---|---|
-//! | [memory](SwapPolicy::Memory) | most: models that fit into one budget, or into the memory of several GPUs. What was not used for the longest time stops first |
+//! | [memory](SwapPolicy::Memory) | most: models that fit into one budget, or into the memory of several GPUs. The least recently used model stops first |
 //! | [groups](SwapPolicy::Groups) | models of which one at a time may run, beside others |
-//! | [matrix](SwapPolicy::Matrix) | every combination said by name |
+//! | [matrix](SwapPolicy::Matrix) | lists of all combinations that may run |
 //!
-//! # When
+//! # When models swap
 //!
-//! - A model with nothing in its way is started at once, beside other loads.
-//! - What is idle is stopped for another model once it was loaded for [`min_loaded`](SwapConfig::min_loaded).
-//! - What serves requests goes on while more of them come, until a request for another model has waited for
-//!   [`swap_after`](SwapConfig::swap_after), or is more urgent: than all that wait for it, or than one that has just found
-//!   a slot free. Then it takes no more, finishes, and stops.
-//! - No request is passed by one of lower priority for a model that would be in the way of its own.
+//! - A model starts at once, beside other loads, if enough memory is free for it.
+//! - An idle model stops for another one at once.
+//! - A busy model goes on while more requests for it come, until a request for another model has waited for
+//!   [`swap_after`](SwapConfig::swap_after), or is more urgent than all that wait for the busy model and than a request that
+//!   has just found a slot free. Then the busy model finishes its requests, and stops. It serves for
+//!   [`min_loaded`](SwapConfig::min_loaded) at least.
+//! - A request never overtakes a more urgent one if its model would stand in the way of the other's.
 //!
-//! While its model loads, a request waits for as long as that takes ([`start_timeout`](SwapModel::start_timeout)), or until
-//! its own deadline: [`max_wait`](crate::QueueConfig::max_wait) and a configured `target_wait` count from the end of the
-//! load. While a request waits for the memory that its model needs, `max_wait` counts, and the target does not. How long the
-//! load takes counts neither as work ahead nor as slow service, so no request is refused as `overloaded` for it.
+//! # How long requests wait
 //!
-//! # When it goes wrong
+//! While its model loads, a request waits until the load ends ([`start_timeout`](SwapModel::start_timeout)) or its own
+//! deadline passes: [`max_wait`](crate::QueueConfig::max_wait) and a configured `target_wait` count from the end of the load.
+//! While a request waits for the memory that its model needs, `max_wait` counts and the target does not. The time of a load
+//! does not count as work ahead or as slow service, so it does not make requests `overloaded`.
 //!
-//! | what happened | answer |
+//! # Failures
+//!
+//! | failure | answer |
 //! |---|---|
-//! | the model could not be started | 503 `model_start_failed` with `Retry-After`, to all that wait for it, and until it is tried again: after 1 s, doubled each time in a row, up to 60 s. Those with a fallback wait for that; if it has to be loaded, it serves for 60 s at least |
-//! | its process ended, or was ended because it answers no more, before it answered | 502 `model_crashed` (by [`Forward`](crate::upstream::Forward)); it is started again when it is asked for, or by itself if it is [pinned](SwapModel::pinned) |
-//! | its process ended before it was connected to | the request waits for the next process, once. With a body that is streamed, or beyond [`retry_body_limit_bytes`](crate::route::RoutingConfig::retry_body_limit_bytes), 502 `model_crashed` |
-//! | its process runs on, but broke off before it answered | 502 `upstream_failed`, as of any endpoint |
-//! | it was [unloaded](SwapHandle::unload) | 503 `model_unloaded` |
+//! | the model could not be started | 503 `model_start_failed` with `Retry-After`, to all requests that wait for it or come before the next try: after 1 s, doubled each time in a row, up to 60 s. Requests with a fallback wait for that; if it has to be loaded, it serves for 60 s at least |
+//! | the process ended, or was ended because it had ceased to answer, before it answered | 502 `model_crashed` (by [`Forward`](crate::upstream::Forward)); the next request starts the model again, or the model starts by itself if it is [pinned](SwapModel::pinned) |
+//! | the process ended before the request was connected to it | the request waits for the next process, once. With a streamed body, or beyond [`retry_body_limit_bytes`](crate::route::RoutingConfig::retry_body_limit_bytes), 502 `model_crashed` |
+//! | the process runs on, but broke off before it answered | 502 `upstream_failed`, as of any endpoint |
+//! | the model was [unloaded](SwapHandle::unload) | 503 `model_unloaded` |
 
-mod board;
 mod cleanup;
 mod config;
 mod driver;
@@ -72,18 +75,16 @@ mod layer;
 mod process;
 mod scheduler;
 mod status;
+mod status_table;
 mod swapper;
 
 pub use crate::endpoints::on_demand::Progress;
 pub use cleanup::Cleanup;
 pub use config::{AbandonedLoad, InvalidSwap, StopSignal, SwapConfig, SwapModel, SwapPolicy};
 pub use handle::{SwapEvents, SwapHandle, UnknownModel, Unload};
-pub use launcher::{BoxFuture, Instance, Launch, Launcher, StartError};
+pub use launcher::{BoxFuture, Launch, Launcher, ModelServer, StartError};
 pub use layer::{InvalidSwapLayer, SwapLayer, SwapLayerBuilder};
 #[cfg(unix)]
 pub use process::ProcessLauncher;
 pub use status::{ModelState, ModelStatus, SwapEvent};
-pub use swapper::{
-    ExpressionError, Group, Groups, InvalidGroups, InvalidMatrix, InvalidMemory, Matrix,
-    MatrixConfig, MemoryBudget, MemoryConfig, ModelId, Plan, Running, Swapper,
-};
+pub use swapper::{Group, MatrixConfig};

@@ -1,28 +1,28 @@
-//! What is reported of models.
+//! The states of models, as handles report them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a model does.
+/// The state of a model, or of one of its instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ModelState {
-    /// It does not run, and is started when it is asked for.
+    /// The model does not run, and the next request starts it.
     Unloaded,
-    /// It is being started.
+    /// The model is being started, and requests wait for it.
     Loading,
-    /// It serves requests.
+    /// The model serves requests, or is ready to serve them.
     Loaded,
-    /// Its process runs and has freed its memory.
+    /// The model's process runs, and has freed its memory.
     Sleeping,
-    /// It is being stopped.
+    /// The model is being stopped, and its memory is not free yet.
     Unloading,
-    /// Its last start failed, and it is not tried again yet.
+    /// The model's last start failed, and the next try is still to come.
     Failed,
 }
 
 impl ModelState {
-    /// Its name: `unloaded`, `loading`, `loaded`, `sleeping`, `unloading`, `failed`.
+    /// Returns the name: `unloaded`, `loading`, `loaded`, `sleeping`, `unloading`, `failed`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -34,40 +34,57 @@ impl ModelState {
             Self::Failed => "failed",
         }
     }
+
+    /// Returns `true` if a process of the model runs.
+    pub(super) fn is_running(self) -> bool {
+        matches!(self, Self::Loaded | Self::Sleeping | Self::Unloading)
+    }
+
+    /// Returns a rank of the states. The higher it is, the nearer the model is to serving.
+    pub(super) fn nearness(self) -> u8 {
+        match self {
+            Self::Loaded => 5,
+            Self::Loading => 4,
+            Self::Sleeping => 3,
+            Self::Unloading => 2,
+            Self::Unloaded => 1,
+            Self::Failed => 0,
+        }
+    }
 }
 
-/// The status of one model.
+/// The status of one model, over all its instances.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ModelStatus {
-    /// Its name.
+    /// The name of the model, as requests ask for it.
     pub name: String,
-    /// What it does; of several instances, the one that is nearest to serving.
+    /// The state of the instance that is nearest to serving.
     pub state: ModelState,
-    /// For how long it has done that.
+    /// The time since the last change of `state`.
     pub since: Duration,
-    /// How many of its instances run.
+    /// The number of instances that run or sleep.
     pub running: u32,
-    /// How many requests it serves.
+    /// The number of requests that the model serves.
     pub in_flight: u32,
-    /// How many requests wait for it.
+    /// The number of requests that wait for the model.
     pub waiting: usize,
-    /// How far its load has come, from 0 to 1, while it is being loaded and that is known.
+    /// The share of the load that is done, from 0 to 1, while the model is being loaded and the share is known.
     pub progress: Option<f32>,
-    /// Why it last failed to start, or ended by itself.
+    /// The reason of the last start that failed, or of the last crash.
     pub last_error: Option<String>,
-    /// Where it can be reached while it runs.
+    /// The URL of the model while it runs.
     pub url: Option<String>,
 }
 
-/// Something that happened to a model.
+/// A change of a model's state, or an error without one.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SwapEvent {
-    /// The model.
+    /// The name of the model.
     pub model: Arc<str>,
-    /// What it does from now on; of several instances, what one of them does.
+    /// The new state of the model, or of one of its instances.
     pub state: ModelState,
-    /// Why it failed to start or ended.
+    /// The reason of a start that failed, or of a crash.
     pub error: Option<String>,
 }

@@ -7,7 +7,7 @@ use http::{Response, StatusCode};
 use super::ForwardBody;
 use crate::endpoints::NoResponse;
 #[cfg(feature = "swap")]
-use crate::endpoints::on_demand::End;
+use crate::endpoints::on_demand::EndpointEnd;
 use crate::http::Rejection;
 
 /// The reason why there is no response to pass on.
@@ -87,7 +87,7 @@ impl Failure {
 
     /// Returns the failure of an endpoint that ended in the way of `end`.
     #[cfg(feature = "swap")]
-    pub(super) fn by(self, end: End) -> Self {
+    pub(super) fn by(self, end: EndpointEnd) -> Self {
         let (name, seen) = match self {
             Self::Unreachable(name) => (name, NoResponse::Unreachable),
             // The endpoint may have ended because of the request.
@@ -95,8 +95,8 @@ impl Failure {
             other => return other,
         };
         match end {
-            End::Crashed => Self::Crashed(name, seen),
-            End::Killed => Self::Unloaded(name),
+            EndpointEnd::Crashed => Self::Crashed(name, seen),
+            EndpointEnd::Killed => Self::Unloaded(name),
         }
     }
 

@@ -22,7 +22,7 @@ use super::upload::{Sending, unsent};
 use super::{ForwardBody, headers};
 use crate::endpoints::EndpointRef;
 #[cfg(feature = "swap")]
-use crate::endpoints::on_demand::{DoubtSettled, OnDemand};
+use crate::endpoints::on_demand::{OnDemand, SuspicionSettled};
 
 pin_project! {
     /// The future of a [`Forward`](super::Forward)'s response. Dropping it closes the connection to the endpoint.
@@ -191,7 +191,7 @@ fn failed(failure: Failure, to: &SentTo) -> FailedResponse {
                 None => failure,
             };
             let mut response = failure.response();
-            response.extensions_mut().insert(DoubtSettled);
+            response.extensions_mut().insert(SuspicionSettled);
             response
         });
     }

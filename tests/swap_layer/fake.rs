@@ -15,8 +15,8 @@ use tower::{Layer, Service, ServiceExt};
 use tower_triage::endpoints::Decision;
 use tower_triage::route::{Route, RouteLayerBuilder};
 use tower_triage::swap::{
-    BoxFuture, Instance, Launch, Launcher, Progress, StartError, SwapConfig, SwapHandle, SwapLayer,
-    SwapModel,
+    BoxFuture, Launch, Launcher, ModelServer, Progress, StartError, SwapConfig, SwapHandle,
+    SwapLayer, SwapModel,
 };
 use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
 
@@ -221,7 +221,7 @@ pub(crate) struct Fake {
 }
 
 #[derive(Debug)]
-struct FakeInstance {
+struct FakeServer {
     fake: Fake,
     state: Arc<FakeState>,
     can_sleep: bool,
@@ -229,7 +229,7 @@ struct FakeInstance {
 }
 
 impl Launcher for Fake {
-    fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>> {
+    fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn ModelServer>, StartError>> {
         let fake = self.clone();
         Box::pin(async move {
             let name = launch.name.to_string();
@@ -267,23 +267,23 @@ impl Launcher for Fake {
                 .unwrap()
                 .insert(port, Arc::clone(&state));
             let can_sleep = launch.model.sleep_path.is_some();
-            Ok(Arc::new(FakeInstance {
+            Ok(Arc::new(FakeServer {
                 fake,
                 state,
                 can_sleep,
                 pool: launch.pool.map(|(nth, _)| nth),
-            }) as Arc<dyn Instance>)
+            }) as Arc<dyn ModelServer>)
         })
     }
 }
 
-impl Drop for FakeInstance {
+impl Drop for FakeServer {
     fn drop(&mut self) {
         self.state.gone(&self.fake.world);
     }
 }
 
-impl Instance for FakeInstance {
+impl ModelServer for FakeServer {
     fn url(&self) -> Uri {
         self.fake.world.called("url", &self.state.model);
         format!("http://127.0.0.1:{}", self.state.port)

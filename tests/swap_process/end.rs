@@ -31,7 +31,7 @@ async fn a_crash_ends_its_children_too() {
 }
 
 /// Makes the server exit.
-async fn crash(instance: &dyn Instance) {
+async fn crash(instance: &dyn ModelServer) {
     use tokio::io::AsyncWriteExt;
     let port = instance.url().port_u16().unwrap();
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;

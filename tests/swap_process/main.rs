@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tower_triage::swap::{
-    Instance, Launch, Launcher, ProcessLauncher, Progress, StartError, SwapModel,
+    Launch, Launcher, ModelServer, ProcessLauncher, Progress, StartError, SwapModel,
 };
 
 use log::Log;
@@ -45,11 +45,11 @@ fn launch(model: SwapModel) -> Launch {
     Launch::new(Arc::new(model), HOUR)
 }
 
-async fn start(launch: Launch) -> Result<Arc<dyn Instance>, StartError> {
+async fn start(launch: Launch) -> Result<Arc<dyn ModelServer>, StartError> {
     soon(ProcessLauncher::default().start(launch)).await
 }
 
-async fn started(model: SwapModel) -> Arc<dyn Instance> {
+async fn started(model: SwapModel) -> Arc<dyn ModelServer> {
     start(launch(model)).await.unwrap()
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{env, thread};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tower_triage::swap::{Instance, SwapModel};
+use tower_triage::swap::{ModelServer, SwapModel};
 
 use super::soon;
 
@@ -25,7 +25,7 @@ pub(crate) fn server() -> SwapModel {
 }
 
 /// The answer of an instance to a `GET`: its status and its body.
-pub(crate) async fn get(instance: &dyn Instance, path: &str) -> (u16, String) {
+pub(crate) async fn get(instance: &dyn ModelServer, path: &str) -> (u16, String) {
     let exchange = async {
         let url = instance.url();
         let address = url.authority().unwrap().as_str();
@@ -43,7 +43,7 @@ pub(crate) async fn get(instance: &dyn Instance, path: &str) -> (u16, String) {
 }
 
 /// How often its health was asked.
-pub(crate) async fn asks(instance: &dyn Instance) -> u32 {
+pub(crate) async fn asks(instance: &dyn ModelServer) -> u32 {
     get(instance, "/asks").await.1.parse().unwrap()
 }
 

@@ -7,14 +7,14 @@ use tower_triage::swap::StopSignal;
 use super::*;
 
 /// A script that ends with status 5 when it is told to by this signal, once it runs.
-async fn obedient(signal: &str, change: impl FnOnce(&mut SwapModel)) -> Arc<dyn Instance> {
+async fn obedient(signal: &str, change: impl FnOnce(&mut SwapModel)) -> Arc<dyn ModelServer> {
     let mut model = script(&format!("trap \"exit 5\" {signal}; sleep 3600 & wait"));
     change(&mut model);
     run(model, 2).await.0
 }
 
 /// Starts a script that consists of so many processes when it has said what it does on signals.
-async fn run(mut model: SwapModel, processes: usize) -> (Arc<dyn Instance>, Mark) {
+async fn run(mut model: SwapModel, processes: usize) -> (Arc<dyn ModelServer>, Mark) {
     let mark = Mark::on(&mut model);
     let instance = started(model).await;
     mark.until_count(processes).await;

@@ -299,7 +299,7 @@ impl<C: TestCapacity> Driver<C> {
         self.check();
         let ended = self.served + self.rejected + self.cancelled;
         assert_eq!(ended, self.arrived, "each request ends once");
-        assert_eq!(self.pools.in_use(), 0);
+        assert_eq!(self.pools.usage().in_use, 0);
         assert!(self.room.is_empty() && self.room.head().is_none());
     }
 
@@ -513,7 +513,10 @@ impl<C: TestCapacity> Driver<C> {
             .answers
             .values()
             .filter(|a| matches!(a, Answer::Slot(_)));
-        assert_eq!(self.pools.in_use(), self.running.len() + granted.count());
+        assert_eq!(
+            self.pools.usage().in_use,
+            self.running.len() + granted.count()
+        );
     }
 
     /// No slot is free that serves a waiter.

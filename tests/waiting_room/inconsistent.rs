@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, Tenant, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, SlotUsage, Tenant, WaiterId, WaitingRoom,
+    WakeList,
 };
 use tower_triage::{Discipline, Priority, PriorityLevels};
 use tower_triage::{Ticket, WaitingRoomConfig};
@@ -187,14 +188,12 @@ impl Capacity for Erratic {
         self.answers().pools[lane as usize].clone()
     }
 
-    fn in_use(&self) -> usize {
-        0
+    fn usage(&self) -> SlotUsage {
+        SlotUsage {
+            slots: 0,
+            in_use: 0,
+        }
     }
-
-    fn limit(&self) -> usize {
-        0
-    }
-
     fn leased(&self) -> u64 {
         0
     }

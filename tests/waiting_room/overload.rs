@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use tower_triage::admit::{
-    Capacity, LeaseError, Partition, PoolId, PoolSet, Reserve, Slot, TargetWait,
+    Capacity, LeaseError, Partition, PoolId, PoolSet, Reserve, Slot, SlotUsage, TargetWait,
 };
 use tower_triage::{Discipline, SlotPool, WaitingRoomConfig};
 
@@ -88,16 +88,12 @@ impl Capacity for Partitioned {
         }
     }
 
-    fn slots(&self, pool: PoolId) -> usize {
-        self.0.slots(pool)
+    fn pool_usage(&self, pool: PoolId) -> SlotUsage {
+        self.0.pool_usage(pool)
     }
 
-    fn in_use(&self) -> usize {
-        self.0.in_use()
-    }
-
-    fn limit(&self) -> usize {
-        self.0.limit()
+    fn usage(&self) -> SlotUsage {
+        self.0.usage()
     }
 
     fn leased(&self) -> u64 {

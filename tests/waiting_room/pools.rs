@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use tower_triage::admit::{Capacity, LeaseError, Partition, PoolId, PoolSet};
+use tower_triage::admit::{Capacity, LeaseError, Partition, PoolId, PoolSet, SlotUsage};
 
 #[derive(Debug, Clone)]
 pub(crate) struct TestPool {
@@ -154,16 +154,15 @@ impl Capacity for TestPools {
         Some(with_slots.map(|(nth, _)| PoolId(nth)).collect())
     }
 
-    fn in_use(&self) -> usize {
-        self.taken().iter().sum()
+    fn usage(&self) -> SlotUsage {
+        let pools = self.pools.lock().unwrap();
+        SlotUsage {
+            slots: pools.iter().map(|pool| pool.slots).sum(),
+            in_use: pools.iter().map(|pool| pool.taken).sum(),
+        }
     }
-
     fn leased(&self) -> u64 {
         self.leased.load(SeqCst) as u64
-    }
-
-    fn limit(&self) -> usize {
-        self.pools.lock().unwrap().iter().map(|w| w.slots).sum()
     }
 }
 
@@ -239,15 +238,11 @@ impl Capacity for InLanes {
         self.0.all_pools()
     }
 
-    fn in_use(&self) -> usize {
-        self.0.in_use()
+    fn usage(&self) -> SlotUsage {
+        self.0.usage()
     }
 
     fn leased(&self) -> u64 {
         self.0.leased()
-    }
-
-    fn limit(&self) -> usize {
-        self.0.limit()
     }
 }

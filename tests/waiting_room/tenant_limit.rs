@@ -440,7 +440,7 @@ proptest! {
             room.ends(number);
         }
         prop_assert!(room.waiting.is_empty());
-        prop_assert_eq!(room.pools.in_use(), 0);
+        prop_assert_eq!(room.pools.usage().in_use, 0);
         let mut wakes = WakeList::new();
         room.room.close(&mut wakes);
         prop_assert!(wakes.is_empty());

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, WaitQueue, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, SlotUsage, WaitQueue, WaiterId,
+    WaitingRoom, WakeList,
 };
 use tower_triage::{Discipline, Priority, Ticket};
 
@@ -41,11 +42,11 @@ impl Capacity for Two {
     fn pools(&self, lane: &u8) -> PoolSet {
         (0..=u32::from(*lane)).map(PoolId).collect()
     }
-    fn in_use(&self) -> usize {
-        0
-    }
-    fn limit(&self) -> usize {
-        2
+    fn usage(&self) -> SlotUsage {
+        SlotUsage {
+            slots: 2,
+            in_use: 0,
+        }
     }
     fn leased(&self) -> u64 {
         0

@@ -380,7 +380,7 @@ impl<const ONE: bool> Driver<ONE> {
         assert_eq!(self.room.len(), self.waiting.len());
         let placed = self.waiting.values().filter(|waiting| !waiting.is_patient);
         assert!(placed.count() <= self.options.max_size);
-        assert_eq!(self.pools.in_use(), self.running.len());
+        assert_eq!(self.pools.usage().in_use, self.running.len());
         {
             let state = self.pools.0.lock().unwrap();
             assert!(state.taken_wrongly.is_none(), "{state:?}");

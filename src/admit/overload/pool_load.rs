@@ -130,11 +130,11 @@ impl PoolLoad {
 
     /// Sets the state of its slots from now on. Time in which they are not there has to be observed as if no request waited.
     pub(crate) fn set_slot_state(&mut self, now: Nanos, state: SlotState) {
-        let is_made = state == SlotState::Made;
+        let is_made = state == SlotState::Ready;
         self.made_since = is_made.then(|| self.made_since.unwrap_or(now));
         self.is_on_demand |= !is_made;
         let was_making = self.is_making;
-        self.is_making = matches!(state, SlotState::Making { .. });
+        self.is_making = matches!(state, SlotState::Starting { .. });
         if was_making && !self.is_making {
             self.load_ended = now;
         }

@@ -132,9 +132,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         lease: &C::Lease,
     ) {
         let base = self.base();
-        if C::MAKES_SLOTS && base.counters.waiting > 0 {
+        if base.counters.waiting > 0 && ask::is_on_demand(capacity) {
             let level = base.level_of(ticket.priority, limits.arrival, base.clock.now);
-            ask::on_passed(capacity, lease, Priority(level));
+            ask::on_overtake(capacity, lease, Priority(level));
         }
         self.queue.on_leased(&ticket.tenant);
         let base = self.base_mut();

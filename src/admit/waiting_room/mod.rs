@@ -9,7 +9,7 @@
 
 mod arrive;
 mod end;
-mod first_waiters;
+mod lane_heads;
 mod levels;
 mod outcome;
 mod predict;
@@ -18,8 +18,8 @@ mod tenants;
 mod waiter;
 
 pub(crate) use arrive::Arrival;
-pub use first_waiters::FirstWaiter;
-pub(crate) use first_waiters::Making;
+pub use lane_heads::LaneHead;
+pub(crate) use lane_heads::Starting;
 pub(crate) use outcome::Answered;
 pub(crate) use waiter::State;
 
@@ -241,11 +241,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         // First: its wait may be over.
         self.end_waits(now, wakes);
         self.offer_to(capacity, id, wakes);
-        if C::MAKES_SLOTS && self.base().counters.waiting > 0 {
-            let (meta, waiter) = (self.waiters().meta(id.idx), self.waiters().payload(id.idx));
-            if let State::Leased { lease, .. } = &waiter.state {
-                ask::on_passed(capacity, lease, Priority(meta.level));
-            }
+        let (meta, waiter) = (self.waiters().meta(id.idx), self.waiters().payload(id.idx));
+        if let State::Leased { lease, .. } = &waiter.state
+            && self.base().counters.waiting > 0
+        {
+            ask::on_overtake(capacity, lease, Priority(meta.level));
         }
         true
     }

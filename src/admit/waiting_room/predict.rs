@@ -33,12 +33,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let now = base.clock.now;
         let load = base.admission.overload.pool_mut(pool);
         let slots = ask::slots(capacity, pool);
-        if !C::MAKES_SLOTS {
+        let Some(state) = ask::on_demand(capacity, |it| it.slot_state(pool)) else {
             return load.observe(now, slots, is_idle);
-        }
-        let state = ask::slot_state(capacity, pool);
+        };
         // Asked before it is set: the time since the last call counts only if the slots were there in it.
-        let was_made = state == SlotState::Made && load.is_made_since(now);
+        let was_made = state == SlotState::Ready && load.is_made_since(now);
         load.observe(now, slots, is_idle || !was_made);
         load.set_slot_state(now, state);
     }
@@ -99,7 +98,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if !is_short {
             self.observe_lane(capacity, lane);
         }
-        let counted = self.counted(limits, lane, now);
+        let counted = self.counted(capacity, limits, lane, now);
         if let Some(why) = self.base().refusal(ticket, counted, now) {
             return Err(why);
         }
@@ -145,8 +144,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Returns what bounds the wait of a request that was made to wait before: the time in which slots of its lane are made
     /// does not count.
     #[inline]
-    fn counted(&self, limits: WaitLimits, lane: u32, now: Nanos) -> WaitLimits {
-        if !C::MAKES_SLOTS {
+    fn counted(&self, capacity: &C, limits: WaitLimits, lane: u32, now: Nanos) -> WaitLimits {
+        if !ask::is_on_demand(capacity) {
             return limits;
         }
         let slots = self

@@ -249,6 +249,6 @@ fn an_endpoint_is_stopped_while_it_is_idle_or_takes_a_request() {
     let stopped = word.load();
     assert!(!word.take(stopped));
     assert!(stopped.flags().may_serve(), "it can be waited for");
-    word.start();
+    _ = word.set_stopped(false);
     assert!(word.take(word.load()));
 }

@@ -1,7 +1,7 @@
 //! The end of an endpoint that is started on demand, as far as it is known.
 //!
-//! A request without an answer raises a doubt about its endpoint. The endpoint may have ended, or may only have closed
-//! a connection. The driver settles the doubt, because it hears of an end a moment later than the connections do.
+//! A request without an answer makes its endpoint suspect: the endpoint may have ended, or may only have closed a
+//! connection. The launcher settles the suspicion, because it learns of an end a moment after the connected clients do.
 
 use std::time::Duration;
 
@@ -12,46 +12,47 @@ use crate::endpoints::EndpointRef;
 
 /// The way in which an endpoint ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The endpoint ended by itself, or counts as ended because it does not answer any more.
+pub(crate) enum EndpointEnd {
+    /// The endpoint ended by itself, or counts as ended because it has ceased to answer.
     Crashed,
     /// The operator ended the endpoint while it served requests.
     Killed,
 }
 
-/// The end of an endpoint as far as it is known. Its counts show requests and the driver if anything is new to them.
+/// The starts, the end and the suspicions of an endpoint, as counts by which requests and the launcher find what is new
+/// to them.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Life {
-    /// The number of times that the endpoint was started.
+pub(super) struct EndpointLife {
+    /// The number of times that it was started.
     starts: u64,
-    /// The way in which the endpoint ended, until it is started again.
-    end: Option<End>,
-    /// The number of doubts, each raised by a request without an answer.
-    doubts: u64,
-    /// The number of doubts that the driver has begun to settle.
+    /// The way in which it ended, until its next start.
+    end: Option<EndpointEnd>,
+    /// The number of suspicions, each of which is a request without an answer.
+    suspicions: u64,
+    /// The number of suspicions that the launcher has taken.
     taken: u64,
-    /// The number of doubts that are settled. The endpoint has ended, or serves, or is not known to have ended.
+    /// The number of suspicions that are settled, because the endpoint has ended, serves, or could not be checked.
     settled: u64,
 }
 
-impl Life {
-    /// Returns the way in which the endpoint ended since it was started for the `starts`th time.
-    fn end_since(&self, starts: u64) -> Option<End> {
+impl EndpointLife {
+    /// Returns how the endpoint ended since its start number `starts`.
+    fn end_since(&self, starts: u64) -> Option<EndpointEnd> {
         let is_other = self.starts != starts;
-        self.end.or_else(|| is_other.then_some(End::Crashed))
+        self.end
+            .or_else(|| is_other.then_some(EndpointEnd::Crashed))
     }
 }
 
-/// The extension of a response that replaces an endpoint's response, after the router has tried to find out if the
-/// endpoint has ended.
+/// An extension of a response, set if the suspicion that it stands for is settled.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct DoubtSettled;
+pub(crate) struct SuspicionSettled;
 
-/// The time within which every doubt is settled, unless the driver is gone.
+/// The time within which the launcher settles a suspicion, unless the launcher is gone.
 const SETTLED_WITHIN: Duration = Duration::from_secs(1);
 
 impl OnDemand {
-    /// Returns the number of times that the endpoint was started.
+    /// Returns the number of starts of the endpoint.
     pub(crate) fn starts(&self) -> u64 {
         self.0.life.borrow().starts
     }
@@ -61,47 +62,47 @@ impl OnDemand {
         self.0.life.send_modify(|life| {
             life.starts += 1;
             life.end = None;
-            (life.taken, life.settled) = (life.doubts, life.doubts); // they are about the process before
+            // Suspicions are of the process that ran before.
+            (life.taken, life.settled) = (life.suspicions, life.suspicions);
         });
     }
 
-    /// Records the way in which the endpoint ended. Only the first end counts. Call this after the endpoint has
-    /// stopped giving slots.
-    pub(crate) fn set_end(&self, end: End) {
+    /// Records how the endpoint ended, of which the first end counts. The caller has closed the endpoint before.
+    pub(crate) fn set_end(&self, end: EndpointEnd) {
         let life = &self.0.life;
         life.send_modify(|life| _ = life.end.get_or_insert(end));
     }
 
-    /// Returns the way in which the endpoint ended, until it is started again.
-    pub(crate) fn end(&self) -> Option<End> {
+    /// Returns how the endpoint ended, until its next start.
+    pub(crate) fn end(&self) -> Option<EndpointEnd> {
         self.0.life.borrow().end
     }
 
-    /// Returns `true` if there are new doubts since it last returned `true`. The caller has to settle them.
-    pub(crate) fn take_doubt(&self) -> bool {
+    /// Returns `true` if there is a suspicion since this last returned `true`, which the caller then has to settle.
+    pub(crate) fn take_suspicion(&self) -> bool {
         let mut is_new = false;
         self.0.life.send_if_modified(|life| {
-            is_new = life.taken != life.doubts;
-            life.taken = life.doubts;
-            false // requests have nothing to learn from this
+            is_new = life.taken != life.suspicions;
+            life.taken = life.suspicions;
+            false // requests do not wait for this
         });
         is_new
     }
 
-    /// Settles the doubts that were taken. Returns `true` if all doubts are settled now.
-    pub(crate) fn settle_doubt(&self) -> bool {
+    /// Settles the suspicions that were taken. Returns `true` if all are settled now.
+    pub(crate) fn settle_suspicion(&self) -> bool {
         let life = &self.0.life;
         life.send_modify(|life| life.settled = life.taken);
         let life = life.borrow();
-        life.settled == life.doubts
+        life.settled == life.suspicions
     }
 
-    /// Raises a doubt because a request got no answer. Returns the number of the doubt.
-    fn doubt(&self) -> u64 {
+    /// Records a request without an answer, and returns the number of the suspicion.
+    fn suspect(&self) -> u64 {
         let mut nth = 0;
         self.0.life.send_modify(|life| {
-            life.doubts += 1;
-            nth = life.doubts;
+            life.suspicions += 1;
+            nth = life.suspicions;
         });
         self.0.notify.notify_one();
         nth
@@ -109,30 +110,29 @@ impl OnDemand {
 }
 
 impl EndpointRef {
-    /// Raises a doubt because a request got no answer. If the endpoint is started on demand, it may have ended, so it
-    /// gives no slots until the doubt is settled.
-    pub(crate) fn doubt(&self) {
+    /// Records a request without an answer. An endpoint on demand may have ended then, and is closed until that is known.
+    pub(crate) fn suspect(&self) {
         if let Some(on_demand) = self.on_demand() {
-            self.state().word.stop();
-            on_demand.doubt();
+            self.close_slots();
+            on_demand.suspect();
         }
     }
 
-    /// Waits until it is known if the endpoint has ended since it was started for the `starts`th time, because a
-    /// request got no answer. Returns the way in which it ended, or `None` if it is not known to have ended.
+    /// Waits until it is known whether the endpoint has ended since its start number `starts`, because a request got an
+    /// error in place of an answer. Returns how it ended, or `None` if an end did not become known.
     ///
     /// # Cancel safety
     ///
-    /// The driver settles the doubt even if the future is dropped.
-    pub(crate) async fn end_since(&self, starts: u64) -> Option<End> {
+    /// The launcher settles the suspicion even if this is dropped.
+    pub(crate) async fn end_since(&self, starts: u64) -> Option<EndpointEnd> {
         let on_demand = self.on_demand()?;
         let mut life = on_demand.0.life.subscribe();
         if let Some(end) = life.borrow().end_since(starts) {
             return Some(end);
         }
-        self.state().word.stop(); // before the slot of the request comes back
-        let doubt = on_demand.doubt();
-        let settled = life.wait_for(|it| it.end_since(starts).is_some() || it.settled >= doubt);
+        self.close_slots(); // before the slot of the request comes back
+        let nth = on_demand.suspect();
+        let settled = life.wait_for(|it| it.end_since(starts).is_some() || it.settled >= nth);
         _ = timeout(SETTLED_WITHIN, settled).await;
         on_demand.0.life.borrow().end_since(starts)
     }
@@ -154,39 +154,39 @@ mod tests {
         let endpoints = Endpoints::new(Registry::new(vec![endpoint]).unwrap());
         on_demand.set_started();
         let endpoint = endpoints.endpoints()[0].clone();
-        endpoint.state().word.start();
+        endpoint.open_slots();
         (on_demand, endpoint)
     }
 
     #[tokio::test]
-    async fn a_doubt_waits_for_the_end_or_for_what_settles_it() {
+    async fn a_suspicion_waits_for_an_end_or_for_the_launcher() {
         let (on_demand, endpoint) = started();
         let mut first = Box::pin(endpoint.end_since(1));
         assert!(first.as_mut().now_or_never().is_none());
         assert!(endpoint.is_stopped());
-        assert!(on_demand.take_doubt() && !on_demand.take_doubt());
+        assert!(on_demand.take_suspicion() && !on_demand.take_suspicion());
         let mut second = Box::pin(endpoint.end_since(1));
         assert!(second.as_mut().now_or_never().is_none());
-        assert!(!on_demand.settle_doubt(), "the second is not settled");
+        assert!(!on_demand.settle_suspicion(), "the second is not settled");
         assert_eq!(first.now_or_never(), Some(None));
         assert!(second.as_mut().now_or_never().is_none());
-        on_demand.set_end(End::Crashed);
-        assert_eq!(second.now_or_never(), Some(Some(End::Crashed)));
+        on_demand.set_end(EndpointEnd::Crashed);
+        assert_eq!(second.now_or_never(), Some(Some(EndpointEnd::Crashed)));
     }
 
     #[tokio::test]
     async fn an_end_is_known_after_the_next_start() {
         let (on_demand, endpoint) = started();
-        on_demand.set_end(End::Killed);
-        on_demand.set_end(End::Crashed);
-        assert_eq!(endpoint.end_since(1).await, Some(End::Killed));
+        on_demand.set_end(EndpointEnd::Killed);
+        on_demand.set_end(EndpointEnd::Crashed);
+        assert_eq!(endpoint.end_since(1).await, Some(EndpointEnd::Killed));
         on_demand.set_started();
-        assert_eq!(endpoint.end_since(1).await, Some(End::Crashed));
-        assert!(!endpoint.is_stopped(), "what runs now is not doubted");
+        assert_eq!(endpoint.end_since(1).await, Some(EndpointEnd::Crashed));
+        assert!(!endpoint.is_stopped(), "the new process is not suspect");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_doubt_that_nobody_settles_ends() {
+    async fn a_suspicion_without_a_launcher_ends() {
         let (_on_demand, endpoint) = started();
         assert_eq!(endpoint.end_since(1).await, None);
     }

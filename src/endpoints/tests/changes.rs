@@ -21,7 +21,13 @@ fn a_leaving_endpoint_counts_until_its_last_lease() {
     let on_a = hold(&endpoints, "m");
     assert_eq!(on_a.endpoint().name(), "a");
     assert_eq!(change(&endpoints, [b.clone()]).removed, ["a"]);
-    assert_eq!((endpoints.in_use(), endpoints.limit()), (1, 2));
+    assert_eq!(
+        endpoints.usage(),
+        SlotUsage {
+            slots: 2,
+            in_use: 1
+        }
+    );
     change(&endpoints, [b.clone(), c.clone()]);
     change(&endpoints, [b.clone(), c.clone(), d.clone()]);
     assert_eq!(order(&endpoints, "m").len(), 6);
@@ -36,7 +42,7 @@ fn a_leaving_endpoint_counts_until_its_last_lease() {
     let pools = endpoints.endpoints();
     assert_eq!(pools[4].pool(), PoolId(0));
     // Those that `order` took.
-    assert_eq!(endpoints.in_use(), 6);
+    assert_eq!(endpoints.usage().in_use, 6);
 }
 
 #[test]
@@ -51,13 +57,19 @@ fn an_endpoint_that_returns_keeps_its_leases() {
         LeaseError::Unservable(RouteError::NoHealthyBackend { .. })
     ));
     assert_eq!(change(&endpoints, [a]).added, ["a"]);
-    assert_eq!((endpoints.in_use(), endpoints.limit()), (1, 2));
+    assert_eq!(
+        endpoints.usage(),
+        SlotUsage {
+            slots: 2,
+            in_use: 1
+        }
+    );
     let other = hold(&endpoints, "m");
     let busy = lease(&endpoints, &Requirements::new("m")).unwrap_err();
     assert_eq!(busy, LeaseError::Busy);
     endpoints.release(before);
     endpoints.release(other);
-    assert_eq!(endpoints.in_use(), 0);
+    assert_eq!(endpoints.usage().in_use, 0);
 }
 
 #[cfg(feature = "swap")]

@@ -213,7 +213,7 @@ fn threads_never_hold_more_leases_than_slots() {
                 });
             }
         });
-        assert_eq!(endpoints.in_use(), 0);
+        assert_eq!(endpoints.usage().in_use, 0);
     });
 }
 

@@ -349,13 +349,13 @@ impl Pair {
             let may_eject = self.naive.may_eject(naive);
             assert_eq!(self.endpoints.table.load().may_eject(endpoint), may_eject);
         }
-        assert_eq!(self.endpoints.in_use(), self.held.len());
+        assert_eq!(self.endpoints.usage().in_use, self.held.len());
         let limits = self
             .naive
             .endpoints
             .iter()
             .map(|naive| naive.state.borrow().limit as usize);
-        assert_eq!(self.endpoints.limit(), limits.sum::<usize>());
+        assert_eq!(self.endpoints.usage().slots, limits.sum::<usize>());
     }
 }
 

@@ -179,13 +179,19 @@ fn a_pool_s_slots_are_those_of_its_endpoint() {
     let _lease = endpoints
         .try_lease_keeping(&demand, KeptSlots::NONE)
         .unwrap();
-    let of = |pool| (endpoints.slots(PoolId(pool)), endpoints.taken(PoolId(pool)));
+    let of = |pool| {
+        let usage = endpoints.pool_usage(PoolId(pool));
+        (usage.slots, usage.in_use)
+    };
     assert_eq!([of(0), of(1), of(2)], [(2, 1), (3, 0), (0, 0)]);
     let changed = endpoints.change(|_| {
         let registry = Registry::new(vec![endpoint("b", 3, &["m"])])?;
         Ok::<_, InvalidRegistry>((registry, None))
     });
     assert_eq!(changed.unwrap().removed, ["a"]);
-    let of = |pool| (endpoints.slots(PoolId(pool)), endpoints.taken(PoolId(pool)));
+    let of = |pool| {
+        let usage = endpoints.pool_usage(PoolId(pool));
+        (usage.slots, usage.in_use)
+    };
     assert_eq!([of(0), of(1)], [(0, 0), (3, 0)]);
 }

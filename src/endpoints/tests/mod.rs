@@ -9,7 +9,7 @@ mod strategies;
 use std::sync::Arc;
 
 use super::*;
-use crate::admit::{Capacity, LeaseError, PoolId};
+use crate::admit::{Capacity, LeaseError, PoolId, SlotUsage};
 use crate::route::{RoutingConfig, StrategyChoice};
 
 fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
@@ -101,9 +101,15 @@ fn busy_waits_and_a_released_slot_is_free_again() {
         lease(&endpoints, &Requirements::new("m")).unwrap_err(),
         LeaseError::Busy
     );
-    assert_eq!((endpoints.in_use(), endpoints.limit()), (1, 2));
+    assert_eq!(
+        endpoints.usage(),
+        SlotUsage {
+            slots: 2,
+            in_use: 1
+        }
+    );
     assert_eq!(endpoints.release(held), PoolId(1));
-    assert_eq!(endpoints.in_use(), 0);
+    assert_eq!(endpoints.usage().in_use, 0);
     assert_eq!(order(&endpoints, "m"), ["a"]);
 }
 

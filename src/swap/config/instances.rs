@@ -1,21 +1,22 @@
-//! Instances of models are what the scheduler starts and stops; which may run together is said of models.
+//! The instances of models, and the policy for them: a policy tells which models may run together.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
 use crate::endpoints::Endpoint;
 use crate::endpoints::on_demand::{self, OnDemand};
 use crate::swap::swapper::{
-    Groups, Matrix, MatrixConfig, MemoryBudget, MemoryConfig, ModelId, Plan, Running, Swapper,
+    Groups, InstanceId, Matrix, MatrixConfig, MemoryBudget, MemoryNeed, Plan, Running, Swapper,
 };
 
 impl SwapConfig {
-    /// The names of all instances, in the order of the models.
+    /// Returns the names of all instances, in the order of the models.
     pub(crate) fn instance_names(&self) -> impl Iterator<Item = String> {
         self.models.iter().flat_map(SwapModel::instance_names)
     }
 
-    /// The endpoints of all instances, of which none runs.
+    /// Returns the endpoints of all instances, which do not run yet.
     pub(crate) fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
         self.models.iter().flat_map(|model| {
             let names = model.instance_names();
@@ -25,71 +26,56 @@ impl SwapConfig {
         })
     }
 
-    /// What says which instances may run together. A [`ModelId`] is the number of an instance.
+    /// Returns the swapper for all instances in the order of the models.
     pub(crate) fn swapper(&self) -> Result<Arc<dyn Swapper>, InvalidSwap> {
         self.swapper_of(&self.instance_names().collect::<Vec<_>>())
     }
 
-    /// The same for instances that have other numbers: a [`ModelId`] is a place in `names`. A name that is not configured
-    /// is one that was.
+    /// Returns the swapper for instances with these names, in the order of their [`InstanceId`]s. Some of them may have left
+    /// the configuration.
     pub(crate) fn swapper_of(&self, names: &[String]) -> Result<Arc<dyn Swapper>, InvalidSwap> {
-        let models: Vec<String> = self
-            .models
-            .iter()
-            .map(|one| one.model.name.clone())
+        let models: Vec<String> = self.models.iter().map(|it| it.model.name.clone()).collect();
+        let numbered = self.models.iter().enumerate();
+        let model_of: HashMap<String, usize> = numbered
+            .flat_map(|(nth, model)| model.instance_names().map(move |name| (name, nth)))
             .collect();
-        let configured: Vec<String> = self.instance_names().collect();
-        let of_instance = |model: &dyn Fn(u32) -> u32| -> Vec<ModelId> {
-            let unknown = configured.len() as u32;
-            let ids = names.iter().zip(unknown..).map(|(name, unknown)| {
-                let nth = configured.iter().position(|one| one == name);
-                ModelId(nth.map_or(unknown, |nth| model(nth as u32)))
-            });
-            ids.collect()
-        };
-        let model_of: Vec<u32> = (0..)
-            .zip(&self.models)
-            .flat_map(|(nth, model)| std::iter::repeat_n(nth, model.instances as usize))
-            .collect();
-        let to_model = |nth: u32| model_of[nth as usize];
-        let (swapper, inner): (Arc<dyn Swapper>, _) = match &self.policy {
+        let (swapper, swaps_models): (Arc<dyn Swapper>, _) = match &self.policy {
             SwapPolicy::Memory(pools) => {
-                let budget = MemoryBudget::new(&configured, &self.memory_of_instances(pools))?;
-                (Arc::new(budget), of_instance(&|nth| nth))
+                let need = |name: &String| match model_of.get(name).map(|&nth| &self.models[nth]) {
+                    Some(model) => MemoryNeed {
+                        evict_cost: model.evict_cost,
+                        ..MemoryNeed::new(&model.model.name, model.memory)
+                    },
+                    None => MemoryNeed::new(name, 0.0),
+                };
+                let needs: Vec<MemoryNeed> = names.iter().map(need).collect();
+                let budget = MemoryBudget::new(pools, &needs).map_err(InvalidSwap::policy)?;
+                (Arc::new(budget), false)
             }
             SwapPolicy::Groups(groups) => {
-                let groups = Groups::new(&models, groups.iter().cloned())?;
-                (Arc::new(groups), of_instance(&to_model))
+                let groups = Groups::new(&models, groups.iter().cloned());
+                (Arc::new(groups.map_err(InvalidSwap::policy)?), true)
             }
             SwapPolicy::Matrix(matrix) => {
-                let matrix = Matrix::new(&models, &self.with_costs(matrix))?;
-                (Arc::new(matrix), of_instance(&to_model))
+                let matrix = Matrix::new(&models, &self.with_costs(matrix));
+                (Arc::new(matrix.map_err(InvalidSwap::policy)?), true)
             }
         };
-        let is_same = inner.iter().zip(0..).all(|(&ModelId(id), nth)| id == nth);
-        Ok(match is_same {
+        // An instance without configuration is a model of its own, which the policy does not know.
+        let models = names.iter().zip(models.len()..);
+        let models = models.map(|(name, unknown)| model_of.get(name).copied().unwrap_or(unknown));
+        let model_of: Vec<InstanceId> = models.map(|nth| InstanceId(nth as u32)).collect();
+        let is_same = (0..)
+            .map(InstanceId)
+            .zip(&model_of)
+            .all(|(id, nth)| id == *nth);
+        Ok(match is_same || !swaps_models {
             true => swapper,
-            false => Arc::new(Instances { swapper, inner }),
+            false => Arc::new(ByModel { swapper, model_of }),
         })
     }
 
-    fn memory_of_instances(&self, pools: &[(String, f64)]) -> MemoryConfig {
-        let mut config = MemoryConfig {
-            pools: pools.to_vec(),
-            ..MemoryConfig::default()
-        };
-        for model in &self.models {
-            for name in model.instance_names() {
-                config.evict_costs.push((name.clone(), model.evict_cost));
-                config
-                    .models
-                    .extend(model.memory.map(|memory| (name, memory)));
-            }
-        }
-        config
-    }
-
-    /// The matrix with the costs of the models, where it has none of its own for them.
+    /// Returns the matrix with the costs of the models that it leaves out.
     fn with_costs(&self, matrix: &MatrixConfig) -> MatrixConfig {
         let mut all = matrix.clone();
         for model in self.models.iter().filter(|model| model.evict_cost > 1) {
@@ -101,7 +87,7 @@ impl SwapConfig {
             if matrix.evict_costs.iter().any(is_meant) {
                 continue;
             }
-            // Its name may be the short one of another.
+            // Its name may be the short name of another model.
             let var = matrix.vars.iter().find(|(_, model)| model == name);
             let key = var.map_or(name, |(var, _)| var).clone();
             if var.is_some() || matrix.vars.iter().all(|(var, _)| *var != key) {
@@ -112,53 +98,58 @@ impl SwapConfig {
     }
 }
 
-/// A swapper that knows the models by other numbers; several may be the same to it.
+/// A swapper for instances over a swapper for models.
 #[derive(Debug)]
-struct Instances {
+struct ByModel {
+    /// The swapper for models, which takes the number of a model as an [`InstanceId`].
     swapper: Arc<dyn Swapper>,
-    /// By our number: its own.
-    inner: Vec<ModelId>,
+    /// The number of each instance's model.
+    model_of: Vec<InstanceId>,
 }
 
-impl Instances {
-    fn inner(&self, ModelId(id): ModelId) -> ModelId {
-        let known = self.inner.get(id as usize).copied();
-        // As unknown to it as to us.
-        known.unwrap_or(ModelId(u32::MAX))
+impl ByModel {
+    fn model(&self, InstanceId(id): InstanceId) -> InstanceId {
+        let model = self.model_of.get(id as usize).copied();
+        model.unwrap_or(InstanceId(u32::MAX)) // a number that the inner swapper does not know either
     }
 }
 
-impl Swapper for Instances {
-    fn plan(&self, target: ModelId, running: &[Running]) -> Plan {
-        let own = self.inner(target);
-        let is_own = |one: &Running| self.inner(one.model) == own;
+impl Swapper for ByModel {
+    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan {
+        let own = self.model(target);
+        let is_own = |one: &Running| self.model(one.id) == own;
         let others = running.iter();
-        let others = others.filter(|one| one.model == target || !is_own(one));
-        let inner = others.map(|one| Running {
-            model: self.inner(one.model),
+        let others = others.filter(|one| one.id == target || !is_own(one));
+        let models = others.map(|one| Running {
+            id: self.model(one.id),
             ..*one
         });
-        let plan = self.swapper.plan(own, &inner.collect::<Vec<_>>());
-        // Beside an instance that stays another one stops no more. But what is being stopped for the first has to be gone.
+        let plan = self.swapper.plan(own, &models.collect::<Vec<_>>());
+        // The first instance of a model stops others, and a further one starts beside it. But it has to wait for the stops
+        // that are still going on for the first one.
         let has_other = running.iter().any(|one| is_own(one) && !one.is_stopping);
         let evicted = running.iter();
         let evicted = evicted.filter(|one| one.is_stopping || !has_other);
-        let evicted = evicted.map(|one| one.model);
+        let evicted = evicted.map(|one| one.id);
         Plan {
             evict: evicted
-                .filter(|&model| plan.evict.contains(&self.inner(model)))
+                .filter(|&id| plan.evict.contains(&self.model(id)))
                 .collect(),
             ..plan
         }
     }
 
-    fn kind(&self, target: ModelId) -> u32 {
-        let inner = self.inner(target);
-        let instances = self.inner.iter().filter(|&&other| other == inner);
-        // One of several may start while another one runs, and then stops none: other models of its kind do.
+    fn plan_class(&self, target: InstanceId) -> u32 {
+        let model = self.model(target);
+        let instances = self.model_of.iter().filter(|&&other| other == model);
+        // A model with several instances is a class of its own, because a further instance starts beside the first one.
         match instances.count() > 1 {
-            true => inner.0.saturating_mul(2),
-            false => self.swapper.kind(inner).saturating_mul(2).saturating_add(1),
+            true => model.0.saturating_mul(2),
+            false => self
+                .swapper
+                .plan_class(model)
+                .saturating_mul(2)
+                .saturating_add(1),
         }
     }
 

@@ -17,9 +17,9 @@ pub use self::model::{StopSignal, SwapModel};
 pub(super) use self::read::pairs;
 use super::swapper::{Group, MatrixConfig};
 
-/// Which models there are, and which of them may run together.
+/// The models, and the policy that tells which of them may run together.
 ///
-/// With feature `serde` it is read from a file, in which every key but a model's `cmd` is optional:
+/// With feature `serde`, it is read from a file. Every key is optional, except for a model's `cmd`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -32,7 +32,7 @@ use super::swapper::{Group, MatrixConfig};
 ///     [models."qwen:7b"]
 ///     cmd = "llama-server --port ${PORT} -m qwen.gguf"
 ///     memory = 8.0
-///     ttl_seconds = 0         # never stopped for being idle
+///     ttl_seconds = 0         # an idle model is never stopped
 ///     "#,
 /// )?;
 /// assert_eq!(config.models[0].ttl, None);
@@ -40,59 +40,62 @@ use super::swapper::{Group, MatrixConfig};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Of sets that cost the same, the one that is defined first is chosen; so the reader of the format has to keep the order
-/// of tables (`toml` does with its feature `preserve_order`).
+/// Of sets that cost the same, the one that is defined first is chosen. So the parser of the format has to keep the order of
+/// tables, as `toml` does with its feature `preserve_order`.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "read::SwapFile"))]
 #[non_exhaustive]
 pub struct SwapConfig {
-    /// The models, each with a name of its own.
+    /// The models, each with a name of its own, in the order in which handles report them.
     pub models: Vec<SwapModel>,
-    /// Which of them may run together. Default: one at a time.
+    /// The policy that tells which models may run together. By default, one model runs at a time.
     pub policy: SwapPolicy,
-    /// A loaded model yields to a request for another one that has waited for so long. Default 10 s.
+    /// The wait after which a request for another model makes a busy model yield. Default 10 s.
     pub swap_after: Duration,
-    /// A model that was loaded serves for so long before its traffic yields; one that is idle yields at once. Default 5 s.
-    /// With much less than a load takes, models are loaded for a few requests each while several are asked for.
+    /// The time for which a busy model serves after its load, before it yields. An idle model yields at once. Default 5 s.
+    /// If it is much shorter than a load, and requests for several models come, each load serves only a few requests.
     pub min_loaded: Duration,
-    /// What becomes of a load when the last request that waited for it is gone. Default: it is given up if no model was
-    /// stopped for it.
+    /// The fate of a load when the last request that waited for it is gone. Default: the load is given up, unless another
+    /// model was stopped for it.
     pub abandoned_load: AbandonedLoad,
-    /// How long a model may take until it is ready, unless it says otherwise. Default 120 s.
+    /// The time limit of a start, for models without a [`start_timeout`](SwapModel::start_timeout). Default 120 s.
     pub health_timeout: Duration,
-    /// The model that is loaded again when no request waits or runs. Default: none.
+    /// The model that is loaded when all requests are served and none waits. By default, there is no such model.
     pub default: Option<String>,
 }
 
-/// Which models may run together.
+/// The policy that tells which models may run together.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum SwapPolicy {
-    /// Those that fit into memory: pools and what they have, in the unit of [`SwapModel::memory`]. A model is in one pool.
+    /// Models run together while they fit into memory. Has the name and the size of each pool, in the unit of
+    /// [`SwapModel::memory`]. A model is in one pool.
     Memory(Vec<(String, f64)>),
-    /// Those that the groups allow, by name. Models without a group form one of their own, of which one runs at a time.
+    /// Models run together as these named groups allow. Models without a group form one of their own, of which one runs at
+    /// a time.
     Groups(Vec<(String, Group)>),
-    /// Those that a set lists.
+    /// Models run together if a set of the matrix has them.
     Matrix(MatrixConfig),
 }
 
 impl SwapPolicy {
-    /// One budget for all.
+    /// Returns a policy with one pool for all models.
     fn one_pool(budget: f64) -> Self {
         Self::Memory(vec![("memory".to_owned(), budget)])
     }
 }
 
-/// What becomes of a load when the last request that waited for it is gone.
+/// The fate of a load when the last request that waited for it is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum AbandonedLoad {
-    /// It is given up, unless a model was stopped for it.
+    /// The load is given up, unless another model was stopped for it.
     #[default]
     Abort,
-    /// It goes on.
+    /// The load goes on, and the model is idle once it is loaded.
     Finish,
 }
 
@@ -111,7 +114,7 @@ impl Default for SwapConfig {
 }
 
 impl SwapConfig {
-    /// Models that run together while they fit into this much memory.
+    /// Returns a configuration without models, which run together while they fit into this much memory.
     #[must_use]
     pub fn memory(budget: f64) -> Self {
         Self {
@@ -120,7 +123,7 @@ impl SwapConfig {
         }
     }
 
-    /// Adds a model.
+    /// Adds a model behind those that the configuration has.
     #[must_use]
     pub fn model(mut self, model: SwapModel) -> Self {
         self.models.push(model);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::endpoints::Model;
 
-/// A model that is started when it is asked for.
+/// A model that is started when requests wait for it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,63 +20,63 @@ use crate::endpoints::Model;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SwapModel {
-    /// Its name, and what it can do.
+    /// The name and the capabilities of the model.
     pub model: Model,
-    /// The command line that serves it. `${PORT}` stands for a free port from 10000 to 32767, on which it has to listen on
-    /// loopback. Split into words as a shell does, and run without one.
+    /// The command line that serves the model. `${PORT}` is replaced by a free port from 10000 to 32767, on which the process
+    /// has to listen on loopback. The line is split into words as by a shell, and run without one.
     pub cmd: String,
-    /// Variables of its environment, besides those of this process. `${PORT}` stands for the port, as in `cmd`.
+    /// Variables to add to the environment of this process. `${PORT}` is replaced as in `cmd`.
     pub env: BTreeMap<String, String>,
-    /// How much memory each of its instances takes, in the unit of the budget. Needed where there is one.
+    /// The memory that each instance takes, in the unit of the budget. Required if there is a budget.
     pub memory: Option<f64>,
-    /// What it costs to stop it, at least 1. By a [matrix](super::SwapPolicy::Matrix) the models stop that cost the least
-    /// together. By [memory](super::SwapPolicy::Memory) those stop that were not used for the longest time; the cost says
-    /// in which pool, and which of them stay if not all have to go. [Groups](super::SwapPolicy::Groups) know no cost.
-    /// Default 1.
+    /// The cost of stopping the model, at least 1, which is the default. With a [matrix](super::SwapPolicy::Matrix), the
+    /// models with the least total cost stop. With [memory](super::SwapPolicy::Memory), the least recently used models stop,
+    /// and the cost decides between pools, and which of the models may stay. [Groups](super::SwapPolicy::Groups) ignore it.
     pub evict_cost: u64,
-    /// How many requests each of its instances serves at a time, at least 1. Default 4.
+    /// The number of requests that each instance serves at a time, at least 1. Default 4.
     pub concurrency: u32,
-    /// How many processes of it may run: 1 to 1,000. A further one is started when those that run are busy and requests
-    /// wait. Default 1.
+    /// The number of processes of the model that may run, from 1 to 1,000. A further one starts when requests wait and all
+    /// that run are busy. Default 1.
     pub instances: u32,
-    /// A `GET` of this path with a 2xx answer says that it is ready. `None`: ready as soon as it runs. Default `/health`.
+    /// The path of the health check, which is a `GET` that is answered with 2xx once the model is ready. With `None`, the model
+    /// is ready as soon as its process runs. Default `/health`.
     pub health_path: Option<String>,
-    /// How often its health is asked while it runs; after three failures in a row it is taken to have crashed.
-    /// `None`: only until it is ready. Default 10 s.
+    /// The interval of health checks while the model runs. After three failures in a row, it counts as crashed. With `None`,
+    /// the checks end once it is ready. Default 10 s.
     pub health_interval: Option<Duration>,
-    /// It is taken to have crashed if it serves requests, has been sent all there is of one at least, and neither takes nor
-    /// sends a byte for so long. `None` (default): never.
+    /// The time without a byte in either direction after which a busy model counts as crashed, if it has received at least
+    /// one of its requests in full. By default, it
+    /// never does.
     pub hang_timeout: Option<Duration>,
-    /// How long it may be idle before it is stopped, above 0. `None`: for ever. Default 5 min.
+    /// The time after which an idle model is stopped, above 0, or `None` to let it run for ever. Default 5 min.
     pub ttl: Option<Duration>,
-    /// Never stopped for another model or for being idle, and started with the layer. It comes back by itself after a crash
-    /// or a start that failed: after 1 s, doubled each time in a row, up to 60 s. Default `false`.
+    /// `true` if the model starts with the layer, and stops neither for another model nor because it is idle. After a crash or
+    /// a failed start, it starts again by itself: after 1 s, doubled each time in a row, up to 60 s. Default `false`.
     pub pinned: bool,
-    /// Started with the layer. Default `false`.
+    /// `true` if the model starts with the layer. Default `false`.
     pub preload: bool,
-    /// A command line that stops it, in place of a signal. `${PORT}` and `${PID}` stand for those of the process. It may
-    /// end more than the process group, as a container. So it is run, for [`stop_grace`](Self::stop_grace) at most, also
-    /// where a process without one is killed at once: if its start or its wake fails or is given up, and if it is taken to
-    /// have crashed though it runs. Memory counts as free after that.
+    /// A command line that stops the model, in place of a signal. `${PORT}` and `${PID}` are replaced by those of the process.
+    /// The command may take as long as `stop_grace`, and also runs for a process that could not become ready or counts as
+    /// crashed though it runs. The memory is free after that.
     ///
-    /// It is not run once the process has ended by itself (`${PID}` may be another one then: a container that goes on
-    /// without its client is not stopped), nor for a process that was ready and is [killed](crate::swap::Unload::Kill) or
-    /// dropped.
+    /// The command does not run for a process that has ended by itself, because `${PID}` may be another process then. So a
+    /// container that goes on without its client is not stopped. It does not run either for a process that was ready and is
+    /// [killed](crate::swap::Unload::Kill) or dropped.
     pub stop_cmd: Option<String>,
-    /// The signal that asks it to stop. Default [`StopSignal::Term`].
+    /// The signal that asks the process to stop. Default [`StopSignal::Term`].
     pub stop_signal: StopSignal,
-    /// How long it may take to stop. Then its process group is killed. Default 10 s.
+    /// The time after which the process group is killed if it has not stopped. Default 10 s.
     pub stop_grace: Duration,
-    /// How long to wait after its process has ended until its memory counts as free. Default 0.
+    /// The time from the end of the process until its memory counts as free. Default 0.
     pub settle: Duration,
-    /// How long it may take until it is ready. `None`: the default of the [`SwapConfig`](super::SwapConfig).
+    /// The time limit of a start. The default is the [`health_timeout`](super::SwapConfig::health_timeout) of all models.
     pub start_timeout: Option<Duration>,
-    /// A `GET` of this path tells how far its load has come, as a stream of events like that of llama.cpp's `/models/sse`.
-    /// `None` (default): that is estimated from how long its loads took before.
+    /// The path of a stream of events about the progress of the load, like that of llama.cpp's `/models/sse`. By
+    /// default, the progress is an estimate by the time of earlier loads.
     pub progress_path: Option<String>,
-    /// `POST` to this path puts it to sleep instead of stopping it: its process stays, and its memory counts as free.
+    /// The path of a `POST` that puts the model to sleep, in place of a stop. Its process stays, and its memory is free.
     pub sleep_path: Option<String>,
-    /// `POST` to this path wakes it.
+    /// The path of a `POST` that wakes the model.
     pub wake_path: Option<String>,
 }
 
@@ -98,7 +98,7 @@ pub enum StopSignal {
 }
 
 impl SwapModel {
-    /// A model with this name that is served by this command line.
+    /// Returns a model with this name, served by this command line.
     #[must_use]
     pub fn new(name: impl Into<String>, cmd: impl Into<String>) -> Self {
         Self {
@@ -126,9 +126,9 @@ impl SwapModel {
         }
     }
 
-    /// Whether a process of `old` may go on as one of this.
+    /// Returns `true` if a process of `old` may run on as one of this model.
     pub(crate) fn runs_as(&self, old: &Self) -> bool {
-        // What matters to the router and the scheduler alone.
+        // Leaves out the fields that matter only to the router and the scheduler.
         let free = |model: &Self| Self {
             model: Model::new(model.model.name.clone()),
             evict_cost: 1,
@@ -144,28 +144,28 @@ impl SwapModel {
         free(self) == free(old)
     }
 
-    /// How much memory it takes.
+    /// Sets the memory that each instance takes, in the unit of the budget.
     #[must_use]
     pub fn memory(mut self, memory: f64) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// How many requests each of its instances serves at a time.
+    /// Sets the number of requests that each instance serves at a time.
     #[must_use]
     pub fn concurrency(mut self, requests: u32) -> Self {
         self.concurrency = requests;
         self
     }
 
-    /// How long it may be idle before it is stopped.
+    /// Sets the time after which an idle model is stopped, or `None` to let it run for ever.
     #[must_use]
     pub fn ttl(mut self, ttl: impl Into<Option<Duration>>) -> Self {
         self.ttl = ttl.into();
         self
     }
 
-    /// The names of its instances.
+    /// Returns the names of all instances: the model's name, and then `#2` and so on after it.
     pub(crate) fn instance_names(&self) -> impl Iterator<Item = String> {
         (1..=self.instances).map(|nth| match nth {
             1 => self.model.name.clone(),

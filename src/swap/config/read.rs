@@ -1,4 +1,4 @@
-//! Reads a [`SwapConfig`] from a file. Tables keep their order if the format's deserializer keeps it.
+//! The file format of a [`SwapConfig`]. Tables keep their order if the format's deserializer keeps it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::{AbandonedLoad, StopSignal, SwapConfig, SwapModel, SwapPolicy};
 use crate::short_number::Short;
 use crate::swap::swapper::{Group, MatrixConfig};
 
-/// The section as it is written.
+/// The section of the file, before it becomes a [`SwapConfig`].
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SwapFile {
@@ -65,7 +65,7 @@ impl TryFrom<SwapFile> for SwapConfig {
     }
 }
 
-/// A model as it is written, without its name.
+/// A model in the file, without its name.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModelFile {
@@ -138,7 +138,7 @@ impl ModelFile {
     }
 }
 
-/// Sets what is in the file.
+/// Sets a field if the file has its key.
 fn set<T>(field: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *field = value;
@@ -149,7 +149,7 @@ fn set<T>(field: &mut T, value: Option<T>) {
 struct Seconds(Duration);
 
 impl Seconds {
-    /// 0 stands for never.
+    /// Returns the duration, or `None` for 0 seconds, which switches the key off.
     fn or_never(self) -> Option<Duration> {
         Some(self.0).filter(|duration| !duration.is_zero())
     }
@@ -184,7 +184,7 @@ impl<'de> Deserialize<'de> for StopSignal {
     }
 }
 
-/// A table in its order.
+/// A table in the order of the file.
 struct Pairs<T>(Vec<(String, T)>);
 
 impl<T> Default for Pairs<T> {
@@ -217,7 +217,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
     }
 }
 
-/// Reads a table, and keeps its order.
+/// Deserializes a table, and keeps its order.
 pub(in crate::swap) fn pairs<'de, T, D>(from: D) -> Result<Vec<(String, T)>, D::Error>
 where
     T: Deserialize<'de>,

@@ -1,7 +1,7 @@
 //! Checking a configuration, and what instances make of it.
 
 use super::*;
-use crate::swap::swapper::{ModelId, Running, Swapper};
+use crate::swap::swapper::{InstanceId, Running, Swapper};
 
 fn model(name: &str) -> SwapModel {
     SwapModel::new(name, "serve --port ${PORT}")
@@ -185,9 +185,9 @@ fn evicted_of(swapper: &dyn Swapper, target: u32, running: &[u32]) -> Vec<u32> {
     // Each has the memory of `two_of_a`.
     let running = running.iter().map(|&id| Running {
         memory: 3_000_000,
-        ..Running::new(ModelId(id))
+        ..Running::new(InstanceId(id))
     });
-    let plan = swapper.plan(ModelId(target), &running.collect::<Vec<_>>());
+    let plan = swapper.plan(InstanceId(target), &running.collect::<Vec<_>>());
     plan.evict.iter().map(|model| model.0).collect()
 }
 
@@ -251,11 +251,11 @@ fn a_set_permits_all_instances_of_a_model() {
 }
 
 #[test]
-fn instances_of_a_model_are_a_kind_of_their_own() {
+fn instances_of_a_model_are_a_class_of_their_own() {
     let mut config = two_of_a(SwapPolicy::Groups(Vec::new()));
     config.models.push(model("c"));
     let swapper = config.swapper().unwrap();
-    let [a, again, b, c] = [0, 1, 2, 3].map(|id| swapper.kind(ModelId(id)));
+    let [a, again, b, c] = [0, 1, 2, 3].map(|id| swapper.plan_class(InstanceId(id)));
     assert_eq!((a, b), (again, c));
     // Beside the first instance nothing stops for the second, and the first stops for b.
     assert_ne!(a, b);
@@ -265,7 +265,7 @@ fn instances_of_a_model_are_a_kind_of_their_own() {
 fn an_instance_does_not_start_beside_what_another_one_stops_or_is_stopped_for() {
     let config = two_of_a(SwapPolicy::Groups(Vec::new()));
     let swapper = config.swapper().unwrap();
-    let [first, second, b] = [0, 1, 2].map(ModelId);
+    let [first, second, b] = [0, 1, 2].map(InstanceId);
     let stopping = |model| Running {
         is_stopping: true,
         ..Running::new(model)

@@ -1,21 +1,22 @@
-//! What a configuration of models must fulfil.
+//! The checks that a configuration of models has to pass before anything changes.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
 use super::{InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
-use crate::swap::swapper::{ModelId, Running, Swapper};
+use crate::swap::swapper::{InstanceId, Running, Swapper};
 
-/// Each is an endpoint, and has a port while it runs.
+/// The number of instances that a model may have. Each is an endpoint, and has a port while it runs.
 pub(super) const MOST_INSTANCES: u32 = 1_000;
 
 impl SwapConfig {
-    /// Whether it can be used.
+    /// Checks the configuration.
     ///
     /// # Errors
     ///
-    /// Which model and key is wrong, and what is allowed.
+    /// Fails with the first mistake: the model and the key, and the values that are allowed.
     pub fn validate(&self) -> Result<(), InvalidSwap> {
         let mut names = HashSet::new();
         for model in &self.models {
@@ -40,16 +41,16 @@ impl SwapConfig {
         self.pinned_fit(&*self.swapper()?)
     }
 
-    /// Whether those that are never stopped can run together.
+    /// Checks that all pinned models can run together.
     fn pinned_fit(&self, swapper: &dyn Swapper) -> Result<(), InvalidSwap> {
         let models = self.models.iter();
         let of_instance: Vec<&SwapModel> = models
             .flat_map(|model| std::iter::repeat_n(model, model.instances as usize))
             .collect();
         let mut running: Vec<Running> = Vec::new();
-        let check = |target: ModelId, running: &[Running]| {
+        let check = |target: InstanceId, running: &[Running]| {
             let plan = swapper.plan(target, running);
-            let name = |ModelId(id): ModelId| of_instance[id as usize].model.name.clone();
+            let name = |InstanceId(id): InstanceId| of_instance[id as usize].model.name.clone();
             match plan.evict.first() {
                 None => Ok(plan),
                 Some(&other) => Err(InvalidSwap::Pinned {
@@ -58,7 +59,7 @@ impl SwapConfig {
                 }),
             }
         };
-        for (id, model) in (0..).map(ModelId).zip(&of_instance) {
+        for (id, model) in (0..).map(InstanceId).zip(&of_instance) {
             if model.pinned {
                 let plan = check(id, &running)?;
                 running.push(Running {
@@ -68,11 +69,11 @@ impl SwapConfig {
                 });
             }
         }
-        // One that is started last may have to stop others where the reverse does not hold.
+        // A model that starts last may have to stop others that would not stop it.
         for nth in 0..running.len() {
             let mut others = running.clone();
             let target = others.remove(nth);
-            check(target.model, &others)?;
+            check(target.id, &others)?;
         }
         Ok(())
     }
@@ -110,25 +111,16 @@ impl SwapModel {
                 name: variable.clone(),
             });
         }
+        let is_zero = |duration| duration == Some(Duration::ZERO);
         let zeros = [
             ("context_length", self.model.context_length == 0),
             ("evict_cost", self.evict_cost == 0),
             ("concurrency", self.concurrency == 0),
             ("instances", self.instances == 0),
-            (
-                "health_interval_seconds",
-                self.health_interval
-                    .is_some_and(|interval| interval.is_zero()),
-            ),
-            (
-                "hang_seconds",
-                self.hang_timeout.is_some_and(|timeout| timeout.is_zero()),
-            ),
-            ("ttl_seconds", self.ttl.is_some_and(|ttl| ttl.is_zero())),
-            (
-                "start_timeout_seconds",
-                self.start_timeout.is_some_and(|timeout| timeout.is_zero()),
-            ),
+            ("health_interval_seconds", is_zero(self.health_interval)),
+            ("hang_seconds", is_zero(self.hang_timeout)),
+            ("ttl_seconds", is_zero(self.ttl)),
+            ("start_timeout_seconds", is_zero(self.start_timeout)),
         ];
         if let Some((key, _)) = zeros.into_iter().find(|(_, is_zero)| *is_zero) {
             return Err(InvalidSwap::Zero { model: name(), key });

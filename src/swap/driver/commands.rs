@@ -1,82 +1,79 @@
-//! What handles ask of the driver.
+//! The commands of handles: loads, unloads, reconfigurations and the shutdown.
 
-use super::{Command, Driver};
+use super::{Driver, DriverCommand};
 use crate::clock::now;
-use crate::endpoints::on_demand::{End, Refusal};
+use crate::endpoints::on_demand::{EndpointEnd, Refusal};
 use crate::route::RouterHandle;
-use crate::swap::swapper::ModelId;
+use crate::swap::swapper::InstanceId;
 
 impl Driver {
-    pub(super) fn on_command(&mut self, command: Command, router: &RouterHandle) {
-        let now = self.nanos(now());
+    pub(super) fn on_command(&mut self, command: DriverCommand, router: &RouterHandle) {
+        let now = self.instances.nanos(now());
         match command {
-            Command::Load(model) => {
-                // The first instance; further ones follow the requests.
-                if let Some(&nth) = self.units_of(Some(&*model)).first() {
-                    self.units.units[nth].on_demand.set_refusal(None);
-                    self.scheduler
-                        .on_load(ModelId(nth as u32), now, &mut self.units);
+            DriverCommand::Load(model) => {
+                // Only the first instance, because requests start further ones.
+                if let Some(&id) = self.instances_of(Some(&*model)).first() {
+                    self.instances[id].on_demand.set_refusal(None);
+                    self.scheduler.on_load(id, now, &mut self.instances);
                 }
             }
-            Command::Unload { model, is_killed } => {
+            DriverCommand::Unload { model, is_killed } => {
                 self.unload(model.as_deref(), is_killed, router);
             }
-            Command::Reconfigure(config, others) => {
-                if let Err(error) = self.configure(&config, others, router) {
-                    tracing::error!(%error, "models are not changed"); // it was validated before
+            DriverCommand::Reconfigure(config, routes) => {
+                if let Err(error) = self.configure(&config, routes, router) {
+                    tracing::error!(%error, "models are not changed"); // the handle has validated it
                 }
             }
-            Command::Shutdown(answer) => {
+            DriverCommand::Shutdown(answer) => {
                 self.shutdown.push(answer);
                 self.scheduler.on_shutdown();
-                for nth in 0..self.units.units.len() {
-                    let id = ModelId(nth as u32);
-                    self.units.end_sleep(id);
-                    let unit = self.units.unit(id);
-                    unit.stop_giving();
-                    unit.on_demand.set_end(End::Killed);
-                    self.scheduler.on_unload(id, true, now, &mut self.units);
+                for id in self.instances.ids() {
+                    self.instances.end_sleep(id);
+                    let instance = &self.instances[id];
+                    instance.endpoint.close_slots();
+                    instance.on_demand.set_end(EndpointEnd::Killed);
+                    self.scheduler.on_unload(id, true, now, &mut self.instances);
                 }
             }
         }
     }
 
-    /// Unloads a model, or all: requests that wait for it are answered, those that it serves finish unless it is killed.
+    /// Unloads a model, or all models. Requests that wait for it are answered; requests that it serves finish unless it is
+    /// killed.
     fn unload(&mut self, model: Option<&str>, is_killed: bool, router: &RouterHandle) {
-        let now = self.nanos(now());
-        let units = self.units_of(model);
+        let now = self.instances.nanos(now());
+        let ids = self.instances_of(model);
         let mut refusals = Vec::new();
-        for &nth in &units {
-            let unit = &mut self.units.units[nth];
-            unit.revival.give_up();
-            unit.is_killed = is_killed;
-            unit.stop_giving();
+        for &id in &ids {
+            let instance = &mut self.instances[id];
+            instance.revival.give_up();
+            instance.is_killed = is_killed;
+            instance.endpoint.close_slots();
             if is_killed {
-                unit.stopping.cancel(); // if it is
-                unit.on_demand.set_end(End::Killed);
+                instance.stopping.cancel(); // if it is being stopped
+                instance.on_demand.set_end(EndpointEnd::Killed);
             }
-            refusals.push(unit.on_demand.set_refusal(Some(Refusal::Unloaded)));
+            refusals.push(instance.on_demand.set_refusal(Some(Refusal::Unloaded)));
         }
         router.gate().capacity_changed();
-        // Now no request waits for it, or it would be started again at once.
+        // The gate has answered the waiters, which would start the model again at once.
         self.look_at_waiters(router, now);
-        for (&nth, before) in units.iter().zip(refusals) {
-            let id = ModelId(nth as u32);
-            self.units.end_sleep(id);
-            // One that failed to start is tried again no sooner.
-            self.units.units[nth].on_demand.set_refusal(before);
+        for (&id, before) in ids.iter().zip(refusals) {
+            self.instances.end_sleep(id);
+            // The back-off of a failed start goes on.
+            self.instances[id].on_demand.set_refusal(before);
             self.scheduler
-                .on_unload(id, is_killed, now, &mut self.units);
+                .on_unload(id, is_killed, now, &mut self.instances);
         }
-        self.units.has_changed = true; // requests may wait for it again
+        self.instances.has_changed = true; // requests may wait for it again
     }
 
-    /// The instances of a model, or of all, with those that are not configured any more and run out.
-    pub(super) fn units_of(&self, model: Option<&str>) -> Vec<usize> {
-        let units = self.units.units.iter().enumerate();
-        let of = units.filter(|(_, unit)| {
-            model.is_none_or(|model| unit.is_configured && unit.model.model.name == model)
+    /// Returns the instances of a model; or all, with those that have left the configuration and still run.
+    pub(super) fn instances_of(&self, model: Option<&str>) -> Vec<InstanceId> {
+        let of = self.instances.iter().filter(|(_, it)| {
+            model.is_none_or(|model| it.is_configured && it.model.model.name == model)
         });
-        of.map(|(nth, _)| nth).collect()
+        of.map(|(id, _)| id).collect()
     }
 }

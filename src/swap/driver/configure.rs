@@ -1,221 +1,226 @@
-//! The configuration of a driver, at first and later: which instances there are, and what becomes of those that were.
+//! The configuration of a driver, at first and later: which instances exist, and what becomes of earlier ones.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::unit::Unit;
-use super::{Driver, Others};
+use super::instance::Instance;
+use super::instances::Instances;
+use super::{Driver, RouteUpdate};
 use crate::admit::nanos::span;
 use crate::clock::now;
 use crate::endpoints::on_demand::{self, OnDemand};
-use crate::endpoints::{Changes, Endpoint};
+use crate::endpoints::{Changes, Endpoint, EndpointRef};
 use crate::route::RouterHandle;
-use crate::swap::board::Entry;
-use crate::swap::scheduler::{ModelSettings, Phase, Scheduler, Settings};
-use crate::swap::swapper::ModelId;
+use crate::swap::scheduler::{InstanceSettings, Phase, SchedulerSettings, renumber_pools};
+use crate::swap::swapper::InstanceId;
 use crate::swap::{AbandonedLoad, InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
 
-/// How long a model that failed to start is not tried again: the first time, and at most.
+/// The time for which a model that failed to start is not tried again: the first time, and at most.
 pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// A scheduler without models.
-pub(super) fn scheduler(config: &SwapConfig) -> Result<Scheduler, InvalidSwap> {
-    Ok(Scheduler::new(
-        settings(config, &[]),
-        config.swapper_of(&[])?,
-    ))
-}
+/// The name and the model of a configured instance.
+type Configured = (Arc<str>, Arc<SwapModel>);
 
 impl Driver {
-    /// Changes which instances there are, with the `others` in one step. Those that are configured as before keep running,
-    /// those that would run differently are stopped once they are idle, and those that have left take no request any
-    /// more.
+    /// Changes the instances, in one step with the `routes`. Instances that are configured as before keep running. Changed
+    /// ones stop once they are idle, and instances that have left finish the requests that they serve.
     ///
     /// # Errors
     ///
-    /// If the configuration is invalid. Nothing has changed then.
+    /// Fails if the configuration is invalid, and changes nothing then.
     pub(super) fn configure(
         &mut self,
         config: &SwapConfig,
-        others: Option<Box<Others>>,
+        routes: Option<Box<RouteUpdate>>,
         router: &RouterHandle,
     ) -> Result<(), InvalidSwap> {
         let models = config.models.iter().map(|model| Arc::new(model.clone()));
-        let configured: Vec<(Arc<str>, Arc<SwapModel>)> = models
+        let configured: Vec<Configured> = models
             .flat_map(|model| {
-                let names: Vec<_> = model.instance_names().collect();
-                names
-                    .into_iter()
-                    .map(move |name| (name.into(), Arc::clone(&model)))
+                let names: Vec<String> = model.instance_names().collect();
+                let instances = names.into_iter();
+                instances.map(move |name| (name.into(), Arc::clone(&model)))
             })
             .collect();
-        config.swapper_of(&[])?; // before anything changes
-        let report = self.set_endpoints(&configured, others, router);
-        let (changed, begin) = self.set_units(&configured, router);
+        config.swapper()?; // fails before anything changes
+        let report = self.set_endpoints(&configured, routes, router);
+        let (changed, begin) = self.set_instances(&configured, router);
         let names: Vec<String> = self
-            .units
-            .units
+            .instances
             .iter()
-            .map(|unit| unit.name.to_string())
+            .map(|(_, it)| it.name.to_string())
             .collect();
         let swapper = config.swapper_of(&names)?;
-        let settings = settings(config, &self.units.units);
-        let old = std::mem::replace(&mut self.units.pools, pool_names(config));
-        let pools = &self.units.pools;
-        // What ran in a pool that has left, or in the only one, is taken to be in the first.
+        self.set_instance_settings();
+        let settings = settings(config, &self.instances);
+        let old = std::mem::replace(&mut self.instances.pools, pool_names(config));
+        let pools = self.instances.pools.clone();
+        // An instance whose pool has left, or was the only one, counts for the first pool.
         let moved = |pool: u32| {
             let name = old.get(pool as usize);
             let nth = name.and_then(|name| pools.iter().position(|pool| pool == name));
             nth.unwrap_or(0) as u32
         };
-        self.scheduler.renumber_pools(moved);
-        self.units.start_timeout = config.health_timeout;
+        renumber_pools(&mut self.instances, moved);
+        self.instances.start_timeout = config.health_timeout;
         self.has_default = config.default.is_some();
-        // What sleeps is not to be woken as it was configured.
         for &id in &changed {
-            self.units.end_sleep(id);
-            // As it is configured now, it may start.
-            self.units.unit(id).on_demand.set_refusal(None);
-            self.units.has_changed = true;
+            // A sleeping server must not wake with its old configuration.
+            self.instances.end_sleep(id);
+            // The new configuration may start, though the old one failed.
+            self.instances[id].on_demand.set_refusal(None);
+            self.instances.has_changed = true;
         }
-        let now = self.nanos(now());
+        let now = self.instances.nanos(now());
         self.scheduler
-            .on_reconfigure(settings, swapper, &changed, now, &mut self.units);
+            .on_reconfigure(settings, swapper, &changed, now, &mut self.instances);
         for id in begin {
-            self.scheduler.on_load(id, now, &mut self.units);
+            self.scheduler.on_load(id, now, &mut self.instances);
         }
-        // Last: a caller that knows of the change finds the models changed.
+        // Last, so that a caller that knows of the change finds the models changed.
         if let Some((changes, report)) = report {
-            _ = changes.send(report); // it may not wait
+            _ = changes.send(report); // an error: the caller does not wait
         }
         Ok(())
     }
 
-    /// Sets the endpoints of the instances, with the `others` in one step. Returns what has changed of those, and where to
-    /// say so.
+    /// Sets the endpoints of the instances, in one step with the `routes`. Returns the changes of those, and where to send
+    /// them.
     fn set_endpoints(
         &self,
-        configured: &[(Arc<str>, Arc<SwapModel>)],
-        others: Option<Box<Others>>,
+        configured: &[Configured],
+        routes: Option<Box<RouteUpdate>>,
         router: &RouterHandle,
     ) -> Option<(oneshot::Sender<Changes>, Changes)> {
         let configured = configured.iter();
         let endpoints = configured.map(|(name, model)| self.endpoint(name, model));
         let endpoints: Vec<Endpoint> = endpoints.collect();
-        let Some(others) = others else {
+        let Some(routes) = routes else {
             router.change_on_demand(|all| *all = endpoints);
             return None;
         };
-        let report = router.replace_all(others.registry, others.rules, endpoints);
-        Some((others.changes, report))
+        let report = router.replace_all(routes.registry, routes.rules, endpoints);
+        Some((routes.changes, report))
     }
 
-    /// Sets the instances. Returns those that have to be started anew or have left, and those that are to run without being
-    /// asked for.
-    fn set_units(
+    /// Returns the endpoint of an instance, with its URL if it runs.
+    fn endpoint(&self, name: &str, model: &SwapModel) -> Endpoint {
+        let known = self.named(name).map(|id| &self.instances[id]);
+        let on_demand = known.map(|it| it.on_demand.clone());
+        let on_demand = on_demand.unwrap_or_else(|| OnDemand::new(&self.demand));
+        let mut endpoint = on_demand::endpoint(name, &model.model, model.concurrency, on_demand);
+        if let Some(known) = known {
+            endpoint.url = known.endpoint.url().clone();
+        }
+        endpoint
+    }
+
+    /// Sets the instances. Returns those that have changed or left, and those to start at once.
+    fn set_instances(
         &mut self,
-        configured: &[(Arc<str>, Arc<SwapModel>)],
+        configured: &[Configured],
         router: &RouterHandle,
-    ) -> (Vec<ModelId>, Vec<ModelId>) {
+    ) -> (Vec<InstanceId>, Vec<InstanceId>) {
         let mut changed = self.remove_others(configured);
         let (mut begin, mut listed) = (Vec::new(), Vec::new());
         let present = router.endpoints();
         for (name, model) in configured {
-            // It was added above.
+            // `set_endpoints` has added it.
             let Some(endpoint) = present.iter().find(|endpoint| endpoint.name() == &**name) else {
                 continue;
             };
-            let (nth, is_new) = match self.unit_named(name) {
-                Some(nth) => {
-                    let unit = &mut self.units.units[nth];
-                    let is_changed = !model.runs_as(&unit.model);
+            let (id, is_new) = match self.named(name) {
+                Some(id) => {
+                    let instance = &mut self.instances[id];
+                    let is_changed = !model.runs_as(&instance.model);
                     if is_changed {
-                        changed.push(ModelId(nth as u32));
+                        changed.push(id);
                     }
-                    if model.pinned && (is_changed || !unit.model.pinned) {
-                        begin.push(ModelId(nth as u32));
+                    if model.pinned && (is_changed || !instance.model.pinned) {
+                        begin.push(id);
                     }
-                    let is_new = !std::mem::replace(&mut unit.is_configured, true);
-                    (unit.model, unit.endpoint) = (Arc::clone(model), endpoint.clone());
-                    self.units.board.entries()[nth].endpoint = endpoint.clone();
-                    (nth, is_new)
+                    let is_new = !std::mem::replace(&mut instance.is_configured, true);
+                    (instance.model, instance.endpoint) = (Arc::clone(model), endpoint.clone());
+                    instance.status.set_endpoint(endpoint.clone());
+                    (id, is_new)
                 }
-                None => {
-                    let unit = Unit::new(Arc::clone(name), Arc::clone(model), endpoint.clone());
-                    (self.add(unit), true)
-                }
+                None => (self.add(name, model, endpoint), true),
             };
             if is_new && (model.pinned || model.preload) {
-                begin.push(ModelId(nth as u32));
+                begin.push(id);
             }
-            listed.push(nth);
+            listed.push(Arc::clone(&self.instances[id].status));
         }
-        self.units.board.set_listed(listed);
+        self.instances.status.set_instances(listed);
         (changed, begin)
     }
 
-    /// The endpoint of an instance: where it runs, if it does.
-    fn endpoint(&self, name: &str, model: &SwapModel) -> Endpoint {
-        let (slots, nth) = (model.concurrency, self.unit_named(name));
-        let Some(unit) = nth.map(|nth| &self.units.units[nth]) else {
-            return on_demand::endpoint(name, &model.model, slots, OnDemand::new(&self.demand));
-        };
-        let mut endpoint = on_demand::endpoint(name, &model.model, slots, unit.on_demand.clone());
-        endpoint.url = unit.endpoint.url().clone();
-        endpoint
+    /// Marks the instances that have left the configuration, and returns them. They have lost their endpoints, and stop.
+    fn remove_others(&mut self, configured: &[Configured]) -> Vec<InstanceId> {
+        let is_left = |it: &Instance| configured.iter().all(|(name, _)| *name != it.name);
+        let left = self.instances.iter();
+        let left = left.filter(|(_, it)| it.is_configured && is_left(it));
+        let left: Vec<InstanceId> = left.map(|(id, _)| id).collect();
+        for &id in &left {
+            self.instances[id].is_configured = false;
+        }
+        left
     }
 
-    /// The instances that are not configured any more: they have no endpoint, and stop.
-    fn remove_others(&mut self, configured: &[(Arc<str>, Arc<SwapModel>)]) -> Vec<ModelId> {
-        let units = (0..).map(ModelId).zip(&mut self.units.units);
-        let is_left = |unit: &Unit| configured.iter().all(|(name, _)| *name != unit.name);
-        let left = units.filter(|(_, unit)| unit.is_configured && is_left(unit));
-        left.map(|(id, unit)| {
-            unit.is_configured = false;
-            id
-        })
-        .collect()
-    }
-
-    /// Adds an instance, with the number of one that has left and stopped, or the next one.
-    fn add(&mut self, mut unit: Unit) -> usize {
-        let entry = Entry::new(
-            &unit.model.model.name,
-            unit.endpoint.clone(),
-            unit.on_demand.clone(),
-        );
-        let mut units = self.units.units.iter().enumerate();
-        // One that leaves only now may be waited for or be asked to load, as the scheduler sees it.
-        let free = units.position(|(nth, unit)| {
-            let id = ModelId(nth as u32);
-            !unit.is_configured
-                && !unit.is_busy()
-                && !self.scheduler.is_configured(id)
-                && self.scheduler.phase(id) == Phase::Stopped
+    /// Adds an instance. It gets the number of one that has left and stopped, or else the next one.
+    fn add(
+        &mut self,
+        name: &Arc<str>,
+        model: &Arc<SwapModel>,
+        endpoint: &EndpointRef,
+    ) -> InstanceId {
+        let status = self.instances.status.clone();
+        let status = status.new_instance(&model.model.name, endpoint.clone());
+        let (name, model) = (Arc::clone(name), Arc::clone(model));
+        let mut instance = Instance::new(name, model, endpoint.clone(), status);
+        let free = self.instances.iter().find(|(_, other)| {
+            !other.is_configured
+                && !other.is_busy()
+                // The scheduler may still have waiters or a request to load for one that leaves only now.
+                && other.schedule.settings.is_none()
+                && other.schedule.phase == Phase::Stopped
         });
-        match free {
-            Some(nth) => {
-                unit.start = self.units.units[nth].start + 1; // the end of an earlier one may still be told
-                self.units.units[nth] = unit;
-                self.units.board.entries()[nth] = entry;
-                nth
-            }
-            None => {
-                self.units.units.push(unit);
-                self.units.board.entries().push(entry);
-                self.units.units.len() - 1
-            }
+        let Some(id) = free.map(|(id, _)| id) else {
+            return self.instances.push(instance);
+        };
+        instance.start = self.instances[id].start + 1; // the end of an earlier start may still be reported
+        self.instances[id] = instance;
+        id
+    }
+
+    /// Tells each instance's schedule its configuration, which the scheduler reads.
+    fn set_instance_settings(&mut self) {
+        for id in self.instances.ids() {
+            let name = &self.instances[id].model.model.name;
+            let is_of_model = |&id: &InstanceId| self.instances[id].model.model.name == *name;
+            let first = self.instances.ids().find(is_of_model);
+            let instance = &mut self.instances[id];
+            let model = &instance.model;
+            let settings = InstanceSettings {
+                ttl: model.ttl.map_or(0, span),
+                is_pinned: model.pinned,
+                first_of_model: first.filter(|_| model.instances > 1),
+            };
+            let settings = Some(settings).filter(|_| instance.is_configured);
+            instance.schedule.settings = settings;
         }
     }
 
-    fn unit_named(&self, name: &str) -> Option<usize> {
-        let mut units = self.units.units.iter();
-        units.position(|unit| &*unit.name == name)
+    fn named(&self, name: &str) -> Option<InstanceId> {
+        let mut instances = self.instances.iter();
+        let named = instances.find(|(_, it)| &*it.name == name);
+        named.map(|(id, _)| id)
     }
 }
 
+/// Returns the names of the memory pools, if there are several.
 fn pool_names(config: &SwapConfig) -> Vec<Arc<str>> {
     match &config.policy {
         SwapPolicy::Memory(pools) if pools.len() > 1 => {
@@ -225,31 +230,19 @@ fn pool_names(config: &SwapConfig) -> Vec<Arc<str>> {
     }
 }
 
-fn settings(config: &SwapConfig, units: &[Unit]) -> Settings {
-    let of_default = |unit: &Unit| Some(&unit.model.model.name) == config.default.as_ref();
-    let default = units
-        .iter()
-        .position(|unit| unit.is_configured && of_default(unit));
-    let first_of = |name: &str| {
-        let mut units = units.iter();
-        units
-            .position(|unit| unit.model.model.name == name)
-            .map(|nth| nth as u32)
-    };
-    let models = units.iter().map(|unit| {
-        unit.is_configured.then(|| ModelSettings {
-            ttl: unit.model.ttl.map_or(0, span),
-            is_pinned: unit.model.pinned,
-            instance_of: first_of(&unit.model.model.name).filter(|_| unit.model.instances > 1),
-        })
+/// Returns the settings of the scheduler that hold for all instances.
+pub(super) fn settings(config: &SwapConfig, instances: &Instances) -> SchedulerSettings {
+    let default = config.default.as_ref().and_then(|default| {
+        let is_default = |it: &Instance| it.is_configured && it.model.model.name == *default;
+        let mut instances = instances.iter();
+        instances.find(|(_, it)| is_default(it)).map(|(id, _)| id)
     });
-    Settings {
+    SchedulerSettings {
         swap_after: span(config.swap_after),
         min_loaded: span(config.min_loaded),
         finishes_abandoned: config.abandoned_load == AbandonedLoad::Finish,
         backoff: span(BACKOFF.0),
         max_backoff: span(BACKOFF.1),
-        default: default.map(|nth| ModelId(nth as u32)),
-        models: models.collect(),
+        default,
     }
 }

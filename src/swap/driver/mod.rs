@@ -1,17 +1,17 @@
-//! The driver: a task between the gate, the scheduler and what starts models.
+//! The driver: the task between the gate, the scheduler and the launcher.
 //!
-//! It looks at the first waiters when they may have changed, tells the scheduler, does what that decides, and tells the
-//! gate which endpoints give slots. It is woken by the gate, by its tasks, by handles and by time. Nothing that a request
-//! waits for runs here, and no lock of the gate is held meanwhile.
+//! It looks at the first waiters when they may have changed, tells the scheduler, carries out the scheduler's decisions, and
+//! tells the gate which endpoints give slots. The gate, its own tasks, handles and time wake it. All work that takes time is
+//! in tasks, and the driver decides without the gate's lock.
 
 mod commands;
 mod configure;
-mod effects;
+mod instance;
+mod instances;
 mod refusals;
 mod reports;
 mod revive;
 mod tasks;
-mod unit;
 mod waiters;
 
 use std::sync::Arc;
@@ -20,99 +20,96 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
-use effects::Units;
-use refusals::Refused;
+use instances::Instances;
 use tasks::{Report, check};
-use unit::Unit;
 
-use super::board::Board;
-use super::scheduler::{Nanos, Phase, Scheduler};
-use super::swapper::ModelId;
+use super::scheduler::{Nanos, Phase, Schedule, Scheduler};
+use super::status_table::StatusTable;
+use super::swapper::InstanceId;
 use super::{InvalidSwap, Launcher, StartError, SwapConfig};
 use crate::clock::now;
 use crate::endpoints::{Changes, Registry, RoutingRules};
 use crate::route::RouterHandle;
 use crate::route::on_demand::WeakRouter;
 
-/// What a handle asks of the driver.
+/// A command that a handle sends to the driver.
 #[derive(Debug)]
-pub(super) enum Command {
+pub(super) enum DriverCommand {
     Load(Arc<str>),
-    /// All models, or one.
+    /// Unloads a model, or all models.
     Unload {
         model: Option<Arc<str>>,
         is_killed: bool,
     },
-    Reconfigure(Box<SwapConfig>, Option<Box<Others>>),
-    /// Stops everything, and answers when nothing runs any more.
+    Reconfigure(Box<SwapConfig>, Option<Box<RouteUpdate>>),
+    /// Stops all models, and answers once nothing runs any more.
     Shutdown(oneshot::Sender<()>),
 }
 
-/// What changes in one step with the models: the endpoints that are not started on demand, and the routing.
+/// The endpoints that run by themselves and the routing, which change in one step with the models.
 #[derive(Debug)]
-pub(super) struct Others {
+pub(super) struct RouteUpdate {
     pub(super) registry: Registry,
     pub(super) rules: RoutingRules,
-    /// Is told what has changed of these endpoints.
+    /// Takes the changes of these endpoints, once the models have changed, too.
     pub(super) changes: oneshot::Sender<Changes>,
 }
 
-/// In overload first waiters change with each request that is served. They are not looked at more often.
+/// The shortest time between two looks at the first waiters, which change with each request in overload.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The time for which an endpoint that gave no answer gives no slots, unless a check finds sooner that it serves, or its end
-/// is reported.
-const DOUBT: Duration = Duration::from_millis(100);
+/// The time for which a suspect instance is closed, unless a check finds sooner that it serves, or its end is reported.
+const SUSPICION: Duration = Duration::from_millis(100);
 
-/// The driver of one layer.
+/// The driver of one layer, which owns all instances and servers.
 pub(super) struct Driver {
     router: WeakRouter,
-    units: Units,
+    instances: Instances,
     scheduler: Scheduler,
     demand: Arc<Notify>,
     reports: UnboundedReceiver<Report>,
-    commands: UnboundedReceiver<Command>,
-    /// Kept, so that the channel stays open when all handles are gone.
-    _commander: UnboundedSender<Command>,
-    /// When it last looked at what waits.
+    commands: UnboundedReceiver<DriverCommand>,
+    /// Keeps the channel open when all handles are gone.
+    _commander: UnboundedSender<DriverCommand>,
+    /// The time of the last look at the waiters.
     looked: Instant,
-    /// Whether a model is loaded when no request waits or runs.
+    /// `true` if a model is loaded when no request waits or runs.
     has_default: bool,
-    /// Instances that could not be started.
-    refused: Vec<Refused>,
-    /// To be answered when nothing runs any more.
+    /// The callers that wait until nothing runs any more.
     shutdown: Vec<oneshot::Sender<()>>,
 }
 
-/// An event for the driver.
-enum Event {
-    /// Time has passed, or requests wait for others than before.
+/// An event that makes the driver look and decide.
+enum DriverEvent {
+    /// Time has passed, or the first waiters may have changed.
     Look,
     Report(Report),
-    Command(Command),
+    Command(DriverCommand),
 }
 
 impl Driver {
-    /// Adds the endpoints of all models to the router.
+    /// Creates a driver, and adds the endpoints of all models to the router.
     pub(super) fn new(
         config: &SwapConfig,
         router: &RouterHandle,
-        board: Arc<Board>,
+        status: Arc<StatusTable>,
         launcher: Arc<dyn Launcher>,
-    ) -> Result<(Self, UnboundedSender<Command>), InvalidSwap> {
+    ) -> Result<(Self, UnboundedSender<DriverCommand>), InvalidSwap> {
         let (commander, commands) = unbounded_channel();
         let (reporter, reports) = unbounded_channel();
+        let mut instances = Instances::new(status, launcher, reporter);
+        let settings = configure::settings(config, &instances);
+        let scheduler = Scheduler::new(settings, config.swapper_of(&[])?, &mut instances);
         let mut driver = Self {
             router: router.downgrade(),
-            units: Units::new(board, launcher, reporter),
-            scheduler: configure::scheduler(config)?,
+            instances,
+            scheduler,
             demand: router.gate().capacity().watch_demand(),
             reports,
             commands,
             _commander: commander.clone(),
             looked: now(),
             has_default: false,
-            refused: Vec::new(),
             shutdown: Vec::new(),
         };
         driver.configure(config, None, router)?;
@@ -127,16 +124,16 @@ impl Driver {
                 return;
             };
             match event {
-                Event::Look => {}
-                Event::Report(report) => self.on_report(report, &router),
-                Event::Command(command) => self.on_command(command, &router),
+                DriverEvent::Look => {}
+                DriverEvent::Report(report) => self.on_report(report, &router),
+                DriverEvent::Command(command) => self.on_command(command, &router),
             }
             self.look(&router);
             self.answer_shutdown();
         }
     }
 
-    async fn next_event(&mut self) -> Event {
+    async fn next_event(&mut self) -> DriverEvent {
         let wake_at = self.next_look();
         let sleep = async {
             match wake_at {
@@ -150,135 +147,118 @@ impl Driver {
             self.demand.notified().await;
         };
         tokio::select! {
-            // Reports first: they say what runs.
+            // Reports first, because they tell which instances run.
             biased;
-            Some(report) = self.reports.recv() => Event::Report(report),
-            Some(command) = self.commands.recv() => Event::Command(command),
-            () = demand => Event::Look,
-            () = sleep => Event::Look,
+            Some(report) = self.reports.recv() => DriverEvent::Report(report),
+            Some(command) = self.commands.recv() => DriverEvent::Command(command),
+            () = demand => DriverEvent::Look,
+            () = sleep => DriverEvent::Look,
         }
     }
 }
 
 impl Driver {
-    /// Tells the scheduler what waits and what is idle, and then the gate what has changed.
+    /// Tells the scheduler which requests wait and which instances are idle, and then the gate which endpoints have
+    /// changed.
     fn look(&mut self, router: &RouterHandle) {
         let at = now();
         self.looked = at;
         self.end_refusals(at, router);
         self.revive(at);
-        let now = self.nanos(at);
+        let now = self.instances.nanos(at);
         // Ends because each round but the last takes note of a request that has ended.
         loop {
-            // No instance is started for what another one serves now.
+            // First, so that requests that an instance can serve now do not start another one.
             self.tell_gate(router);
             self.look_at_waiters(router, now);
-            self.look_at_units(at);
+            self.look_at_instances(at);
             let is_due = self.scheduler.next_tick().is_some_and(|tick| tick <= now);
-            if is_due || self.units.has_idled() {
-                self.scheduler.on_tick(now, &mut self.units);
+            if is_due || self.instances.has_idled() {
+                self.scheduler.on_tick(now, &mut self.instances);
             }
             let is_awaited = self.awaits_idleness();
             router.gate().capacity().await_idleness(is_awaited);
-            // A request that ended before that was set has notified nothing.
-            if !is_awaited || !self.units.has_idled() {
+            // A request that ended before that call did not notify this task.
+            if !is_awaited || !self.instances.has_idled() {
                 break;
             }
         }
-        for ModelId(model) in std::mem::take(&mut self.units.impossible) {
+        for id in std::mem::take(&mut self.instances.impossible) {
             let error = StartError::new("it can't run beside the models that are pinned");
-            self.on_start_failed(model as usize, &error, router);
+            self.on_start_failed(id, &error, router);
         }
         self.tell_gate(router);
     }
 
     /// Tells the gate that endpoints were opened or closed, or are being loaded, if any were.
     fn tell_gate(&mut self, router: &RouterHandle) {
-        if std::mem::take(&mut self.units.has_changed) {
+        if std::mem::take(&mut self.instances.has_changed) {
             router.gate().capacity_changed();
         }
     }
 
-    fn look_at_units(&mut self, at: Instant) {
-        for nth in 0..self.units.units.len() {
-            let unit = &mut self.units.units[nth];
-            unit.report_activity();
-            if unit.on_demand.take_doubt() {
-                let until = at + DOUBT;
-                unit.doubted_until = Some(until);
-                if let Some(instance) = unit.instance.clone() {
-                    let reports = self.units.reports.clone();
-                    tokio::spawn(check(nth, until, instance, reports));
+    fn look_at_instances(&mut self, at: Instant) {
+        for id in self.instances.ids() {
+            let instance = &mut self.instances[id];
+            instance.report_activity();
+            if instance.on_demand.take_suspicion() {
+                let until = at + SUSPICION;
+                instance.suspect_until = Some(until);
+                if let Some(server) = instance.server.clone() {
+                    let reports = self.instances.reports.clone();
+                    tokio::spawn(check(id, until, server, reports));
                 }
-            } else if unit.doubted_until.is_some_and(|end| end <= at) {
-                self.end_doubt(nth);
+            } else if instance.suspect_until.is_some_and(|end| end <= at) {
+                self.end_suspicion(id);
             }
         }
     }
 
-    /// Lets an instance that was doubted give slots again, if it is to.
-    fn end_doubt(&mut self, nth: usize) {
-        let unit = &mut self.units.units[nth];
-        unit.doubted_until = None;
-        // A request that got no answer since is still to be looked at.
-        let is_settled = unit.on_demand.settle_doubt();
-        if is_settled && self.scheduler.gives_slots(ModelId(nth as u32)) {
-            unit.give();
-            self.units.has_changed = true;
+    /// Lets a suspect instance give slots again, if the scheduler lets it.
+    fn end_suspicion(&mut self, id: InstanceId) {
+        let instance = &mut self.instances[id];
+        instance.suspect_until = None;
+        // A later request without an answer makes it suspect again.
+        let is_settled = instance.on_demand.settle_suspicion();
+        if is_settled && instance.schedule.is_open {
+            instance.open_slots();
+            self.instances.has_changed = true;
         }
     }
 
-    /// Whether anything is to be done as soon as an instance serves no request any more.
+    /// Returns `true` if there is something to do as soon as an instance is idle.
     fn awaits_idleness(&self) -> bool {
-        let mut models = (0..self.units.units.len() as u32).map(ModelId);
-        let scheduler = &self.scheduler;
-        self.has_default
-            || scheduler.has_excess()
-            || models.any(|id| scheduler.is_wanted(id) || scheduler.is_leaving(id))
+        let mut schedules = self.instances.iter().map(|(_, it)| &it.schedule);
+        let awaits = |it: &Schedule| it.is_wanted() || it.is_leaving;
+        self.has_default || self.scheduler.has_excess() || schedules.any(awaits)
     }
 
-    /// When to look again, though no event comes.
+    /// Returns the time of the next look, unless an event comes before.
     fn next_look(&self) -> Option<Instant> {
         let tick = self.scheduler.next_tick().map(|tick| self.instant(tick));
-        let refused = self.refused.iter().map(|refused| refused.until);
-        let units = self.units.units.iter();
-        let activity = units.filter_map(Unit::activity_interval).min();
-        let activity = activity.map(|interval| now() + interval);
-        let doubted = self
-            .units
-            .units
-            .iter()
-            .filter_map(|unit| unit.doubted_until);
-        let units = self.units.units.iter();
-        let revivals = units.filter_map(|unit| unit.revival.due());
-        tick.into_iter()
-            .chain(refused)
-            .chain(activity)
-            .chain(doubted)
-            .chain(revivals)
-            .min()
+        let instances = self.instances.iter().flat_map(|(_, it)| {
+            let activity = it.activity_interval().map(|interval| now() + interval);
+            let refused = it.refused.map(|refused| refused.until);
+            [activity, refused, it.suspect_until, it.revival.due()]
+        });
+        tick.into_iter().chain(instances.flatten()).min()
     }
 
     fn answer_shutdown(&mut self) {
-        let mut units = self.units.units.iter();
-        let is_running = units.any(|unit| unit.instance.is_some());
-        let models = (0..self.units.units.len() as u32).map(ModelId);
-        let mut phases = models.map(|model| self.scheduler.phase(model));
-        let is_changing = phases.any(|phase| phase != Phase::Stopped);
-        if !is_running && !is_changing && self.units.ending_sleeps == 0 {
+        let mut instances = self.instances.iter().map(|(_, it)| it);
+        let is_stopped =
+            instances.all(|it| it.server.is_none() && it.schedule.phase == Phase::Stopped);
+        if is_stopped && self.instances.ending_sleeps == 0 {
             self.shutdown
                 .drain(..)
                 .for_each(|answer| _ = answer.send(()));
         }
     }
 
-    fn nanos(&self, instant: Instant) -> Nanos {
-        self.units.nanos(instant)
-    }
-
-    /// In a year at the latest: an [`Instant`] may hold no more.
+    /// Returns the instant of a time of the scheduler, within a year, because an [`Instant`] may overflow.
     fn instant(&self, nanos: Nanos) -> Instant {
         let (now, far) = (now(), Duration::from_secs(86_400 * 365));
-        now + Duration::from_nanos(nanos.saturating_sub(self.nanos(now))).min(far)
+        let left = nanos.saturating_sub(self.instances.nanos(now));
+        now + Duration::from_nanos(left).min(far)
     }
 }

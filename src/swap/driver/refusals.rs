@@ -1,70 +1,71 @@
-//! Refusals: for how long no request waits for an instance that could not be started.
+//! Refusals: the time for which requests do not wait for an instance that could not be started.
 //!
-//! During a refusal, requests wait for a fallback; after it, only for the instance. So it goes on while a fallback is
-//! being loaded, which would otherwise be given up, and until that has served for a while, or it would be stopped at
-//! once.
+//! During a refusal, requests wait for a fallback; after it, only for the instance. So a refusal is prolonged while a
+//! fallback is being loaded, because the load would be given up, and until the fallback has served for a while, because it
+//! would be stopped at once.
 
 use std::time::{Duration, Instant};
 
 use super::Driver;
 use super::configure::BACKOFF;
-use crate::endpoints::on_demand::OnDemand;
 use crate::route::{RouterHandle, RoutingConfig};
 use crate::swap::scheduler::Phase;
-use crate::swap::swapper::ModelId;
+use crate::swap::swapper::InstanceId;
 
-/// How long a fallback that was loaded serves at least.
+/// The time for which a fallback that was loaded serves at least.
 const FALLBACK: Duration = BACKOFF.1;
-/// A time that does not come: the end of a load is an event.
+/// A time beyond the end of the load, which is an event by itself.
 const LATER: Duration = Duration::from_secs(60);
 
-/// An instance for which no request waits.
-#[derive(Debug)]
+/// The refusal of an instance because its start failed.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Refused {
-    pub(super) on_demand: OnDemand,
     pub(super) since: Instant,
     pub(super) until: Instant,
-    /// Whether its own time has passed: only a fallback prolongs it.
+    /// `true` once the instance may be tried again, so that only a fallback prolongs the refusal.
     pub(super) is_over: bool,
 }
 
 impl Driver {
     /// Ends the refusals that are over.
     pub(super) fn end_refusals(&mut self, at: Instant, router: &RouterHandle) {
-        for mut refused in std::mem::take(&mut self.refused) {
+        for id in self.instances.ids() {
+            let Some(mut refused) = self.instances[id].refused else {
+                continue;
+            };
             refused.is_over |= refused.until <= at;
             if refused.is_over {
-                let until = self.until_fallback_served(&refused, at, router);
+                let until = self.until_fallback_served(id, refused.since, at, router);
                 refused.until = until.unwrap_or(at);
             }
-            if refused.until > at {
-                self.refused.push(refused);
-            } else {
-                refused.on_demand.set_refusal(None);
-                self.units.has_changed = true;
+            let is_refused = refused.until > at;
+            self.instances[id].refused = is_refused.then_some(refused);
+            if !is_refused {
+                self.instances[id].on_demand.set_refusal(None);
+                self.instances.has_changed = true;
             }
         }
     }
 
-    /// Until when its requests are left to a fallback that is being loaded, or was loaded since the refusal began.
+    /// Returns the time until which a fallback serves the requests, if one is being loaded, or was loaded `since` the refusal
+    /// began.
     fn until_fallback_served(
         &self,
-        refused: &Refused,
+        id: InstanceId,
+        since: Instant,
         at: Instant,
         router: &RouterHandle,
     ) -> Option<Instant> {
-        let mut units = self.units.units.iter();
-        let unit = units.find(|unit| unit.on_demand == refused.on_demand)?;
         let routing = router.routing();
-        let fallbacks = fallbacks(&routing, &unit.model.model.name);
-        let instances = fallbacks
+        let model = &self.instances[id].model.model.name;
+        let instances = fallbacks(&routing, model)
             .into_iter()
-            .flat_map(|model| self.units_of(Some(model)));
-        let until = instances.filter_map(|nth| match self.scheduler.phase(ModelId(nth as u32)) {
+            .flat_map(|model| self.instances_of(Some(model)));
+        let until = instances.filter_map(|id| match self.instances[id].schedule.phase {
             Phase::Starting(_) => Some(at + LATER),
             Phase::Ready => {
-                let loaded = self.units.units[nth].revival.loaded()?;
-                (loaded >= refused.since).then_some(loaded + FALLBACK)
+                let loaded = self.instances[id].revival.loaded()?;
+                (loaded >= since).then_some(loaded + FALLBACK)
             }
             Phase::Stopped | Phase::Stopping(_) => None,
         });
@@ -72,7 +73,7 @@ impl Driver {
     }
 }
 
-/// The models that serve requests in place of this one.
+/// Returns the models that serve requests in place of `model`.
 fn fallbacks<'a>(routing: &'a RoutingConfig, model: &str) -> Vec<&'a str> {
     let mut fallbacks = Vec::new();
     for (name, chain) in &routing.fallbacks {
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_behind_a_model_is_its_fallback() {
+    fn models_later_in_a_chain_are_fallbacks() {
         let routing = RoutingConfig::default()
             .alias("x", "a")
             .fallbacks("x", ["b", "c"])

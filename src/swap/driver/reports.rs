@@ -1,106 +1,105 @@
-//! What the tasks of the driver report: instances that started, stopped, or ended by themselves.
+//! The reports of the driver's tasks, about instances that started, stopped, or ended by themselves.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Driver;
 use super::refusals::Refused;
-use super::tasks::{Ended, Report, Started, Stop, at_once, watch};
+use super::tasks::{Report, Started, StopTask, cancelled, watch};
 use crate::clock::now;
-use crate::endpoints::on_demand::{End, Refusal};
+use crate::endpoints::on_demand::{EndpointEnd, Refusal};
 use crate::route::RouterHandle;
 use crate::swap::scheduler::Generation;
-use crate::swap::swapper::ModelId;
-use crate::swap::{Instance, ModelState, StartError};
+use crate::swap::swapper::InstanceId;
+use crate::swap::{ModelServer, ModelState, StartError};
 
 impl Driver {
     pub(super) fn on_report(&mut self, report: Report, router: &RouterHandle) {
         let at = now();
-        let now = self.nanos(at);
+        let now = self.instances.nanos(at);
         match report {
-            Report::Evicted { generation, ended } | Report::Stopped { generation, ended } => {
-                let model = ModelId(ended.unit as u32);
-                self.on_ended(ended);
+            Report::Stopped {
+                generation,
+                id,
+                asleep,
+            } => {
+                self.on_ended(id, asleep);
                 self.scheduler
-                    .on_stopped(generation, model, now, &mut self.units);
+                    .on_stopped(generation, id, now, &mut self.instances);
             }
             Report::SwapDone { generation, result } => {
                 self.on_swap_done(generation, result, router)
             }
-            Report::Exited {
-                unit,
-                start,
-                reason,
-            } => self.on_exited(unit, start, reason),
-            Report::Serves { unit, until } => self.on_serves(unit, until),
-            Report::SleepEnded => self.units.ending_sleeps -= 1,
-            Report::Gone { unit, start } => {
-                if self.units.units[unit].start != start {
-                    return; // it was stopped meanwhile
+            Report::Exited { id, start, reason } => self.on_exited(id, start, reason),
+            Report::Serves { id, until } => self.on_serves(id, until),
+            Report::SleepEnded => self.instances.ending_sleeps -= 1,
+            Report::Gone { id, start } => {
+                let instance = &mut self.instances[id];
+                if instance.start != start {
+                    return; // the driver has stopped it meanwhile
                 }
-                self.units.units[unit].instance = None;
-                let id = ModelId(unit as u32);
-                if !self.scheduler.is_leaving(id) {
-                    self.units.units[unit].revival.on_crash(at);
+                instance.server = None;
+                if !instance.schedule.is_leaving {
+                    instance.revival.on_crash(at);
                 }
-                self.scheduler.on_exit(id, now, &mut self.units);
+                self.scheduler.on_exit(id, now, &mut self.instances);
             }
         }
     }
 
-    /// An instance ended by itself. It gives no more slots, and its memory is free once all of it is gone.
-    fn on_exited(&mut self, nth: usize, start: u64, reason: String) {
-        let unit = &mut self.units.units[nth];
-        if unit.start != start {
-            return; // it was stopped, or is another one by now
+    /// Handles a server that ended by itself: closes the endpoint, and frees the rest of the server's memory.
+    fn on_exited(&mut self, id: InstanceId, start: u64, reason: String) {
+        let instance = &mut self.instances[id];
+        if instance.start != start {
+            return; // the driver has stopped it, or started another one
         }
-        tracing::warn!(model = &*unit.name, reason, "model ended by itself");
-        unit.stop_giving();
-        unit.on_demand.set_end(End::Crashed);
-        self.units.has_changed = true;
-        if unit.is_asleep {
-            unit.instance = None;
-            unit.is_asleep = false;
-        } else if let Some(instance) = unit.instance.clone() {
-            let reports = self.units.reports.clone();
-            let stop = Stop {
-                unit: nth,
-                instance: Some(instance),
-                killed: at_once(),
+        tracing::warn!(model = &*instance.name, reason, "model ended by itself");
+        instance.endpoint.close_slots();
+        instance.on_demand.set_end(EndpointEnd::Crashed);
+        if instance.is_asleep {
+            instance.server = None;
+            instance.is_asleep = false;
+        } else if let Some(server) = instance.server.clone() {
+            let reports = self.instances.reports.clone();
+            let stop = StopTask {
+                id,
+                server: Some(server),
+                killed: cancelled(),
                 may_sleep: false,
             };
             tokio::spawn(async move {
                 _ = stop.run().await;
-                _ = reports.send(Report::Gone { unit: nth, start });
+                _ = reports.send(Report::Gone { id, start });
             });
         }
-        let board = &self.units.board;
-        board.set_state(nth, ModelState::Unloaded, Some(reason));
+        self.instances.has_changed = true;
+        let status = &self.instances[id].status;
+        status.set_state(ModelState::Unloaded, Some(reason));
     }
 
-    /// An instance was doubted, and serves requests.
-    fn on_serves(&mut self, nth: usize, until: Instant) {
-        // A later doubt has a check of its own.
-        if self.units.units[nth].doubted_until == Some(until) {
-            self.end_doubt(nth);
+    /// Handles a suspect instance that was checked, and serves requests.
+    fn on_serves(&mut self, id: InstanceId, until: Instant) {
+        // A later suspicion has a check of its own.
+        if self.instances[id].suspect_until == Some(until) {
+            self.end_suspicion(id);
         }
     }
 
-    /// An instance was stopped, or sleeps.
-    fn on_ended(&mut self, Ended { unit, asleep }: Ended) {
-        let ended = &mut self.units.units[unit];
-        ended.is_asleep = asleep.is_some();
-        let state = match ended.is_asleep {
+    /// Handles an instance that was stopped, or sleeps.
+    fn on_ended(&mut self, id: InstanceId, asleep: Option<Arc<dyn ModelServer>>) {
+        if let Some(server) = &asleep {
+            self.watch(id, server);
+        }
+        let instance = &mut self.instances[id];
+        instance.is_asleep = asleep.is_some();
+        instance.server = asleep;
+        let state = match instance.is_asleep {
             true => ModelState::Sleeping,
             false => ModelState::Unloaded,
         };
-        if let Some(instance) = &asleep {
-            self.watch(unit, instance);
-        }
-        self.units.units[unit].instance = asleep;
-        self.units.board.set_state(unit, state, None);
-        if !self.units.units[unit].may_sleep {
-            self.units.end_sleep(ModelId(unit as u32)); // it was unloaded on its way to sleep
+        instance.status.set_state(state, None);
+        if !instance.may_sleep {
+            self.instances.end_sleep(id); // an unload came while it went to sleep
         }
     }
 
@@ -110,103 +109,96 @@ impl Driver {
         result: Result<Started, StartError>,
         router: &RouterHandle,
     ) {
-        let Some((target, abort)) = self.units.starting.remove(&generation) else {
+        let Some((id, abort)) = self.instances.starting.remove(&generation) else {
             return;
         };
-        let nth = target.0 as usize;
         let failure = match result {
             Ok(started) => {
-                self.on_started(nth, started, router);
+                self.on_started(id, started, router);
                 None
             }
             Err(error) => Some(error),
         };
-        // One that was given up did not fail. Told before it may be begun again.
+        // A start that was given up did not fail. Reported before the scheduler may begin it again.
         if failure.is_some() && abort.is_cancelled() {
-            self.units.board.set_state(nth, ModelState::Unloaded, None);
+            let status = &self.instances[id].status;
+            status.set_state(ModelState::Unloaded, None);
         }
-        let now = self.nanos(now());
+        let now = self.instances.nanos(now());
         let has_started = failure.is_none();
-        let has_failed = self
-            .scheduler
-            .on_swap_done(generation, has_started, now, &mut self.units);
+        let has_failed =
+            self.scheduler
+                .on_swap_done(generation, has_started, now, &mut self.instances);
         if let Some(error) = failure.filter(|_| has_failed) {
-            self.on_start_failed(nth, &error, router);
+            self.on_start_failed(id, &error, router);
         }
     }
 
-    /// An instance can serve requests. Its endpoint is told where, before it gives slots.
-    fn on_started(&mut self, nth: usize, started: Started, router: &RouterHandle) {
-        let Started { instance, url } = started;
-        let unit = &self.units.units[nth];
-        let name = Arc::clone(&unit.name);
-        tracing::info!(model = &*name, %url, "model is loaded");
-        if *unit.endpoint.url() != url {
+    /// Handles an instance that can serve requests. Its endpoint gets the URL before it gives slots.
+    fn on_started(&mut self, id: InstanceId, started: Started, router: &RouterHandle) {
+        let Started { server, url } = started;
+        let instance = &mut self.instances[id];
+        tracing::info!(model = &*instance.name, %url, "model is loaded");
+        if *instance.endpoint.url() != url {
             router.change_on_demand(|endpoints| {
-                let endpoint = endpoints
-                    .iter_mut()
-                    .find(|endpoint| *endpoint.name == *name);
+                let endpoint = endpoints.iter_mut().find(|it| *it.name == *instance.name);
                 if let Some(endpoint) = endpoint {
                     endpoint.url = url.clone();
                 }
             });
             let endpoints = router.endpoints();
-            let present = endpoints
-                .iter()
-                .find(|endpoint| endpoint.is_same(&unit.endpoint));
+            let present = endpoints.iter().find(|it| it.is_same(&instance.endpoint));
             if let Some(present) = present {
-                self.units.units[nth].endpoint = present.clone();
+                instance.endpoint = present.clone();
             }
         }
-        self.watch(nth, &instance);
-        let unit = &mut self.units.units[nth];
-        unit.forget_failures();
-        unit.instance = Some(instance);
-        unit.revival.on_loaded(now());
-        self.units.board.entries()[nth].url = Some(url.to_string()); // before it is seen to run
-        self.units.board.set_state(nth, ModelState::Loaded, None);
+        self.watch(id, &server);
+        let instance = &mut self.instances[id];
+        instance.endpoint.forget_failures();
+        instance.server = Some(server);
+        instance.revival.on_loaded(now());
+        instance.status.set_url(url.to_string()); // before a handle sees it run
+        instance.status.set_state(ModelState::Loaded, None);
     }
 
-    /// Waiters of a model that could not be started are answered, and so are those that come before it is tried again.
+    /// Refuses the requests that wait for an instance which could not be started, and those that come before the next try.
     pub(super) fn on_start_failed(
         &mut self,
-        nth: usize,
+        id: InstanceId,
         error: &StartError,
         router: &RouterHandle,
     ) {
-        let unit = &self.units.units[nth];
-        let output = error.output.join("\n");
-        tracing::error!(model = &*unit.name, %error, output, "model could not be started");
-        self.units
-            .board
-            .set_state(nth, ModelState::Failed, Some(error.to_string()));
-        let retry_at = self.scheduler.earliest_retry(ModelId(nth as u32));
+        let retry_at = self.instances[id].schedule.earliest_retry();
         let retry_at = retry_at.map_or_else(now, |at| self.instant(at));
-        let unit = &mut self.units.units[nth];
-        unit.revival.on_start_failed(retry_at);
-        let is_same = |refused: &Refused| refused.on_demand == unit.on_demand;
-        // A fallback that was loaded in its place serves on.
-        let before = self.refused.iter().position(is_same);
-        let since = before.map(|nth| self.refused.swap_remove(nth).since);
-        self.refused.push(Refused {
-            on_demand: unit.on_demand.clone(),
+        let instance = &mut self.instances[id];
+        let output = error.output.join("\n");
+        tracing::error!(model = &*instance.name, %error, output, "model could not be started");
+        instance
+            .status
+            .set_state(ModelState::Failed, Some(error.to_string()));
+        instance.revival.on_start_failed(retry_at);
+        instance
+            .on_demand
+            .set_refusal(Some(Refusal::StartFailed { retry_at }));
+        // A fallback that was loaded since the first refusal serves on.
+        let since = instance.refused.as_ref().map(|refused| refused.since);
+        instance.refused = Some(Refused {
             since: since.unwrap_or_else(now),
             until: retry_at,
             is_over: false,
         });
-        unit.on_demand
-            .set_refusal(Some(Refusal::StartFailed { retry_at }));
         router.gate().capacity_changed();
     }
 
-    /// Reports when an instance ends by itself.
-    fn watch(&mut self, nth: usize, instance: &Arc<dyn Instance>) {
-        let unit = &mut self.units.units[nth];
-        unit.start += 1;
-        unit.on_demand.set_started();
-        unit.doubted_until = None;
-        unit.forget_activity();
-        let reports = self.units.reports.clone();
-        tokio::spawn(watch(nth, unit.start, Arc::clone(instance), reports));
+    /// Begins a start number, and watches for the end of its server.
+    fn watch(&mut self, id: InstanceId, server: &Arc<dyn ModelServer>) {
+        let instance = &mut self.instances[id];
+        instance.start += 1;
+        instance.on_demand.set_started();
+        instance.suspect_until = None;
+        instance.forget_activity();
+        let start = instance.start;
+        let reports = self.instances.reports.clone();
+        tokio::spawn(watch(id, start, Arc::clone(server), reports));
     }
 }

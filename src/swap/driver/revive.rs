@@ -1,16 +1,15 @@
-//! Pinned models come back by themselves when they have crashed, or could not be started.
+//! Restarts of pinned models that have crashed or could not be started.
 
 use std::time::Instant;
 
 use super::Driver;
 use super::configure::BACKOFF;
-use crate::swap::swapper::ModelId;
 
-/// When a pinned instance is started again.
+/// The next restart of a pinned instance, with the crashes that delay it.
 #[derive(Debug, Default)]
 pub(super) struct Revival {
     loaded: Option<Instant>,
-    /// How often it crashed soon after it was loaded, in a row.
+    /// The number of crashes in a row that came soon after a load.
     crashes: u32,
     due: Option<Instant>,
 }
@@ -20,12 +19,12 @@ impl Revival {
         (self.loaded, self.due) = (Some(at), None);
     }
 
-    /// It could not be started, and may not be tried again before `retry_at`.
+    /// Records that a start failed, and that the next one may not come before `retry_at`.
     pub(super) fn on_start_failed(&mut self, retry_at: Instant) {
         self.due = Some(retry_at);
     }
 
-    /// It has ended, though it was not to stop.
+    /// Records a crash, and plans the restart.
     pub(super) fn on_crash(&mut self, at: Instant) {
         let (wait, longest) = BACKOFF;
         let ran = self.loaded.take().map(|loaded| at - loaded);
@@ -37,35 +36,34 @@ impl Revival {
         self.crashes += 1;
     }
 
-    /// When it was last loaded.
+    /// Returns the time of the last load, until a crash.
     pub(super) fn loaded(&self) -> Option<Instant> {
         self.loaded
     }
 
-    /// When it is due.
+    /// Returns the time of the next restart.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// It stays as it is, until it is asked for.
+    /// Cancels the restart, because the operator unloaded the instance.
     pub(super) fn give_up(&mut self) {
         *self = Self::default();
     }
 }
 
 impl Driver {
-    /// Starts the pinned instances that are due.
+    /// Starts the pinned instances that are due for a restart.
     pub(super) fn revive(&mut self, at: Instant) {
-        let now = self.nanos(at);
-        for nth in 0..self.units.units.len() {
-            let unit = &mut self.units.units[nth];
-            if unit.revival.due.is_none_or(|due| due > at) {
+        let now = self.instances.nanos(at);
+        for id in self.instances.ids() {
+            let instance = &mut self.instances[id];
+            if instance.revival.due.is_none_or(|due| due > at) {
                 continue;
             }
-            unit.revival.due = None;
-            if unit.is_configured && unit.model.pinned {
-                self.scheduler
-                    .on_load(ModelId(nth as u32), now, &mut self.units);
+            instance.revival.due = None;
+            if instance.is_configured && instance.model.pinned {
+                self.scheduler.on_load(id, now, &mut self.instances);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The tasks that start and stop models. Each reports its end to the driver.
+//! The tasks that start, check and stop models, and that report their end to the driver.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,149 +10,137 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::swap::scheduler::Generation;
-use crate::swap::{Cleanup, Instance, Launch, Launcher, Progress, StartError};
+use crate::swap::swapper::InstanceId;
+use crate::swap::{Launch, Launcher, ModelServer, StartError};
 
-/// What tasks and handles tell the driver.
+/// The report of a task to the driver.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// An instance that had to stop for another one does not run any more.
-    Evicted {
-        generation: Generation,
-        ended: Ended,
-    },
-    /// The target of a swap runs, or does not.
+    /// The target of a swap runs, or its start failed.
     SwapDone {
         generation: Generation,
         result: Result<Started, StartError>,
     },
-    /// An instance that had to stop does not run any more.
+    /// An instance that had to stop, alone or for a swap, has stopped.
     Stopped {
         generation: Generation,
-        ended: Ended,
+        id: InstanceId,
+        /// The server, if it sleeps instead.
+        asleep: Option<Arc<dyn ModelServer>>,
     },
-    /// Nothing is left of an instance that ended by itself.
-    Gone { unit: usize, start: u64 },
-    /// An instance that was doubted until then serves requests.
-    Serves { unit: usize, until: Instant },
-    /// Nothing is left of an instance that slept.
-    SleepEnded,
-    /// An instance ended by itself.
+    /// A server ended by itself, and its memory may not be free yet.
     Exited {
-        unit: usize,
+        id: InstanceId,
         start: u64,
         reason: String,
     },
+    /// The rest of a server that ended by itself has ended, and its memory is free.
+    Gone { id: InstanceId, start: u64 },
+    /// An instance that was suspect until then serves requests.
+    Serves { id: InstanceId, until: Instant },
+    /// A server that slept has ended.
+    SleepEnded,
 }
 
-/// An instance that can serve requests.
+/// A server that can serve requests, and its URL.
 #[derive(Debug)]
 pub(super) struct Started {
-    pub(super) instance: Arc<dyn Instance>,
+    pub(super) server: Arc<dyn ModelServer>,
     pub(super) url: Uri,
 }
 
-/// An instance that was stopped.
+/// A task that stops the server of an instance.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) unit: usize,
-    /// If it only sleeps.
-    pub(super) asleep: Option<Arc<dyn Instance>>,
-}
-
-/// An instance that has to stop.
-#[derive(Debug)]
-pub(super) struct Stop {
-    pub(super) unit: usize,
-    pub(super) instance: Option<Arc<dyn Instance>>,
-    /// Cancelled to end it at once, even while it is being stopped.
+pub(super) struct StopTask {
+    pub(super) id: InstanceId,
+    pub(super) server: Option<Arc<dyn ModelServer>>,
+    /// Cancelled to end the server at once, even while it is being stopped.
     pub(super) killed: CancellationToken,
-    /// Whether it may sleep instead.
+    /// `true` if the server may sleep instead.
     pub(super) may_sleep: bool,
 }
 
-impl Stop {
-    pub(super) async fn run(self) -> Ended {
-        let unit = self.unit;
-        // In a task of its own: a launcher may panic. What it was to stop is dropped then.
-        let asleep = tokio::spawn(self.end()).await.unwrap_or_default();
-        Ended { unit, asleep }
+impl StopTask {
+    /// Stops the server, and returns it if it sleeps instead.
+    pub(super) async fn run(self) -> Option<Arc<dyn ModelServer>> {
+        let stop = async move { end(&self.server?, &self.killed, self.may_sleep).await };
+        // In a task of its own, because a launcher may panic. The server is dropped then.
+        tokio::spawn(stop).await.unwrap_or_default()
     }
 
-    /// Returns the instance if it only sleeps.
-    async fn end(self) -> Option<Arc<dyn Instance>> {
-        end(&self.instance?, &self.killed, self.may_sleep).await
+    /// Stops the server, and reports its end.
+    pub(super) async fn report(self, generation: Generation, reports: UnboundedSender<Report>) {
+        let id = self.id;
+        let asleep = self.run().await;
+        _ = reports.send(Report::Stopped {
+            generation,
+            id,
+            asleep,
+        });
     }
 }
 
-/// Stops an instance, or ends it at once when it is killed. Returns it if it only sleeps.
+/// Stops a server, or ends it at once when it is killed, and returns it if it sleeps instead.
 async fn end(
-    instance: &Arc<dyn Instance>,
+    server: &Arc<dyn ModelServer>,
     killed: &CancellationToken,
     may_sleep: bool,
-) -> Option<Arc<dyn Instance>> {
+) -> Option<Arc<dyn ModelServer>> {
     tokio::select! {
         biased;
         () = killed.cancelled() => {}
-        asleep = stop(instance, may_sleep) => return asleep,
+        asleep = stop(server, may_sleep) => return asleep,
     }
-    instance.kill().await;
+    server.kill().await;
     None
 }
 
-async fn stop(instance: &Arc<dyn Instance>, may_sleep: bool) -> Option<Arc<dyn Instance>> {
-    if let Some(sleep) = instance.sleep().filter(|_| may_sleep) {
+async fn stop(server: &Arc<dyn ModelServer>, may_sleep: bool) -> Option<Arc<dyn ModelServer>> {
+    if let Some(sleep) = server.sleep().filter(|_| may_sleep) {
         match sleep.await {
-            Ok(()) => return Some(Arc::clone(instance)),
-            Err(error) => tracing::warn!(?instance, error, "model could not be put to sleep"),
+            Ok(()) => return Some(Arc::clone(server)),
+            Err(error) => tracing::warn!(?server, error, "model could not be put to sleep"),
         }
     }
-    instance.stop().await;
+    server.stop().await;
     None
 }
 
-/// What is cancelled from the beginning.
-pub(super) fn at_once() -> CancellationToken {
-    let killed = CancellationToken::new();
-    killed.cancel();
-    killed
+/// Returns a token that is cancelled from the beginning.
+pub(super) fn cancelled() -> CancellationToken {
+    let token = CancellationToken::new();
+    token.cancel();
+    token
 }
 
-/// Stops instances side by side, and then starts or wakes another one.
-pub(super) struct Swap {
+/// A task that stops instances side by side, and then starts or wakes another one.
+pub(super) struct SwapTask {
     pub(super) generation: Generation,
-    pub(super) evict: Vec<Stop>,
-    pub(super) asleep: Option<Arc<dyn Instance>>,
-    /// Cancelled to end what sleeps at once, should its start be given up.
+    pub(super) evict: Vec<StopTask>,
+    /// The server to wake, if the target sleeps.
+    pub(super) asleep: Option<Arc<dyn ModelServer>>,
+    /// Cancelled to end the sleeping server at once, should its start be given up.
     pub(super) killed: CancellationToken,
-    /// The end of what slept before and may not wake.
+    /// The end of a server that slept before and may not wake.
     pub(super) sleep_ends: Option<JoinHandle<()>>,
     pub(super) launch: Launch,
     pub(super) launcher: Arc<dyn Launcher>,
-    /// Gives up the start.
+    /// Cancelled to give up the start before it has ended.
     pub(super) abort: CancellationToken,
 }
 
-impl Swap {
+impl SwapTask {
+    /// Runs the swap. If the driver is gone, `reports` fails, and the new server is dropped.
     pub(super) async fn run(self, reports: UnboundedSender<Report>) {
-        // Without a receiver the driver is gone, and what ran for it is dropped.
         let generation = self.generation;
-        let tasks = self.evict.into_iter().map(|stop| {
-            let reports = reports.clone();
-            tokio::spawn(async move {
-                let ended = stop.run().await;
-                _ = reports.send(Report::Evicted { generation, ended });
-            })
-        });
+        let stops = self.evict.into_iter();
+        let tasks = stops.map(|stop| tokio::spawn(stop.report(generation, reports.clone())));
         for task in tasks.collect::<Vec<_>>().into_iter().chain(self.sleep_ends) {
             _ = task.await;
         }
-        let left = Left {
-            asleep: self.asleep.clone(),
-            killed: self.killed,
-            cleanup: self.launch.cleanup.clone(),
-        };
+        let (asleep, cleanup) = (self.asleep.clone(), self.launch.cleanup.clone());
         let start = start(self.asleep, self.launch, self.launcher);
-        // In a task of its own: a launcher may panic.
+        // In a task of its own, because a launcher may panic.
         let mut start = tokio::spawn(start);
         let result = tokio::select! {
             result = &mut start => result,
@@ -164,7 +152,14 @@ impl Swap {
         let result = match result {
             Ok(result) => result,
             Err(error) => {
-                left.end().await;
+                // The remains: the server that was to wake, and the new one, which was dropped with its start.
+                let remains = async move {
+                    if let Some(asleep) = asleep {
+                        end(&asleep, &self.killed, false).await;
+                    }
+                    cleanup.wait().await;
+                };
+                _ = tokio::spawn(remains).await; // they may panic, too
                 let reason = match error.is_panic() {
                     true => "its launcher panicked",
                     false => "the start was given up",
@@ -176,92 +171,60 @@ impl Swap {
     }
 }
 
-/// What is left of a start that did not come to its end.
-struct Left {
-    /// What was to be woken.
-    asleep: Option<Arc<dyn Instance>>,
-    killed: CancellationToken,
-    /// Of what was started. That is ended as the start is dropped.
-    cleanup: Cleanup,
-}
-
-impl Left {
-    /// Ends it. Resolves when its memory is free.
-    async fn end(self) {
-        // In a task of its own: they may panic, too.
-        let ended = tokio::spawn(async move {
-            if let Some(asleep) = self.asleep {
-                end(&asleep, &self.killed, false).await;
-            }
-            self.cleanup.wait().await;
-        });
-        _ = ended.await;
-    }
-}
-
+/// Wakes the sleeping server, or starts a new one if there is none or it does not wake.
 async fn start(
-    asleep: Option<Arc<dyn Instance>>,
+    asleep: Option<Arc<dyn ModelServer>>,
     launch: Launch,
     launcher: Arc<dyn Launcher>,
 ) -> Result<Started, StartError> {
-    let instance = start_or_wake(asleep, launch, launcher).await?;
-    let url = instance.url();
-    Ok(Started { instance, url })
-}
-
-async fn start_or_wake(
-    asleep: Option<Arc<dyn Instance>>,
-    launch: Launch,
-    launcher: Arc<dyn Launcher>,
-) -> Result<Arc<dyn Instance>, StartError> {
-    if let Some(instance) = asleep {
-        match instance.wake(Progress::clone(&launch.progress)).await {
-            Ok(()) => return Ok(instance),
+    let started = |server: Arc<dyn ModelServer>| {
+        let url = server.url();
+        Started { server, url }
+    };
+    if let Some(server) = asleep {
+        match server.wake(launch.progress.clone()).await {
+            Ok(()) => return Ok(started(server)),
             Err(error) => {
                 let model = &*launch.name;
                 tracing::warn!(model, %error, "model did not wake up and is started anew");
-                instance.kill().await;
+                server.kill().await;
             }
         }
     }
     let settle = launch.model.settle;
-    // Unless the launcher knows better.
+    // The launcher may set a cleanup that knows better.
     launch.cleanup.set(async move { sleep(settle).await });
-    launcher.start(launch).await
+    launcher.start(launch).await.map(started)
 }
 
-/// Checks an instance that is doubted `until` then, because a request got no answer. Reports if it serves.
+/// Checks an instance that is suspect until then, because a request got no answer, and reports if it serves.
 pub(super) async fn check(
-    unit: usize,
+    id: InstanceId,
     until: Instant,
-    instance: Arc<dyn Instance>,
+    server: Arc<dyn ModelServer>,
     reports: UnboundedSender<Report>,
 ) {
-    // In a task of its own: a launcher may panic.
-    let checked = tokio::spawn(async move { instance.check().await });
+    // In a task of its own, because a launcher may panic.
+    let checked = tokio::spawn(async move { server.check().await });
     if checked.await.unwrap_or(false) {
-        _ = reports.send(Report::Serves { unit, until });
+        _ = reports.send(Report::Serves { id, until });
     }
 }
 
-/// Reports when an instance ends by itself.
+/// Watches a server, and reports when it ends by itself.
 pub(super) async fn watch(
-    unit: usize,
+    id: InstanceId,
     start: u64,
-    instance: Arc<dyn Instance>,
+    server: Arc<dyn ModelServer>,
     reports: UnboundedSender<Report>,
 ) {
-    // In a task of its own: a launcher may panic.
+    // In a task of its own, because a launcher may panic.
     let ended = tokio::spawn(async move {
-        let ended = instance.ended();
-        drop(instance); // or it would never be dropped
+        let ended = server.ended();
+        drop(server); // the watch must not keep the server alive
         ended.await
     });
     let ended = ended.await;
     let reason = ended.unwrap_or_else(|_| "its launcher panicked".to_owned());
-    _ = reports.send(Report::Exited {
-        unit,
-        start,
-        reason,
-    });
+    _ = reports.send(Report::Exited { id, start, reason });
 }

@@ -1,4 +1,4 @@
-//! Which instance each first waiter is for.
+//! The first waiter of each instance, which decides when the instance starts.
 
 use std::collections::HashMap;
 
@@ -6,82 +6,78 @@ use super::Driver;
 use crate::admit::{PoolId, Priority};
 use crate::route::RouterHandle;
 use crate::swap::scheduler::{Head, Nanos, Phase};
-use crate::swap::swapper::ModelId;
+use crate::swap::swapper::InstanceId;
 
 impl Driver {
-    /// Tells the scheduler of first waiters that are not those of the last look.
+    /// Tells the scheduler of the first waiters that have changed since the last look.
     pub(super) fn look_at_waiters(&mut self, router: &RouterHandle, now: Nanos) {
         let heads = self.heads(router);
-        for (nth, mut head) in heads.into_iter().enumerate() {
-            let model = ModelId(nth as u32);
-            let unit = &mut self.units.units[nth];
-            // What waits for a model that does not run has waited since the first of it came, whichever of it goes first.
-            if let (Some(head), Some(before)) = (&mut head, unit.head)
-                && self.scheduler.phase(model) != Phase::Ready
+        for (id, mut head) in (0..).map(InstanceId).zip(heads) {
+            let schedule = &self.instances[id].schedule;
+            // The wait for an instance that does not run counts from its first waiter's arrival, whichever goes first now.
+            if let (Some(head), Some(before)) = (&mut head, schedule.head)
+                && schedule.phase != Phase::Ready
             {
                 head.arrival = head.arrival.min(before.arrival);
             }
-            if head != std::mem::replace(&mut unit.head, head) {
-                self.scheduler.on_waiter(model, head, now, &mut self.units);
+            if head != schedule.head {
+                self.scheduler.on_head(id, head, now, &mut self.instances);
             }
         }
-        self.look_at_passing(router, now);
+        self.look_at_overtakes(router, now);
     }
 
-    /// Tells the scheduler which models' requests have passed more urgent ones that wait for models that do not run.
-    fn look_at_passing(&mut self, router: &RouterHandle, now: Nanos) {
+    /// Tells the scheduler which instances served a request that overtook a more urgent one.
+    fn look_at_overtakes(&mut self, router: &RouterHandle, now: Nanos) {
         let mut most_urgent: Option<u8> = None;
-        for nth in 0..self.units.units.len() {
-            let (id, unit) = (ModelId(nth as u32), &self.units.units[nth]);
-            if let Some(head) = unit
-                .head
-                .filter(|_| self.scheduler.phase(id) != Phase::Ready)
-            {
+        for id in self.instances.ids() {
+            let instance = &self.instances[id];
+            let is_ready = instance.schedule.phase == Phase::Ready;
+            if let Some(head) = instance.schedule.head.filter(|_| !is_ready) {
                 most_urgent = Some(most_urgent.map_or(head.level, |level| level.min(head.level)));
             }
-            if let Some((level, at)) = unit.on_demand.passed() {
-                let (level, arrival) = (level.0, self.nanos(at));
-                let passed = Head { level, arrival };
-                self.scheduler.on_passed(id, passed, now, &mut self.units);
+            if let Some((level, at)) = instance.on_demand.overtake() {
+                let (level, arrival) = (level.0, self.instances.nanos(at));
+                let overtake = Head { level, arrival };
+                self.scheduler
+                    .on_overtake(id, overtake, now, &mut self.instances);
             }
         }
-        router
-            .gate()
-            .capacity()
-            .await_passing(most_urgent.map(Priority));
+        let endpoints = router.gate().capacity();
+        endpoints.await_overtakes(most_urgent.map(Priority));
     }
 
-    /// The first waiter of each instance: of the lanes that it can serve, the one that goes first.
+    /// Returns the first waiter of each instance: the most urgent one of the lanes that it can serve.
     fn heads(&self, router: &RouterHandle) -> Vec<Option<Head>> {
-        let units = self.units.units.iter().enumerate();
-        // The pool of one that has left may be another one's by now.
-        let by_pool: HashMap<PoolId, usize> = units
-            .filter(|(_, unit)| unit.is_configured)
-            .map(|(nth, unit)| (unit.endpoint.pool(), nth))
+        // The pool of an instance that has left may be another one's by now.
+        let configured = self.instances.iter().filter(|(_, it)| it.is_configured);
+        let by_pool: HashMap<PoolId, InstanceId> = configured
+            .map(|(id, instance)| (instance.endpoint.pool(), id))
             .collect();
-        let mut heads = vec![None; self.units.units.len()];
-        for first in router.gate().first_waiters() {
+        let mut heads = vec![None; self.instances.ids().count()];
+        for lane_head in router.gate().lane_heads() {
             let head = Head {
-                level: first.level.0,
-                arrival: self.nanos(first.arrival),
+                level: lane_head.level.0,
+                arrival: self.instances.nanos(lane_head.arrival),
             };
-            let pools = router.gate().capacity().pools_in_order(&first.lane);
+            let pools = router.gate().capacity().pools_in_order(&lane_head.lane);
             let instances = pools.iter().filter_map(|pool| by_pool.get(pool).copied());
-            for nth in self.wanted(instances) {
-                let known: &mut Option<Head> = &mut heads[nth];
+            for InstanceId(id) in self.wanted(instances) {
+                let known: &mut Option<Head> = &mut heads[id as usize];
                 *known = Some(known.map_or(head, |known| known.min(head)));
             }
         }
         heads
     }
 
-    /// Of the instances that could serve a lane, those that its first waiter is for: all that run, and one that does not.
-    fn wanted(&self, instances: impl Iterator<Item = usize>) -> Vec<usize> {
-        let phase = |nth: usize| self.scheduler.phase(ModelId(nth as u32));
+    /// Returns the instances that the head of a lane waits for, out of those that can serve the lane: all that run, and one
+    /// that does not.
+    fn wanted(&self, instances: impl Iterator<Item = InstanceId>) -> Vec<InstanceId> {
+        let phase = |id: InstanceId| self.instances[id].schedule.phase;
         let (mut wanted, others): (Vec<_>, Vec<_>) =
-            instances.partition(|&nth| phase(nth) == Phase::Ready);
-        let is_starting = |nth: &usize| matches!(phase(*nth), Phase::Starting(_));
-        // One that is being started is waited for, before another one is.
+            instances.partition(|&id| phase(id) == Phase::Ready);
+        // An instance that is being started is waited for before another one is started.
+        let is_starting = |id: &InstanceId| matches!(phase(*id), Phase::Starting(_));
         let next = others.iter().copied().find(is_starting);
         wanted.extend(next.or_else(|| others.first().copied()));
         wanted

@@ -1,4 +1,4 @@
-//! What tells an engine that works from one that hangs.
+//! The activity of a process, which tells one that works from one that hangs.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -6,29 +6,30 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-/// How many requests a process has, and whether something comes of them.
+/// The requests of a process, and the traffic to and from it.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
+    /// The number of requests that wait for the process.
     busy: AtomicU32,
-    /// How often it was told of. It wraps.
+    /// The number of reports, which wraps around.
     count: AtomicU32,
-    /// How often something came from it or went to it. It wraps.
+    /// The number of reports of traffic, which wraps around.
     moved: AtomicU32,
 }
 
 impl Activity {
     pub(super) fn record(&self, busy: u32) {
-        // Clients alone can make it busy or idle.
+        // A report that changes between busy and idle is of clients that come or go, and not of traffic.
         let was_busy = self.busy.load(Relaxed) > 0;
         if was_busy == (busy > 0) {
             self.moved.fetch_add(1, Relaxed);
         }
         self.count.fetch_add(1, Relaxed);
-        // After the count: a thread that sees that the process is busy sees why.
+        // Release, so that a thread that reads this number also reads the count above.
         self.busy.store(busy, Release);
     }
 
-    /// A number that changes when something comes from it or goes to it.
+    /// Returns a number that changes with each report of traffic.
     pub(super) fn moved(&self) -> u32 {
         self.moved.load(Relaxed)
     }
@@ -37,12 +38,12 @@ impl Activity {
         self.count.load(Relaxed)
     }
 
-    /// Resolves when there were requests and no activity for at least `limit`, and less than twice as long.
+    /// Resolves when requests have waited without a report for at least `limit`, and less than twice as long.
     pub(super) async fn hangs(&self, limit: Duration) {
         loop {
             let before = self.count();
             sleep(limit).await;
-            // Without activity, it was as busy all the time.
+            // Without a report, it was as busy all the time.
             if self.busy.load(Acquire) > 0 && self.count() == before {
                 return;
             }
@@ -59,7 +60,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(10);
 
     #[test]
-    fn what_only_becomes_busy_or_idle_does_not_move() {
+    fn a_change_between_busy_and_idle_is_no_traffic() {
         let activity = Activity::default();
         let moves = [1, 0, 2, 1, 0, 0, 3].map(|busy| {
             let before = activity.moved();

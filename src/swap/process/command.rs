@@ -1,4 +1,4 @@
-//! The command lines of a model: how they are split, what is filled in, and the environment that they run in.
+//! The command lines of a model: their words, their placeholders, and the environment in which they run.
 
 use std::process::Stdio;
 
@@ -6,7 +6,7 @@ use tokio::process::Command;
 
 use crate::swap::Launch;
 
-/// What stands for `${PORT}` and `${PID}`.
+/// The values that replace `${PORT}` and `${PID}` in command lines and variables.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placeholders {
     pub(super) port: u16,
@@ -23,10 +23,10 @@ impl Placeholders {
     }
 }
 
-/// The variable that tells CUDA which devices there are.
+/// The variable that lists the devices for CUDA.
 const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
-/// A command line of a model, as a command without input.
+/// Returns a command line of a model as a command without input.
 pub(super) fn command(
     line: &str,
     launch: &Launch,
@@ -39,7 +39,7 @@ pub(super) fn command(
     if let Some((number, name)) = &launch.pool {
         command.env(DEVICES, device(*number, name));
     }
-    // After the devices: the model's own value counts.
+    // After the devices, because the model's own value goes before.
     for (name, value) in &launch.model.env {
         command.env(name, placeholders.fill(value));
     }
@@ -47,7 +47,7 @@ pub(super) fn command(
     Ok(command)
 }
 
-/// The device of a pool: the digits that its name ends with (`gpu1`), else its number.
+/// Returns the device of a pool: the digits at the end of its name (`gpu1`), or else its number.
 fn device(number: u32, name: &str) -> String {
     let start = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     match &name[start..] {
@@ -56,7 +56,7 @@ fn device(number: u32, name: &str) -> String {
     }
 }
 
-/// Why a command line cannot be run.
+/// The error of a command line that can't be run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandError {
     #[error("the command line is empty")]
@@ -77,7 +77,7 @@ mod tests {
         Launch::new(Arc::new(model), Duration::ZERO)
     }
 
-    /// The words of a command line, and `name` in its environment.
+    /// Returns the words of a command line, and the value of `name` in its environment.
     fn parts(line: &str, launch: &Launch, name: &str) -> (Vec<String>, Option<String>) {
         let (port, pid) = (81, Some(7));
         let command = command(line, launch, Placeholders { port, pid }).unwrap();

@@ -1,7 +1,7 @@
 //! Daemons: processes that have left the process group of their start, and run on after its leader has ended.
 //!
-//! A variable of the environment, which children inherit, says which start a process comes from. On Linux it is read from
-//! `/proc`; elsewhere, and for processes that change their environment, nothing is found.
+//! A variable of the environment, which children inherit, names the start that a process comes from. On Linux, `/proc` has
+//! it, unless a process has changed its environment. On other systems, daemons are not found.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed}; // numbers that differ
@@ -12,15 +12,15 @@ use super::owner::Owner;
 use super::proc::{pids, variable};
 
 const VARIABLE: &str = "TOWER_TRIAGE_START";
-/// The number of starts with daemons from which on there is no further one: each may hold the memory of a model.
+/// The number of starts with daemons at which an instance is not started again: each may hold the memory of a model.
 const LIMIT: usize = 2;
 
-/// The starts of one launcher.
+/// The starts of one launcher, which mark their processes.
 #[derive(Debug)]
 pub(super) struct Starts {
-    /// This program, where that is known.
+    /// This program, if `/proc` tells its identity.
     pub(super) owner: Option<Owner>,
-    /// The beginning of the variable that all starts of this launcher have, and those of no other.
+    /// The beginning of the variable, which is unique to the starts of this launcher.
     prefix: String,
     next: AtomicU64,
 }
@@ -42,12 +42,12 @@ impl Default for Starts {
     }
 }
 
-/// Returns the program that has started a process, or an ancestor of it, if its environment says so.
+/// Returns the program that started a process or an ancestor of it, if the environment names it.
 pub(super) fn owner(pid: u32) -> Option<Owner> {
     owner_in(&variable(pid, VARIABLE)?)
 }
 
-/// Returns the program that has started this one, or an ancestor of it.
+/// Returns the program that started this one or an ancestor of it.
 pub(super) fn parent() -> Option<Owner> {
     owner_in(&std::env::var(VARIABLE).ok()?)
 }
@@ -63,7 +63,7 @@ impl Starts {
         command.env(VARIABLE, format!("{}{start} {instance}", self.prefix));
     }
 
-    /// Returns why an instance that does not run is not to be started, if too many of its earlier starts have left daemons.
+    /// Returns the reason not to start an instance, if too many of its earlier starts have left daemons.
     pub(super) fn refusal(&self, instance: &str) -> Option<String> {
         let left = self.left(instance);
         if left.len() < LIMIT {
@@ -77,7 +77,7 @@ impl Starts {
         ))
     }
 
-    /// The processes of an instance, by start.
+    /// Returns the processes of an instance by start.
     fn left(&self, instance: &str) -> BTreeMap<String, Vec<String>> {
         let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pid in pids() {
@@ -89,7 +89,7 @@ impl Starts {
         left
     }
 
-    /// Returns the number of the start of an instance, if the value of the variable is of one.
+    /// Returns the number of the start, if the value of the variable is of this instance and launcher.
     fn start(&self, value: &str, instance: &str) -> Option<String> {
         let (start, name) = value.strip_prefix(&self.prefix)?.split_once(' ')?;
         (name == instance).then(|| start.to_owned())

@@ -1,4 +1,4 @@
-//! One process that serves a model, from its start to its end.
+//! A process that serves a model, from its start to its end.
 
 use std::io;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::activity::Activity;
 use super::command::{Placeholders, command};
 use super::daemons::Starts;
-use super::group::{ChildEnds, Group};
-use super::health::Client;
+use super::group::{ChildEnds, ProcessGroup};
+use super::health::HealthClient;
 use super::life::{LifeReader, life};
 use super::output::Output;
 use super::port::Port;
@@ -24,24 +24,24 @@ use super::supervise::{Supervised, supervise};
 use crate::swap::{Launch, StartError};
 use crate::upstream::Prober;
 
-/// A process, and what is known of it.
+/// A process that serves a model, with the means to watch it and to end it.
 pub(super) struct Engine {
     pub(super) launch: Launch,
     pub(super) port: Port,
     pub(super) url: Uri,
-    pub(super) client: Client,
-    pub(super) group: Group,
+    pub(super) client: HealthClient,
+    pub(super) group: ProcessGroup,
     pub(super) output: Output,
     pub(super) activity: Activity,
     pub(super) life: LifeReader,
-    /// Tells its supervisor that it is ready.
+    /// Tells the supervisor that the process is ready.
     pub(super) ready: Notify,
-    /// Tells its supervisor that it refuses connections.
+    /// Tells the supervisor that the process refuses connections.
     pub(super) refuses: Notify,
-    /// Tells its supervisor that it was asked to stop.
+    /// Tells the supervisor that the process was asked to stop.
     pub(super) stops: Notify,
-    /// Cancelled once it is of no use: its start or its wake failed or was given up, or it answers no more. Its supervisor
-    /// ends it then.
+    /// Cancelled once the process has failed, because its start or its wake failed or was given up, or because it has ceased
+    /// to answer. The supervisor ends it then.
     pub(super) failed: CancellationToken,
     asleep: AtomicBool,
     asked_to_stop: AtomicBool,
@@ -57,7 +57,7 @@ impl Engine {
     ) -> Result<Arc<Self>, StartError> {
         let no_port = |error| StartError::new(format!("there is no free port: {error}"));
         let port = Port::choose().map_err(no_port)?;
-        let client = Client::new(prober, port.number());
+        let client = HealthClient::new(prober, port.number());
         let error = |error: http::Error| StartError::new(error.to_string());
         let url = client.url().map_err(error)?;
 
@@ -99,12 +99,12 @@ impl Engine {
         Ok(engine)
     }
 
-    /// A start that failed, for this reason.
+    /// Returns the error of a start that failed for this reason.
     pub(super) fn error(&self, reason: String) -> StartError {
         StartError::new(reason).output(self.output.tail())
     }
 
-    /// Whether its health is not asked for: it sleeps, or is about to, or wakes.
+    /// Returns `true` while health checks pause, because the process sleeps, is about to sleep, or wakes.
     pub(super) fn is_asleep(&self) -> bool {
         self.asleep.load(Relaxed)
     }
@@ -113,25 +113,25 @@ impl Engine {
         self.asleep.store(asleep, Relaxed);
     }
 
-    /// Records that it is asked to stop. Returns whether that is new: many programs take a second signal for an order to
-    /// give up what they still do.
+    /// Records that the process is asked to stop. Returns `true` the first time. On a second signal, many programs give up
+    /// the work that they still have to finish.
     pub(super) fn begin_stop(&self) -> bool {
         self.stops.notify_one();
         !self.asked_to_stop.swap(true, Relaxed)
     }
 }
 
-/// A process that was started.
+/// A process that has just been started.
 struct Spawned {
-    group: Group,
+    group: ProcessGroup,
     child_ends: ChildEnds,
-    /// All of its output: the lines of both streams in the order in which they were written.
+    /// The lines of both output streams, in the order in which the process wrote them.
     output: Receiver,
     record: Option<Record>,
 }
 
 impl Spawned {
-    /// Starts a process. Its record is there before it, so that it is found whenever this program is killed.
+    /// Starts a process. Its record is written before, so that the next program finds it whenever this one is killed.
     fn new(mut command: Command, records: Option<&Arc<Records>>) -> io::Result<Self> {
         let (reader, writer) = io::pipe()?;
         let log = |error: &io::Error| {
@@ -141,7 +141,7 @@ impl Spawned {
         let mut record = record.and_then(|record| record.inspect_err(log).ok());
         let output = Receiver::from_owned_fd(reader.into())?;
         command.stdout(writer.try_clone()?).stderr(writer);
-        let (group, child_ends) = Group::spawn(&mut command)?;
+        let (group, child_ends) = ProcessGroup::spawn(&mut command)?;
         if let Some(record) = &mut record {
             _ = record.set_leader(group.pid()).inspect_err(log);
         }

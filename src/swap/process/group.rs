@@ -1,48 +1,52 @@
 //! A process with a process group of its own.
 //!
-//! The number of a group is that of its leader, the process that was started. The system gives it to another process once
-//! the leader was reaped and no process of the group is left; a signal would then reach a stranger. So the group is
-//! signalled only before its leader is reaped:
+//! A group has the number of its leader, which is the process that was started. The system gives the number to another
+//! process once the leader was reaped and the whole group has ended. A signal would then reach a stranger, so the group gets
+//! signals only before its leader is reaped:
 //!
-//! - A lock covers both signals and reaping. Signals come to nothing once the leader was reaped.
-//! - Waiting leaves the leader as it is (`WNOWAIT`). An ended leader that was not reaped keeps its number.
-//! - Reaping kills what is left of the group first. Linux signals all processes of a group at once, and a process with a
-//!   pending signal cannot fork, so none escapes.
+//! - A lock covers both signals and reaping, and after the reaping, `signal` does nothing.
+//! - Waiting does not reap the leader (`WNOWAIT`). An ended leader keeps its number until it is reaped.
+//! - Reaping kills the rest of the group first. Linux signals all processes of a group at once, and a process with a pending
+//!   signal cannot fork, so every one of them ends.
 //!
-//! Tokio reaps a child when its `wait` or `try_wait` says that it has ended, which only [`Group::reap`] asks for, and
-//! after it was dropped, which comes after [`Group`]'s own drop has killed the group.
+//! Tokio reaps a child when its `wait` or `try_wait` returns the exit status, which only [`ProcessGroup::reap`] calls, and
+//! after the child was dropped, which comes after [`ProcessGroup`]'s own drop has killed the group.
 
 use std::io;
 use std::process::ExitStatus;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
+};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::{ignored_signals, members};
+use super::ignored_signals;
+use super::proc::Stat;
 
-/// The first pause between looks whether a group is gone. It doubles.
+/// The first pause between two looks at a group that ends, which doubles with each look.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The process group of a process that was started. Dropping it kills all of it.
-pub(super) struct Group {
+/// A process group, with processes that are killed when this is dropped.
+pub(super) struct ProcessGroup {
     leader: Pid,
-    /// The leader, until it is reaped.
+    /// The leader as a child of this process, until it is reaped.
     child: Mutex<Option<Child>>,
 }
 
-/// Tells that a child of this process has ended, but not which.
+/// Notifies of the end of a child of this process, whichever it is.
 pub(super) type ChildEnds = tokio::signal::unix::Signal;
 
-impl Group {
-    /// Starts a process with a process group of its own. The other value tells [`ended`](Self::ended) when to look.
+impl ProcessGroup {
+    /// Starts a process with a process group of its own. The second value tells [`ended`](Self::ended) when to look.
     pub(super) fn spawn(command: &mut Command) -> io::Result<(Self, ChildEnds)> {
-        // Before the process exists: no end is missed.
+        // Before the process exists, so that its end is seen.
         let child_ends = signal(SignalKind::child())?;
         ignored_signals::restore_in_children()?;
         let child = command.process_group(0).kill_on_drop(true).spawn()?;
@@ -52,7 +56,7 @@ impl Group {
         Ok((Self { leader, child }, child_ends))
     }
 
-    /// The number of the leader.
+    /// Returns the number of the leader, which is the number of the group.
     pub(super) fn pid(&self) -> u32 {
         self.leader.as_raw_nonzero().get() as u32
     }
@@ -64,19 +68,19 @@ impl Group {
         }
     }
 
-    /// Ends all processes of the group.
+    /// Ends all processes of the group at once.
     pub(super) fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Resolves when the leader has ended. It is not reaped yet.
+    /// Resolves when the leader has ended, and does not reap it.
     pub(super) async fn ended(&self, child_ends: &mut ChildEnds) {
         while !self.has_ended() {
             child_ends.recv().await;
         }
     }
 
-    /// Ends what is left of the group, and reaps its leader, which has to have [`ended`](Self::ended).
+    /// Ends the rest of the group, and reaps its leader, which has to have [`ended`](Self::ended).
     pub(super) fn reap(&self) -> io::Result<ExitStatus> {
         let mut child = self.lock();
         let status = match child.take() {
@@ -89,17 +93,17 @@ impl Group {
         status.ok_or_else(|| io::Error::other("it was reaped before"))
     }
 
-    /// Whether its leader was reaped.
+    /// Returns `true` if the leader was reaped, so that signals have no effect.
     pub(super) fn is_reaped(&self) -> bool {
         self.lock().is_none()
     }
 
-    /// Resolves when no process of the group is left. Its leader has to have been [reaped](Self::reap): the number may be
-    /// another group's once this one is gone, so nothing is sent to it.
+    /// Resolves when all processes of the group have ended. The leader has to have been [reaped](Self::reap), so the number
+    /// may already be another group's, and this does not send signals.
     pub(super) async fn gone(&self) {
         let (leader, mut pause) = (self.leader, FIRST_PAUSE);
-        // An error: the runtime is shut down.
-        while let Ok(true) = spawn_blocking(move || members::are_left(leader)).await {
+        // Fails only after the runtime was shut down.
+        while let Ok(true) = spawn_blocking(move || is_running(leader)).await {
             sleep(pause).await;
             pause = LONGEST_PAUSE.min(pause * 2);
         }
@@ -108,13 +112,13 @@ impl Group {
     fn has_ended(&self) -> bool {
         let child = self.lock();
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        // An error says that there is no such child: another part of the program has reaped it.
+        // Fails only if another part of the program has reaped the child.
         child.is_none() || !matches!(waitid(WaitId::Pid(self.leader), options), Ok(None))
     }
 
-    /// The lock has to be held, and the leader not to have been reaped.
+    /// Sends a signal, for a caller that holds the lock and knows that the leader was not reaped.
     fn send(&self, signal: Signal) {
-        // Fails if all of the group has ended, on some systems.
+        // On some systems, this fails if the whole group has ended.
         _ = kill_process_group(self.leader, signal);
     }
 
@@ -123,8 +127,19 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Returns `true` if a process of the group still runs. One that has ended but was not reaped holds no memory.
+fn is_running(group: Pid) -> bool {
+    // Nearly always the group is gone. A process counts even if this program may not signal it.
+    if test_kill_process_group(group) == Err(Errno::SRCH) {
+        return false;
+    }
+    // Only on Linux, `/proc` tells which of its processes have ended.
+    let number = group.as_raw_nonzero().get() as u32;
+    !cfg!(target_os = "linux") || Stat::all().any(|stat| stat.group == number && !stat.has_ended)
 }

@@ -1,4 +1,4 @@
-//! Asks a process over HTTP.
+//! Health checks and calls of a process over HTTP.
 
 use std::time::Duration;
 
@@ -8,32 +8,33 @@ use tokio::time::{sleep, timeout};
 use super::engine::Engine;
 use crate::upstream::{CheckError, Prober};
 
-/// How long an answer about its health may take at most, and at least while it is asked more often.
+/// The upper bound of a health check's time limit, which is the interval of the checks.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// The lower bound of the limit, for checks that are more frequent.
 const LEAST_ANSWER_LIMIT: Duration = Duration::from_secs(1);
-/// The first pause between questions while it starts. It doubles.
+/// The first pause between checks while the process starts, which doubles with each check.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
-/// So many checks have to fail one after the other.
+/// The number of failed checks in a row after which a process counts as ended.
 const FAILURES: u32 = 3;
 
-/// Asks the process that listens on a port.
-pub(super) struct Client {
+/// A client of the process that listens on a port.
+pub(super) struct HealthClient {
     prober: Prober,
     port: u16,
 }
 
-impl Client {
+impl HealthClient {
     pub(super) fn new(prober: Prober, port: u16) -> Self {
         Self { prober, port }
     }
 
-    /// Where requests go.
+    /// Returns the URL of the process, to which requests go.
     pub(super) fn url(&self) -> Result<Uri, http::Error> {
         self.target("/")
     }
 
-    /// Sends a `POST` without a body. A 2xx answer is success.
+    /// Sends a `POST` without a body, and fails unless the answer is 2xx.
     pub(super) async fn post(&self, path: &str) -> Result<(), CheckError> {
         self.prober.ask(Method::POST, self.target(path)?).await
     }
@@ -47,7 +48,7 @@ impl Client {
         self.prober.stream(self.target(path)?, on_piece).await
     }
 
-    /// Asks for its health until the answer is 2xx. Keeps why the last question failed in `last_error`.
+    /// Checks the health until the answer is 2xx. Sets `last_error` to the error of the last check that failed.
     pub(super) async fn until_healthy(&self, path: &str, last_error: &mut Option<CheckError>) {
         let mut pause = FIRST_PAUSE;
         while let Err(error) = self.check(path, ANSWER_LIMIT).await {
@@ -57,10 +58,10 @@ impl Client {
         }
     }
 
-    /// Asks for its health for as long as it is healthy. Resolves with the last error after [`FAILURES`] in a row.
+    /// Checks the health for as long as the process is healthy. Resolves with the last error after [`FAILURES`] in a row.
     ///
-    /// A missing answer does not count if `activity` has changed meanwhile: the process is busy. While it `sleeps`, it is
-    /// not asked.
+    /// A missing answer does not count if `activity` has changed meanwhile, because the process is busy. The checks pause
+    /// while the process `sleeps`.
     pub(super) async fn until_unhealthy(
         &self,
         path: &str,
@@ -103,8 +104,8 @@ impl Client {
     }
 }
 
-/// Checks the process at once. Returns `true` if it is healthy. One that refuses connections has failed: it listened when
-/// it was ready.
+/// Checks the process at once. Returns `true` if it is healthy. A process that refuses connections has failed, because it
+/// listened when it was ready.
 pub(super) async fn check(engine: &Engine) -> bool {
     let Some(path) = &engine.launch.model.health_path else {
         return false;
@@ -121,8 +122,8 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_that_sleeps_is_not_asked() {
-        let client = Client::new(Prober::local(), 0); // not even connected to
+    async fn a_sleeping_process_is_not_checked() {
+        let client = HealthClient::new(Prober::local(), 0); // not even connected to
         let interval = Duration::from_secs(10);
         let check = |sleeps| {
             let failed = client.until_unhealthy("/health", interval, || 0, move || sleeps);

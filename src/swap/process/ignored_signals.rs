@@ -1,15 +1,15 @@
-//! Signals that this process ignores, which the processes that it starts would ignore, too.
+//! Signals that this process ignores, and that its children would ignore, too.
 //!
 //! Under `nohup` SIGHUP is ignored on entry, and in a shell's background jobs SIGINT and SIGQUIT are. An ignored signal stays
-//! ignored in a child, and a POSIX shell cannot trap it, so a stop signal would have no effect. A handler is not inherited:
-//! a child starts with the default. So a handler that does nothing takes the place of each ignored signal.
+//! ignored in a child, and a POSIX shell cannot trap it, so a stop signal would do nothing. A child does not inherit
+//! handlers, but starts with the default. So this module installs an empty handler for each ignored signal.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Lets the processes that are started from now on begin with the default for every signal that stops a process. Finds out
-/// what is ignored on Linux only.
+/// Lets processes that start from now on begin with the default for every signal that stops a process. Has an effect on
+/// Linux only.
 pub(super) fn restore_in_children() -> io::Result<()> {
     let ignored = ignored();
     let stopping = [
@@ -29,7 +29,7 @@ pub(super) fn restore_in_children() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the signals that this process ignores: signal `n` is bit `n - 1`. None if that is not known.
+/// Returns the signals that this process ignores, with bit `n - 1` for signal `n`, or 0 if they are not known.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut lines = status.lines();

@@ -1,4 +1,4 @@
-//! Starts models as processes.
+//! The launcher that starts models as processes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,38 +9,40 @@ use tokio::time::{Instant, sleep};
 
 use super::daemons::Starts;
 use super::engine::Engine;
-use super::instance::ProcessInstance;
 use super::orphans;
 use super::ready::until_ready;
 use super::records::Records;
+use super::server::ProcessServer;
 use super::stop::free;
-use crate::swap::{BoxFuture, Instance, Launch, Launcher, StartError};
+use crate::swap::{BoxFuture, Launch, Launcher, ModelServer, StartError};
 use crate::upstream::Prober;
 
 /// Starts models as processes of this machine, by their command lines.
 ///
-/// Each process has a process group of its own, in which its children are, too. The whole group is killed when the
-/// process ends, whatever the reason: a command that leaves its work to a child in the background and ends has failed.
+/// A process listens on `127.0.0.1`, on the port that replaces `${PORT}`. Its output goes to the log, line by line, as
+/// events of the level `debug` and the target `tower_triage::swap`.
 ///
-/// Killing this program by `SIGKILL` leaves its processes running, with their memory and their ports. On Linux, the next
-/// program of the same user that starts models ends them before its first start: by `SIGTERM`, and after 5 s by `SIGKILL`,
-/// without their [`stop_cmd`](crate::swap::SwapModel::stop_cmd). It finds a process group whose leader still runs by its
-/// record, which is an empty file in `$XDG_RUNTIME_DIR/tower-triage`, or else in `tower-triage-UID` in the directory for
-/// temporary files. A directory that other users control is not used, and the log says so. Processes that were started by
-/// a program that still runs, or in another container, are left alone. Elsewhere, what starts this program has to end its
-/// processes then, as a container does, or systemd with its default `KillMode`.
+/// With several memory pools, the launcher sets `CUDA_VISIBLE_DEVICES` to the number at the end of the pool's name (1 for
+/// `gpu1`), or else to the number of the pool, counted from 0. A value of the model's own goes before.
 ///
-/// A process that has left its group (`setsid`, a daemon) is stopped by no unload. On Linux, the launcher finds daemons by
-/// the variable `TOWER_TRIAGE_START` in their environment, unless they write over it. A model is not started again while
-/// daemons of two of its starts run, and the next program ends the daemons of one that has ended.
+/// The launcher has to be called in a Tokio runtime with I/O and time.
 ///
-/// A process listens on `127.0.0.1`, on the port that stands for `${PORT}`. What it writes goes to the log, line by line,
-/// as events of the level `debug` and the target `tower_triage::swap`.
+/// # The end of a process
 ///
-/// With several memory pools, `CUDA_VISIBLE_DEVICES` in the environment is the number that the name of the pool ends with
-/// (1 for `gpu1`), or else the number of the pool, counted from 0. A value of the model's own goes before it.
+/// Each process and its children are a process group of their own. The launcher kills the whole group when the process
+/// ends, whatever the reason. So a command that leaves its work to a child in the background and ends has failed.
 ///
-/// Starting has to happen in a Tokio runtime with I/O and time.
+/// A `SIGKILL` of this program leaves its processes running, with their memory and their ports. On Linux, the next program
+/// of the same user that starts models ends them before its first start: by `SIGTERM`, and after 5 s by `SIGKILL`, without
+/// their [`stop_cmd`](crate::swap::SwapModel::stop_cmd). It finds a process group whose leader still runs by its record, an
+/// empty file in `$XDG_RUNTIME_DIR/tower-triage`, or else in `tower-triage-UID` in the directory for temporary files. If
+/// other users control a directory, the launcher logs that and does not use it. The processes of a program that still runs,
+/// or of another container, run on. On other systems, the parent of this program has to end its processes, as a container
+/// does, or systemd with its default `KillMode`.
+///
+/// A process that has left its group (`setsid`, a daemon) survives an unload. On Linux, the launcher finds daemons by the
+/// variable `TOWER_TRIAGE_START` in their environment, unless they write over it. It does not start a model again while
+/// daemons of two of its starts run, and the next program ends the daemons of a program that has ended.
 #[derive(Clone)]
 pub struct ProcessLauncher {
     prober: Prober,
@@ -48,12 +50,12 @@ pub struct ProcessLauncher {
     prepared: Arc<OnceCell<Prepared>>,
 }
 
-/// What is known before the first start.
+/// The results of the preparation for the first start.
 #[derive(Debug, Default)]
 struct Prepared {
-    /// Where process groups are recorded, if that is possible.
+    /// The records of process groups, if they can be written.
     records: Option<Arc<Records>>,
-    /// The time at which processes had ended that were left by a program that was killed.
+    /// The end of the processes of killed programs, if there were any.
     orphans_ended: Option<Instant>,
 }
 
@@ -68,7 +70,7 @@ impl Default for ProcessLauncher {
 }
 
 impl Launcher for ProcessLauncher {
-    fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn Instance>, StartError>> {
+    fn start(&self, launch: Launch) -> BoxFuture<Result<Arc<dyn ModelServer>, StartError>> {
         Box::pin(start(self.clone(), launch))
     }
 
@@ -79,7 +81,7 @@ impl Launcher for ProcessLauncher {
 }
 
 impl ProcessLauncher {
-    /// Ends what programs have left that were killed, once.
+    /// Ends the processes of killed programs, before the first start.
     async fn prepared(&self) -> &Prepared {
         let prepare = async {
             let Some(owner) = self.starts.owner.clone() else {
@@ -97,8 +99,11 @@ impl ProcessLauncher {
     }
 }
 
-/// Starts a process. A failed start leaves nothing of it, and its memory is free.
-async fn start(launcher: ProcessLauncher, launch: Launch) -> Result<Arc<dyn Instance>, StartError> {
+/// Starts a process. After a failed start, nothing is left of the process and its memory is free.
+async fn start(
+    launcher: ProcessLauncher,
+    launch: Launch,
+) -> Result<Arc<dyn ModelServer>, StartError> {
     let limit = launch.timeout;
     let prepared = launcher.prepared().await;
     if let Some(ended) = prepared.orphans_ended {
@@ -123,7 +128,7 @@ async fn start(launcher: ProcessLauncher, launch: Launch) -> Result<Arc<dyn Inst
     }
     unready.disarm();
     engine.ready.notify_one();
-    Ok(Arc::new(ProcessInstance(engine)))
+    Ok(Arc::new(ProcessServer(engine)))
 }
 
 impl fmt::Debug for ProcessLauncher {

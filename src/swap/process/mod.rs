@@ -1,4 +1,5 @@
-//! Models that are processes of the operating system.
+//! Models as processes of this machine: how they are started, watched and ended, and the processes that a killed program
+//! has left.
 
 mod activity;
 mod command;
@@ -7,10 +8,9 @@ mod engine;
 mod group;
 mod health;
 mod ignored_signals;
-mod instance;
 mod launcher;
 mod life;
-mod members;
+mod lines;
 mod orphans;
 mod output;
 mod owner;
@@ -19,6 +19,7 @@ mod proc;
 mod progress;
 mod ready;
 mod records;
+mod server;
 mod stop;
 mod supervise;
 

@@ -1,11 +1,11 @@
-//! Orphans: processes that a program has started which was killed, and could not end them.
+//! Orphans: processes of a program that was killed and could not end them.
 //!
-//! They are found by their records, which name the leader of a process group, and by the variable of their environment,
-//! which processes that have left the group inherit, too. Both say which program has started them. Those of a program that
-//! runs are left alone.
+//! Records name the leaders of their process groups. A variable of the environment finds processes that have left their
+//! group, because they inherit it. Both name the program that started them. The processes of a program that still runs are
+//! left alone.
 //!
-//! A number says little: the system gives it to another process once its own has ended. So a process is told by the time of
-//! its start as well, and a group by having at least one process in it that was there at the last look.
+//! The system gives the number of a process to another one after its end. So the time of its start identifies a process,
+//! too. A group is the same as at the last look if it still has a process of that time.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use tokio::time::{Instant, sleep};
 use super::daemons;
 use super::owner::Owner;
 use super::proc::{Process, Stat, writes_to};
-use super::records::{File, Leader, Records};
+use super::records::{Leader, RecordFile, Records};
 
-/// The time that processes have to end by themselves: some have to end what runs elsewhere, as `docker run` does.
+/// The time in which processes may end by themselves. Some have to end others first, as `docker run` does.
 const GRACE: Duration = Duration::from_secs(5);
-/// The time for which processes that were killed are waited for. One that waits for a device may never end.
+/// The time to wait for killed processes, because one that waits for a device may hang for ever.
 const KILLED_END: Duration = Duration::from_secs(10);
-/// The pause between looks.
+/// The pause between two looks at the processes that are left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Ends the processes of programs that have ended. Returns the time of their end, if there were any.
+/// Ends the orphans, and returns the time of their end, if there were any.
 pub(super) async fn end(this: Owner, records: Option<Arc<Records>>) -> Option<Instant> {
     let began = Instant::now();
     let mut orphans = spawn_blocking(move || Orphans::find(this, records))
@@ -37,7 +37,7 @@ pub(super) async fn end(this: Owner, records: Option<Arc<Records>>) -> Option<In
     loop {
         let is_late = began.elapsed() >= GRACE;
         let left;
-        // An error: the runtime is shut down.
+        // Fails only after the runtime was shut down.
         (orphans, left) = spawn_blocking(move || {
             let left = orphans.end(is_late);
             (orphans, left)
@@ -63,37 +63,37 @@ pub(super) async fn end(this: Owner, records: Option<Arc<Records>>) -> Option<In
     }
 }
 
-/// The orphans as far as they are known.
+/// The orphans that were found, and the groups that they are in.
 struct Orphans {
     check: OrphanCheck,
-    groups: Vec<Group>,
-    /// Those that were asked to end.
+    groups: Vec<OrphanGroup>,
+    /// The processes that were asked to end, because each is asked once.
     asked: HashSet<Process>,
 }
 
-/// A process group of which not all processes have ended.
-struct Group {
+/// A process group of orphans that has not ended.
+struct OrphanGroup {
     number: u32,
-    /// Its processes at the last look.
+    /// The processes of the group at the last look.
     members: HashSet<Process>,
-    record: File,
+    record: RecordFile,
 }
 
-/// Tells orphans from processes that have to run on.
+/// A check that tells orphans from processes that have to run on.
 struct OrphanCheck {
-    /// This program.
+    /// This program, which keeps its own processes.
     this: Owner,
-    /// The program that has started this one as a process of its own, or an ancestor of this one.
+    /// The program that started this one or an ancestor of it.
     parent: Option<Owner>,
 }
 
 impl OrphanCheck {
-    /// Returns `true` if processes of this owner are orphans. This program and its siblings are none.
+    /// Returns `true` if processes of this owner are orphans. Those of this program and its siblings are not.
     fn is_orphaned_by(&self, owner: &Owner) -> bool {
         self.parent.as_ref() != Some(owner) && self.this.sees_end_of(owner)
     }
 
-    /// Returns `true` if the environment of a process says that it is an orphan.
+    /// Returns `true` if a process is an orphan by its environment.
     fn is_orphan(&self, process: Process) -> bool {
         daemons::owner(process.pid).is_some_and(|owner| self.is_orphaned_by(&owner))
     }
@@ -104,7 +104,7 @@ impl Orphans {
         let parent = daemons::parent();
         let check = OrphanCheck { this, parent };
         let orphaned = records.map(|records| records.orphaned(|owner| check.is_orphaned_by(owner)));
-        let group = |(leader, record)| Group::find(leader, record);
+        let group = |(leader, record)| OrphanGroup::find(leader, record);
         Self {
             groups: orphaned.into_iter().flatten().filter_map(group).collect(),
             check,
@@ -112,13 +112,13 @@ impl Orphans {
         }
     }
 
-    /// Asks the orphans to end, each of them once, or kills them if it is late. Returns those that there were.
+    /// Asks each orphan once to end, or kills them all if it `is_late`. Returns the orphans that run.
     fn end(&mut self, is_late: bool) -> Vec<Process> {
         let stats: Vec<Stat> = Stat::all().collect();
         let groups = std::mem::take(&mut self.groups).into_iter();
         self.groups = groups.filter_map(|group| group.look(&stats)).collect();
         if is_late {
-            self.groups.iter().for_each(Group::kill);
+            self.groups.iter().for_each(OrphanGroup::kill);
         }
         let mut left = Vec::new();
         let running = stats.iter().filter(|stat| !stat.has_ended);
@@ -139,9 +139,9 @@ impl Orphans {
     }
 }
 
-impl Group {
-    /// Returns the group of a leader. `None`, and removes its record, if the leader was not started, or has ended.
-    fn find(leader: Leader, record: File) -> Option<Self> {
+impl OrphanGroup {
+    /// Returns the group of a leader. Returns `None`, and removes the record, if the leader was never started, or has ended.
+    fn find(leader: Leader, record: RecordFile) -> Option<Self> {
         let leader = match leader {
             Leader::Process(process) => Some(process),
             Leader::WriterOf(pipe) => Stat::all()
@@ -160,15 +160,15 @@ impl Group {
         })
     }
 
-    /// Looks for its processes among all. Returns `None`, and removes its record, when all of it has ended: from then on
-    /// its number may be another group's.
+    /// Looks for the processes of the group among all. Returns `None`, and removes the record, once the whole group has
+    /// ended: from then on its number may be another group's.
     fn look(mut self, stats: &[Stat]) -> Option<Self> {
         let members: Vec<&Stat> = stats
             .iter()
             .filter(|stat| stat.group == self.number)
             .collect();
         let are_running = members.iter().any(|stat| !stat.has_ended);
-        // One that has ended but is not reaped keeps the number, too.
+        // A process that has ended but is not reaped keeps the number, too.
         let mut processes = members.iter().map(|stat| stat.process);
         let is_same = processes.any(|process| self.members.contains(&process));
         if !(is_same && are_running) {
@@ -179,9 +179,9 @@ impl Group {
         Some(self)
     }
 
-    /// Kills all of its processes at once, so that none escapes by a child.
+    /// Kills all processes at once, so that they can't start others.
     fn kill(&self) {
-        // While one of them lives, the number is that of this group.
+        // While one of them lives, the number is still of this group.
         let is_there = self.members.iter().any(|process| process.is_alive());
         if let Some(number) = Pid::from_raw(self.number as i32).filter(|_| is_there) {
             _ = kill_process_group(number, Signal::KILL);
@@ -192,7 +192,7 @@ impl Group {
 fn send(signal: Signal, process: Process) {
     let pid = Pid::from_raw(process.pid as i32);
     if let Some(pid) = pid.filter(|_| process.is_alive()) {
-        // Fails if it has ended.
+        // Fails if the process has ended since the check above.
         _ = kill_process(pid, signal);
     }
 }
@@ -207,7 +207,7 @@ mod tests {
     use super::super::records::tests::TestDir;
     use super::*;
 
-    /// A process that leads a group of its own. It is killed when it is dropped.
+    /// A process that leads a group of its own, and is killed when this is dropped.
     struct Sleep(Child);
 
     impl Sleep {
@@ -256,7 +256,7 @@ mod tests {
         assert!(!leader.process().is_alive());
         assert!(other.process().is_alive());
         assert!(dir.names().is_empty());
-        // Killed before it was started at all.
+        // The program was killed before the start.
         forget(dir.records(&dead()).add(&pipe).unwrap());
         end(this(), Some(dir.records(&this()))).await;
         assert!(dir.names().is_empty());
@@ -316,7 +316,7 @@ mod tests {
         let dir = TestDir::new("same");
         dir.write(&format!("{}_{leader}", dead()));
         let mut left = dir.records(&this()).orphaned(|_| true);
-        let mut group = Group {
+        let mut group = OrphanGroup {
             number: 7,
             members: HashSet::from([leader]),
             record: left.remove(0).1,

@@ -1,4 +1,4 @@
-//! The program that starts processes, as its records and its processes name it.
+//! The owner of processes, which is the program that started them.
 
 use std::fmt;
 use std::fs;
@@ -6,21 +6,21 @@ use std::str::FromStr;
 
 use super::proc::Process;
 
-/// A program of this machine. No other one has the same value, at any time.
+/// A program of this machine, with an identity that is unique for all time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
-    /// The identifier of the boot, because numbers begin anew with each.
+    /// The identifier of the boot, because process numbers begin anew with each.
     boot: String,
-    /// The number of the namespace in which the numbers of processes hold.
+    /// The number of the PID namespace in which the process number is valid.
     namespace: u64,
     process: Process,
 }
 
 impl Owner {
-    /// Returns this program. `None` where `/proc` does not tell, and outside of Linux.
+    /// Returns this program, or `None` without `/proc`, as outside of Linux.
     pub(super) fn this() -> Option<Self> {
         let pid = std::process::id();
-        // Otherwise `/proc` is that of another namespace.
+        // If it is not, `/proc` is of another namespace.
         let is_ours = fs::read_link("/proc/self").ok()?.to_str() == Some(&pid.to_string());
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
@@ -33,20 +33,20 @@ impl Owner {
         .filter(|_| is_ours)
     }
 
-    /// Returns `true` if another program ran before the last boot of this one's machine.
+    /// Returns `true` if another program ran before the last boot.
     pub(super) fn is_after_boot_of(&self, other: &Self) -> bool {
         self.boot != other.boot
     }
 
-    /// Returns `true` if another program has ended. `false` if this one can't know, because the other one's number does
-    /// not hold here.
+    /// Returns `true` if another program has ended. Returns `false` if this one can't know, because the process number is
+    /// of another namespace.
     pub(super) fn sees_end_of(&self, other: &Self) -> bool {
         let is_near = (&self.boot, self.namespace) == (&other.boot, other.namespace);
         is_near && !other.process.is_alive()
     }
 }
 
-/// As [`FromStr`] reads it.
+/// Writes the form that [`FromStr`] reads.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.boot, self.namespace, self.process)
@@ -71,7 +71,7 @@ impl FromStr for Owner {
 pub(super) mod tests {
     use super::*;
 
-    /// Returns a program that has ended, of this machine and namespace.
+    /// Returns an owner of this machine and namespace that has ended.
     pub(in super::super) fn dead() -> Owner {
         let this = Owner::this().unwrap();
         let process = Process {
@@ -82,7 +82,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_owner_is_read_as_it_is_written() {
+    fn an_owner_parses_its_own_text() {
         let this = Owner::this().unwrap();
         assert_eq!(this.to_string().parse(), Ok(this));
         for text in ["", "a", "a.b", "a.1.2", "a.1.2.3.4", "7-0-1 m"] {

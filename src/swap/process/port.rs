@@ -1,4 +1,4 @@
-//! Free ports for processes.
+//! Free ports for the processes that listen on loopback.
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind};
@@ -6,18 +6,18 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The ports that are held. A process listens only some time after its port was chosen, and until then the system takes
-/// the port for free.
+/// The ports that are held. A process listens only some time after its port was chosen, and until then the port is free
+/// for the system.
 static HELD: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
 
-/// A port of the loopback interface that was free when it was chosen. No other one has the same number while this lives.
+/// A port of the loopback interface that was free when it was chosen. The number is not chosen again until this is dropped.
 #[derive(Debug)]
 pub(super) struct Port(u16);
 
-/// Below the ports that systems give to outgoing connections, and to servers that leave the choice to them: 32768 and
-/// above on Linux, 49152 and above elsewhere. One of those could be taken before the process listens.
+/// The ports to choose from. Systems give higher ones to outgoing connections, and to servers that leave the choice to the
+/// system: 32768 and above on Linux, 49152 and above elsewhere. Such a port could be taken before the process listens.
 const NUMBERS: Range<u16> = 10_000..32_768;
-/// So many are tried, at random, so that several programs that choose do not choose the same.
+/// The number of ports that are tried. They are random, so that several programs choose different ones.
 const TRIES: usize = 1_000;
 
 impl Port {
@@ -25,14 +25,14 @@ impl Port {
         Self::first_free((0..TRIES).map(|_| fastrand::u16(NUMBERS)))
     }
 
-    /// The first of these that is not held, and on which no program listens.
+    /// Returns the first port that is not held, and on which no program listens.
     fn first_free(numbers: impl Iterator<Item = u16>) -> io::Result<Self> {
         let mut last_error = io::Error::from(ErrorKind::AddrInUse);
         for number in numbers {
             if !hold(number) {
                 continue;
             }
-            let port = Self(number); // given back if it is taken
+            let port = Self(number); // dropped, and so given back, if a program listens on it
             match TcpListener::bind((Ipv4Addr::LOCALHOST, number)) {
                 Ok(_) => return Ok(port),
                 Err(error) => last_error = error,
@@ -54,7 +54,7 @@ impl Drop for Port {
     }
 }
 
-/// Whether this port was not held yet. From now on it is.
+/// Holds a port, or returns `false` if it was held before.
 fn hold(number: u16) -> bool {
     held().get_or_insert_default().insert(number)
 }

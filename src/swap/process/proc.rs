@@ -1,4 +1,4 @@
-//! Processes of this machine, as Linux lists them in `/proc`. Elsewhere there are none.
+//! The processes of this machine, as Linux lists them in `/proc`. On other systems, the list is empty.
 
 use std::fmt;
 use std::fs;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use rustix::io::Errno;
 
-/// A process, told from all others that have its number by the time of its start, in clock ticks since the boot.
+/// A process. The time of its start, in clock ticks since the boot, tells it from others that get its number later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Process {
     pub(super) pid: u32,
@@ -15,12 +15,12 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Returns the process that has this number now, with those that have ended and are not reaped.
+    /// Returns the process that has this number now, even if it has ended and is not reaped.
     pub(super) fn find(pid: u32) -> io::Result<Self> {
         Ok(Stat::read(pid)?.process)
     }
 
-    /// Returns `false` if the process has ended. One of which nothing can be read counts as alive.
+    /// Returns `false` if the process has ended. A process that this program may not read counts as alive.
     pub(super) fn is_alive(self) -> bool {
         match Stat::read(self.pid) {
             Ok(stat) => stat.process == self && !stat.has_ended,
@@ -32,7 +32,7 @@ impl Process {
     }
 }
 
-/// As [`FromStr`] reads it.
+/// Writes the form that [`FromStr`] reads.
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.pid, self.start)
@@ -49,20 +49,20 @@ impl FromStr for Process {
     }
 }
 
-/// The state of a process.
+/// The state of a process, from its `stat` file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) process: Process,
-    /// The number of its process group.
+    /// The number of the process group that it is in.
     pub(super) group: u32,
     /// `true` once it has ended and holds no memory, though it is not reaped.
     pub(super) has_ended: bool,
 }
 
 impl Stat {
-    /// Returns the states of all processes.
+    /// Returns the states of all processes that still exist.
     pub(super) fn all() -> impl Iterator<Item = Self> {
-        // A process that has gone meanwhile has none.
+        // Leaves out a process that has gone meanwhile.
         pids().filter_map(|pid| Self::read(pid).ok())
     }
 
@@ -87,14 +87,14 @@ impl Stat {
     }
 }
 
-/// Returns the numbers of all processes.
+/// Returns the numbers of all processes that `/proc` lists.
 pub(super) fn pids() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Returns the value that a variable had when the process began to run its program. `None` also for another user's
-/// process, and for one that has written over its environment.
+/// Returns the value of a variable at the time at which the process began to run its program. Returns `None` for a
+/// process of another user, or one that has written over its environment.
 pub(super) fn variable(pid: u32, name: &str) -> Option<String> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
     environ.split(|&byte| byte == 0).find_map(|entry| {
@@ -116,7 +116,7 @@ pub(super) fn writes_to(pid: u32, pipe: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns the `stat` of a process that was started at 900, with this beginning.
+    /// Parses the `stat` of a process that started at 900, with this beginning.
     fn parse(begin: &str) -> Option<Stat> {
         let rest = "0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 900 1000 10";
         Stat::parse(9, &format!("{begin} {rest}"))
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_read_as_it_is_written() {
+    fn a_process_parses_its_own_text() {
         let process = Process { pid: 9, start: 900 };
         assert_eq!(process.to_string().parse(), Ok(process));
         for text in ["", "9", "9.", "9.900.1", "x.900"] {

@@ -1,86 +1,62 @@
-//! How far a load has come, as an engine tells it: in a stream of events like that of llama.cpp's `/models/sse`.
+//! The progress of a load, from a stream of events like that of llama.cpp's `/models/sse`.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::time::sleep;
 
-use super::health::Client;
+use super::health::HealthClient;
+use super::lines::Lines;
 use crate::swap::Progress;
 
-/// The pause between two streams: at first the process does not listen yet.
+/// The pause between two streams, because at first the process does not listen yet.
 const PAUSE: Duration = Duration::from_millis(250);
-/// A longer line is none of an event that says how far the load has come.
+/// The length above which a line can't be an event about the progress.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// Follows the events until it is dropped.
-pub(super) async fn follow(client: &Client, path: &str, progress: &Progress) {
+/// Follows the events of a load, again and again, until this is dropped.
+pub(super) async fn follow(client: &HealthClient, path: &str, progress: &Progress) {
     loop {
-        let mut lines = Lines::default();
+        let mut lines = Lines::new(LONGEST_LINE);
         let read = |piece: &[u8]| {
-            lines.push(piece, |line| {
-                if let Some(share) = share(line) {
+            lines.push(piece, |line, is_cut| {
+                if let Some(share) = share(line).filter(|_| !is_cut) {
                     progress.set(share);
                 }
             });
         };
-        // How it ended says nothing: its health says whether it runs.
+        // The health checks tell whether the process runs, so the end of the stream does not matter.
         _ = client.stream(path, read).await;
         sleep(PAUSE).await;
     }
 }
 
-/// A stream's lines, from its pieces.
-#[derive(Default)]
-struct Lines {
-    begun: Vec<u8>,
-    is_too_long: bool,
-}
-
-impl Lines {
-    fn push(&mut self, piece: &[u8], mut on_line: impl FnMut(&[u8])) {
-        for part in piece.split_inclusive(|&byte| byte == b'\n') {
-            self.is_too_long |= self.begun.len() + part.len() > LONGEST_LINE;
-            if !self.is_too_long {
-                self.begun.extend_from_slice(part);
-            }
-            if part.ends_with(b"\n") {
-                if !self.is_too_long {
-                    on_line(self.begun.trim_ascii());
-                }
-                self.begun.clear();
-                self.is_too_long = false;
-            }
-        }
-    }
+#[derive(Deserialize)]
+struct ProgressEvent {
+    data: ProgressData,
 }
 
 #[derive(Deserialize)]
-struct Event {
-    data: Data,
+struct ProgressData {
+    progress: StageProgress,
 }
 
+/// The progress of one stage of a load.
 #[derive(Deserialize)]
-struct Data {
-    progress: Stage,
-}
-
-/// One of the stages of a load.
-#[derive(Deserialize)]
-struct Stage {
-    /// How far it has come.
+struct StageProgress {
+    /// The share of the stage that is done.
     value: f32,
-    /// Its name.
+    /// The name of the stage, if the load has several.
     current: Option<String>,
     /// The names of all stages, in order.
     #[serde(default)]
     stages: Vec<String>,
 }
 
-/// How far the load has come, if a line of the stream says so. Stages count alike.
+/// Returns the share of the load that is done, if a line of the stream has it. All stages count alike.
 fn share(line: &[u8]) -> Option<f32> {
-    let event: Event = serde_json::from_slice(line.strip_prefix(b"data:")?).ok()?;
-    let Stage {
+    let event: ProgressEvent = serde_json::from_slice(line.strip_prefix(b"data:")?).ok()?;
+    let StageProgress {
         value,
         current,
         stages,
@@ -123,18 +99,5 @@ mod tests {
         ] {
             assert_eq!(share(other), None);
         }
-    }
-
-    #[test]
-    fn lines_are_whole_and_not_too_long() {
-        let mut lines = Lines::default();
-        let mut seen: Vec<String> = Vec::new();
-        let long = vec![b'x'; LONGEST_LINE];
-        for piece in [&b"da"[..], b"ta: 1\r\n\ndata", &long, b" 2\n", b"data: 3\n"] {
-            lines.push(piece, |line| {
-                seen.push(String::from_utf8(line.to_vec()).unwrap())
-            });
-        }
-        assert_eq!(seen, ["data: 1", "", "data: 3"]);
     }
 }

@@ -1,4 +1,4 @@
-//! From a process that runs to one that can serve requests.
+//! The way of a process to readiness, after its start and out of its sleep.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::progress::follow;
 use crate::swap::Progress;
 use crate::upstream::CheckError;
 
-/// Resolves when the process can serve requests. Fails if it ends before, or takes longer than `limit`.
+/// Resolves when the process can serve requests. Fails if the process ends before, or takes longer than `limit`.
 pub(super) async fn until_ready(
     engine: &Engine,
     limit: Duration,
@@ -43,16 +43,16 @@ fn late(limit: Duration, last_error: Option<CheckError>) -> String {
     }
 }
 
-/// Puts the process to sleep.
+/// Puts the process to sleep, so that its memory is free.
 pub(super) async fn sleep(engine: &Engine, path: &str) -> Result<(), String> {
-    engine.set_asleep(true); // before the call: it may not answer its checks from here on
+    engine.set_asleep(true); // before the call, because the process may not answer checks from then on
     let slept = post(engine, path, engine.launch.timeout).await;
     engine.set_asleep(slept.is_ok());
     slept
 }
 
-/// Wakes the process, and waits until it can serve requests. A process that does not wake, or for which nothing waits any
-/// more, has failed.
+/// Wakes the process, and waits until it can serve requests. If it does not wake, or this is dropped, the process has
+/// failed.
 pub(super) async fn wake(engine: &Engine, path: &str, progress: &Progress) -> Result<(), String> {
     let unready = engine.failed.clone().drop_guard();
     let (limit, began) = (engine.launch.timeout, Instant::now());

@@ -1,8 +1,8 @@
 //! Records of the process groups that run, for the next program that starts processes, should this one be killed.
 //!
-//! A record is an empty file. Its name says all: the program that starts the group, and the leader of the group. So it is
-//! there or not, and never half written. It is there before the leader is, and names the pipe for the leader's output until
-//! it is renamed: so no group is without a record at any time.
+//! A record is an empty file with a name that has everything: the program that starts the group, and the leader of the
+//! group. So it can't be half written. It is created before the leader, with the pipe for the leader's output in its name,
+//! and then renamed. So every group has a record at any time.
 
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
@@ -19,13 +19,13 @@ use rustix::process::geteuid;
 use super::owner::Owner;
 use super::proc::Process;
 
-/// The beginning of the name of a leader that has no number yet.
+/// The beginning of the name of a leader that does not run yet.
 const PIPE: &str = "pipe.";
 
-/// The records of one user's programs.
+/// The directory with the records of one user's programs.
 #[derive(Debug)]
 pub(super) struct Records {
-    /// Held open: no other directory can take its place.
+    /// Held open, so that another directory can't take its place.
     dir: OwnedFd,
     owner: Owner,
 }
@@ -34,23 +34,23 @@ pub(super) struct Records {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leader {
     Process(Process),
-    /// The process that writes to the pipe of this number, if it was started at all.
+    /// The process that writes to the pipe of this number, if it was started.
     WriterOf(u64),
 }
 
-/// The file of a record.
+/// The file of a record in the directory of its [`Records`].
 #[derive(Debug)]
-pub(super) struct File {
+pub(super) struct RecordFile {
     records: Arc<Records>,
     name: String,
 }
 
-/// The record of a process group of this program. Dropping it removes it.
+/// The record of a process group of this program, which is removed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Record(File);
+pub(super) struct Record(RecordFile);
 
 impl Records {
-    /// Opens the first directory that is safe to use. Logs why an earlier one is not.
+    /// Opens the first directory that is safe to use, and logs why earlier ones are not.
     pub(super) fn open(owner: &Owner) -> Option<Arc<Self>> {
         directories().into_iter().find_map(|path| {
             let opened = Self::open_at(&path, owner.clone());
@@ -64,7 +64,8 @@ impl Records {
         })
     }
 
-    /// Opens a directory, which is made if it is missing. Records that others could write would let them end processes.
+    /// Opens a directory, and creates it if it is missing. Fails if other users could write records, because those could
+    /// end any process.
     pub(super) fn open_at(path: &Path, owner: Owner) -> io::Result<Self> {
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
@@ -79,12 +80,12 @@ impl Records {
         if stat.st_mode & 0o022 != 0 {
             return Err(io::Error::other("other users may write to it"));
         }
-        // systemd-tmpfiles removes old files, but not from a directory that is locked.
+        // A lock keeps systemd-tmpfiles from removing old files.
         _ = flock(&dir, FlockOperation::NonBlockingLockShared);
         Ok(Self { dir, owner })
     }
 
-    /// Records that a process group is about to be started, of which the leader writes to this pipe.
+    /// Records a process group that is about to be started, and whose leader writes to this pipe.
     pub(super) fn add(self: &Arc<Self>, output: impl AsFd) -> io::Result<Record> {
         let leader = Leader::WriterOf(fstat(output)?.st_ino);
         let name = self.name(leader);
@@ -93,18 +94,18 @@ impl Records {
         Ok(Record(self.file(name)))
     }
 
-    /// Returns the leader of each group that was left by a program that `is_gone`, with the file of its record. Removes the
-    /// records of earlier boots.
+    /// Returns the leader of each group whose program `is_gone`, with the file of its record. Removes the records of earlier
+    /// boots.
     pub(super) fn orphaned(
         self: &Arc<Self>,
         is_gone: impl Fn(&Owner) -> bool,
-    ) -> Vec<(Leader, File)> {
+    ) -> Vec<(Leader, RecordFile)> {
         let entries = Dir::read_from(&self.dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_owned()));
         let names: Vec<String> = names.collect(); // before any of them is removed
         let mut orphaned = Vec::new();
         for name in names {
-            // Other names are no records.
+            // A file with another name is no record.
             let Some((owner, leader)) = parse(&name) else {
                 continue;
             };
@@ -126,24 +127,24 @@ impl Records {
         }
     }
 
-    fn file(self: &Arc<Self>, name: String) -> File {
+    fn file(self: &Arc<Self>, name: String) -> RecordFile {
         let records = Arc::clone(self);
-        File { records, name }
+        RecordFile { records, name }
     }
 }
 
-impl File {
+impl RecordFile {
     /// Removes the record, because its group has ended.
     pub(super) fn remove(&self) {
-        // Another program may have removed it.
+        // Fails if another program has removed it.
         _ = unlinkat(&self.records.dir, &*self.name, AtFlags::empty());
     }
 }
 
 impl Record {
-    /// Records the leader of the group, which has been started.
+    /// Records the leader of the group, which runs now.
     pub(super) fn set_leader(&mut self, pid: u32) -> io::Result<()> {
-        let File { records, name } = &mut self.0;
+        let RecordFile { records, name } = &mut self.0;
         let leader = Leader::Process(Process::find(pid)?);
         let renamed = records.name(leader);
         renameat(&records.dir, &**name, &records.dir, &*renamed)?;
@@ -158,7 +159,7 @@ impl Drop for Record {
     }
 }
 
-/// Returns the directories that may have records, best first.
+/// Returns the directories for records, in the order of preference.
 fn directories() -> Vec<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|path| path.is_absolute());
@@ -168,7 +169,7 @@ fn directories() -> Vec<PathBuf> {
     runtime.into_iter().chain([temporary]).collect()
 }
 
-/// Returns the program and the leader that the name of a record has.
+/// Parses the program and the leader from the name of a record.
 fn parse(name: &str) -> Option<(Owner, Leader)> {
     let (owner, leader) = name.split_once('_')?;
     let leader = match leader.strip_prefix(PIPE) {
@@ -186,7 +187,7 @@ pub(super) mod tests {
     use super::super::owner::tests::dead;
     use super::*;
 
-    /// A directory of a test's own, in which others may not write.
+    /// A directory of a test's own, in which other users may not write.
     pub(in super::super) struct TestDir(PathBuf);
 
     impl TestDir {

@@ -1,5 +1,5 @@
-//! How a process is stopped: it is asked to, and killed if it takes too long. One that has failed is asked by its command
-//! alone.
+//! The stop of a process: it is asked to stop, and killed if that takes too long. Only its stop command asks a process
+//! that has failed.
 
 use std::process::Stdio;
 
@@ -8,19 +8,19 @@ use tokio::time::timeout;
 
 use super::command::{Placeholders, command};
 use super::engine::Engine;
-use super::group::{ChildEnds, Group};
+use super::group::{ChildEnds, ProcessGroup};
 use crate::swap::StopSignal;
 
-/// Stops the process. Resolves when it has ended, and its memory is free.
+/// Stops the process, and resolves when it has ended and its memory is free.
 pub(super) async fn stop(engine: &Engine) {
     let gently = async {
-        // Once it was reaped, its number may be another process's.
+        // Once the process was reaped, its number may be another process's.
         if engine.begin_stop() && !engine.group.is_reaped() {
             ask(engine).await;
         }
         engine.life.clone().gone().await;
     };
-    // One that has failed is stopped by its supervisor.
+    // The supervisor stops a process that has failed.
     if !engine.failed.is_cancelled()
         && timeout(engine.launch.model.stop_grace, gently)
             .await
@@ -31,18 +31,18 @@ pub(super) async fn stop(engine: &Engine) {
     free(engine).await;
 }
 
-/// Kills the process. Resolves when it has ended, and its memory is free.
+/// Kills the process, and resolves when it has ended and its memory is free.
 pub(super) async fn kill(engine: &Engine) {
-    // One that has failed is killed by its supervisor once its command has run.
+    // The supervisor kills a process that has failed, once its stop command has run.
     if !engine.failed.is_cancelled() {
         engine.group.kill();
     }
     free(engine).await;
 }
 
-/// Lets a process that has failed be stopped by its command, if it has one: that may end more than the process group, as a
-/// container. Resolves when it has ended, its command has failed, or its grace is over. It is not reaped meanwhile, so
-/// `${PID}` is its own.
+/// Runs the stop command of a process that has failed, if it has one: the command may end more than the process group, such
+/// as a container. Resolves when the process has ended, the command has failed, or the grace is over. The process is not
+/// reaped meanwhile, so `${PID}` is still its own.
 pub(super) async fn stop_failed(engine: &Engine, child_ends: &mut ChildEnds) {
     let stopped = async {
         if engine.begin_stop() && ask_by_command(engine).await {
@@ -58,14 +58,14 @@ pub(super) async fn free(engine: &Engine) {
     engine.life.clone().gone_for(settle).await;
 }
 
-/// Asks the process to stop: by its command, or by its signal if it has none, or its command fails.
+/// Asks the process to stop: by its stop command, or by its signal if the command is missing or fails.
 async fn ask(engine: &Engine) {
     if !ask_by_command(engine).await {
         engine.group.signal(number(engine.launch.model.stop_signal));
     }
 }
 
-/// Runs the command that stops the process. Returns whether it has one that did not fail.
+/// Runs the stop command, and returns `true` if there is one and it succeeds.
 async fn ask_by_command(engine: &Engine) -> bool {
     let Some(line) = &engine.launch.model.stop_cmd else {
         return false;
@@ -82,7 +82,7 @@ async fn ask_by_command(engine: &Engine) -> bool {
     result.is_ok()
 }
 
-/// Runs a command line to its end. All that it started ends with it.
+/// Runs a command line to its end, and ends its children with it.
 async fn run(line: &str, engine: &Engine) -> Result<(), String> {
     let placeholders = Placeholders {
         port: engine.port.number(),
@@ -91,7 +91,7 @@ async fn run(line: &str, engine: &Engine) -> Result<(), String> {
     let command = command(line, &engine.launch, placeholders);
     let mut command = command.map_err(|error| error.to_string())?;
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let spawned = Group::spawn(&mut command);
+    let spawned = ProcessGroup::spawn(&mut command);
     let (group, mut child_ends) = spawned.map_err(|error| error.to_string())?;
     group.ended(&mut child_ends).await;
     match group.reap() {

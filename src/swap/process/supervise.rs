@@ -1,5 +1,5 @@
-//! The task that sees a process through to its end: it notices when the process ends or fails, ends what is left of it,
-//! and says so.
+//! The supervisor of a process: a task that notices its end or its failure, ends the rest of its group, and publishes its
+//! life.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::engine::Engine;
 use super::group::ChildEnds;
-use super::life::Life;
+use super::life::ProcessLife;
 use super::records::Record;
 use super::stop::stop_failed;
 
-/// How long to wait for the end of a group that was killed: large processes take a while to free their memory. One that
-/// waits for a device may never end.
+/// The time for which the supervisor waits for the end of a killed group. Large processes take a while to free their
+/// memory, and a process that waits for a device may never end.
 const GROUP_ENDS: Duration = Duration::from_secs(10);
 
 pub(super) async fn supervise(
     mut supervised: Supervised,
     mut child_ends: ChildEnds,
     output: Receiver,
-    life: watch::Sender<Life>,
+    life: watch::Sender<ProcessLife>,
 ) {
     let engine = Arc::clone(&supervised.engine);
     let group_gone = CancellationToken::new();
@@ -32,13 +32,13 @@ pub(super) async fn supervise(
     let failure = tokio::select! {
         biased;
         () = engine.failed.cancelled() => Some("it did not become ready".to_owned()),
-        // Before its checks: an end explains one that failed.
+        // Before the checks, because an end explains a check that failed.
         () = engine.group.ended(&mut child_ends) => None,
         reason = failure(&engine) => Some(reason),
     };
     if let Some(reason) = failure.clone() {
-        engine.failed.cancel(); // before it is known: it is not to be killed yet
-        life.send_replace(Life::Failed(reason));
+        engine.failed.cancel(); // before the failure is known, because `kill` has to leave the process to this task
+        life.send_replace(ProcessLife::Failed(reason));
         stop_failed(&engine, &mut child_ends).await;
         engine.group.kill();
         engine.group.ended(&mut child_ends).await;
@@ -48,15 +48,16 @@ pub(super) async fn supervise(
         Err(error) => format!("its process ended: {error}"),
     };
     let reason = failure.unwrap_or(end);
-    life.send_replace(Life::Failed(reason.clone())); // requests need not wait for the rest
+    // Requests need not wait until the rest of the group has ended.
+    life.send_replace(ProcessLife::Failed(reason.clone()));
     _ = timeout(GROUP_ENDS, engine.group.gone()).await;
     group_gone.cancel();
-    _ = reading.await; // soon: it waits for no process that has left the group
-    drop(supervised.record.take()); // before its end is known: then the program may end
-    life.send_replace(Life::Gone(reason, Instant::now()));
+    _ = reading.await; // ends soon, even if a process that has left the group holds the pipe
+    drop(supervised.record.take()); // before the end is known, because the program may end then
+    life.send_replace(ProcessLife::Gone(reason, Instant::now()));
 }
 
-/// Ends the group when its supervisor is dropped with the runtime, also before that has run at all.
+/// A guard that kills the group if the supervisor is dropped with the runtime, even before its first poll.
 pub(super) struct Supervised {
     pub(super) engine: Arc<Engine>,
     /// The record of the group, until that has ended.
@@ -73,14 +74,14 @@ async fn read(engine: Arc<Engine>, output: Receiver, group_gone: CancellationTok
     engine.output.read(output, group_gone).await;
 }
 
-/// Resolves with the reason when a process that was ready is to be taken for ended.
+/// Resolves with the reason when a process that was ready counts as ended.
 async fn failure(engine: &Engine) -> String {
     engine.ready.notified().await;
     tokio::select! {
         reason = unhealthy(engine) => reason,
         reason = hangs(engine) => reason,
         () = engine.refuses.notified() => "it refuses connections".to_owned(),
-        // While it stops it need not answer.
+        // While the process stops, it need not answer.
         () = engine.stops.notified() => pending().await,
     }
 }

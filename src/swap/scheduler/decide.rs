@@ -1,261 +1,266 @@
-//! The decision after each event: which swaps begin.
+//! The decision after each event: which instances start, and which stop for them.
 
 use std::sync::Arc;
 
-use super::marks::Marks;
+use super::instance_set::InstanceSet;
 use super::plans::Plans;
-use super::{Effects, Head, ModelId, Nanos, Phase, Plan, Running, Scheduler, Swap};
+use super::settings::stops_its_own;
+use super::slots::reopen;
+use super::traffic::has_traffic;
+use super::{Effects, Head, InstanceId, Nanos, PendingSwap, Phase, Plan, Running, Scheduler, ids};
 
-/// Why a model can't be started now.
+/// The reason why an instance can't be started now.
 pub(super) enum Blocked {
-    /// Until an event, or the next tick.
-    Waits(Waiting),
-    /// What it needs serves requests, and gives no more slots until it was started.
-    ByTraffic(Waiting),
-    /// By instances of the same model, which serve its requests.
+    /// It waits for an event, or the next tick.
+    Waits(WaitingTarget),
+    /// The instances in its way serve requests. They give no more slots until it was started.
+    ByTraffic(WaitingTarget),
+    /// Instances of its own model are in its way, and serve its requests.
     ByItsOwn,
-    /// By models that are never stopped.
+    /// Pinned instances are in its way, so it can't start at all.
     ForEver,
 }
 
-/// A model that waits to be started.
-pub(super) struct Waiting {
-    target: ModelId,
+/// An instance that waits to be started, with the plan by which it would be.
+pub(super) struct WaitingTarget {
+    id: InstanceId,
     level: u8,
     plan: Arc<Plan>,
-    /// Whether it waits for another one that waits.
+    /// `true` if it waits for another target that waits.
     is_behind: bool,
 }
 
-/// The models that wait before the one that is looked at, which must not make it harder for them.
-pub(super) struct Before {
-    waiting: Vec<Waiting>,
-    /// The models that one of them has to stop.
-    taken: Marks,
+/// The targets that wait before another one, which must not stand in their way.
+pub(super) struct Blocking {
+    targets: Vec<WaitingTarget>,
+    /// The instances that one of them has to stop.
+    taken: InstanceSet,
 }
 
-impl Before {
-    /// None waits, of so many models.
-    pub(super) fn new(models: usize) -> Self {
+impl Blocking {
+    /// Returns an empty list, with capacity for `count` instances to stop.
+    pub(super) fn new(count: usize) -> Self {
         Self {
-            waiting: Vec::new(),
-            taken: Marks::new(models),
+            targets: Vec::new(),
+            taken: InstanceSet::new(count),
         }
     }
 
-    fn push(&mut self, waiting: Waiting) {
-        for &model in &waiting.plan.evict {
-            self.taken.set(model);
+    fn push(&mut self, target: WaitingTarget) {
+        for &id in &target.plan.evict {
+            self.taken.insert(id);
         }
-        self.waiting.push(waiting);
+        self.targets.push(target);
     }
 }
 
-/// A model that is to be started. A smaller one goes first: that with the first waiter; of equal ones, that which was
-/// not used for longer.
-type Wanted = (Head, Nanos, ModelId);
+/// An instance that is to be started, in the order of the starts: by the first waiter, and then by the longest time without
+/// use.
+type Wanted = (Head, Nanos, InstanceId);
 
 impl Scheduler {
-    /// Does what can be done now.
-    pub(super) fn decide(&mut self, now: Nanos, effects: &mut dyn Effects) {
+    /// Stops and starts what can be stopped and started now.
+    pub(super) fn decide(&mut self, now: Nanos, effects: &mut impl Effects) {
         self.next_tick = None;
         self.note_uses(effects);
-        let mut closed = Marks::new(self.models.len());
+        let mut closed = InstanceSet::new(effects.count());
         self.stop_excess(effects);
         if !self.is_closed {
             let mut plans = std::mem::take(&mut self.plans);
-            plans.are_for(self.running(effects));
+            plans.set_running(self.running(effects));
             self.start_wanted(&mut plans, &mut closed, now, effects);
             self.return_to_default(&mut plans, now, effects);
             self.plans = plans;
         }
-        for model in self.all() {
-            self.stop_or_open(model, closed.has(model), now, effects);
+        for id in ids(effects) {
+            self.stop_or_open(id, closed.contains(id), now, effects);
         }
     }
 
-    /// Takes note of the models that were used and have become idle since the last decision.
-    fn note_uses(&mut self, effects: &mut dyn Effects) {
-        for id in self.all() {
+    /// Records the instances that became idle since the last decision.
+    fn note_uses(&mut self, effects: &mut impl Effects) {
+        for id in ids(effects) {
             let Some(at) = effects.take_idled(id) else {
                 continue;
             };
             self.in_use_until = self.in_use_until.max(Some(at));
-            let used = self.model_mut(id);
+            let used = effects.schedule_mut(id);
             used.last_used = used.last_used.max(at);
-            (used.owes_service, used.is_spare) = (false, false);
+            (used.awaits_first_use, used.is_preemptible) = (false, false);
         }
     }
 
-    /// Starts models that are waited for. `closed`: those that serve requests and have to stop for one.
+    /// Starts the wanted instances. Adds to `closed` the instances that serve requests and have to stop for one.
     fn start_wanted(
         &mut self,
         plans: &mut Plans,
-        closed: &mut Marks,
+        closed: &mut InstanceSet,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
-        let mut before = Before::new(self.models.len());
-        let mut wanted = self.wanted(None, now).into_iter();
+        let mut blocking = Blocking::new(effects.count());
+        let mut wanted = self.wanted(None, now, effects).into_iter();
         while let Some(next) = wanted.next() {
             let (head, _, target) = next;
-            match self.try_swap(target, head, &before, plans, now, effects) {
-                // What is in the way of the first of its kind is in the way of the others.
-                Err(Blocked::Waits(waiting)) => {
-                    before.push(waiting);
+            match self.try_swap(target, head, &blocking, plans, now, effects) {
+                // The first of its class stands for the others, which have the same plan.
+                Err(Blocked::Waits(target)) => {
+                    blocking.push(target);
                     continue;
                 }
-                Err(Blocked::ByTraffic(waiting)) => {
-                    for &model in &waiting.plan.evict {
-                        closed.set(model);
+                Err(Blocked::ByTraffic(target)) => {
+                    for &id in &target.plan.evict {
+                        closed.insert(id);
                     }
-                    before.push(waiting);
+                    blocking.push(target);
                     continue;
                 }
-                Ok(()) => plans.are_for(self.running(effects)),
+                Ok(()) => plans.set_running(self.running(effects)),
                 Err(Blocked::ByItsOwn) => {}
                 Err(Blocked::ForEver) => {
-                    self.back_off(target, now);
+                    self.back_off(target, now, effects);
                     effects.impossible(target);
                 }
             }
-            // The next of its kind, too. Ends because it is behind.
-            wanted = self.wanted(Some(next), now).into_iter();
+            // The next one of its class may start, too. Ends because each round goes on behind the last one.
+            wanted = self.wanted(Some(next), now, effects).into_iter();
         }
     }
 
-    /// The models that are to be started behind `last`, the first of each kind, in order.
-    fn wanted(&mut self, last: Option<Wanted>, now: Nanos) -> Vec<Wanted> {
-        let mut wanted: Vec<Wanted> = Vec::with_capacity(self.models.len());
-        // By kind: its place in `wanted`.
-        let mut places: Vec<Option<usize>> = vec![None; self.models.len()];
-        for id in self.all() {
-            let model = self.model(id);
-            if model.phase != Phase::Stopped {
+    /// Returns the first instance of each class that is to start behind `last`, in order.
+    fn wanted(&mut self, last: Option<Wanted>, now: Nanos, effects: &impl Effects) -> Vec<Wanted> {
+        let mut by_class: Vec<Option<Wanted>> = vec![None; effects.count()];
+        for id in ids(effects) {
+            let instance = effects.schedule(id);
+            if instance.phase != Phase::Stopped {
                 continue;
             }
-            let Some(head) = model.head() else { continue };
-            let one = (head, model.last_used, id);
-            if last.is_some_and(|last| one <= last) || self.of(id).is_none() {
+            let Some(head) = instance.reason() else {
+                continue;
+            };
+            let one = (head, instance.last_used, id);
+            if last.is_some_and(|last| one <= last) || effects.schedule(id).settings.is_none() {
                 continue;
             }
-            if model.not_before > now {
-                self.tick_at(model.not_before);
+            if instance.not_before > now {
+                self.tick_at(instance.not_before);
                 continue;
             }
-            match &mut places[model.kind] {
-                Some(place) => wanted[*place] = wanted[*place].min(one),
-                place => {
-                    *place = Some(wanted.len());
-                    wanted.push(one);
-                }
-            }
+            let first = &mut by_class[instance.class];
+            *first = Some(first.map_or(one, |first| first.min(one)));
         }
+        let mut wanted: Vec<Wanted> = by_class.into_iter().flatten().collect();
         wanted.sort_unstable();
         wanted
     }
 
-    /// Starts a model if nothing is in the way.
+    /// Starts an instance if nothing is in the way.
     pub(super) fn try_swap(
         &mut self,
-        target: ModelId,
+        target: InstanceId,
         head: Head,
-        before: &Before,
+        blocking: &Blocking,
         plans: &mut Plans,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) -> Result<(), Blocked> {
-        let plan = plans.plan(target, self.model(target).kind, &*self.swapper);
-        if plan.evict.iter().any(|&model| self.is_pinned(model)) {
+        let plan = plans.plan(target, effects.schedule(target).class, &*self.swapper);
+        if plan
+            .evict
+            .iter()
+            .any(|&id| effects.schedule(id).is_pinned())
+        {
             return Err(Blocked::ForEver);
         }
-        if self.stops_its_own(target, &plan) {
+        if stops_its_own(target, &plan, effects) {
             return Err(Blocked::ByItsOwn);
         }
-        let waiting = |plan, is_behind| Waiting {
-            target,
+        let waiting = |plan, is_behind| WaitingTarget {
+            id: target,
             level: head.level,
             plan,
             is_behind,
         };
-        // What another one has to stop is left to it. That spares the plans for what would be.
-        if plan.evict.iter().any(|&model| before.taken.has(model)) {
+        // An instance that has to stop for another target is left to that one. This also saves the check by `hinders`.
+        if plan.evict.iter().any(|&id| blocking.taken.contains(id)) {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
-        if self.is_changing(&plan)
+        if is_changing(&plan, effects)
             || self.was_just_loaded(&plan, now, effects)
-            || !self.goes_before_traffic(head, &plan, now, effects)
+            || !self.yields_to(head, &plan, now, effects)
         {
-            self.abort_spare(&plan, effects);
+            self.abort_preemptible(&plan, effects);
             return Err(Blocked::Waits(waiting(plan, false)));
         }
-        // Of its own level only those count that wait for no other: for the rest there will be other plans by then.
-        let counts = |other: &&Waiting| !other.is_behind || other.level < head.level;
-        let others = before.waiting.iter().filter(counts);
-        let others = others.map(|other| (other.target, &*other.plan));
+        // A target of its own level that is behind another one will have a new plan by then, and does not count.
+        let counts = |other: &&WaitingTarget| !other.is_behind || other.level < head.level;
+        let others = blocking.targets.iter().filter(counts);
+        let others = others.map(|other| (other.id, &*other.plan));
         if plans.hinders(target, &plan, others, &*self.swapper) {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
-        if plan.evict.iter().any(|&model| effects.is_busy(model)) {
+        if plan.evict.iter().any(|&id| effects.is_busy(id)) {
             return Err(Blocked::ByTraffic(waiting(plan, false)));
         }
-        for (nth, &model) in plan.evict.iter().enumerate() {
-            // A request may have got a slot just now.
-            if !effects.close_if_idle(model) {
-                self.reopen(&plan.evict[..nth], effects);
+        for (nth, &id) in plan.evict.iter().enumerate() {
+            // A request may have got a slot since the check above.
+            if !effects.close_if_idle(id) {
+                reopen(&plan.evict[..nth], effects);
                 return Err(Blocked::Waits(waiting(plan, false)));
             }
-            self.model_mut(model).is_open = false;
+            effects.schedule_mut(id).is_open = false;
         }
         self.start(target, &plan, effects);
         Ok(())
     }
 
-    /// Whether some of the models to stop are being started or stopped.
-    fn is_changing(&self, plan: &Plan) -> bool {
-        let mut phases = plan.evict.iter().map(|&model| self.phase(model));
-        phases.any(|phase| matches!(phase, Phase::Starting(_) | Phase::Stopping(_)))
-    }
-
-    /// All models that take memory, or are to.
-    pub(super) fn running(&self, effects: &dyn Effects) -> Vec<Running> {
+    /// Returns the instances that take memory, or are about to.
+    pub(super) fn running(&self, effects: &impl Effects) -> Vec<Running> {
         let regards_use = self.swapper.regards_use();
-        let all = self.all().filter_map(|id| {
-            let model = self.model(id);
-            let is_busy = match model.phase {
+        let running = ids(effects).filter_map(|id| {
+            let instance = effects.schedule(id);
+            let is_busy = match instance.phase {
                 Phase::Stopped => return None,
-                Phase::Ready => self.has_traffic(id, effects),
-                Phase::Starting(_) => !model.is_spare,
+                Phase::Ready => has_traffic(id, effects),
+                Phase::Starting(_) => !instance.is_preemptible,
                 Phase::Stopping(_) => false,
             };
             Some(Running {
-                model: id,
-                pool: model.pool,
-                memory: model.memory,
-                last_used: u64::from(regards_use) * model.last_used,
+                id,
+                pool: instance.pool,
+                memory: instance.memory,
+                last_used: u64::from(regards_use) * instance.last_used,
                 is_busy: regards_use && is_busy,
-                is_stopping: matches!(model.phase, Phase::Stopping(_)),
-                is_pinned: self.is_pinned(id),
+                is_stopping: matches!(instance.phase, Phase::Stopping(_)),
+                is_pinned: effects.schedule(id).is_pinned(),
             })
         });
-        all.collect()
+        running.collect()
     }
 
-    fn start(&mut self, target: ModelId, plan: &Plan, effects: &mut dyn Effects) {
+    fn start(&mut self, target: InstanceId, plan: &Plan, effects: &mut impl Effects) {
         let generation = self.next_generation();
-        for &model in &plan.evict {
-            self.model_mut(model).phase = Phase::Stopping(generation);
+        for &id in &plan.evict {
+            // ## Ready => Stopping
+            effects.schedule_mut(id).phase = Phase::Stopping(generation);
         }
-        let started = self.model_mut(target);
+        // ## Stopped => Starting
+        let started = effects.schedule_mut(target);
         started.phase = Phase::Starting(generation);
         (started.pool, started.memory) = (plan.pool, plan.memory);
-        (started.is_leaving, started.is_spare) = (false, false);
+        (started.is_leaving, started.is_preemptible) = (false, false);
         effects.swap(generation, target, plan);
-        self.swaps.push(Swap {
+        self.swaps.push(PendingSwap {
             generation,
             target,
             evict: plan.evict.clone(),
             is_aborted: false,
         });
     }
+}
+
+/// Returns `true` if an instance of the plan is being started or stopped.
+fn is_changing(plan: &Plan, effects: &impl Effects) -> bool {
+    let mut phases = plan.evict.iter().map(|&id| effects.schedule(id).phase);
+    phases.any(|phase| matches!(phase, Phase::Starting(_) | Phase::Stopping(_)))
 }

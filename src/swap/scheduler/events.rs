@@ -1,177 +1,181 @@
-//! What the scheduler is told.
+//! The events of the scheduler, each of which ends with a decision.
 
-use super::{Effects, Generation, Head, ModelId, Nanos, Phase, Scheduler};
+use super::slots::close;
+use super::{Effects, Generation, Head, InstanceId, Nanos, Phase, Scheduler};
 
 impl Scheduler {
-    /// The first waiter of a model is another one, or there is none any more.
-    pub(crate) fn on_waiter(
+    /// Records that the first waiter of an instance has changed, or that none is left.
+    pub(crate) fn on_head(
         &mut self,
-        model: ModelId,
-        waiter: Option<Head>,
+        id: InstanceId,
+        head: Option<Head>,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
         self.in_use_until = Some(now);
-        let changed = self.model_mut(model);
-        // The first one got a slot, or left.
-        changed.owes_service &= waiter.is_some() && waiter <= changed.waiter;
-        changed.is_spare &= waiter.is_none();
-        changed.waiter = waiter;
-        self.abandon(model, effects);
+        let instance = effects.schedule_mut(id);
+        // A later head says that the one before got a slot, or left.
+        instance.awaits_first_use &= head.is_some() && head <= instance.head;
+        instance.is_preemptible &= head.is_none();
+        instance.head = head;
+        self.abandon(id, effects);
         self.decide(now, effects);
     }
 
-    /// A request got a slot of the model as it arrived, though a more urgent one waits for another model. `passed`: its
-    /// level, and when that was.
-    pub(crate) fn on_passed(
+    /// Records that a request got a slot of the instance as it arrived, though a more urgent one waits for another
+    /// instance. `overtake` has the request's level, and the time.
+    pub(crate) fn on_overtake(
         &mut self,
-        model: ModelId,
-        passed: Head,
+        id: InstanceId,
+        overtake: Head,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
-        let last = self.model_mut(model).passed.replace(passed);
-        if last != Some(passed) {
+        let last = effects.schedule_mut(id).overtake.replace(overtake);
+        if last != Some(overtake) {
             self.decide(now, effects);
         }
     }
 
-    /// A swap has ended: its target runs, or could not be started. Returns whether the target's waiters are to be told
-    /// that it failed.
+    /// Records the end of a swap: its target runs, or could not be started. Returns `true` if the waiters of the target are
+    /// to be told that it failed.
     pub(crate) fn on_swap_done(
         &mut self,
         generation: Generation,
         has_started: bool,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) -> bool {
         let Some(nth) = self
             .swaps
             .iter()
             .position(|swap| swap.generation == generation)
         else {
-            return false; // forgotten
+            return false; // a late report of an earlier swap
         };
         let swap = self.swaps.swap_remove(nth);
-        for &model in &swap.evict {
-            self.has_stopped(model, generation);
+        for &id in &swap.evict {
+            has_stopped(id, generation, effects);
         }
-        let target = self.model_mut(swap.target);
+        let target = effects.schedule_mut(swap.target);
         if has_started {
+            // ## Starting => Ready
             target.phase = Phase::Ready;
             target.failures = 0;
             (target.ready_since, target.last_used) = (now, now);
-            target.owes_service = target.waiter.is_some();
+            target.awaits_first_use = target.head.is_some();
             target.is_leaving = swap.is_aborted;
             target.is_open = !swap.is_aborted;
             if !swap.is_aborted {
-                target.asked = None;
+                target.load_requested = None;
                 effects.open(swap.target);
             }
         } else {
+            // ## Starting => Stopped
             target.phase = Phase::Stopped;
             if !swap.is_aborted {
-                self.back_off(swap.target, now);
+                self.back_off(swap.target, now, effects);
             }
         }
         self.decide(now, effects);
         !has_started && !swap.is_aborted
     }
 
-    /// A model failed to start: it is not tried again for a while.
-    pub(super) fn back_off(&mut self, id: ModelId, now: Nanos) {
+    /// Keeps an instance that failed to start from the next try for a while.
+    pub(super) fn back_off(&self, id: InstanceId, now: Nanos, effects: &mut impl Effects) {
         let (backoff, longest) = (self.settings.backoff, self.settings.max_backoff);
-        let model = self.model_mut(id);
-        let wait = backoff.saturating_mul(1 << model.failures.min(32));
-        model.not_before = now.saturating_add(wait.min(longest));
-        model.failures = model.failures.saturating_add(1);
-        model.asked = None;
+        let instance = effects.schedule_mut(id);
+        let wait = backoff.saturating_mul(1 << instance.failures.min(32));
+        instance.not_before = now.saturating_add(wait.min(longest));
+        instance.failures = instance.failures.saturating_add(1);
+        instance.load_requested = None;
     }
 
-    /// A model that was to be stopped has stopped. Of those of a swap it need not be told; but then others may use what it
-    /// leaves free only when the swap has ended.
+    /// Records that an instance has stopped. Optional for instances that a swap stops. Without it, their memory becomes free
+    /// when the swap ends.
     pub(crate) fn on_stopped(
         &mut self,
         generation: Generation,
-        model: ModelId,
+        id: InstanceId,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
-        self.has_stopped(model, generation);
+        has_stopped(id, generation, effects);
         self.decide(now, effects);
     }
 
-    /// Nothing, if it was started again since.
-    fn has_stopped(&mut self, id: ModelId, generation: Generation) {
-        let model = self.model_mut(id);
-        if model.phase == Phase::Stopping(generation) {
-            model.phase = Phase::Stopped;
-        }
-    }
-
-    /// A model that was ready has ended by itself. It is started again when it is asked for.
-    pub(crate) fn on_exit(&mut self, model: ModelId, now: Nanos, effects: &mut dyn Effects) {
-        let ended = self.model_mut(model);
-        if ended.phase == Phase::Ready {
-            ended.phase = Phase::Stopped;
-            ended.is_leaving = false;
-            self.close(model, effects);
+    /// Records that a ready instance has ended by itself, so that the next request starts it again.
+    pub(crate) fn on_exit(&mut self, id: InstanceId, now: Nanos, effects: &mut impl Effects) {
+        let instance = effects.schedule_mut(id);
+        if instance.phase == Phase::Ready {
+            // ## Ready => Stopped
+            instance.phase = Phase::Stopped;
+            instance.is_leaving = false;
+            close(id, effects);
         }
         self.decide(now, effects);
     }
 
-    /// A model is to be loaded though no request waits for it: as if one of the lowest level had come, until it is loaded
-    /// or has failed. One that failed to start before is tried at once.
-    pub(crate) fn on_load(&mut self, model: ModelId, now: Nanos, effects: &mut dyn Effects) {
-        if self.of(model).is_none() {
+    /// Loads an instance without a waiter, as if a request of the lowest level had come, until it is loaded or has failed.
+    /// An instance in back-off is tried at once.
+    pub(crate) fn on_load(&mut self, id: InstanceId, now: Nanos, effects: &mut impl Effects) {
+        if effects.schedule(id).settings.is_none() {
             return;
         }
-        let asked = self.model_mut(model);
-        if asked.phase != Phase::Ready || asked.is_leaving {
-            asked.asked.get_or_insert(now);
+        let instance = effects.schedule_mut(id);
+        if instance.phase != Phase::Ready || instance.is_leaving {
+            instance.load_requested.get_or_insert(now);
         }
-        asked.is_spare = false;
-        asked.not_before = now;
+        instance.is_preemptible = false;
+        instance.not_before = now;
         self.decide(now, effects);
     }
 
-    /// A model has to stop, once it serves no request any more, or at once. If it is being started, that is given up.
+    /// Stops an instance once it is idle, or `at_once`, or gives up its start.
     ///
-    /// Its waiters are to be rejected before, or it is started again for them.
+    /// Its waiters are to be rejected before, because they would start it again.
     pub(crate) fn on_unload(
         &mut self,
-        model: ModelId,
+        id: InstanceId,
         at_once: bool,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
-        self.model_mut(model).asked = None;
-        self.leave(model, effects);
-        if at_once && self.phase(model) == Phase::Ready {
-            self.stop(model, effects);
+        effects.schedule_mut(id).load_requested = None;
+        self.leave(id, effects);
+        if at_once && effects.schedule(id).phase == Phase::Ready {
+            self.stop(id, effects);
         }
         self.decide(now, effects);
     }
 
-    /// Lets a model stop once it is idle. If it is being started, that is given up.
-    pub(super) fn leave(&mut self, model: ModelId, effects: &mut dyn Effects) {
-        match self.phase(model) {
+    /// Lets an instance stop once it is idle, or gives up its start.
+    pub(super) fn leave(&mut self, id: InstanceId, effects: &mut impl Effects) {
+        match effects.schedule(id).phase {
             Phase::Ready => {
-                self.close(model, effects);
-                self.model_mut(model).is_leaving = true;
+                close(id, effects);
+                effects.schedule_mut(id).is_leaving = true;
             }
-            Phase::Starting(_) => self.abort(model, effects),
+            Phase::Starting(_) => self.abort(id, effects),
             Phase::Stopped | Phase::Stopping(_) => {}
         }
     }
 
-    /// The time for which [`next_tick`](Self::next_tick) asked has come, or a model has become idle.
-    pub(crate) fn on_tick(&mut self, now: Nanos, effects: &mut dyn Effects) {
+    /// Decides because the time of [`next_tick`](Self::next_tick) has come, or an instance became idle.
+    pub(crate) fn on_tick(&mut self, now: Nanos, effects: &mut impl Effects) {
         self.decide(now, effects);
     }
 
-    /// No model is started any more.
+    /// Ends all starts: from now on, instances only stop.
     pub(crate) fn on_shutdown(&mut self) {
         self.is_closed = true;
+    }
+}
+
+// ## Stopping => Stopped, unless it was started again since.
+fn has_stopped(id: InstanceId, generation: Generation, effects: &mut impl Effects) {
+    let instance = effects.schedule_mut(id);
+    if instance.phase == Phase::Stopping(generation) {
+        instance.phase = Phase::Stopped;
     }
 }

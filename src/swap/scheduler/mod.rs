@@ -1,30 +1,28 @@
-//! The scheduler: which models are started and stopped, and when.
+//! The scheduler: which instances of models are started and stopped, and when.
 //!
-//! Events go in, effects come out. It has no queue: requests wait in the waiting room, of which it knows for each model
-//! what its first waiter is. A model that does not run, or is about to stop, has no slot to give ([`Effects::close`]), so
-//! its requests wait. All decisions are made in [`decide`](Scheduler::decide), after each event. Each begins with a look at
-//! which models have become idle since the last one ([`Effects::take_idled`]), because most uses of a model are no event.
+//! Events go in, effects come out. The scheduler has no queue: requests wait in the waiting room, and the scheduler knows the
+//! first waiter of each instance. An instance that does not run, or is about to stop, gives no slots ([`Effects::close`]), so
+//! its requests wait. [`decide`](Scheduler::decide) makes all decisions, after each event. It looks first which instances
+//! became idle since the last decision ([`Effects::take_idled`]), because most uses of an instance are no event.
 //!
-//! - Events, `on_*`: [`on_waiter`](Scheduler::on_waiter), [`on_passed`](Scheduler::on_passed),
+//! - Events, `on_*`: [`on_head`](Scheduler::on_head), [`on_overtake`](Scheduler::on_overtake),
 //!   [`on_swap_done`](Scheduler::on_swap_done), [`on_stopped`](Scheduler::on_stopped), [`on_exit`](Scheduler::on_exit),
 //!   [`on_load`](Scheduler::on_load), [`on_unload`](Scheduler::on_unload), [`on_tick`](Scheduler::on_tick),
-//!   [`on_reconfigure`](Scheduler::on_reconfigure), [`on_shutdown`](Scheduler::on_shutdown). After each, ask for
-//!   [`next_tick`](Scheduler::next_tick). To begin with, call `on_load` for each model that is to run from the start, or
-//!   else `on_tick`.
-//! - States: [`phase`](Scheduler::phase), [`is_leaving`](Scheduler::is_leaving),
-//!   [`is_wanted`](Scheduler::is_wanted), [`is_configured`](Scheduler::is_configured),
-//!   [`earliest_retry`](Scheduler::earliest_retry).
+//!   [`on_reconfigure`](Scheduler::on_reconfigure), [`on_shutdown`](Scheduler::on_shutdown). After each event, ask for
+//!   [`next_tick`](Scheduler::next_tick). At the beginning, call `on_load` for each instance that is to run from the start,
+//!   or else `on_tick`.
 //!
-//! A [`ModelId`] is the number of an instance: a process that may run. It keeps its number for as long as the scheduler
-//! is there.
+//! The state of each instance is its [`Schedule`], which lies in the caller's record of the instance. An instance keeps its
+//! [`InstanceId`] for as long as the scheduler exists.
 
 mod decide;
 mod events;
-mod marks;
+mod instance_set;
 mod plans;
+mod preemptible;
+mod schedule;
 mod settings;
 mod slots;
-mod spare;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -32,136 +30,87 @@ mod traffic;
 use std::sync::Arc;
 
 use self::plans::Plans;
-pub(crate) use self::settings::{ModelSettings, Settings};
-use super::swapper::{ModelId, Plan, Running, Swapper};
+pub(crate) use self::schedule::{Phase, Schedule};
+pub(crate) use self::settings::{InstanceSettings, SchedulerSettings, renumber_pools};
+use super::swapper::{InstanceId, Plan, Running, Swapper};
 
-/// Instants and durations, in nanoseconds from a common start.
+/// An instant or a duration, in nanoseconds from a common start.
 pub(crate) type Nanos = u64;
 
-/// The first waiter of a model: a lower level, and then an earlier arrival, goes first.
+/// The first waiter of an instance. A lower level goes first, and then an earlier arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Head {
     pub(crate) level: u8,
     pub(crate) arrival: Nanos,
 }
 
-/// Identifies a swap or an unload, so that the end of an earlier one is not taken for its own.
+/// Identifies a swap or a stop, so that a late report of an earlier one has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(pub(crate) u64);
 
-/// What the scheduler asks for. Each method begins something, and waits for nothing.
+/// The instances, and the effects of decisions on them. Each effect begins something, and waits for nothing.
 pub(crate) trait Effects {
-    /// Whether the model serves a request.
-    fn is_busy(&self, model: ModelId) -> bool;
-    /// Returns when the model last served a request, if it has become idle since the last call.
-    fn take_idled(&mut self, model: ModelId) -> Option<Nanos>;
-    /// The model gives slots from now on.
-    fn open(&mut self, model: ModelId);
-    /// The model gives no more slots. Requests that have one keep it.
-    fn close(&mut self, model: ModelId);
-    /// The same, unless it serves a request. Returns whether it gives no more slots.
-    fn close_if_idle(&mut self, model: ModelId) -> bool;
-    /// Stops the plan's models, and then starts the target. [`Scheduler::on_swap_done`] is to be called at the end.
-    fn swap(&mut self, generation: Generation, target: ModelId, plan: &Plan);
-    /// Gives up a swap: what it is stopping is stopped, and its target is not started, or stopped if it was.
+    /// Returns the number of instances, which are numbered from 0.
+    fn count(&self) -> usize;
+    fn schedule(&self, id: InstanceId) -> &Schedule;
+    fn schedule_mut(&mut self, id: InstanceId) -> &mut Schedule;
+    /// Returns `true` while the instance serves a request.
+    fn is_busy(&self, id: InstanceId) -> bool;
+    /// Returns the end of the last request, if the instance became idle since the last call.
+    fn take_idled(&mut self, id: InstanceId) -> Option<Nanos>;
+    /// Lets the instance give slots to requests.
+    fn open(&mut self, id: InstanceId);
+    /// Closes the instance: it gives no more slots, and requests that have one keep it.
+    fn close(&mut self, id: InstanceId);
+    /// Closes an idle instance, or returns `false` if it serves a request.
+    fn close_if_idle(&mut self, id: InstanceId) -> bool;
+    /// Stops the instances of the plan, and then starts the target. [`Scheduler::on_swap_done`] is to be called at the end.
+    fn swap(&mut self, generation: Generation, target: InstanceId, plan: &Plan);
+    /// Gives up a swap: its stops go on, and its target is not started, or is stopped again.
     /// [`Scheduler::on_swap_done`] is to be called at the end, with `has_started: false`.
     fn abort(&mut self, generation: Generation);
-    /// Stops a model. [`Scheduler::on_stopped`] is to be called at the end. The model serves requests only if it was
-    /// unloaded at once.
-    fn stop(&mut self, generation: Generation, model: ModelId);
-    /// The model's waiters are to be told that it failed to start: it can't run beside the models that are never stopped.
-    fn impossible(&mut self, model: ModelId);
+    /// Stops an instance, which serves requests only if it is unloaded at once. [`Scheduler::on_stopped`] is to be called at
+    /// the end.
+    fn stop(&mut self, generation: Generation, id: InstanceId);
+    /// Tells the waiters of an instance that it failed to start, because it can't run beside the pinned ones.
+    fn impossible(&mut self, id: InstanceId);
 }
 
-/// What a model does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Phase {
-    #[default]
-    Stopped,
-    /// The target of a swap.
-    Starting(Generation),
-    /// It gives slots unless it is closed.
-    Ready,
-    /// It is stopped, for a swap or alone.
-    Stopping(Generation),
-}
-
-#[derive(Debug, Default)]
-struct Model {
-    /// The number of its kind: [`Swapper::kind`], in the order in which kinds are met.
-    kind: usize,
-    phase: Phase,
-    /// Whether it gives slots. Only one that is ready does.
-    is_open: bool,
-    /// Whether it is to be stopped once it is idle.
-    is_leaving: bool,
-    waiter: Option<Head>,
-    /// The last of its requests that passed a more urgent one of another model, and when it did.
-    passed: Option<Head>,
-    /// Since when it is to be loaded without a waiter, until it is or has failed.
-    asked: Option<Nanos>,
-    /// Whether it was loaded for a waiter and has served none since.
-    owes_service: bool,
-    /// Whether it is being loaded, or was, for no request: it yields to any at once.
-    is_spare: bool,
-    /// Of the plan that started it.
-    pool: u32,
-    /// Of the plan that started it.
-    memory: u64,
-    ready_since: Nanos,
-    last_used: Nanos,
-    /// How often it failed to start, in a row.
-    failures: u32,
-    /// Before, it is not started again.
-    not_before: Nanos,
-}
-
-impl Model {
-    /// What it is to be started for.
-    fn head(&self) -> Option<Head> {
-        let asked = self.asked.map(|arrival| Head {
-            level: u8::MAX,
-            arrival,
-        });
-        self.waiter.or(asked)
-    }
-}
-
-/// A swap on its way.
+/// A swap in progress, until its end is reported.
 #[derive(Debug)]
-struct Swap {
+struct PendingSwap {
     generation: Generation,
-    target: ModelId,
-    evict: Vec<ModelId>,
+    target: InstanceId,
+    evict: Vec<InstanceId>,
     is_aborted: bool,
 }
 
-/// The scheduler of a set of models.
+/// The scheduler of a set of instances, without their schedules.
 pub(crate) struct Scheduler {
-    settings: Settings,
+    settings: SchedulerSettings,
     swapper: Arc<dyn Swapper>,
-    models: Vec<Model>,
-    swaps: Vec<Swap>,
+    swaps: Vec<PendingSwap>,
     plans: Plans,
     last_generation: u64,
-    /// When a request last waited or ran. `None` once the default model was loaded after that.
+    /// The last time at which a request waited or ran. `None` once the default model was loaded after that.
     in_use_until: Option<Nanos>,
-    /// When to call [`on_tick`](Self::on_tick) next.
+    /// The time of the next call of [`on_tick`](Self::on_tick).
     next_tick: Option<Nanos>,
     is_closed: bool,
-    /// `true` while a model that serves is to be stopped once it is idle, because all together exceed the memory.
+    /// `true` while a busy instance is to be stopped once it is idle, because all together exceed the memory.
     has_excess: bool,
 }
 
 impl Scheduler {
-    /// A scheduler of the models that the settings have. None of them runs.
-    pub(crate) fn new(settings: Settings, swapper: Arc<dyn Swapper>) -> Self {
-        let mut models = Vec::new();
-        models.resize_with(settings.models.len(), Model::default);
-        let mut scheduler = Self {
+    /// Returns a scheduler of these instances, which are all stopped.
+    pub(crate) fn new(
+        settings: SchedulerSettings,
+        swapper: Arc<dyn Swapper>,
+        effects: &mut impl Effects,
+    ) -> Self {
+        let scheduler = Self {
             settings,
             swapper,
-            models,
             swaps: Vec::new(),
             plans: Plans::default(),
             last_generation: 0,
@@ -170,62 +119,18 @@ impl Scheduler {
             is_closed: false,
             has_excess: false,
         };
-        scheduler.number_kinds();
+        scheduler.number_classes(effects);
         scheduler
     }
 
-    /// When something is to be decided that no event announces.
+    /// Returns the time of the next decision that no event announces.
     pub(crate) fn next_tick(&self) -> Option<Nanos> {
         self.next_tick
     }
 
-    /// What a model does.
-    pub(crate) fn phase(&self, model: ModelId) -> Phase {
-        self.model(model).phase
-    }
-
-    /// Whether a model gives slots.
-    pub(crate) fn gives_slots(&self, model: ModelId) -> bool {
-        self.model(model).is_open
-    }
-
-    /// Whether a model that does not run is to be started.
-    pub(crate) fn is_wanted(&self, model: ModelId) -> bool {
-        let model = self.model(model);
-        model.phase == Phase::Stopped && model.head().is_some()
-    }
-
-    /// Whether a model was configured when that was last said.
-    pub(crate) fn is_configured(&self, model: ModelId) -> bool {
-        self.of(model).is_some()
-    }
-
-    /// Whether a model that is ready is to be stopped once it serves no request.
-    pub(crate) fn is_leaving(&self, model: ModelId) -> bool {
-        self.model(model).is_leaving
-    }
-
-    /// Returns `true` while a model that serves is to be stopped once it is idle, because all together exceed what there is.
+    /// Returns `true` while a busy instance is to be stopped once it is idle, because all together exceed the memory.
     pub(crate) fn has_excess(&self) -> bool {
         self.has_excess
-    }
-
-    /// When a model that failed to start is tried again, at the earliest. `None` if its last start did not fail.
-    pub(crate) fn earliest_retry(&self, model: ModelId) -> Option<Nanos> {
-        let model = self.model(model);
-        (model.failures > 0).then_some(model.not_before)
-    }
-
-    fn model(&self, ModelId(model): ModelId) -> &Model {
-        &self.models[model as usize]
-    }
-
-    fn model_mut(&mut self, ModelId(model): ModelId) -> &mut Model {
-        &mut self.models[model as usize]
-    }
-
-    fn all(&self) -> impl Iterator<Item = ModelId> + use<> {
-        (0..self.models.len() as u32).map(ModelId)
     }
 
     fn next_generation(&mut self) -> Generation {
@@ -236,4 +141,9 @@ impl Scheduler {
     fn tick_at(&mut self, at: Nanos) {
         self.next_tick = Some(self.next_tick.map_or(at, |next| next.min(at)));
     }
+}
+
+/// Returns the numbers of all instances in order.
+fn ids<E: Effects>(effects: &E) -> impl Iterator<Item = InstanceId> + use<E> {
+    (0..effects.count() as u32).map(InstanceId)
 }

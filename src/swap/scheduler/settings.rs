@@ -1,67 +1,64 @@
-//! The configuration of a scheduler, and what becomes of models when it changes.
+//! The configuration of a scheduler, and the effect of a change on its instances.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::plans::Plans;
-use super::{Effects, Model, ModelId, Nanos, Phase, Plan, Scheduler, Swapper};
+use super::{Effects, InstanceId, Nanos, Plan, Scheduler, Swapper, ids};
 
-/// The configuration of a scheduler.
+/// The configuration of a scheduler that holds for all instances.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    /// A model yields to another one's waiter that has waited for so long.
+pub(crate) struct SchedulerSettings {
+    /// The wait after which a request for another model makes an instance yield.
     pub(crate) swap_after: Nanos,
-    /// A model that was loaded serves for so long before its traffic yields. An idle one yields at once.
+    /// The time for which an instance serves after its load, before its traffic yields. An idle one yields at once.
     pub(crate) min_loaded: Nanos,
-    /// Whether a load goes on when its last waiter has left.
+    /// `true` if a load goes on when its last waiter has left.
     pub(crate) finishes_abandoned: bool,
-    /// How long a model that failed to start is not tried again, the first time; doubled each time in a row.
+    /// The time for which an instance is not tried again after a failed start. It doubles with each failure in a row.
     pub(crate) backoff: Nanos,
-    /// And at most.
+    /// The upper bound of the doubled `backoff`.
     pub(crate) max_backoff: Nanos,
-    /// The model that is loaded when no request has waited or run for `min_loaded`.
-    pub(crate) default: Option<ModelId>,
-    /// By model; `None` for one that is not configured any more.
-    pub(crate) models: Vec<Option<ModelSettings>>,
+    /// The instance that is loaded when no request has waited or run for `min_loaded`.
+    pub(crate) default: Option<InstanceId>,
 }
 
-/// The configuration of one model.
+/// The configuration of one instance, as far as the scheduler needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct ModelSettings {
-    /// How long it may be idle; 0: for ever.
+pub(crate) struct InstanceSettings {
+    /// The time for which it may be idle; 0 is for ever.
     pub(crate) ttl: Nanos,
-    /// Whether it is never stopped, but when it is unloaded.
+    /// `true` if it stops neither for another instance nor because it is idle.
     pub(crate) is_pinned: bool,
-    /// If its model has several instances, the same for all of them: none is stopped for another one.
-    pub(crate) instance_of: Option<u32>,
+    /// The first instance of its model, if the model has several. None of them is stopped for another one.
+    pub(crate) first_of_model: Option<InstanceId>,
 }
 
 impl Scheduler {
-    /// The configuration is another one. Models that are not configured any more, and those of `changed`, are stopped once
-    /// they are idle; then they may be started again, if they are configured. All others keep running.
+    /// Replaces the configuration, after each instance was [configured](super::Schedule::configure). Instances that have left
+    /// it, and those of `changed`, are stopped once they are idle, and may start again if they are configured. All others
+    /// keep running.
     ///
-    /// Models keep their numbers. The number of one that has left may be used for a new one once it has stopped.
+    /// Instances keep their numbers. A new instance may get the number of one that has left and stopped.
     pub(crate) fn on_reconfigure(
         &mut self,
-        settings: Settings,
+        settings: SchedulerSettings,
         swapper: Arc<dyn Swapper>,
-        changed: &[ModelId],
+        changed: &[InstanceId],
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
         (self.settings, self.swapper) = (settings, swapper);
         self.plans = Plans::default();
-        let models = self.models.len().max(self.settings.models.len());
-        self.models.resize_with(models, Model::default);
-        self.number_kinds();
-        for id in self.all() {
-            let is_gone = self.of(id).is_none();
+        self.number_classes(effects);
+        for id in ids(effects) {
+            let is_gone = effects.schedule(id).settings.is_none();
             if is_gone {
-                self.model_mut(id).asked = None;
+                effects.schedule_mut(id).load_requested = None;
             }
             if is_gone || changed.contains(&id) {
-                let model = self.model_mut(id);
-                (model.failures, model.not_before) = (0, 0);
+                let instance = effects.schedule_mut(id);
+                (instance.failures, instance.not_before) = (0, 0);
                 self.leave(id, effects);
             }
         }
@@ -69,39 +66,33 @@ impl Scheduler {
         self.decide(now, effects);
     }
 
-    /// Learns the kinds of the models from the swapper.
-    pub(super) fn number_kinds(&mut self) {
-        let mut kinds = HashMap::new();
-        for (nth, model) in self.models.iter_mut().enumerate() {
-            let next = kinds.len();
-            let kind = self.swapper.kind(ModelId(nth as u32));
-            model.kind = *kinds.entry(kind).or_insert(next);
+    /// Asks the swapper for the plan class of each instance.
+    pub(super) fn number_classes(&self, effects: &mut impl Effects) {
+        let mut classes = HashMap::new();
+        for id in ids(effects) {
+            let next = classes.len();
+            let class = self.swapper.plan_class(id);
+            effects.schedule_mut(id).class = *classes.entry(class).or_insert(next);
         }
     }
+}
 
-    /// The pools have other numbers. To be called before [`on_reconfigure`](Self::on_reconfigure).
-    pub(crate) fn renumber_pools(&mut self, number: impl Fn(u32) -> u32) {
-        for model in &mut self.models {
-            model.pool = number(model.pool);
-        }
+/// Gives the memory pools other numbers, before a call of [`Scheduler::on_reconfigure`].
+pub(crate) fn renumber_pools(effects: &mut impl Effects, number: impl Fn(u32) -> u32) {
+    for id in ids(effects) {
+        let instance = effects.schedule_mut(id);
+        instance.pool = number(instance.pool);
     }
+}
 
-    /// The configuration of a model, if it has one.
-    pub(super) fn of(&self, ModelId(model): ModelId) -> Option<ModelSettings> {
-        self.settings.models.get(model as usize).copied().flatten()
-    }
-
-    /// Whether a plan would stop an instance of the model that it is to start.
-    pub(super) fn stops_its_own(&self, target: ModelId, plan: &Plan) -> bool {
-        let of = |id| self.of(id).and_then(|model| model.instance_of);
-        let target = of(target);
-        target.is_some() && plan.evict.iter().any(|&model| of(model) == target)
-    }
-
-    /// Whether a model is never stopped while it runs. If it is to be stopped all the same, it is no more.
-    pub(super) fn is_pinned(&self, id: ModelId) -> bool {
-        let model = self.model(id);
-        let is_ending = model.is_leaving || matches!(model.phase, Phase::Stopping(_));
-        !is_ending && self.of(id).is_some_and(|model| model.is_pinned)
-    }
+/// Returns `true` if a plan would stop an instance of its target's model.
+pub(super) fn stops_its_own(target: InstanceId, plan: &Plan, effects: &impl Effects) -> bool {
+    let first = |id| {
+        effects
+            .schedule(id)
+            .settings
+            .and_then(|it| it.first_of_model)
+    };
+    let target = first(target);
+    target.is_some() && plan.evict.iter().any(|&id| first(id) == target)
 }

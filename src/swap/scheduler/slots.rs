@@ -1,41 +1,46 @@
-//! Which models give slots, and which are stopped for being idle.
+//! Open and closed instances, and those that are stopped because they are idle or exceed the memory.
 
-use super::{Effects, ModelId, Nanos, Phase, Scheduler};
+use super::traffic::has_traffic;
+use super::{Effects, InstanceId, Nanos, Phase, Scheduler};
 
 impl Scheduler {
-    /// Stops a model that is to be unloaded or was idle for too long; or else lets it give slots, or not.
+    /// Stops an instance that is to be unloaded or was idle for too long, or else opens or closes it.
     pub(super) fn stop_or_open(
         &mut self,
-        id: ModelId,
+        id: InstanceId,
         is_closed: bool,
         now: Nanos,
-        effects: &mut dyn Effects,
+        effects: &mut impl Effects,
     ) {
-        let model = self.model(id);
-        if model.phase != Phase::Ready {
+        let instance = effects.schedule(id);
+        if instance.phase != Phase::Ready {
             return;
         }
-        if model.is_leaving {
+        if instance.is_leaving {
             if !effects.is_busy(id) {
                 self.stop(id, effects);
             }
             return;
         }
-        match (is_closed, model.is_open) {
-            (true, true) => return self.close(id, effects),
-            (false, false) => self.reopen(&[id], effects),
+        match (is_closed, instance.is_open) {
+            (true, true) => return close(id, effects),
+            (false, false) => reopen(&[id], effects),
             _ => {}
         }
-        let model = self.model(id);
-        let ttl = self.of(id).map_or(0, |model| model.ttl);
-        let is_kept = ttl == 0 || self.is_pinned(id) || self.settings.default == Some(id);
-        if is_closed || is_kept || model.waiter.is_some() {
+        let instance = effects.schedule(id);
+        let ttl = effects
+            .schedule(id)
+            .settings
+            .map_or(0, |settings| settings.ttl);
+        let is_kept =
+            ttl == 0 || effects.schedule(id).is_pinned() || self.settings.default == Some(id);
+        if is_closed || is_kept || instance.head.is_some() {
             return;
         }
         if effects.is_busy(id) {
-            return self.tick_at(now.saturating_add(ttl)); // its end may not be told before
+            return self.tick_at(now.saturating_add(ttl)); // it may become idle without an event
         }
-        let ends = model.last_used.saturating_add(ttl);
+        let ends = instance.last_used.saturating_add(ttl);
         if ends > now {
             self.tick_at(ends);
         } else if effects.close_if_idle(id) {
@@ -43,15 +48,15 @@ impl Scheduler {
         }
     }
 
-    /// Stops idle models while those that run exceed what there is. A model that serves is stopped once it is idle.
-    pub(super) fn stop_excess(&mut self, effects: &mut dyn Effects) {
+    /// Stops idle instances while all together exceed the memory. A busy one is stopped once it is idle.
+    pub(super) fn stop_excess(&mut self, effects: &mut impl Effects) {
         let excess = self.swapper.excess(&self.running(effects));
         self.has_excess = false;
         for id in excess {
-            if self.phase(id) != Phase::Ready || self.is_pinned(id) {
+            if effects.schedule(id).phase != Phase::Ready || effects.schedule(id).is_pinned() {
                 continue;
             }
-            if !self.has_traffic(id, effects) && effects.close_if_idle(id) {
+            if !has_traffic(id, effects) && effects.close_if_idle(id) {
                 self.stop(id, effects);
             } else {
                 self.has_excess = true;
@@ -59,23 +64,24 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn stop(&mut self, id: ModelId, effects: &mut dyn Effects) {
+    // ## Ready => Stopping
+    pub(super) fn stop(&mut self, id: InstanceId, effects: &mut impl Effects) {
         let generation = self.next_generation();
-        self.close(id, effects);
-        let model = self.model_mut(id);
-        (model.phase, model.is_leaving) = (Phase::Stopping(generation), false);
+        close(id, effects);
+        let instance = effects.schedule_mut(id);
+        (instance.phase, instance.is_leaving) = (Phase::Stopping(generation), false);
         effects.stop(generation, id);
     }
+}
 
-    pub(super) fn close(&mut self, id: ModelId, effects: &mut dyn Effects) {
-        self.model_mut(id).is_open = false;
-        effects.close(id);
-    }
+pub(super) fn close(id: InstanceId, effects: &mut impl Effects) {
+    effects.schedule_mut(id).is_open = false;
+    effects.close(id);
+}
 
-    pub(super) fn reopen(&mut self, models: &[ModelId], effects: &mut dyn Effects) {
-        for &id in models {
-            self.model_mut(id).is_open = true;
-            effects.open(id);
-        }
+pub(super) fn reopen(ids: &[InstanceId], effects: &mut impl Effects) {
+    for &id in ids {
+        effects.schedule_mut(id).is_open = true;
+        effects.open(id);
     }
 }

@@ -1,4 +1,4 @@
-//! The scheduler in a world without processes: its effects are noted, and end when the test says so.
+//! The scheduler in a world without processes: its effects are logged, and end when the test ends them.
 
 mod operator;
 mod random;
@@ -10,24 +10,25 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::*;
-use crate::swap::swapper::{Group, Groups, MemoryBudget, MemoryConfig};
+use crate::swap::swapper::{Group, Groups, MemoryBudget, MemoryNeed};
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// What the scheduler has asked for, and what is the case.
+/// The state of the world, and the effects that the scheduler asked for.
 #[derive(Default)]
 struct World {
     models: Vec<Process>,
-    /// Swaps and stops on their way.
+    /// The swaps and stops in progress.
     begun: Vec<Begun>,
-    /// What was asked for, in words.
+    /// The effects that the scheduler asked for, in words.
     log: Vec<String>,
-    /// Models of which the waiters are to be told that they can't be served.
-    failed: Vec<ModelId>,
+    /// The instances whose waiters are to be told that they can't be served.
+    failed: Vec<InstanceId>,
 }
 
 #[derive(Default, Clone, Debug)]
 struct Process {
+    schedule: Schedule,
     is_up: bool,
     is_open: bool,
     serves: u32,
@@ -39,63 +40,75 @@ struct Process {
 #[derive(Debug, Clone)]
 struct Begun {
     generation: Generation,
-    target: Option<ModelId>,
-    stops: Vec<ModelId>,
+    target: Option<InstanceId>,
+    stops: Vec<InstanceId>,
     is_aborted: bool,
 }
 
 impl World {
-    fn of(&self, ModelId(model): ModelId) -> &Process {
+    fn of(&self, InstanceId(model): InstanceId) -> &Process {
         &self.models[model as usize]
     }
 
-    fn of_mut(&mut self, ModelId(model): ModelId) -> &mut Process {
+    fn of_mut(&mut self, InstanceId(model): InstanceId) -> &mut Process {
         &mut self.models[model as usize]
     }
 
-    /// The log since the last call.
-    fn said(&mut self) -> String {
+    /// Returns the log since the last call.
+    fn take_log(&mut self) -> String {
         std::mem::take(&mut self.log).join(", ")
     }
 }
 
-/// A model's letter.
-fn letter(ModelId(model): ModelId) -> char {
+/// Returns the letter of an instance.
+fn letter(InstanceId(model): InstanceId) -> char {
     char::from(b'a' + model as u8)
 }
 
-fn letters(models: &[ModelId]) -> String {
+fn letters(models: &[InstanceId]) -> String {
     models.iter().copied().map(letter).collect()
 }
 
 impl Effects for World {
-    fn is_busy(&self, model: ModelId) -> bool {
+    fn count(&self) -> usize {
+        self.models.len()
+    }
+
+    fn schedule(&self, id: InstanceId) -> &Schedule {
+        &self.of(id).schedule
+    }
+
+    fn schedule_mut(&mut self, id: InstanceId) -> &mut Schedule {
+        &mut self.of_mut(id).schedule
+    }
+
+    fn is_busy(&self, model: InstanceId) -> bool {
         self.of(model).serves > 0
     }
 
-    fn take_idled(&mut self, model: ModelId) -> Option<Nanos> {
+    fn take_idled(&mut self, model: InstanceId) -> Option<Nanos> {
         self.of_mut(model).idled.take()
     }
 
-    fn open(&mut self, model: ModelId) {
+    fn open(&mut self, model: InstanceId) {
         assert!(self.of(model).is_up);
         self.of_mut(model).is_open = true;
         self.log.push(format!("open {}", letter(model)));
     }
 
-    fn close(&mut self, model: ModelId) {
+    fn close(&mut self, model: InstanceId) {
         self.of_mut(model).is_open = false;
         self.log.push(format!("close {}", letter(model)));
     }
 
-    fn close_if_idle(&mut self, model: ModelId) -> bool {
+    fn close_if_idle(&mut self, model: InstanceId) -> bool {
         let process = self.of_mut(model);
         let is_idle = process.serves == 0;
         process.is_open &= !is_idle;
         is_idle
     }
 
-    fn swap(&mut self, generation: Generation, target: ModelId, plan: &Plan) {
+    fn swap(&mut self, generation: Generation, target: InstanceId, plan: &Plan) {
         for &model in &plan.evict {
             assert!(!self.is_busy(model), "a model that serves is stopped");
             assert!(
@@ -122,7 +135,7 @@ impl Effects for World {
         self.log.push("abort".to_owned());
     }
 
-    fn stop(&mut self, generation: Generation, model: ModelId) {
+    fn stop(&mut self, generation: Generation, model: InstanceId) {
         assert!(!self.of(model).is_open);
         self.log.push(format!("stop {}", letter(model)));
         self.begun.push(Begun {
@@ -133,7 +146,7 @@ impl Effects for World {
         });
     }
 
-    fn impossible(&mut self, model: ModelId) {
+    fn impossible(&mut self, model: InstanceId) {
         self.log.push(format!("fail {}", letter(model)));
         self.failed.push(model);
     }
@@ -147,41 +160,43 @@ struct Test {
     /// How many requests a model serves at a time.
     slots: u32,
     /// The requests that got a slot.
-    granted: Vec<(ModelId, Head)>,
+    granted: Vec<(InstanceId, Head)>,
 }
 
 impl Test {
     fn new(swapper: Arc<dyn Swapper>, models: usize) -> Self {
-        let settings = Settings {
+        let settings = SchedulerSettings {
             swap_after: 10 * SECOND,
             min_loaded: 0,
             finishes_abandoned: false,
             backoff: SECOND,
             max_backoff: 60 * SECOND,
             default: None,
-            models: vec![Some(ModelSettings::default()); models],
+        };
+        let mut process = Process::default();
+        process.schedule.settings = Some(InstanceSettings::default());
+        let mut world = World {
+            models: vec![process; models],
+            ..World::default()
         };
         Self {
-            scheduler: Scheduler::new(settings, swapper),
-            world: World {
-                models: vec![Process::default(); models],
-                ..World::default()
-            },
+            scheduler: Scheduler::new(settings, swapper, &mut world),
+            world,
             now: 1_000 * SECOND,
             slots: 1,
             granted: Vec::new(),
         }
     }
 
-    /// Each model takes one unit of so many.
+    /// Returns a test in which each instance takes one unit of memory.
     fn with_memory(memory: u32, models: u32) -> Self {
         Self::new(memory_of(memory, models), models as usize)
     }
 
-    /// The configuration of a model.
-    fn settings(&mut self, ModelId(model): ModelId) -> &mut ModelSettings {
-        let settings = &mut self.scheduler.settings.models[model as usize];
-        settings.get_or_insert_default()
+    /// Returns the configuration of an instance.
+    fn settings(&mut self, InstanceId(model): InstanceId) -> &mut InstanceSettings {
+        let schedule = &mut self.world.models[model as usize].schedule;
+        schedule.settings.get_or_insert_default()
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -196,7 +211,7 @@ impl Test {
     }
 
     /// A request arrives.
-    fn ask(&mut self, model: ModelId, level: u8) {
+    fn ask(&mut self, model: InstanceId, level: u8) {
         let arrival = self.now;
         let waiting = &mut self.world.of_mut(model).waiting;
         waiting.push_back(Head { level, arrival });
@@ -206,7 +221,7 @@ impl Test {
     }
 
     /// A request is served.
-    fn serve(&mut self, model: ModelId) {
+    fn serve(&mut self, model: InstanceId) {
         let process = self.world.of_mut(model);
         process.serves -= 1;
         if process.serves == 0 {
@@ -217,21 +232,21 @@ impl Test {
     }
 
     /// The first waiter leaves.
-    fn leave(&mut self, model: ModelId) {
+    fn leave(&mut self, model: InstanceId) {
         self.world.of_mut(model).waiting.pop_front();
         self.tell(model);
         self.grant();
     }
 
-    fn tell(&mut self, model: ModelId) {
+    fn tell(&mut self, model: InstanceId) {
         let head = self.world.of(model).waiting.front().copied();
         self.scheduler
-            .on_waiter(model, head, self.now, &mut self.world);
+            .on_head(model, head, self.now, &mut self.world);
     }
 
-    /// What the room does with free slots.
+    /// Grants free slots to waiters, as the room does.
     fn grant(&mut self) {
-        for id in (0..self.world.models.len() as u32).map(ModelId) {
+        for id in (0..self.world.models.len() as u32).map(InstanceId) {
             while self.world.of(id).is_open && self.world.of(id).serves < self.slots {
                 let process = self.world.of_mut(id);
                 let Some(head) = process.waiting.pop_front() else {
@@ -244,13 +259,14 @@ impl Test {
         }
     }
 
-    /// One step in words, as `ask a`, `ask a 1` (of that level), `serve a`, `use a` (it serves one unseen), `leave a`, `pass_by a 1` (it passes those that wait), `crash a`, `load a`, `unload a`,
-    /// `kill a`, `pass 10`; `stopped a`: a swap has stopped it and goes on; `ok` and `fail` end the first swap or stop
-    /// on its way. Returns what was asked for.
+    /// Takes one step in words: `ask a`, `ask a 1` (of that level), `serve a`, `use a` (it serves one unseen), `leave a`,
+    /// `overtake a 1` (a request of that level overtakes those that wait), `crash a`, `load a`, `unload a`, `kill a`,
+    /// `pass 10`; `stopped a`: a swap has stopped it and goes on; `ok` and `fail` end the first swap or stop in progress.
+    /// Returns the effects.
     fn act(&mut self, step: &str) -> String {
         let mut words = step.split(' ');
         let (verb, object) = (words.next().unwrap(), words.next().unwrap_or("a"));
-        let model = ModelId(u32::from(object.as_bytes()[0].wrapping_sub(b'a')));
+        let model = InstanceId(u32::from(object.as_bytes()[0].wrapping_sub(b'a')));
         match verb {
             "ask" => {
                 let level = words.next().map_or(0, |level| level.parse().unwrap());
@@ -259,12 +275,12 @@ impl Test {
             "serve" => self.serve(model),
             "use" => self.world.of_mut(model).idled = Some(self.now),
             "leave" => self.leave(model),
-            "pass_by" => {
+            "overtake" => {
                 let level = words.next().map_or(0, |level| level.parse().unwrap());
                 let arrival = self.now;
-                let (passed, now) = (Head { level, arrival }, self.now);
+                let (overtake, now) = (Head { level, arrival }, self.now);
                 self.scheduler
-                    .on_passed(model, passed, now, &mut self.world);
+                    .on_overtake(model, overtake, now, &mut self.world);
             }
             "crash" => self.crash(model),
             "load" => (self.scheduler).on_load(model, self.now, &mut self.world),
@@ -278,10 +294,10 @@ impl Test {
             _ => panic!("{step}"),
         }
         self.grant();
-        self.world.said()
+        self.world.take_log()
     }
 
-    /// Each step does what is said beside it.
+    /// Takes steps, and compares the effects of each.
     fn goes(&mut self, steps: &[(&str, &str)]) {
         for (nth, (step, expected)) in steps.iter().enumerate() {
             assert_eq!(
@@ -292,23 +308,23 @@ impl Test {
         }
     }
 
-    /// Other models: `is_there` says which there are.
-    fn reconfigure(&mut self, is_there: &[bool], changed: &[ModelId]) -> String {
-        let mut settings = self.scheduler.settings.clone();
-        settings.models.resize(is_there.len(), None);
-        for (settings, &is_there) in settings.models.iter_mut().zip(is_there) {
-            *settings = is_there.then(|| settings.unwrap_or_default());
-        }
+    /// Reconfigures the scheduler with the instances for which `is_there` is `true`.
+    fn reconfigure(&mut self, is_there: &[bool], changed: &[InstanceId]) -> String {
         self.world.models.resize(is_there.len(), Process::default());
+        for (process, &is_there) in self.world.models.iter_mut().zip(is_there) {
+            let settings = process.schedule.settings.unwrap_or_default();
+            process.schedule.settings = is_there.then_some(settings);
+        }
+        let settings = self.scheduler.settings.clone();
         let swapper = Arc::clone(&self.scheduler.swapper);
         let (now, world) = (self.now, &mut self.world);
         (self.scheduler).on_reconfigure(settings, swapper, changed, now, world);
         self.grant();
-        self.world.said()
+        self.world.take_log()
     }
 
-    /// One of the models that a swap stops has stopped.
-    fn has_stopped(&mut self, model: ModelId) {
+    /// Reports that an instance which a swap stops has stopped.
+    fn has_stopped(&mut self, model: InstanceId) {
         let mut begun = self.world.begun.iter_mut();
         let swap = begun.find(|begun| begun.stops.contains(&model)).unwrap();
         swap.stops.retain(|&other| other != model);
@@ -317,8 +333,8 @@ impl Test {
         (self.scheduler).on_stopped(generation, model, self.now, &mut self.world);
     }
 
-    /// A model ends by itself, and its requests with it.
-    fn crash(&mut self, model: ModelId) {
+    /// Ends a process and its requests, as by a crash.
+    fn crash(&mut self, model: InstanceId) {
         let stops = |begun: &Begun| begun.stops.contains(&model);
         let is_stopping = self.world.begun.iter().any(stops);
         let process = self.world.of_mut(model);
@@ -326,7 +342,7 @@ impl Test {
         self.scheduler.on_exit(model, self.now, &mut self.world);
     }
 
-    /// The first swap or stop on its way ends. `is_well`: what was to start runs.
+    /// Ends the first swap or stop in progress. `is_well`: the target runs.
     fn end(&mut self, is_well: bool) -> bool {
         self.end_nth(0, is_well)
     }
@@ -357,21 +373,23 @@ impl Test {
 }
 
 fn memory_of(memory: u32, models: u32) -> Arc<dyn Swapper> {
-    let names: Vec<_> = (0..models)
-        .map(|model| letter(ModelId(model)).to_string())
-        .collect();
-    let config = MemoryConfig {
-        pools: vec![("all".to_owned(), memory.into())],
-        models: names.iter().map(|name| (name.clone(), 1.0)).collect(),
-        evict_costs: Vec::new(),
-    };
-    Arc::new(MemoryBudget::new(&names, &config).unwrap())
+    budget(memory.into(), &vec![1.0; models as usize])
 }
 
-/// One model of all at a time.
+/// Returns a budget of one pool for instances with these needs.
+fn budget(memory: f64, needs: &[f64]) -> Arc<dyn Swapper> {
+    let needs: Vec<_> = needs
+        .iter()
+        .map(|&need| MemoryNeed::new("", need))
+        .collect();
+    let pools = [("all".to_owned(), memory)];
+    Arc::new(MemoryBudget::new(&pools, &needs).unwrap())
+}
+
+/// Returns groups of which one model of all runs at a time.
 fn one_at_a_time(models: u32) -> Arc<dyn Swapper> {
     let names: Vec<_> = (0..models)
-        .map(|model| letter(ModelId(model)).to_string())
+        .map(|model| letter(InstanceId(model)).to_string())
         .collect();
     let group = ("all".to_owned(), Group::new(names.clone()));
     Arc::new(Groups::new(&names, [group]).unwrap())

@@ -1,24 +1,24 @@
-//! When a model that requests use yields to a waiter for another one.
+//! The traffic of an instance, and when it yields to a waiter for another one.
 
-use super::{Effects, Head, ModelId, Nanos, Plan, Scheduler};
+use super::{Effects, Head, InstanceId, Nanos, Plan, Scheduler};
 
-/// How long a waiter may take to get the slot of the model that was loaded for it, in nanoseconds: with a
-/// `swap_after` of 0 the model would be stopped before.
+/// The time that a waiter may take to get the slot of the instance that was loaded for it, in nanoseconds. With a
+/// `swap_after` of 0 the instance would be stopped before.
 const TAKES_SLOT: Nanos = 1_000_000_000;
 
 impl Scheduler {
-    /// Returns `true` if one of the models to stop has traffic and was loaded less than `min_loaded` ago.
+    /// Returns `true` if an instance of the plan has traffic, and was loaded less than `min_loaded` ago.
     pub(super) fn was_just_loaded(
         &mut self,
         plan: &Plan,
         now: Nanos,
-        effects: &dyn Effects,
+        effects: &impl Effects,
     ) -> bool {
         let used = plan.evict.iter().copied();
-        let used = used.filter(|&model| self.has_traffic(model, effects));
-        let loaded = used.map(|model| self.model(model));
-        let loaded = loaded.filter(|model| !model.is_spare);
-        let since = loaded.map(|model| model.ready_since).max();
+        let used = used.filter(|&id| has_traffic(id, effects));
+        let loaded = used.map(|id| effects.schedule(id));
+        let loaded = loaded.filter(|instance| !instance.is_preemptible);
+        let since = loaded.map(|instance| instance.ready_since).max();
         let until = since.map_or(0, |since| since.saturating_add(self.settings.min_loaded));
         if until > now {
             self.tick_at(until);
@@ -26,42 +26,38 @@ impl Scheduler {
         until > now
     }
 
-    /// Whether a model serves a request, or is about to.
-    pub(super) fn has_traffic(&self, id: ModelId, effects: &dyn Effects) -> bool {
-        let model = self.model(id);
-        effects.is_busy(id) || (model.is_open && model.waiter.is_some())
-    }
-
-    /// Whether the models to stop give way to a waiter. They do if none of them has traffic; if the waiter is more
-    /// urgent than the first waiter of each (where none waits, than a request that passed it); or if it has waited for
-    /// `swap_after`, and none of those first waiters goes before it.
-    pub(super) fn goes_before_traffic(
+    /// Returns `true` if the instances of the plan yield to a waiter. They do in three cases:
+    ///
+    /// - They have no traffic.
+    /// - The waiter is more urgent than the first waiter of each of them, or than a request that overtook it if none waits.
+    /// - The waiter has waited for `swap_after`, and goes before all those first waiters.
+    pub(super) fn yields_to(
         &mut self,
         head: Head,
         plan: &Plan,
         now: Nanos,
-        effects: &dyn Effects,
+        effects: &impl Effects,
     ) -> bool {
-        let models = plan.evict.iter().copied();
-        let models = models.filter(|&model| self.has_traffic(model, effects));
+        let ids = plan.evict.iter().copied();
+        let ids = ids.filter(|&id| has_traffic(id, effects));
         let mut owed_until = 0;
         let (mut has_traffic, mut is_above_all, mut is_behind) = (false, true, false);
-        for id in models {
+        for id in ids {
             has_traffic = true;
-            let model = self.model(id);
-            // It was loaded for a waiter: that one at least is served, if it takes the slot.
-            if model.owes_service && !effects.is_busy(id) {
+            let instance = effects.schedule(id);
+            // The waiter that it was loaded for is served first, if it takes the slot in time.
+            if instance.awaits_first_use && !effects.is_busy(id) {
                 let longest = self.settings.swap_after.max(TAKES_SLOT);
-                let until = model.ready_since.saturating_add(longest);
+                let until = instance.ready_since.saturating_add(longest);
                 owed_until = until.max(owed_until);
             }
-            // Of requests that find slots free one is known once it has passed this waiter.
-            let passed = model.passed.filter(|passed| passed.arrival >= head.arrival);
+            // Requests that find free slots are known only if they have overtaken this waiter.
+            let overtake = instance.overtake.filter(|it| it.arrival >= head.arrival);
             let is_above = |other: Head| other.level > head.level;
-            is_above_all &= model.waiter.or(passed).is_some_and(is_above);
-            let came_before =
+            is_above_all &= instance.head.or(overtake).is_some_and(is_above);
+            let goes_before =
                 |other: Head| other.level <= head.level && other.arrival < head.arrival;
-            is_behind |= model.waiter.is_some_and(came_before);
+            is_behind |= instance.head.is_some_and(goes_before);
         }
         if !has_traffic {
             return true;
@@ -82,4 +78,10 @@ impl Scheduler {
         }
         due <= now
     }
+}
+
+/// Returns `true` if an instance serves a request, or is about to.
+pub(super) fn has_traffic(id: InstanceId, effects: &impl Effects) -> bool {
+    let instance = effects.schedule(id);
+    effects.is_busy(id) || (instance.is_open && instance.head.is_some())
 }

@@ -2,29 +2,29 @@
 
 use thiserror::Error;
 
-use super::{ModelId, Plan, Running, Swapper, model_named, runs};
+use super::{InstanceId, Plan, Running, Swapper, model_named, runs};
 
-/// Models that replace each other, or run side by side.
+/// A group of models that replace each other, or run side by side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct Group {
-    /// The names of its models.
+    /// The names of the models in the group.
     pub members: Vec<String>,
-    /// Whether only one of its models runs at a time. Default `true`.
+    /// `true` (default) if only one of its models runs at a time.
     #[cfg_attr(feature = "serde", serde(default = "yes"))]
     pub swap: bool,
-    /// Whether models of other groups stop when one of its models is started. Default `true`.
+    /// `true` (default) if models of other groups stop when one of its models is started.
     #[cfg_attr(feature = "serde", serde(default = "yes"))]
     pub exclusive: bool,
-    /// Whether its models go on running when one of another, exclusive group is started. Default `false`.
+    /// `true` if its models go on running when one of another, exclusive group is started. Default `false`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub persistent: bool,
 }
 
 impl Group {
-    /// A group in which one model runs at a time, and in which no other group does.
+    /// Returns a group of which one model runs at a time, alone.
     #[must_use]
     pub fn new<N: Into<String>>(members: impl IntoIterator<Item = N>) -> Self {
         Self {
@@ -35,21 +35,21 @@ impl Group {
         }
     }
 
-    /// Whether only one of its models runs at a time.
+    /// Sets whether only one of its models runs at a time.
     #[must_use]
     pub fn swap(mut self, swap: bool) -> Self {
         self.swap = swap;
         self
     }
 
-    /// Whether models of other groups stop when one of its models is started.
+    /// Sets whether models of other groups stop when one of its models is started.
     #[must_use]
     pub fn exclusive(mut self, exclusive: bool) -> Self {
         self.exclusive = exclusive;
         self
     }
 
-    /// Whether its models go on running when one of another, exclusive group is started.
+    /// Sets whether its models go on running when one of another, exclusive group is started.
     #[must_use]
     pub fn persistent(mut self, persistent: bool) -> Self {
         self.persistent = persistent;
@@ -62,45 +62,31 @@ fn yes() -> bool {
     true
 }
 
-/// Why groups are invalid.
+/// The error of groups that contradict each other or the models.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum InvalidGroups {
-    /// A member is not configured.
+pub(crate) enum InvalidGroups {
     #[error("group `{group}`: there is no model `{model}`")]
-    UnknownModel {
-        /// The group.
-        group: String,
-        /// The member.
-        model: String,
-    },
-    /// A model is in two groups.
+    UnknownModel { group: String, model: String },
     #[error("model `{model}` is in group `{first}` and in group `{second}`: it may be in one")]
     InTwoGroups {
-        /// The model.
         model: String,
-        /// The first group that has it.
         first: String,
-        /// Another one.
         second: String,
     },
 }
 
-/// A [`Swapper`] by groups.
+/// A [`Swapper`] by groups, of which each model is in one.
 #[derive(Debug, Clone)]
-pub struct Groups {
+pub(crate) struct Groups {
+    /// All groups, of which the default one is the last.
     groups: Vec<Group>,
-    /// By model.
+    /// The number of each model's group, by the number of the model.
     group_of: Vec<usize>,
 }
 
 impl Groups {
-    /// Groups of `models`, by name. Models that are in none form a group of their own, with the default settings.
-    ///
-    /// # Errors
-    ///
-    /// A member that is no model, or a model in two groups.
-    pub fn new(
+    /// Returns the groups of `models`, by name. Models without a group form one of their own, with the default settings.
+    pub(crate) fn new(
         models: &[String],
         groups: impl IntoIterator<Item = (String, Group)>,
     ) -> Result<Self, InvalidGroups> {
@@ -108,7 +94,7 @@ impl Groups {
         let mut group_of = vec![None; models.len()];
         for (nth, group) in groups.iter().enumerate() {
             for model in &group.members {
-                let Some(ModelId(id)) = model_named(models, model) else {
+                let Some(InstanceId(id)) = model_named(models, model) else {
                     let (group, model) = (names[nth].clone(), model.clone());
                     return Err(InvalidGroups::UnknownModel { group, model });
                 };
@@ -131,31 +117,31 @@ impl Groups {
         Ok(Self { groups, group_of })
     }
 
-    /// The number of a model's group. A model that is not configured is in the default one.
-    fn group_of(&self, ModelId(model): ModelId) -> usize {
+    /// Returns the number of a model's group: the default one for a model that has left the configuration.
+    fn group_of(&self, InstanceId(model): InstanceId) -> usize {
         let group = self.group_of.get(model as usize);
         group.copied().unwrap_or(self.groups.len() - 1)
     }
 }
 
 impl Swapper for Groups {
-    fn plan(&self, target: ModelId, running: &[Running]) -> Plan {
+    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan {
         if runs(target, running).is_some() {
             return Plan::default();
         }
         let own = self.group_of(target);
-        let has_to_stop = |model: &ModelId| match self.group_of(*model) {
+        let has_to_stop = |id: &InstanceId| match self.group_of(*id) {
             other if other == own => self.groups[own].swap,
             other => self.groups[own].exclusive && !self.groups[other].persistent,
         };
-        let running = running.iter().map(|running| running.model);
+        let running = running.iter().map(|running| running.id);
         Plan {
             evict: running.filter(has_to_stop).collect(),
             ..Plan::default()
         }
     }
 
-    fn kind(&self, target: ModelId) -> u32 {
+    fn plan_class(&self, target: InstanceId) -> u32 {
         self.group_of(target) as u32
     }
 
@@ -168,7 +154,7 @@ impl Swapper for Groups {
 mod tests {
     use super::*;
 
-    /// a, b and c swap; d and e run side by side and let others run; f stays whatever starts; g is in no group.
+    /// Returns groups in which a, b and c swap; d and e run side by side and let others run; f stays; g has no group.
     fn groups() -> (Vec<String>, Groups) {
         let models = ["a", "b", "c", "d", "e", "f", "g"].map(str::to_owned);
         let groups = [
@@ -183,7 +169,7 @@ mod tests {
         (models.into(), groups)
     }
 
-    /// The models that stop for `target`.
+    /// Returns the models that stop for `target`.
     fn evicted(target: &str, running: &str) -> String {
         let (models, groups) = groups();
         let id = |name: &str| model_named(&models, name).unwrap();
@@ -209,7 +195,7 @@ mod tests {
     fn an_exclusive_group_replaces_others_that_are_not_persistent() {
         assert_eq!(evicted("a", "d e f g"), "d e g");
         assert_eq!(evicted("f", "a d"), "a d");
-        // The other way round, what is not exclusive lets all others run.
+        // A group that is not exclusive lets all others run.
         assert_eq!(evicted("d", "a b f g"), "");
     }
 
@@ -220,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_already_replaces_nothing() {
+    fn a_model_that_runs_replaces_nothing() {
         assert_eq!(evicted("a", "a b"), "");
     }
 
@@ -242,7 +228,7 @@ mod tests {
             error(&[("one", &["a"]), ("two", &["b", "a"])]),
             "model `a` is in group `one` and in group `two`: it may be in one"
         );
-        // Twice in one group is once.
+        // A model may be in one group twice.
         assert!(Groups::new(&models, [("one".to_owned(), Group::new(["a", "a"]))]).is_ok());
     }
 }

@@ -1,124 +1,98 @@
-//! Models that fit into memory together.
+//! A swapper by memory: models run together while they fit.
 
 use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::{ModelId, Plan, Running, Swapper, model_named, runs};
+use super::{InstanceId, Plan, Running, Swapper, runs};
 
-/// The configuration of a [`MemoryBudget`]. Memory is in any unit, the same everywhere.
-#[derive(Debug, Clone, Default, PartialEq)]
-#[non_exhaustive]
-pub struct MemoryConfig {
-    /// The memory that there is, by the name of the pool: one, or one for each GPU. A model is in one pool.
-    pub pools: Vec<(String, f64)>,
-    /// What each model takes, by its name.
-    pub models: Vec<(String, f64)>,
-    /// What it costs to stop a model, by its name: at least 1, which is the default. For example, how long it takes to
-    /// load.
-    pub evict_costs: Vec<(String, u64)>,
+/// The memory that one instance needs, in the unit of the pools.
+#[derive(Debug, Clone)]
+pub(crate) struct MemoryNeed {
+    /// The name of the model, for errors.
+    pub(crate) name: String,
+    pub(crate) memory: Option<f64>,
+    /// The cost of stopping the instance, at least 1.
+    pub(crate) evict_cost: u64,
 }
 
-/// Why a memory budget is invalid.
+impl MemoryNeed {
+    pub(crate) fn new(name: impl Into<String>, memory: impl Into<Option<f64>>) -> Self {
+        Self {
+            name: name.into(),
+            memory: memory.into(),
+            evict_cost: 1,
+        }
+    }
+}
+
+/// The error of a memory budget that contradicts itself or the models.
 #[derive(Debug, Clone, PartialEq, Error)]
-#[non_exhaustive]
-pub enum InvalidMemory {
-    /// There is no pool.
+pub(crate) enum InvalidMemory {
     #[error("memory: there has to be a budget, or at least one pool")]
     NoPools,
-    /// A number that is no amount of memory.
     #[error("memory of `{name}`: {memory} is not between 0 and a billion")]
-    NoAmount {
-        /// The pool or the model.
-        name: String,
-        /// What was given.
-        memory: f64,
-    },
-    /// A model without an amount of memory.
+    NoAmount { name: String, memory: f64 },
     #[error("model `{0}`: `memory` is missing")]
     Missing(String),
-    /// An amount or a cost for a model that is not configured.
-    #[error("there is no model `{0}`")]
-    UnknownModel(String),
-    /// A model that fits nowhere.
     #[error("model `{model}` takes {memory}, and the largest pool has {largest}")]
     TooLarge {
-        /// The model.
         model: String,
-        /// What it takes.
         memory: f64,
-        /// What there is.
         largest: f64,
     },
 }
 
-/// A [`Swapper`] by memory: the models that were not used for the longest time stop until the new one fits.
+/// A [`Swapper`] by memory: the least recently used models stop until the new one fits.
 ///
-/// Models that serve or are being loaded come last, and pinned ones behind them. Of several pools, the one is chosen where
-/// the least has to stop, and of equal ones that where it was not used for longer.
+/// Models that serve or are being loaded stop last, and pinned ones after them. Of several pools, the one is chosen where
+/// the least has to stop, and of equal ones the one whose victim was not used for the longest time.
 #[derive(Debug, Clone)]
-pub struct MemoryBudget {
-    /// In millionths, so that sums are exact.
+pub(crate) struct MemoryBudget {
+    /// The memory of each pool, in millionths of its unit, so that sums are exact.
     pools: Vec<u64>,
-    /// By model.
-    models: Vec<u64>,
-    /// By model.
+    /// The memory that each instance needs, in the same unit.
+    needs: Vec<u64>,
+    /// The cost of stopping each instance, at least 1.
     costs: Vec<u64>,
-    /// By model: the first one that takes as much.
-    kinds: Vec<u32>,
+    /// The plan class of each instance, which is the first one that needs as much memory.
+    classes: Vec<u32>,
 }
 
 impl MemoryBudget {
-    /// A budget for `models`, by name.
-    ///
-    /// # Errors
-    ///
-    /// What is missing, no amount of memory, or larger than any pool.
-    pub fn new(models: &[String], config: &MemoryConfig) -> Result<Self, InvalidMemory> {
-        let amounts = |all: &[(String, f64)]| -> Result<Vec<u64>, InvalidMemory> {
-            let all = all.iter();
-            all.map(|(name, memory)| amount(name, *memory)).collect()
-        };
-        let pools = amounts(&config.pools)?;
-        let Some(&largest) = pools.iter().max() else {
-            return Err(InvalidMemory::NoPools);
-        };
-        let mut taken = vec![None; models.len()];
-        for ((name, memory), amount) in config.models.iter().zip(amounts(&config.models)?) {
-            let Some(ModelId(model)) = model_named(models, name) else {
-                return Err(InvalidMemory::UnknownModel(name.clone()));
-            };
-            if amount > largest {
-                return Err(InvalidMemory::TooLarge {
+    /// Returns a budget of named pools for the instances with these needs.
+    pub(crate) fn new(
+        pools: &[(String, f64)],
+        instances: &[MemoryNeed],
+    ) -> Result<Self, InvalidMemory> {
+        let pools = pools.iter().map(|(name, memory)| amount(name, *memory));
+        let pools: Vec<u64> = pools.collect::<Result<_, _>>()?;
+        let &largest = pools.iter().max().ok_or(InvalidMemory::NoPools)?;
+        let need = |MemoryNeed { name, memory, .. }: &MemoryNeed| {
+            let memory = memory.ok_or_else(|| InvalidMemory::Missing(name.clone()))?;
+            let need = amount(name, memory)?;
+            match need <= largest {
+                true => Ok(need),
+                false => Err(InvalidMemory::TooLarge {
                     model: name.clone(),
-                    memory: *memory,
+                    memory,
                     largest: largest as f64 / MILLION,
-                });
+                }),
             }
-            taken[model as usize] = Some(amount);
-        }
-        let taken = taken.into_iter().zip(models);
-        let taken = taken.map(|(taken, name)| taken.ok_or(InvalidMemory::Missing(name.clone())));
-        let mut costs = vec![1; models.len()];
-        for (name, cost) in &config.evict_costs {
-            let Some(ModelId(model)) = model_named(models, name) else {
-                return Err(InvalidMemory::UnknownModel(name.clone()));
-            };
-            costs[model as usize] = (*cost).max(1);
-        }
-        let models: Vec<u64> = taken.collect::<Result<_, _>>()?;
-        let first = |taken: &u64| models.iter().position(|other| other == taken);
-        let kinds = models.iter().filter_map(first).map(|nth| nth as u32);
+        };
+        let needs: Vec<u64> = instances.iter().map(need).collect::<Result<_, _>>()?;
+        let first = |need: &u64| needs.iter().position(|other| other == need);
+        let classes = needs.iter().filter_map(first).map(|nth| nth as u32);
         Ok(Self {
             pools,
-            kinds: kinds.collect(),
-            models,
-            costs,
+            classes: classes.collect(),
+            needs,
+            costs: instances.iter().map(|it| it.evict_cost.max(1)).collect(),
         })
     }
 
-    /// What has to stop so that `needed` is free in a pool. `there`: the models in it, those that stop first in front.
-    fn room_in<'a>(&self, pool: u32, needed: u64, there: &'a [&'a Running]) -> Room<'a> {
+    /// Returns the way to free `needed` memory in a pool. `there` has the instances in it, in the order in which they stop.
+    fn free<'a>(&self, pool: u32, needed: u64, there: &'a [&'a Running]) -> FreedPool<'a> {
         let budget = self.pools[pool as usize];
         let fits = |used: u64| used.saturating_add(needed) <= budget;
         let mut used: u64 = there.iter().map(|one| self.taken(one)).sum();
@@ -138,7 +112,7 @@ impl MemoryBudget {
         }
         let costs = stopped.iter().map(|one| self.cost(one));
         let running = stopped.iter().filter(|one| !one.is_stopping);
-        Room {
+        FreedPool {
             has_pinned: stopped.iter().any(|one| one.is_pinned),
             has_busy: stopped.iter().any(|one| one.is_busy),
             cost: costs.fold(0, u64::saturating_add),
@@ -149,8 +123,9 @@ impl MemoryBudget {
         }
     }
 
-    /// Keeps those that can stay: a large model may have freed enough that smaller ones before it need not stop.
-    /// Pinned models stay first; then busy ones, the most expensive, the last used. Those that are stopping stay last.
+    /// Takes the instances out of `stopped` that can stay: a large one may have freed enough memory for smaller ones before
+    /// it. Pinned ones stay first, then busy ones, the most expensive, and the most recently used. Those that are stopping
+    /// stay last.
     fn keep(&self, stopped: &mut Vec<&Running>, mut stays: impl FnMut(&Running) -> bool) {
         stopped.sort_by_key(|one| {
             let cost = u64::MAX - self.cost(one);
@@ -161,39 +136,42 @@ impl MemoryBudget {
         stopped.retain(|one| !stays(one));
     }
 
-    /// What a model takes that runs: that of its plan, or as it is configured now if another policy has started it.
+    /// Returns the memory that an instance takes: by its plan, or as it is configured now if another policy started it.
     fn taken(&self, one: &Running) -> u64 {
         match one.memory {
-            0 => self.memory(one.model),
+            0 => self.need(one.id),
             planned => planned,
         }
     }
 
-    /// 0 for a model that is not configured any more.
-    fn memory(&self, ModelId(model): ModelId) -> u64 {
-        self.models.get(model as usize).copied().unwrap_or(0)
+    /// Returns the memory that an instance needs, or 0 for one without configuration.
+    fn need(&self, InstanceId(id): InstanceId) -> u64 {
+        self.needs.get(id as usize).copied().unwrap_or(0)
     }
 
     fn cost(&self, one: &Running) -> u64 {
-        let cost = self.costs.get(one.model.0 as usize).copied().unwrap_or(1);
+        let cost = self.costs.get(one.id.0 as usize).copied().unwrap_or(1);
         u64::from(!one.is_stopping) * cost
     }
 }
 
-/// How room can be made in a pool.
-struct Room<'a> {
+/// A way to free memory in a pool.
+struct FreedPool<'a> {
     has_pinned: bool,
     has_busy: bool,
+    /// The total cost of all stops.
     cost: u64,
-    /// Of what stops, when the last was used.
+    /// The last use of an instance that stops.
     last_used: u64,
+    /// The memory that stays free beside the target.
     left: u64,
     pool: u32,
     stopped: Cow<'a, [&'a Running]>,
 }
 
-impl Room<'_> {
-    /// The order in which pools are preferred; of equal ones the tightest fit, which leaves more memory in the others.
+impl FreedPool<'_> {
+    /// Returns a rank: the pool with the lowest is chosen. Of otherwise equal pools, that is the tightest fit, which leaves
+    /// more memory in the others.
     fn rank(&self) -> (bool, bool, u64, bool, u64, u64) {
         let has_to_wait = !self.stopped.is_empty();
         (
@@ -207,15 +185,15 @@ impl Room<'_> {
     }
 }
 
-/// The order in which models are stopped.
-fn stops_first(one: &Running) -> (u8, u64) {
+/// Returns a key that sorts instances in the order in which they stop.
+fn stop_order(one: &Running) -> (u8, u64) {
     let class =
         4 * u8::from(one.is_pinned) + 2 * u8::from(!one.is_stopping) + u8::from(one.is_busy);
     (class, one.last_used)
 }
 
 impl Swapper for MemoryBudget {
-    fn plan(&self, target: ModelId, running: &[Running]) -> Plan {
+    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan {
         if let Some(target) = runs(target, running) {
             return Plan {
                 evict: Vec::new(),
@@ -223,26 +201,26 @@ impl Swapper for MemoryBudget {
                 memory: target.memory,
             };
         }
-        let needed = self.memory(target);
+        let needed = self.need(target);
         let mut sorted: Vec<&Running> = running.iter().collect();
-        sorted.sort_by_key(|one| (one.pool, stops_first(one)));
+        sorted.sort_by_key(|one| (one.pool, stop_order(one)));
         let there = |pool: u32| {
             let from = sorted.partition_point(|one| one.pool < pool);
             let end = sorted.partition_point(|one| one.pool <= pool);
             &sorted[from..end]
         };
-        // A pool that is too small has no room even without all others.
+        // A pool that is too small for the target is left out.
         let pools =
             (0..self.pools.len() as u32).filter(|&pool| self.pools[pool as usize] >= needed);
-        let rooms = pools.map(|pool| self.room_in(pool, needed, there(pool)));
-        // Of equal ones, the first.
-        let Some(best) = rooms.min_by_key(Room::rank) else {
+        let freed = pools.map(|pool| self.free(pool, needed, there(pool)));
+        // Of equal pools, the first one wins.
+        let Some(best) = freed.min_by_key(FreedPool::rank) else {
             return Plan::default();
         };
-        let mut evict: Vec<ModelId> = best.stopped.iter().map(|one| one.model).collect();
+        let mut evict: Vec<InstanceId> = best.stopped.iter().map(|one| one.id).collect();
         if evict.len() > 1 {
-            let all = running.iter().map(|one| one.model);
-            evict = all.filter(|model| evict.contains(model)).collect();
+            let all = running.iter().map(|one| one.id);
+            evict = all.filter(|id| evict.contains(id)).collect();
         }
         Plan {
             evict,
@@ -251,26 +229,27 @@ impl Swapper for MemoryBudget {
         }
     }
 
-    fn excess(&self, running: &[Running]) -> Vec<ModelId> {
+    fn excess(&self, running: &[Running]) -> Vec<InstanceId> {
         let mut excess = Vec::new();
         for pool in 0..self.pools.len() as u32 {
             let mut there: Vec<&Running> = running.iter().filter(|one| one.pool == pool).collect();
-            there.sort_by_key(|one| stops_first(one));
-            let stopped = self.room_in(pool, 0, &there).stopped;
+            there.sort_by_key(|one| stop_order(one));
+            let stopped = self.free(pool, 0, &there).stopped;
             let running = stopped.iter().filter(|one| !one.is_stopping);
-            excess.extend(running.map(|one| one.model));
+            excess.extend(running.map(|one| one.id));
         }
         excess
     }
 
-    fn kind(&self, ModelId(target): ModelId) -> u32 {
-        self.kinds.get(target as usize).copied().unwrap_or(target)
+    fn plan_class(&self, InstanceId(target): InstanceId) -> u32 {
+        self.classes.get(target as usize).copied().unwrap_or(target)
     }
 }
 
-/// An amount in this unit, times this.
+/// The number of parts of a unit of memory.
 const MILLION: f64 = 1e6;
 
+/// Returns an amount of memory in millionths of the unit.
 fn amount(name: &str, memory: f64) -> Result<u64, InvalidMemory> {
     match (0.0..=1e9).contains(&memory) {
         true => Ok((memory * MILLION).round() as u64),
@@ -289,29 +268,28 @@ mod tests {
 
     fn budget(pools: &[f64], costs: &[(&str, u64)]) -> MemoryBudget {
         let pools = pools.iter().enumerate();
-        let config = MemoryConfig {
-            pools: pools
-                .map(|(nth, size)| (format!("gpu{nth}"), *size))
-                .collect(),
-            models: MODELS
-                .map(|(name, memory)| (name.to_owned(), memory))
-                .into(),
-            evict_costs: costs
-                .iter()
-                .map(|(name, cost)| ((*name).to_owned(), *cost))
-                .collect(),
-        };
-        MemoryBudget::new(&names(), &config).unwrap()
+        let pools: Vec<_> = pools
+            .map(|(nth, size)| (format!("gpu{nth}"), *size))
+            .collect();
+        let needs = MODELS.map(|(name, memory)| {
+            let cost = costs.iter().find(|(model, _)| *model == name);
+            MemoryNeed {
+                evict_cost: cost.map_or(1, |(_, cost)| *cost),
+                ..MemoryNeed::new(name, memory)
+            }
+        });
+        MemoryBudget::new(&pools, &needs).unwrap()
     }
 
-    fn names() -> Vec<String> {
-        MODELS.map(|(name, _)| name.to_owned()).into()
+    fn id(name: &str) -> InstanceId {
+        let mut names = MODELS.iter();
+        let nth = names.position(|(model, _)| *model == name.to_lowercase());
+        InstanceId(nth.unwrap() as u32)
     }
 
-    /// What stops for `target`, and where it runs. `running`: pool and model, in capitals if it is busy, the one that was
-    /// used last in the end.
+    /// Returns the models that stop for `target`, and its pool. `running` has pools and models, in capitals if they are busy,
+    /// the least recently used one first.
     fn plan(budget: &MemoryBudget, target: &str, running: &str) -> (String, u32) {
-        let id = |name: &str| model_named(&names(), &name.to_lowercase()).unwrap();
         let running = running
             .split_terminator(' ')
             .zip(1..)
@@ -319,19 +297,19 @@ mod tests {
                 let (pool, name) = one.split_at(1);
                 Running {
                     pool: pool.parse().unwrap(),
-                    memory: budget.memory(id(name)),
+                    memory: budget.need(id(name)),
                     last_used,
                     is_busy: name.chars().all(char::is_uppercase),
                     ..Running::new(id(name))
                 }
             });
         let plan = budget.plan(id(target), &running.collect::<Vec<_>>());
-        let evict = plan.evict.iter().map(|model| MODELS[model.0 as usize].0);
+        let evict = plan.evict.iter().map(|id| MODELS[id.0 as usize].0);
         (evict.collect::<Vec<_>>().join(" "), plan.pool)
     }
 
     #[test]
-    fn what_was_not_used_for_the_longest_time_stops_until_it_fits() {
+    fn the_least_recently_used_stops_until_the_target_fits() {
         let one = budget(&[24.0], &[]);
         for (target, running, expected) in [
             ("a", "", ""),
@@ -353,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_stops_than_has_to() {
+    fn as_few_as_possible_stop() {
         let one = budget(&[16.2], &[]);
         // a alone does not make room for c, and b does with it; d need not stop.
         assert_eq!(plan(&one, "c", "0d 0a 0b").0, "a b");
@@ -362,10 +340,9 @@ mod tests {
     }
 
     #[test]
-    fn what_exceeds_a_smaller_budget_stops() {
-        let id = |name| model_named(&names(), name).unwrap();
+    fn the_excess_of_a_smaller_budget_stops() {
         let running = |name, last_used| Running {
-            memory: budget(&[32.0], &[]).memory(id(name)),
+            memory: budget(&[32.0], &[]).need(id(name)),
             last_used,
             ..Running::new(id(name))
         };
@@ -377,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dearest_goes_on_running() {
+    fn the_dearest_model_stays() {
         let dear = budget(&[24.0], &[("b", 9)]);
         assert_eq!(plan(&dear, "c", "0b 0a").0, "b");
         let room_for_one = budget(&[25.0], &[("a", 9)]);
@@ -385,45 +362,44 @@ mod tests {
     }
 
     #[test]
-    fn what_is_busy_stops_last() {
+    fn a_busy_model_stops_last() {
         let one = budget(&[24.0], &[]);
         assert_eq!(plan(&one, "c", "0A 0b").0, "b");
         assert_eq!(plan(&one, "c", "0A 0B").0, "A".to_lowercase());
     }
 
     #[test]
-    fn what_is_stopping_makes_room_first_and_what_is_pinned_last() {
+    fn a_stopping_model_goes_first_and_a_pinned_one_last() {
         let one = budget(&[16.0], &[("b", 9)]);
         let running = |name: &str, last_used: u64| Running {
-            memory: one.memory(model_named(&names(), name).unwrap()),
+            memory: one.need(id(name)),
             last_used,
-            ..Running::new(model_named(&names(), name).unwrap())
+            ..Running::new(id(name))
         };
-        let target = model_named(&names(), "d").unwrap();
+        let target = id("d");
         let mut pair = [running("a", 1), running("b", 2)];
-        assert_eq!(one.plan(target, &pair).evict, [pair[0].model]);
+        assert_eq!(one.plan(target, &pair).evict, [pair[0].id]);
         pair[1].is_stopping = true;
-        assert_eq!(one.plan(target, &pair).evict, [pair[1].model]);
+        assert_eq!(one.plan(target, &pair).evict, [pair[1].id]);
         pair[1].is_stopping = false;
         pair[0].is_pinned = true;
-        assert_eq!(one.plan(target, &pair).evict, [pair[1].model]);
+        assert_eq!(one.plan(target, &pair).evict, [pair[1].id]);
         // Both have to stop for this one: it can't run.
-        let large = model_named(&names(), "c").unwrap();
+        let large = id("c");
         assert_eq!(one.plan(large, &pair).evict.len(), 2);
     }
 
     #[test]
-    fn what_another_policy_has_started_takes_what_is_configured() {
+    fn a_model_of_another_policy_takes_its_configured_memory() {
         let one = budget(&[16.0], &[]);
-        let id = |name| model_named(&names(), name).unwrap();
         let (a, d) = (Running::new(id("a")), Running::new(id("d")));
-        assert_eq!(one.plan(id("c"), &[a]).evict, [a.model]);
+        assert_eq!(one.plan(id("c"), &[a]).evict, [a.id]);
         assert_eq!(one.plan(id("b"), &[a]).evict, []);
-        assert_eq!(one.plan(id("b"), &[d, a]).evict, [d.model]);
+        assert_eq!(one.plan(id("b"), &[d, a]).evict, [d.id]);
     }
 
     #[test]
-    fn of_several_pools_that_is_chosen_where_the_least_stops() {
+    fn the_pool_where_the_least_stops_wins() {
         let two = budget(&[16.0, 24.0], &[("c", 5)]);
         for (target, running, expected) in [
             // Where less remains.
@@ -445,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_pools_that_is_chosen_where_what_stops_was_not_used_for_longer() {
+    fn the_pool_with_the_older_victim_wins() {
         let two = budget(&[16.0, 16.2], &[]);
         for (running, evicted, pool) in [("0a 1b", "a", 0), ("1b 0a", "b", 1), ("1b", "", 0)] {
             assert_eq!(plan(&two, "c", running), (evicted.to_owned(), pool));
@@ -453,11 +429,10 @@ mod tests {
     }
 
     #[test]
-    fn of_several_pools_that_is_chosen_where_nothing_is_still_stopping() {
+    fn a_pool_without_a_pending_stop_wins() {
         let two = budget(&[16.0, 24.0], &[]);
-        let id = |name| model_named(&names(), name).unwrap();
         let stopping = Running {
-            memory: two.memory(id("a")),
+            memory: two.need(id("a")),
             is_stopping: true,
             ..Running::new(id("a"))
         };
@@ -469,27 +444,22 @@ mod tests {
         // It is waited for before another one stops.
         let other = Running {
             pool: 1,
-            memory: two.memory(id("c")),
+            memory: two.need(id("c")),
             ..Running::new(id("b"))
         };
-        assert_eq!(plan(&[stopping, other]), (vec![stopping.model], 0));
+        assert_eq!(plan(&[stopping, other]), (vec![stopping.id], 0));
     }
 
     #[test]
     fn errors_name_model_and_amounts() {
         let error = |pools: &[f64], models: &[(&str, f64)]| {
             let pools = pools.iter().map(|&size| ("gpu".to_owned(), size));
-            let config = MemoryConfig {
-                pools: pools.collect(),
-                models: models
-                    .iter()
-                    .map(|(name, memory)| ((*name).to_owned(), *memory))
-                    .collect(),
-                evict_costs: Vec::new(),
-            };
-            MemoryBudget::new(&["a".to_owned(), "b".to_owned()], &config)
-                .unwrap_err()
-                .to_string()
+            let needs = ["a", "b"].map(|name| {
+                let need = models.iter().find(|(model, _)| *model == name);
+                MemoryNeed::new(name, need.map(|(_, memory)| *memory))
+            });
+            let budget = MemoryBudget::new(&pools.collect::<Vec<_>>(), &needs);
+            budget.unwrap_err().to_string()
         };
         for (found, expected) in [
             (
@@ -500,7 +470,6 @@ mod tests {
                 error(&[8.0], &[("a", 1.0)]),
                 "model `b`: `memory` is missing",
             ),
-            (error(&[8.0], &[("x", 1.0)]), "there is no model `x`"),
             (
                 error(&[8.0], &[("a", -1.0)]),
                 "memory of `a`: -1 is not between 0 and a billion",
@@ -519,23 +488,17 @@ mod tests {
     }
 
     #[test]
-    fn costs_beyond_all_measure_are_the_highest() {
-        let models = ["a", "b", "c"].map(str::to_owned);
-        let config = MemoryConfig {
-            pools: vec![("all".to_owned(), 2.0)],
-            models: models.iter().cloned().zip([1.0, 1.0, 2.0]).collect(),
-            evict_costs: models
-                .iter()
-                .cloned()
-                .map(|name| (name, u64::MAX))
-                .collect(),
-        };
-        let budget = MemoryBudget::new(&models, &config).unwrap();
-        let both = [0, 1].map(|id| Running {
-            memory: budget.memory(ModelId(id)),
-            ..Running::new(ModelId(id))
+    fn sums_of_costs_saturate() {
+        let needs = [("a", 1.0), ("b", 1.0), ("c", 2.0)].map(|(name, memory)| MemoryNeed {
+            evict_cost: u64::MAX,
+            ..MemoryNeed::new(name, memory)
         });
-        let plan = budget.plan(ModelId(2), &both);
-        assert_eq!(plan.evict, [ModelId(0), ModelId(1)]);
+        let budget = MemoryBudget::new(&[("all".to_owned(), 2.0)], &needs).unwrap();
+        let both = [0, 1].map(|id| Running {
+            memory: budget.need(InstanceId(id)),
+            ..Running::new(InstanceId(id))
+        });
+        let plan = budget.plan(InstanceId(2), &both);
+        assert_eq!(plan.evict, [InstanceId(0), InstanceId(1)]);
     }
 }

@@ -1,4 +1,4 @@
-//! Which running models have to stop so that another one can run.
+//! Swappers: policies that tell which running instances have to stop so that another one can run.
 
 mod groups;
 mod matrix;
@@ -6,39 +6,39 @@ mod memory;
 
 use std::fmt;
 
-pub use groups::{Group, Groups, InvalidGroups};
-pub use matrix::{ExpressionError, InvalidMatrix, Matrix, MatrixConfig};
-pub use memory::{InvalidMemory, MemoryBudget, MemoryConfig};
+pub use groups::Group;
+pub(crate) use groups::Groups;
+pub(crate) use matrix::Matrix;
+pub use matrix::MatrixConfig;
+pub(crate) use memory::{MemoryBudget, MemoryNeed};
 
-/// A model, by its number in the configuration.
+/// The number of an instance of a model, which is a process that may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ModelId(pub u32);
+pub(crate) struct InstanceId(pub(crate) u32);
 
-/// A model that runs, or is about to.
+/// An instance that runs, or is about to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Running {
-    /// The model.
-    pub model: ModelId,
-    /// The number of the memory pool that it is in. 0 where there is one, or none.
-    pub pool: u32,
-    /// What it takes, as the [`Plan`] said that started it.
-    pub memory: u64,
-    /// When it was last used, in any unit that grows with time.
-    pub last_used: u64,
-    /// Whether it serves a request or is being loaded: it has to be waited for.
-    pub is_busy: bool,
-    /// Whether it is being stopped, so that to stop it costs nothing more.
-    pub is_stopping: bool,
-    /// Whether it is never stopped. A plan that stops it says that the target can't run.
-    pub is_pinned: bool,
+pub(crate) struct Running {
+    pub(crate) id: InstanceId,
+    /// The number of its memory pool; 0 if there is one pool, or none.
+    pub(crate) pool: u32,
+    /// The memory that it takes, from the [`Plan`] that started it.
+    pub(crate) memory: u64,
+    /// The time of its last use, in any unit.
+    pub(crate) last_used: u64,
+    /// `true` if it serves a request or is being loaded, so that its stop has to wait.
+    pub(crate) is_busy: bool,
+    /// `true` if it is being stopped, so that its stop is free.
+    pub(crate) is_stopping: bool,
+    /// `true` if it is never stopped. The target of a plan that stops it can't run.
+    pub(crate) is_pinned: bool,
 }
 
 impl Running {
-    /// A model that is idle, was never used, and takes no memory.
-    #[must_use]
-    pub fn new(model: ModelId) -> Self {
+    /// Returns an instance that is idle, was never used, and takes no memory.
+    pub(crate) fn new(id: InstanceId) -> Self {
         Self {
-            model,
+            id,
             pool: 0,
             memory: 0,
             last_used: 0,
@@ -49,51 +49,52 @@ impl Running {
     }
 }
 
-/// What has to be done so that a model can run.
+/// The plan of a start: the stops before it, and its place in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Plan {
-    /// The models that have to stop, in the order of the running ones that were passed.
-    pub evict: Vec<ModelId>,
-    /// The number of the memory pool that it will be in.
-    pub pool: u32,
-    /// What it will take, in a unit of the swapper's own: it comes back in [`Running::memory`].
-    pub memory: u64,
+pub(crate) struct Plan {
+    /// The instances that have to stop, in the order of `running`.
+    pub(crate) evict: Vec<InstanceId>,
+    /// The number of the memory pool in which the target will run.
+    pub(crate) pool: u32,
+    /// The memory that the target will take, in a unit of the swapper's own.
+    pub(crate) memory: u64,
 }
 
-/// A policy: which running models have to stop so that another one can run.
+/// A policy that tells which running instances have to stop so that another one can run.
 ///
-/// It decides from what it is given, knows no requests and starts nothing.
-pub trait Swapper: fmt::Debug + Send + Sync {
-    /// What has to stop so that `target` can run beside what is left of `running`. Asked far more often than models are
-    /// swapped, so it must be quick, change nothing and log nothing. If `target` runs already, nothing has to stop.
-    fn plan(&self, target: ModelId, running: &[Running]) -> Plan;
+/// It decides by its arguments alone, knows no requests and starts nothing.
+pub(crate) trait Swapper: fmt::Debug + Send + Sync {
+    /// Returns the plan by which `target` can run beside the rest of `running`. If `target` runs already, nothing has to
+    /// stop. The scheduler asks far more often than it swaps, so this must be quick and log nothing.
+    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan;
 
-    /// Returns the running models that have to stop because all of them together exceed what there is, as after a change of
-    /// the configuration. Default: none.
-    fn excess(&self, running: &[Running]) -> Vec<ModelId> {
+    /// Returns the instances that have to stop because all together exceed the memory, as after a change of the
+    /// configuration. By default, there are none.
+    fn excess(&self, running: &[Running]) -> Vec<InstanceId> {
         _ = running;
         Vec::new()
     }
 
-    /// Models of the same kind have the same plan while they don't run: it is asked for once. Default: each is of its own.
-    fn kind(&self, target: ModelId) -> u32 {
+    /// Returns the class of an instance. Instances of one class have the same plan while they are stopped, so the scheduler
+    /// asks for it once. By default, each has a class of its own.
+    fn plan_class(&self, target: InstanceId) -> u32 {
         target.0
     }
 
-    /// Whether a plan depends on when models were used, and on whether they are busy. If not, it is asked for once for each
-    /// set of models that runs.
+    /// Returns `true` (default) if a plan depends on when instances were used, and on whether they are busy. If not, the
+    /// scheduler asks for it once for each set of running instances.
     fn regards_use(&self) -> bool {
         true
     }
 }
 
-/// The number of the model with this name.
-fn model_named(models: &[String], name: &str) -> Option<ModelId> {
+/// Returns the number of the model with this name.
+fn model_named(models: &[String], name: &str) -> Option<InstanceId> {
     let nth = models.iter().position(|model| model == name)?;
-    Some(ModelId(nth as u32))
+    Some(InstanceId(nth as u32))
 }
 
-/// Whether the target is among those that run.
-fn runs(target: ModelId, running: &[Running]) -> Option<&Running> {
-    running.iter().find(|running| running.model == target)
+/// Returns the target if it is one of the running instances.
+fn runs(target: InstanceId, running: &[Running]) -> Option<&Running> {
+    running.iter().find(|running| running.id == target)
 }

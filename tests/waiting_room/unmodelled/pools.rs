@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{Capacity, KeptSlots, LeaseError, PoolId, PoolSet};
+use tower_triage::admit::{Capacity, KeptSlots, LeaseError, PoolId, PoolSet, SlotUsage};
 
 use super::{LANES, LEVELS, POOLS};
 
@@ -116,12 +116,12 @@ impl<const ONE: bool> Capacity for Pools<ONE> {
             .collect()
     }
 
-    fn slots(&self, pool: PoolId) -> usize {
-        self.0.lock().unwrap().pools[pool.0 as usize].slots
-    }
-
-    fn taken(&self, pool: PoolId) -> usize {
-        self.0.lock().unwrap().pools[pool.0 as usize].taken
+    fn pool_usage(&self, pool: PoolId) -> SlotUsage {
+        let pool = &self.0.lock().unwrap().pools[pool.0 as usize];
+        SlotUsage {
+            slots: pool.slots,
+            in_use: pool.taken,
+        }
     }
 
     fn all_pools(&self) -> Option<PoolSet> {
@@ -129,14 +129,12 @@ impl<const ONE: bool> Capacity for Pools<ONE> {
         Some((0..pools).map(PoolId).collect())
     }
 
-    fn in_use(&self) -> usize {
+    fn usage(&self) -> SlotUsage {
         let state = self.0.lock().unwrap();
-        state.pools.iter().map(|pool| pool.taken).sum()
-    }
-
-    fn limit(&self) -> usize {
-        let state = self.0.lock().unwrap();
-        state.pools.iter().map(|pool| pool.slots).sum()
+        SlotUsage {
+            slots: state.pools.iter().map(|pool| pool.slots).sum(),
+            in_use: state.pools.iter().map(|pool| pool.taken).sum(),
+        }
     }
 
     fn leased(&self) -> u64 {

@@ -1,16 +1,16 @@
-//! What operators ask for: pinned and default models, loads, unloads, and other configurations.
+//! Operators: pinned and default models, loads, unloads, and reconfigurations.
 
 use super::*;
 
-const A: ModelId = ModelId(0);
-const B: ModelId = ModelId(1);
-const C: ModelId = ModelId(2);
+const A: InstanceId = InstanceId(0);
+const B: InstanceId = InstanceId(1);
+const C: InstanceId = InstanceId(2);
 
 #[test]
 fn a_pinned_model_is_never_stopped() {
     let mut test = Test::with_memory(2, 3);
     test.settings(A).is_pinned = true;
-    (0..3).for_each(|model| test.settings(ModelId(model)).ttl = SECOND);
+    (0..3).for_each(|model| test.settings(InstanceId(model)).ttl = SECOND);
     test.goes(&[
         ("ask a", "start a"),
         ("ok", "open a"),
@@ -48,7 +48,7 @@ fn a_pinned_model_that_was_unloaded_is_pinned_again_when_it_is_back() {
 }
 
 #[test]
-fn waiters_that_a_pinned_model_is_in_the_way_of_are_told() {
+fn waiters_behind_a_pinned_model_are_told() {
     let mut test = Test::with_memory(1, 3);
     test.settings(A).is_pinned = true;
     test.goes(&[
@@ -59,7 +59,10 @@ fn waiters_that_a_pinned_model_is_in_the_way_of_are_told() {
         ("ok", "open a"),
         ("ask c", "fail c"),
     ]);
-    assert_eq!(test.scheduler.earliest_retry(B), Some(test.now + SECOND));
+    assert_eq!(
+        test.world.schedule(B).earliest_retry(),
+        Some(test.now + SECOND)
+    );
     test.goes(&[
         ("leave b", ""),
         ("leave b", ""),
@@ -165,7 +168,7 @@ fn the_default_model_returns_after_the_rush() {
     let mut test = with_default();
     test.settings(A).ttl = SECOND;
     (test.scheduler).on_tick(test.now, &mut test.world);
-    assert_eq!(test.world.said(), "start a");
+    assert_eq!(test.world.take_log(), "start a");
     test.goes(&[
         ("ok", "open a"),
         // It was loaded for no request, so it is not kept for a while.
@@ -209,7 +212,7 @@ fn the_default_model_does_not_return_while_requests_run() {
 fn the_default_model_yields_while_it_is_being_loaded() {
     let mut test = with_default();
     (test.scheduler).on_tick(test.now, &mut test.world);
-    assert_eq!(test.world.said(), "start a");
+    assert_eq!(test.world.take_log(), "start a");
     test.goes(&[
         ("ask b", "abort"),
         ("ok", "start b"),
@@ -267,7 +270,7 @@ fn an_instance_that_serves_none_of_its_waiters_does_not_keep_others_waiting_for_
     // a's waiter came first; then another one is the first.
     test.world.of_mut(A).waiting[0].arrival = test.now;
     test.tell(A);
-    assert_eq!(test.world.said(), "start b for a");
+    assert_eq!(test.world.take_log(), "start b for a");
 }
 
 #[test]
@@ -312,7 +315,7 @@ fn another_configuration_lets_unchanged_models_run() {
     // a is unchanged; b, which is idle, and c, which is not, have changed; d is gone, and e is new.
     let said = test.reconfigure(&[true, true, true, false, true], &[B, C]);
     assert_eq!(said, "close b, close c, close b, stop b");
-    assert!(test.scheduler.is_leaving(C));
+    assert!(test.world.schedule(C).is_leaving);
     test.goes(&[
         ("ok", ""),
         ("ask b", "start b"),
@@ -323,7 +326,7 @@ fn another_configuration_lets_unchanged_models_run() {
         ("ask e", "start e"),
         ("serve a", ""),
     ]);
-    assert_eq!(test.scheduler.phase(A), Phase::Ready);
+    assert_eq!(test.world.schedule(A).phase, Phase::Ready);
 }
 
 #[test]
@@ -343,8 +346,8 @@ fn another_configuration_lets_removed_models_run_out() {
     ]);
     // Nor when it is back.
     assert_eq!(test.reconfigure(&[true, true, true], &[]), "");
-    assert_eq!(test.scheduler.phase(A), Phase::Stopped);
-    assert_eq!(test.scheduler.phase(C), Phase::Stopped);
+    assert_eq!(test.world.schedule(A).phase, Phase::Stopped);
+    assert_eq!(test.world.schedule(C).phase, Phase::Stopped);
 }
 
 #[test]

@@ -6,21 +6,16 @@ use crate::swap::swapper::{Matrix, MatrixConfig};
 const MODELS: u32 = 5;
 
 /// What may run together, said in another way than the swappers say it.
-type Permits = Box<dyn Fn(&[ModelId]) -> bool>;
+type Permits = Box<dyn Fn(&[InstanceId]) -> bool>;
 
 fn swappers() -> Vec<(Arc<dyn Swapper>, Permits)> {
     let names: Vec<_> = (0..MODELS)
-        .map(|model| letter(ModelId(model)).to_string())
+        .map(|model| letter(InstanceId(model)).to_string())
         .collect();
     let memory = [1.0, 2.0, 3.0, 1.0, 0.5];
-    let config = MemoryConfig {
-        pools: vec![("all".to_owned(), 4.0)],
-        models: names.iter().cloned().zip(memory).collect(),
-        evict_costs: Vec::new(),
+    let fits = move |up: &[InstanceId]| {
+        up.iter().map(|model| memory[model.0 as usize]).sum::<f64>() <= 4.0
     };
-    let budget = MemoryBudget::new(&names, &config).unwrap();
-    let fits =
-        move |up: &[ModelId]| up.iter().map(|model| memory[model.0 as usize]).sum::<f64>() <= 4.0;
     let sets = MatrixConfig {
         sets: vec![
             ("one".to_owned(), "(a|b)&c".to_owned()),
@@ -29,7 +24,7 @@ fn swappers() -> Vec<(Arc<dyn Swapper>, Permits)> {
         ..MatrixConfig::default()
     };
     let matrix = Matrix::new(&names, &sets).unwrap();
-    let in_a_set = |up: &[ModelId]| {
+    let in_a_set = |up: &[InstanceId]| {
         let up = letters(up);
         ["ac", "bc", "cd", "e"]
             .iter()
@@ -43,12 +38,12 @@ fn swappers() -> Vec<(Arc<dyn Swapper>, Permits)> {
         ),
     ];
     let groups = Groups::new(&names, groups).unwrap();
-    let one_of_each = |up: &[ModelId]| {
+    let one_of_each = |up: &[InstanceId]| {
         let up = letters(up);
         !(up.contains('a') && up.contains('b'))
     };
     vec![
-        (Arc::new(budget), Box::new(fits)),
+        (budget(4.0, &memory), Box::new(fits)),
         (Arc::new(matrix), Box::new(in_a_set)),
         (Arc::new(groups), Box::new(one_of_each)),
     ]
@@ -56,25 +51,25 @@ fn swappers() -> Vec<(Arc<dyn Swapper>, Permits)> {
 
 /// The models that run as processes: those that are being stopped still do, and those that are being started do once all has
 /// stopped that has to.
-fn up(test: &Test) -> Vec<ModelId> {
+fn up(test: &Test) -> Vec<InstanceId> {
     let starts = |model| {
         let mut begun = test.world.begun.iter();
         begun.any(|begun| begun.target == Some(model) && begun.stops.is_empty())
     };
-    let all = (0..MODELS).map(ModelId);
+    let all = (0..MODELS).map(InstanceId);
     all.filter(|&model| test.world.of(model).is_up || starts(model))
         .collect()
 }
 
 /// The waiters of a model are told that they can't be served.
-fn reject(test: &mut Test, model: ModelId) {
+fn reject(test: &mut Test, model: InstanceId) {
     test.world.of_mut(model).waiting.clear();
     test.tell(model);
 }
 
 /// `is_calm`: no new requests, and nothing else from outside. `may_fail`: a model may fail to start.
 fn step(test: &mut Test, random: &mut fastrand::Rng, is_calm: bool, may_fail: bool) {
-    let model = ModelId(random.u32(..MODELS));
+    let model = InstanceId(random.u32(..MODELS));
     match random.u32(..if is_calm { 6 } else { 12 }) {
         0..3 if test.world.of(model).serves > 0 => test.serve(model),
         3 | 4 if !test.world.begun.is_empty() => {
@@ -92,7 +87,7 @@ fn step(test: &mut Test, random: &mut fastrand::Rng, is_calm: bool, may_fail: bo
             }
         }
         5 => test.pass(random.u64(..5)),
-        6 | 7 if test.scheduler.of(model).is_some() => test.ask(model, random.u8(..2)),
+        6 | 7 if test.world.schedule(model).settings.is_some() => test.ask(model, random.u8(..2)),
         8 => test.leave(model),
         9 => match random.u8(..3) {
             0 => {
@@ -105,13 +100,17 @@ fn step(test: &mut Test, random: &mut fastrand::Rng, is_calm: bool, may_fail: bo
         },
         10 if random.u8(..10) == 0 => {
             let is_pinned = |model| {
-                let settings = test.scheduler.of(ModelId(model));
+                let settings = test.world.schedule(InstanceId(model)).settings;
                 settings.is_some_and(|model| model.is_pinned)
             };
             let stays = |model| is_pinned(model) || random.u8(..5) > 0;
             let is_there: Vec<bool> = (0..MODELS).map(stays).collect();
             test.reconfigure(&is_there, &[model]);
-            for (model, _) in (0..).map(ModelId).zip(is_there).filter(|(_, there)| !there) {
+            for (model, _) in (0..)
+                .map(InstanceId)
+                .zip(is_there)
+                .filter(|(_, there)| !there)
+            {
                 reject(test, model);
             }
         }
@@ -131,9 +130,9 @@ fn any(random: &mut fastrand::Rng) -> (Test, Permits) {
     let settings = &mut test.scheduler.settings;
     settings.min_loaded = random.u64(..3) * SECOND;
     settings.finishes_abandoned = random.bool();
-    settings.default = Some(ModelId(random.u32(..MODELS))).filter(|_| random.bool());
+    settings.default = Some(InstanceId(random.u32(..MODELS))).filter(|_| random.bool());
     let ttl = random.u64(..3) * 5 * SECOND;
-    (0..MODELS).for_each(|model| test.settings(ModelId(model)).ttl = ttl);
+    (0..MODELS).for_each(|model| test.settings(InstanceId(model)).ttl = ttl);
     (test, permits)
 }
 
@@ -165,12 +164,12 @@ fn no_forbidden_models_run_together_and_every_waiter_is_served() {
     }
 }
 
-/// A swapper that says of no two models that they are of one kind.
+/// A swapper with a class for each instance.
 #[derive(Debug)]
-struct WithoutKinds(Arc<dyn Swapper>);
+struct WithoutClasses(Arc<dyn Swapper>);
 
-impl Swapper for WithoutKinds {
-    fn plan(&self, target: ModelId, running: &[Running]) -> Plan {
+impl Swapper for WithoutClasses {
+    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan {
         self.0.plan(target, running)
     }
 
@@ -180,17 +179,18 @@ impl Swapper for WithoutKinds {
 }
 
 #[test]
-fn kinds_change_no_decision() {
+fn classes_change_no_decision() {
     for seed in 0..300 {
         let mut randoms = [(); 2].map(|()| fastrand::Rng::with_seed(seed));
         let [mut test, mut other] = [0, 1].map(|nth: usize| any(&mut randoms[nth]).0);
-        let swapper = Arc::new(WithoutKinds(Arc::clone(&other.scheduler.swapper)));
-        other.scheduler = Scheduler::new(other.scheduler.settings.clone(), swapper);
+        let swapper = Arc::new(WithoutClasses(Arc::clone(&other.scheduler.swapper)));
+        let settings = other.scheduler.settings.clone();
+        other.scheduler = Scheduler::new(settings, swapper, &mut other.world);
         for nth in 0..400 {
             step(&mut test, &mut randoms[0], false, true);
             step(&mut other, &mut randoms[1], false, true);
-            let (said, expected) = (test.world.said(), other.world.said());
-            assert_eq!(said, expected, "seed {seed}, step {nth}");
+            let (log, expected) = (test.world.take_log(), other.world.take_log());
+            assert_eq!(log, expected, "seed {seed}, step {nth}");
         }
     }
 }
@@ -200,7 +200,7 @@ fn no_pinned_model_is_stopped_for_another() {
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut test, permits) = any(&mut random);
-        let pinned = ModelId(random.u32(..MODELS));
+        let pinned = InstanceId(random.u32(..MODELS));
         test.settings(pinned).is_pinned = true;
         for _ in 0..400 {
             step(&mut test, &mut random, false, true);
@@ -211,7 +211,7 @@ fn no_pinned_model_is_stopped_for_another() {
                 .filter(|begun| begun.target.is_some());
             let is_evicted = swaps.any(|swap| swap.stops.contains(&pinned));
             // One that is unloaded makes room for others.
-            let is_leaving = test.scheduler.is_leaving(pinned);
+            let is_leaving = test.world.schedule(pinned).is_leaving;
             assert!(!is_evicted || is_leaving, "seed {seed}: {pinned:?}");
             assert!(permits(&up(&test)), "seed {seed}: {:?}", up(&test));
         }
@@ -237,7 +237,7 @@ fn the_end_of_what_is_forgotten_touches_nothing() {
                 continue;
             };
             let phases = |test: &Test| {
-                let models = (0..MODELS).map(|model| test.scheduler.phase(ModelId(model)));
+                let models = (0..MODELS).map(|model| test.world.schedule(InstanceId(model)).phase);
                 models.collect::<Vec<_>>()
             };
             // What can be decided by now is, so that nothing else comes of it.

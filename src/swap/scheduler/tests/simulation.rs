@@ -15,13 +15,13 @@ const ANSWER: Nanos = SECOND;
 const MIN_LOADED: Nanos = 5 * SECOND;
 
 /// The requests: which model, and when. In the order of time.
-fn requests(mean_gap: Nanos) -> Vec<(ModelId, Nanos)> {
+fn requests(mean_gap: Nanos) -> Vec<(InstanceId, Nanos)> {
     let mut random = fastrand::Rng::with_seed(7);
     let mut now = 1_000 * SECOND;
     let requests = (0..REQUESTS as u32).map(|nth| {
         let gap = -(1.0 - random.f64()).ln() * mean_gap as f64;
         now += gap as Nanos;
-        (ModelId(nth % MODELS), now)
+        (InstanceId(nth % MODELS), now)
     });
     requests.collect()
 }
@@ -41,8 +41,8 @@ struct Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     SwapEnds,
-    Answered(ModelId),
-    Arrives(ModelId),
+    Answered(InstanceId),
+    Arrives(InstanceId),
     Tick,
 }
 
@@ -73,7 +73,7 @@ impl Simulation {
 
     /// Ends because each request arrives, and is answered, once; each swap serves at least one; and a tick that was asked
     /// for is later than the one before.
-    fn run(mut self, requests: &[(ModelId, Nanos)]) -> Outcome {
+    fn run(mut self, requests: &[(InstanceId, Nanos)]) -> Outcome {
         let arrivals = requests.iter();
         self.events
             .extend(arrivals.map(|&(model, at)| Reverse((at, Event::Arrives(model)))));
@@ -112,7 +112,7 @@ impl Simulation {
         if let Some(swap) = self.test.world.begun.first().filter(|_| self.begun == 0) {
             self.outcome.swaps += 1;
             let world = &self.test.world;
-            let waits = |&model: &ModelId| !world.of(model).waiting.is_empty();
+            let waits = |&model: &InstanceId| !world.of(model).waiting.is_empty();
             let target = swap.target.expect("no model is unloaded");
             let since = world.of(target).waiting[0].arrival;
             let is_forced = now - since >= self.test.scheduler.settings.swap_after;
@@ -127,7 +127,7 @@ impl Simulation {
 }
 
 /// Strictly first come, first served.
-fn in_order(requests: &[(ModelId, Nanos)], slots: u32) -> Outcome {
+fn in_order(requests: &[(InstanceId, Nanos)], slots: u32) -> Outcome {
     let mut outcome = Outcome::default();
     let mut loaded = None;
     // When each slot is free.

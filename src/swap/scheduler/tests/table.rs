@@ -2,19 +2,19 @@
 
 use super::*;
 
-const A: ModelId = ModelId(0);
-const B: ModelId = ModelId(1);
-const C: ModelId = ModelId(2);
+const A: InstanceId = InstanceId(0);
+const B: InstanceId = InstanceId(1);
+const C: InstanceId = InstanceId(2);
 
 #[test]
 fn a_request_starts_its_model_and_others_join() {
     let mut test = Test::with_memory(1, 2);
     test.ask(A, 0);
-    assert_eq!(test.world.said(), "start a");
+    assert_eq!(test.world.take_log(), "start a");
     test.ask(A, 0);
-    assert_eq!(test.world.said(), "");
+    assert_eq!(test.world.take_log(), "");
     assert!(!test.end(true));
-    assert_eq!(test.world.said(), "open a");
+    assert_eq!(test.world.take_log(), "open a");
     assert_eq!(
         (test.world.of(A).serves, test.world.of(A).waiting.len()),
         (1, 1)
@@ -22,20 +22,20 @@ fn a_request_starts_its_model_and_others_join() {
 }
 
 #[test]
-fn what_is_in_the_way_is_stopped_when_it_is_idle() {
+fn a_model_in_the_way_stops_when_it_is_idle() {
     let mut test = Test::with_memory(1, 2);
     test.ask(A, 0);
     test.end(true);
     test.ask(B, 0);
-    assert_eq!(test.world.said(), "start a, open a");
+    assert_eq!(test.world.take_log(), "start a, open a");
     test.serve(A);
-    assert_eq!(test.world.said(), "start b for a");
+    assert_eq!(test.world.take_log(), "start b for a");
     // Its own requests wait until then.
     test.ask(A, 0);
     test.end(true);
-    assert_eq!(test.world.said(), "open b");
+    assert_eq!(test.world.take_log(), "open b");
     test.serve(B);
-    assert_eq!(test.world.said(), "start a for b");
+    assert_eq!(test.world.take_log(), "start a for b");
 }
 
 #[test]
@@ -43,13 +43,13 @@ fn models_that_fit_are_loaded_side_by_side() {
     let mut test = Test::with_memory(2, 3);
     test.ask(A, 0);
     test.ask(B, 0);
-    assert_eq!(test.world.said(), "start a, start b");
+    assert_eq!(test.world.take_log(), "start a, start b");
     // Both are being loaded, so there is nothing to stop for it.
     test.ask(C, 0);
-    assert_eq!(test.world.said(), "");
+    assert_eq!(test.world.take_log(), "");
     test.end(true);
     test.serve(A);
-    assert_eq!(test.world.said(), "open a, start c for a");
+    assert_eq!(test.world.take_log(), "open a, start c for a");
 }
 
 #[test]
@@ -59,20 +59,20 @@ fn a_model_yields_to_a_waiter_of_ten_seconds() {
     test.ask(A, 0);
     test.end(true);
     test.ask(B, 0);
-    test.world.said();
+    test.world.take_log();
     // It is never idle.
     for _ in 0..9 {
         test.pass(1);
         test.ask(A, 0);
         test.serve(A);
     }
-    assert_eq!(test.world.said(), "");
+    assert_eq!(test.world.take_log(), "");
     test.pass(1);
-    assert_eq!(test.world.said(), "close a");
+    assert_eq!(test.world.take_log(), "close a");
     test.ask(A, 0);
     assert_eq!(test.world.of(A).waiting.len(), 1);
     test.serve(A);
-    assert_eq!(test.world.said(), "start b for a");
+    assert_eq!(test.world.take_log(), "start b for a");
 }
 
 #[test]
@@ -82,9 +82,9 @@ fn a_waiter_that_leaves_gives_the_slots_back() {
     test.end(true);
     test.ask(B, 0);
     test.pass(10);
-    test.world.said();
+    test.world.take_log();
     test.leave(B);
-    assert_eq!(test.world.said(), "open a");
+    assert_eq!(test.world.take_log(), "open a");
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn a_more_urgent_waiter_is_not_kept_waiting_by_waiting_ones() {
     test.ask(A, 1);
     test.end(true);
     test.ask(A, 1);
-    test.world.said();
+    test.world.take_log();
     test.ask(B, 0);
-    assert_eq!(test.world.said(), "close a");
+    assert_eq!(test.world.take_log(), "close a");
     test.serve(A);
-    assert_eq!(test.world.said(), "start b for a");
+    assert_eq!(test.world.take_log(), "start b for a");
 }
 
 #[test]
@@ -106,19 +106,19 @@ fn a_load_ends_with_its_last_waiter_unless_a_model_was_stopped_for_it() {
     test.ask(A, 0);
     test.ask(A, 0);
     test.leave(A);
-    assert_eq!(test.world.said(), "start a");
+    assert_eq!(test.world.take_log(), "start a");
     test.leave(A);
-    assert_eq!(test.world.said(), "abort");
+    assert_eq!(test.world.take_log(), "abort");
     // A new one joins, and starts it again.
     test.ask(A, 0);
-    assert_eq!(test.world.said(), "");
+    assert_eq!(test.world.take_log(), "");
     assert!(!test.end(true), "it did not fail");
-    assert_eq!(test.world.said(), "start a");
+    assert_eq!(test.world.take_log(), "start a");
     test.end(true);
     test.serve(A);
     test.ask(B, 0);
     test.leave(B);
-    assert_eq!(test.world.said(), "open a, start b for a");
+    assert_eq!(test.world.take_log(), "open a, start b for a");
 }
 
 #[test]
@@ -126,14 +126,14 @@ fn a_model_that_fails_is_tried_again_later_and_later() {
     let mut test = Test::with_memory(1, 1);
     test.ask(A, 0);
     for seconds in [1, 2, 4] {
-        assert_eq!(test.world.said(), "start a");
+        assert_eq!(test.world.take_log(), "start a");
         assert!(test.end(false), "its waiters are told");
         test.pass(seconds - 1);
-        assert_eq!(test.world.said(), "");
+        assert_eq!(test.world.take_log(), "");
         test.pass(1);
     }
     test.end(true);
-    assert_eq!(test.world.said(), "start a, open a");
+    assert_eq!(test.world.take_log(), "start a, open a");
     // From the beginning.
     test.serve(A);
     test.world.of_mut(A).is_up = false;
@@ -142,7 +142,7 @@ fn a_model_that_fails_is_tried_again_later_and_later() {
     test.end(false);
     test.pass(1);
     test.ask(A, 0);
-    assert_eq!(test.world.said(), "close a, start a, start a");
+    assert_eq!(test.world.take_log(), "close a, start a, start a");
 }
 
 #[test]
@@ -150,15 +150,15 @@ fn the_end_of_a_forgotten_swap_concerns_no_other() {
     let mut test = Test::with_memory(1, 1);
     test.ask(A, 0);
     test.end(true);
-    test.world.said();
+    test.world.take_log();
     let old = Generation(1);
     assert!(
         !test
             .scheduler
             .on_swap_done(old, false, test.now, &mut test.world)
     );
-    assert_eq!(test.scheduler.phase(A), Phase::Ready);
-    assert_eq!(test.world.said(), "");
+    assert_eq!(test.world.schedule(A).phase, Phase::Ready);
+    assert_eq!(test.world.take_log(), "");
 }
 
 #[test]
@@ -167,16 +167,16 @@ fn an_unload_waits_for_what_is_served_or_does_not() {
     for at_once in [false, true] {
         test.ask(A, 0);
         test.end(true);
-        test.world.said();
+        test.world.take_log();
         test.scheduler
             .on_unload(A, at_once, test.now, &mut test.world);
         if !at_once {
-            assert_eq!(test.world.said(), "close a");
+            assert_eq!(test.world.take_log(), "close a");
             test.serve(A);
-            assert_eq!(test.world.said(), "close a, stop a");
+            assert_eq!(test.world.take_log(), "close a, stop a");
             test.end(true);
         } else {
-            assert_eq!(test.world.said(), "close a, close a, stop a");
+            assert_eq!(test.world.take_log(), "close a, close a, stop a");
         }
     }
 }
@@ -191,9 +191,9 @@ fn an_idle_model_is_stopped_after_its_time() {
     test.pass(60);
     test.serve(A);
     test.pass(4);
-    assert_eq!(test.world.said(), "start a, open a");
+    assert_eq!(test.world.take_log(), "start a, open a");
     test.pass(1);
-    assert_eq!(test.world.said(), "close a, stop a");
+    assert_eq!(test.world.take_log(), "close a, stop a");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn an_idle_model_that_was_just_loaded_makes_room() {
 fn later_work_does_not_get_in_the_way_of_a_waiter() {
     // a and b are busy and c waits for one of them: when b is idle, it is c's turn, though d asks as well.
     let mut test = Test::with_memory(2, 4);
-    let d = ModelId(3);
+    let d = InstanceId(3);
     for model in [A, B] {
         test.ask(model, 0);
         test.end(true);
@@ -234,62 +234,55 @@ fn later_work_does_not_get_in_the_way_of_a_waiter() {
     test.ask(C, 0);
     test.pass(1);
     test.ask(d, 0);
-    test.world.said();
+    test.world.take_log();
     test.serve(B);
-    assert_eq!(test.world.said(), "start c for b");
+    assert_eq!(test.world.take_log(), "start c for b");
     // Until that has ended, b takes memory, too.
     test.serve(A);
-    assert_eq!(test.world.said(), "");
+    assert_eq!(test.world.take_log(), "");
     test.end(true);
-    assert_eq!(test.world.said(), "open c, start d for a");
+    assert_eq!(test.world.take_log(), "open c, start d for a");
 }
 
 #[test]
-fn traffic_that_finds_slots_free_yields_when_it_has_passed_a_more_urgent_waiter() {
+fn traffic_that_overtakes_a_more_urgent_waiter_yields() {
     let mut test = Test::with_memory(1, 2);
     test.goes(&[
         ("ask a 1", "start a"),
         ("ok", "open a"),
         ("ask b", ""),
         // Of its own level, and before it came.
-        ("pass_by a 0", ""),
+        ("overtake a 0", ""),
         ("ask a 0", ""),
         ("leave a", ""),
-        ("pass_by a 1", "close a"),
+        ("overtake a 1", "close a"),
         ("leave b", "open a"),
         ("pass 1", ""),
         // That was before this one.
         ("ask b", ""),
-        ("pass_by a 1", "close a"),
+        ("overtake a 1", "close a"),
         ("serve a", "start b for a"),
     ]);
 }
 
 #[test]
-fn what_waits_counts_before_what_passed() {
+fn waiters_count_before_overtakes() {
     Test::with_memory(1, 2).goes(&[
         ("ask a 1", "start a"),
         ("ok", "open a"),
         ("ask b", ""),
-        ("pass_by a 1", "close a"),
+        ("overtake a 1", "close a"),
         ("ask a 0", "open a"),
     ]);
 }
 
 /// a takes all memory, and each of the others a third of it.
 fn one_large_and_three_small() -> Test {
-    let models = ["a", "b", "c", "d"].map(str::to_owned);
-    let taken = models.iter().cloned().zip([3.0, 1.0, 1.0, 1.0]);
-    let config = MemoryConfig {
-        pools: vec![("all".to_owned(), 3.0)],
-        models: taken.collect(),
-        evict_costs: Vec::new(),
-    };
-    Test::new(Arc::new(MemoryBudget::new(&models, &config).unwrap()), 4)
+    Test::new(budget(3.0, &[3.0, 1.0, 1.0, 1.0]), 4)
 }
 
 #[test]
-fn all_of_a_kind_that_have_room_start_at_once() {
+fn all_of_a_class_that_fit_start_at_once() {
     one_large_and_three_small().goes(&[
         ("ask a", "start a"),
         ("ok", "open a"),
@@ -302,7 +295,7 @@ fn all_of_a_kind_that_have_room_start_at_once() {
 }
 
 #[test]
-fn all_of_a_kind_that_a_pinned_model_is_in_the_way_of_are_told_at_once() {
+fn all_of_a_class_that_a_pinned_model_blocks_fail_at_once() {
     let mut test = one_large_and_three_small();
     test.settings(A).is_pinned = true;
     test.goes(&[

@@ -32,9 +32,9 @@ fn it_is_served_by_a_model_that_runs() {
         ("ask a", ""),
         ("ask b", "start b"),
     ]);
-    assert_eq!(test.world.of(ModelId(0)).serves, 2);
+    assert_eq!(test.world.of(InstanceId(0)).serves, 2);
     test.goes(&[("serve a", ""), ("ask a", "")]);
-    assert_eq!(test.world.of(ModelId(0)).serves, 2);
+    assert_eq!(test.world.of(InstanceId(0)).serves, 2);
 }
 
 #[test]
@@ -118,15 +118,7 @@ fn it_passes_one_that_waits_if_that_waits_no_longer_for_it() {
 #[test]
 fn it_does_not_pass_one_that_would_have_more_to_wait_for() {
     // Three units of memory: a and b have one each, c needs two, and d would fit beside a and b.
-    let names = ["a", "b", "c", "d"].map(str::to_owned);
-    let memory = [1.0, 1.0, 2.0, 1.0];
-    let config = MemoryConfig {
-        pools: vec![("all".to_owned(), 3.0)],
-        models: names.iter().cloned().zip(memory).collect(),
-        evict_costs: Vec::new(),
-    };
-    let budget = MemoryBudget::new(&names, &config).unwrap();
-    let mut test = Test::new(Arc::new(budget), 4);
+    let mut test = Test::new(budget(3.0, &[1.0, 1.0, 2.0, 1.0]), 4);
     test.goes(&[
         ("ask a", "start a"),
         ("ok", "open a"),
@@ -147,7 +139,7 @@ fn it_is_told_when_its_model_fails_to_start() {
     let mut test = sets(&["a"]);
     test.goes(&[("ask a", "start a")]);
     assert!(test.end(false));
-    let retry = test.scheduler.earliest_retry(ModelId(0));
+    let retry = test.world.schedule(InstanceId(0)).earliest_retry();
     assert_eq!(retry, Some(test.now + SECOND));
     // It was rejected; the next one comes before the time.
     test.goes(&[
@@ -156,7 +148,7 @@ fn it_is_told_when_its_model_fails_to_start() {
         ("pass 1", "start a"),
         ("ok", "open a"),
     ]);
-    assert_eq!(test.scheduler.earliest_retry(ModelId(0)), None);
+    assert_eq!(test.world.schedule(InstanceId(0)).earliest_retry(), None);
 }
 
 #[test]
@@ -170,7 +162,7 @@ fn what_a_swap_has_stopped_may_be_started_before_the_swap_ends() {
     ]);
     let swap = test.world.begun[0].clone();
     test.goes(&[("stopped a", "")]);
-    assert_eq!(test.scheduler.phase(ModelId(0)), Phase::Stopped);
+    assert_eq!(test.world.schedule(InstanceId(0)).phase, Phase::Stopped);
     // c is unloaded, and ends late; a is ready by then.
     test.goes(&[
         ("leave c", ""),
@@ -180,5 +172,5 @@ fn what_a_swap_has_stopped_may_be_started_before_the_swap_ends() {
     ]);
     let (now, world) = (test.now, &mut test.world);
     assert!(!(test.scheduler).on_swap_done(swap.generation, true, now, world));
-    assert_eq!(test.scheduler.phase(ModelId(0)), Phase::Ready);
+    assert_eq!(test.world.schedule(InstanceId(0)).phase, Phase::Ready);
 }

@@ -1,6 +1,6 @@
-//! Sets of models that may run together, and what it costs to stop each.
+//! Sets of models that may run together, and the cost of stopping each.
 
-mod kinds;
+mod classes;
 mod parse;
 mod solve;
 #[cfg(test)]
@@ -11,32 +11,31 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-pub use self::parse::ExpressionError;
-use self::parse::{Expression, is_name, parse};
+use self::parse::{Expression, ExpressionError, is_name, parse};
 use self::solve::{Form, Mask, Node, Part, Solver};
-use super::{ModelId, Plan, Running, Swapper, model_named, runs};
+use super::{InstanceId, Plan, Running, Swapper, model_named, runs};
 
-/// The configuration of a [`Matrix`].
+/// The configuration of a [matrix](super::SwapPolicy::Matrix), which has sets of models that may run together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 #[non_exhaustive]
 pub struct MatrixConfig {
-    /// Short names for models, to be used in `sets`: the short name, and the model's.
+    /// Short names for models in `sets`, each with the name of its model.
     #[cfg_attr(
         feature = "serde",
         serde(deserialize_with = "crate::swap::config::pairs")
     )]
     pub vars: Vec<(String, String)>,
-    /// What it costs to stop a model, by its short name or its own: at least 1, which is the default.
+    /// The cost of stopping a model, by its short name or its own. At least 1, which is the default.
     #[cfg_attr(
         feature = "serde",
         serde(deserialize_with = "crate::swap::config::pairs")
     )]
     pub evict_costs: Vec<(String, u64)>,
-    /// Which models may run together, by name: `"(g | q) & v"`. Each set is a permission: any part of one of its
-    /// combinations may run. `+name` stands for another set. Of two that cost the same, the one that is defined first
-    /// is chosen.
+    /// Named sets of models that may run together, such as `"(g | q) & v"`. Each set is a permission for any part of any of
+    /// its combinations, and `+name` stands for another set. Of two combinations with the same cost, the one that is defined
+    /// first is chosen.
     #[cfg_attr(
         feature = "serde",
         serde(deserialize_with = "crate::swap::config::pairs")
@@ -44,94 +43,65 @@ pub struct MatrixConfig {
     pub sets: Vec<(String, String)>,
 }
 
-/// Why a matrix is invalid.
+/// The error of a matrix that contradicts itself or the models.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum InvalidMatrix {
-    /// There is no set.
+pub(crate) enum InvalidMatrix {
     #[error("sets: there has to be at least one")]
     NoSets,
     /// A short name or a set's name that could not be used in an expression.
     #[error("{key}: `{name}` is no name: it may have letters, digits, `-`, `_` and `.`")]
-    InvalidName {
-        /// `vars` or `sets`.
-        key: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// A name that is defined twice.
+    InvalidName { key: &'static str, name: String },
     #[error("{key}: `{name}` is there twice")]
-    Twice {
-        /// `vars`, `sets` or `evict_costs`.
-        key: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// A short name for a model that is not configured.
+    Twice { key: &'static str, name: String },
     #[error("vars: `{var}` stands for `{model}`, and there is no such model")]
-    UnknownModel {
-        /// The short name.
-        var: String,
-        /// The model.
-        model: String,
-    },
-    /// The cost of a model that is not configured.
+    UnknownModel { var: String, model: String },
     #[error("evict_costs: `{0}` is neither in `vars` nor a model")]
     UnknownCost(String),
-    /// A cost of 0.
     #[error("evict_costs: `{0}` costs 0, and the least is 1")]
     NoCost(String),
-    /// An expression that can't be read.
+    /// An expression that can't be parsed, with the column in characters from 1.
     #[error("sets: `{set}`, column {column}: {error}")]
     Expression {
-        /// The set.
         set: String,
-        /// Where, counted in characters from 1.
         column: usize,
-        /// What is wrong.
         error: ExpressionError,
     },
-    /// More models than can be reckoned with.
     #[error("sets: they name {0} models, and may name {MAX_MODELS}")]
     TooManyModels(usize),
 }
 
-/// What it costs to stop a model that is never stopped.
+/// The cost of stopping a pinned model, above all sums of other costs.
 const PINNED: u64 = u64::MAX / 2;
 
-/// Models are bits of a [`Mask`].
+/// The number of models that a [`Mask`] has bits for.
 const MAX_MODELS: usize = Mask::BITS as usize;
 
 /// A [`Swapper`] by sets of models that may run together.
 #[derive(Debug, Clone)]
-pub struct Matrix {
-    /// Each behind its parts.
+pub(crate) struct Matrix {
+    /// The nodes of all expressions, each of which comes after its parts.
     nodes: Vec<Node>,
-    /// The expression of each set, in their order.
+    /// The expression of each set, in the order of the configuration.
     sets: Vec<Part>,
-    /// By model: its bit, or none if it is in no set.
+    /// The bit of each model, or 0 if it is in no set.
     bits: Vec<Mask>,
-    /// By model.
-    kinds: Vec<u32>,
-    /// By bit.
+    /// The plan class of each model, by the number of the model.
+    classes: Vec<u32>,
+    /// The cost of stopping each model, by bit.
     costs: Vec<u64>,
 }
 
 impl Matrix {
-    /// A matrix of `models`, by name.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong, and where.
-    pub fn new(models: &[String], config: &MatrixConfig) -> Result<Self, InvalidMatrix> {
-        Builder::new(models, config)?.build()
+    /// Returns a matrix of `models`, which its configuration names.
+    pub(crate) fn new(models: &[String], config: &MatrixConfig) -> Result<Self, InvalidMatrix> {
+        MatrixBuilder::new(models, config)?.build()
     }
 
-    fn bit(&self, ModelId(model): ModelId) -> Mask {
+    fn bit(&self, InstanceId(model): InstanceId) -> Mask {
         self.bits.get(model as usize).copied().unwrap_or(0)
     }
 
-    /// The costs of all models. Those that are never stopped cost more than all others.
+    /// Returns the costs of all models, of which a pinned one costs more than all others together.
     fn costs_beside(&self, running: &[Running]) -> Cow<'_, [u64]> {
         let mut costs = Cow::Borrowed(self.costs.as_slice());
         for one in running {
@@ -140,7 +110,7 @@ impl Matrix {
                 one if one.is_pinned => PINNED,
                 _ => continue,
             };
-            let bit = self.bit(one.model);
+            let bit = self.bit(one.id);
             if bit != 0 {
                 costs.to_mut()[bit.trailing_zeros() as usize] = cost;
             }
@@ -150,34 +120,34 @@ impl Matrix {
 }
 
 impl Swapper for Matrix {
-    fn plan(&self, target: ModelId, running: &[Running]) -> Plan {
+    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan {
         if runs(target, running).is_some() {
             return Plan::default();
         }
-        let bits = running.iter().map(|running| self.bit(running.model));
+        let bits = running.iter().map(|running| self.bit(running.id));
         let running_bits = bits.fold(0, |all, bit| all | bit);
         let costs = self.costs_beside(running);
         let mut solver = Solver::new(&self.nodes, &costs, self.bit(target), running_bits);
         let mut best = None;
         for &set in &self.sets {
-            // Of equal costs the set that was defined first stays.
+            // Of sets with equal costs, the one that was defined first is chosen.
             let cost = solver.least_cost(set);
             if let Some(cost) = cost.filter(|&cost| best.is_none_or(|(_, least)| cost < least)) {
                 best = Some((set, cost));
             }
         }
-        // A target in no set runs alone.
+        // A target outside of all sets runs alone.
         let kept = best.map_or(0, |(set, cost)| solver.first(set, cost));
-        let evicted = running.iter().map(|running| running.model);
-        let evicted = evicted.filter(|&model| kept & self.bit(model) == 0);
+        let evicted = running.iter().map(|running| running.id);
+        let evicted = evicted.filter(|&id| kept & self.bit(id) == 0);
         Plan {
             evict: evicted.collect(),
             ..Plan::default()
         }
     }
 
-    fn kind(&self, ModelId(target): ModelId) -> u32 {
-        self.kinds.get(target as usize).copied().unwrap_or(target)
+    fn plan_class(&self, InstanceId(target): InstanceId) -> u32 {
+        self.classes.get(target as usize).copied().unwrap_or(target)
     }
 
     fn regards_use(&self) -> bool {
@@ -185,19 +155,19 @@ impl Swapper for Matrix {
     }
 }
 
-/// A matrix on its way.
-struct Builder<'a> {
+/// The builder of a matrix, which resolves names and references between sets.
+struct MatrixBuilder<'a> {
     models: &'a [String],
     config: &'a MatrixConfig,
-    vars: HashMap<&'a str, ModelId>,
+    vars: HashMap<&'a str, InstanceId>,
     nodes: Vec<Node>,
-    /// The bits of the models that are in a set.
-    bits: HashMap<ModelId, u32>,
-    /// By set: its expression, once that is known.
+    /// The number of the bit of each model that is in a set.
+    bits: HashMap<InstanceId, u32>,
+    /// The expression of each set, once it is known.
     known: Vec<Option<Part>>,
 }
 
-impl<'a> Builder<'a> {
+impl<'a> MatrixBuilder<'a> {
     fn new(models: &'a [String], config: &'a MatrixConfig) -> Result<Self, InvalidMatrix> {
         let mut vars = HashMap::new();
         for (var, model) in &config.vars {
@@ -245,7 +215,7 @@ impl<'a> Builder<'a> {
             costs[bit as usize] = given.get(model).copied().unwrap_or(1);
         }
         Ok(Matrix {
-            kinds: kinds::kinds(&self.nodes, &sets, &bits),
+            classes: classes::plan_classes(&self.nodes, &sets, &bits),
             nodes: self.nodes,
             sets,
             bits,
@@ -253,7 +223,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn costs(&self) -> Result<HashMap<ModelId, u64>, InvalidMatrix> {
+    fn costs(&self) -> Result<HashMap<InstanceId, u64>, InvalidMatrix> {
         let mut costs = HashMap::new();
         for (name, cost) in &self.config.evict_costs {
             let Some(model) = self.model(name) else {
@@ -269,13 +239,13 @@ impl<'a> Builder<'a> {
         Ok(costs)
     }
 
-    /// The model with this short name; or else with this name.
-    fn model(&self, name: &str) -> Option<ModelId> {
+    /// Returns the model with this short name, or else with this name.
+    fn model(&self, name: &str) -> Option<InstanceId> {
         let var = self.vars.get(name).copied();
         var.or_else(|| model_named(self.models, name))
     }
 
-    /// The expression of a set. `within`: the sets with the expressions that led here.
+    /// Returns the expression of a set, which the expressions of the sets of `within` led to.
     fn set(&mut self, set: usize, within: &mut Vec<usize>) -> Result<Part, InvalidMatrix> {
         if let Some(part) = self.known[set] {
             return Ok(part);
@@ -294,7 +264,7 @@ impl<'a> Builder<'a> {
         Ok(part)
     }
 
-    /// An expression of the last of `within`.
+    /// Returns an expression of the last set of `within`.
     fn part(
         &mut self,
         expression: &Expression,
@@ -314,7 +284,7 @@ impl<'a> Builder<'a> {
                 };
                 let next = self.bits.len() as u32;
                 let bit = *self.bits.entry(model).or_insert(next);
-                // One too many is reported once all are counted.
+                // A model beyond the last bit is reported once all are counted.
                 Ok(Part::Model(Mask::checked_shl(1, bit).unwrap_or(0)))
             }
             Expression::Set { name, column } => {

@@ -1,4 +1,4 @@
-//! Reading the expression of a set.
+//! The parser of a set's expression.
 //!
 //! ```text
 //! or   := and ('|' and)*
@@ -8,7 +8,7 @@
 
 use thiserror::Error;
 
-/// What an expression says.
+/// A parsed expression, with the columns of its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expression {
     /// A model, by its short name or its own.
@@ -16,7 +16,7 @@ pub(super) enum Expression {
         name: String,
         column: usize,
     },
-    /// What another set says.
+    /// The expression of another set, by the name of that set.
     Set {
         name: String,
         column: usize,
@@ -25,40 +25,31 @@ pub(super) enum Expression {
     OneOf(Vec<Self>),
 }
 
-/// What is wrong with an expression.
+/// The error of an expression, which is reported with its column.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ExpressionError {
-    /// A name is none of the short names and models.
+pub(crate) enum ExpressionError {
     #[error("`{0}` is neither in `vars` nor a model")]
     UnknownName(String),
-    /// There is no such set.
     #[error("there is no set `{0}`")]
     UnknownSet(String),
-    /// A set refers to itself.
     #[error("set `{0}` would be a part of itself")]
     Cycle(String),
-    /// A character that means nothing here.
     #[error("`{0}` is not expected here: there may be names, `+set`, `&`, `|` and parentheses")]
     Stray(char),
-    /// A name, a set or a parenthesis is missing.
     #[error("a name, `+set` or `(` is missing here")]
     Missing,
-    /// A parenthesis that is not closed.
     #[error("this `(` is not closed")]
     NotClosed,
-    /// A parenthesis that was not opened.
     #[error("this `)` closes nothing")]
     NotOpened,
-    /// Parentheses in parentheses without end.
     #[error("more than {MAX_DEPTH} parentheses are open here")]
     TooDeep,
 }
 
-/// So many parentheses may be open.
+/// The number of parentheses that may be open.
 const MAX_DEPTH: usize = 64;
 
-/// Where an error is, counted in characters from 1, and what it is.
+/// The column of an error, counted in characters from 1, and the error.
 pub(super) type Located = (usize, ExpressionError);
 
 pub(super) fn parse(text: &str) -> Result<Expression, Located> {
@@ -75,7 +66,7 @@ pub(super) fn parse(text: &str) -> Result<Expression, Located> {
     }
 }
 
-/// Whether a name can stand in an expression.
+/// Returns `true` if a name can be used in an expression.
 pub(super) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(is_of_name)
 }
@@ -87,12 +78,12 @@ fn is_of_name(char: char) -> bool {
 struct Parser {
     chars: Vec<char>,
     at: usize,
-    /// How many parentheses are open.
+    /// The number of parentheses that are open here.
     depth: usize,
 }
 
 impl Parser {
-    /// The next character that is no white space; it is not passed.
+    /// Returns the next character after white space, without passing it.
     fn next(&mut self) -> Option<char> {
         while self
             .chars
@@ -108,7 +99,7 @@ impl Parser {
         self.at + 1
     }
 
-    /// Passes the next character if it is this one.
+    /// Passes the next character and returns `true`, if it is this one.
     fn passes(&mut self, char: char) -> bool {
         let is_next = self.next() == Some(char);
         self.at += usize::from(is_next);
@@ -138,7 +129,7 @@ impl Parser {
             Some('(') => self.in_parentheses(column),
             Some('+') => {
                 self.at += 1;
-                // No space between: `+ set` is more likely a mistake.
+                // Without white space between, because `+ set` is more likely a mistake.
                 let name = self.name();
                 match name.is_empty() {
                     true => Err((self.column(), ExpressionError::Missing)),
@@ -155,7 +146,7 @@ impl Parser {
     }
 
     fn in_parentheses(&mut self, column: usize) -> Result<Expression, Located> {
-        // Bounds the recursion, whatever the text.
+        // Bounds the recursion, however deep the text is.
         if self.depth == MAX_DEPTH {
             return Err((column, ExpressionError::TooDeep));
         }
@@ -192,7 +183,7 @@ fn one_or(mut all: Vec<Expression>, many: fn(Vec<Expression>) -> Expression) -> 
 mod tests {
     use super::*;
 
-    /// With all parentheses.
+    /// Writes an expression with parentheses around each part.
     fn written(expression: &Expression) -> String {
         let join = |all: &[Expression], by: &str| {
             let all: Vec<_> = all.iter().map(written).collect();

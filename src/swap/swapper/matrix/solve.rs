@@ -1,40 +1,41 @@
-//! Which combination of a set lets a model run at the least cost.
+//! The search for the combination of a set that lets a model run at the least cost.
 //!
-//! Combinations are not written out. Of each part of an expression only the models count that run, or are the target: the
-//! others are neither kept nor stopped. So a part is a list of masks of such models, and a mask that is contained in
-//! another one is dropped, as it keeps no more. Most parts have at most one such model, and so one mask.
+//! The combinations are not written out. In each part of an expression, only the target and the running models are
+//! relevant, because the others are neither kept nor stopped. So a part is a list of masks of relevant models. A mask that
+//! another one contains is dropped, because it keeps no more models. Most parts have at most one relevant model, and so one
+//! mask.
 
-/// A set of models, by bit.
+/// A set of models, with one bit for each.
 pub(super) type Mask = u128;
 
-/// A part of an expression.
+/// A part of an expression: one model, or a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Part {
     Model(Mask),
-    /// The number of a node.
+    /// The index of a node in the matrix.
     Node(usize),
 }
 
-/// Parts that are joined.
+/// A node of an expression, which joins parts.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    /// All models of the parts.
+    /// The models of all parts, for quick checks.
     pub(super) models: Mask,
     pub(super) form: Form,
     pub(super) parts: Vec<Part>,
 }
 
-/// How parts are joined.
+/// The way in which the parts of a node are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     All,
     OneOf,
-    /// One of parts that are models.
+    /// One of several models, which needs the least work.
     OneModel,
 }
 
 impl Part {
-    /// All models in it.
+    /// Returns all models that the part names.
     pub(super) fn models(self, nodes: &[Node]) -> Mask {
         match self {
             Self::Model(model) => model,
@@ -43,15 +44,15 @@ impl Part {
     }
 }
 
-/// The question, for all sets of a matrix.
+/// A solver for one target, over all sets of a matrix.
 pub(super) struct Solver<'a> {
     nodes: &'a [Node],
     target: Mask,
-    /// The target, and the models that run.
+    /// The target and the running models, which alone matter.
     relevant: Mask,
-    /// By bit: what it costs to stop a model.
+    /// The cost of stopping each model, by bit.
     costs: &'a [u64],
-    /// By node, once it is known: the masks of its combinations, without those that are contained in others.
+    /// The masks of each node, once they are known, without those that others contain.
     known: Vec<Option<Vec<Mask>>>,
 }
 
@@ -66,7 +67,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// The least cost for which a combination of the part has the target.
+    /// Returns the least cost of a combination of the part that has the target.
     pub(super) fn least_cost(&mut self, part: Part) -> Option<u64> {
         if self.relevant_models(part) & self.target == 0 {
             return None;
@@ -76,7 +77,7 @@ impl<'a> Solver<'a> {
         with_target.map(|mask| self.cost(mask)).min()
     }
 
-    /// The models that are kept by the combination that is written first of those with the target and this cost.
+    /// Returns the models that stay, by the combination that is written first of those with the target and this cost.
     pub(super) fn first(&mut self, part: Part, cost: u64) -> Mask {
         self.learn(part);
         let masks = self.masks(part);
@@ -87,7 +88,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// What it costs to stop the relevant models that are not in the mask.
+    /// Returns the cost of stopping the relevant models outside of the mask.
     fn cost(&self, mask: Mask) -> u64 {
         let costs =
             bits(self.relevant & !mask).map(|bit| self.costs[bit.trailing_zeros() as usize]);
@@ -98,7 +99,7 @@ impl<'a> Solver<'a> {
         part.models(self.nodes) & self.relevant
     }
 
-    /// The node of a part with several masks, perhaps. Of at most one relevant model, that model is the only mask.
+    /// Returns the node of a part that may have several masks. With at most one relevant model, a part has one mask.
     fn several(&self, part: Part) -> Option<usize> {
         match part {
             Part::Node(node) if self.relevant_models(part).count_ones() > 1 => Some(node),
@@ -106,7 +107,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// The masks of a part, which have to be known if there are several.
+    /// Returns the masks of a part, which have to be [learned](Self::learn) if there may be several.
     fn masks(&self, part: Part) -> impl Iterator<Item = Mask> + Clone + use<'_, 'a> {
         let (one, several) = match self.several(part) {
             Some(node) => (None, self.known[node].as_deref().unwrap_or_default()),
@@ -115,7 +116,7 @@ impl<'a> Solver<'a> {
         one.into_iter().chain(several.iter().copied())
     }
 
-    /// Finds the masks of a part and of all its parts. No set is a part of itself, so this ends.
+    /// Finds the masks of a part and of all its parts. Ends because a set is never a part of itself.
     fn learn(&mut self, part: Part) {
         let Some(node) = self.several(part) else {
             return;
@@ -132,7 +133,7 @@ impl<'a> Solver<'a> {
                 largest(parts.iter().flat_map(|&part| self.masks(part)))
             }
             Form::All => {
-                // Those with one mask first, as they multiply nothing.
+                // Parts with one mask first, because they multiply nothing.
                 let mut single = 0;
                 for &part in parts {
                     match self.several(part) {
@@ -147,20 +148,21 @@ impl<'a> Solver<'a> {
         self.known[node] = Some(masks);
     }
 
-    /// One of `masks` and one of the part's, united, in all ways.
+    /// Returns all unions of one of `masks` and one of the part's masks.
     fn united(&self, masks: &[Mask], part: Part) -> Vec<Mask> {
         let all = masks.iter();
         largest(all.flat_map(|one| self.masks(part).map(move |other| one | other)))
     }
 
-    /// `first`, where the parts before have chosen `chosen` and those behind may choose one of `rest`.
+    /// Returns the [first](Self::first) choice, if the parts before have `chosen`, and the parts behind may choose one of
+    /// `rest`.
     fn first_of(&self, part: Part, chosen: Mask, rest: &[Mask], cost: u64) -> Mask {
         let Part::Node(node) = part else {
             return chosen | self.relevant_models(part);
         };
         let Node { form, parts, .. } = &self.nodes[node];
         if *form == Form::All {
-            // What those behind each part may choose, the last one's first.
+            // The choices behind each part, the last part's first.
             let mut behind = vec![rest.to_vec()];
             for &part in parts[1..].iter().rev() {
                 behind.push(self.united(&behind[behind.len() - 1], part));
@@ -177,12 +179,12 @@ impl<'a> Solver<'a> {
             })
         };
         let first = parts.iter().copied().find(is_possible);
-        // There is one: the cost is that of a combination.
+        // Always found, because the cost is of a combination.
         first.map_or(chosen, |part| self.first_of(part, chosen, rest, cost))
     }
 }
 
-/// The bits of a mask, each as one. Ends because each round clears one.
+/// Returns the bits of a mask, one mask for each. Ends because each round clears one.
 fn bits(mut mask: Mask) -> impl Iterator<Item = Mask> {
     std::iter::from_fn(move || {
         let bit = mask & mask.wrapping_neg();
@@ -191,9 +193,9 @@ fn bits(mut mask: Mask) -> impl Iterator<Item = Mask> {
     })
 }
 
-/// The masks that are contained in no other, each once.
+/// Returns the masks that no other contains, each once.
 fn largest(masks: impl Iterator<Item = Mask>) -> Vec<Mask> {
-    let mut kept: Vec<Mask> = Vec::with_capacity(4); // most have fewer
+    let mut kept: Vec<Mask> = Vec::with_capacity(4); // enough for most
     for mask in masks {
         if kept.iter().any(|&other| mask & !other == 0) {
             continue;

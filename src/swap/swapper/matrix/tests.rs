@@ -21,7 +21,7 @@ fn config(sets: &[(&str, &str)], costs: &[(&str, u64)]) -> MatrixConfig {
     }
 }
 
-fn running(models: &[ModelId]) -> Vec<Running> {
+fn running(models: &[InstanceId]) -> Vec<Running> {
     models.iter().copied().map(Running::new).collect()
 }
 
@@ -107,7 +107,7 @@ fn combinations(
     expression: &Expression,
     sets: &[(String, String)],
     models: &[String],
-) -> Vec<Vec<ModelId>> {
+) -> Vec<Vec<InstanceId>> {
     match expression {
         Expression::Name { name, .. } => vec![vec![model_named(models, name).unwrap()]],
         Expression::Set { name, .. } => {
@@ -120,7 +120,7 @@ fn combinations(
             .collect(),
         Expression::All(parts) => parts.iter().fold(vec![Vec::new()], |united, part| {
             let part = combinations(part, sets, models);
-            let unite = |one: &Vec<ModelId>| {
+            let unite = |one: &Vec<InstanceId>| {
                 let one = one.clone();
                 part.iter()
                     .map(move |other| [one.clone(), other.clone()].concat())
@@ -135,26 +135,26 @@ fn combinations(
 fn by_brute_force(
     config: &MatrixConfig,
     models: &[String],
-    target: ModelId,
-    runs: &[ModelId],
-) -> Vec<ModelId> {
+    target: InstanceId,
+    runs: &[InstanceId],
+) -> Vec<InstanceId> {
     if runs.contains(&target) {
         return Vec::new();
     }
-    let cost = |model: &ModelId| {
+    let cost = |model: &InstanceId| {
         let own = config
             .evict_costs
             .iter()
             .find(|(name, _)| models[model.0 as usize] == *name);
         own.map_or(1, |(_, cost)| *cost)
     };
-    let mut best: Option<(u64, Vec<ModelId>)> = None;
+    let mut best: Option<(u64, Vec<InstanceId>)> = None;
     for (_, text) in &config.sets {
         for combination in combinations(&parse(text).unwrap(), &config.sets, models) {
             if !combination.contains(&target) {
                 continue;
             }
-            let outside = |model: &ModelId| !combination.contains(model);
+            let outside = |model: &InstanceId| !combination.contains(model);
             let stopped: Vec<_> = runs.iter().copied().filter(outside).collect();
             let cost = stopped.iter().map(cost).sum();
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
@@ -209,13 +209,13 @@ fn decisions_are_those_of_brute_force() {
         };
         let matrix = Matrix::new(&models, &config).unwrap();
         for _ in 0..4 {
-            let all = (0..models.len() as u32).map(ModelId);
+            let all = (0..models.len() as u32).map(InstanceId);
             let runs: Vec<_> = all.filter(|_| random.u8(..3) == 0).collect();
-            let target = ModelId(random.u32(..models.len() as u32));
+            let target = InstanceId(random.u32(..models.len() as u32));
             let plan = matrix.plan(target, &running(&runs));
-            for other in (0..models.len() as u32).map(ModelId) {
-                let is_of_kind = matrix.kind(other) == matrix.kind(target);
-                if is_of_kind && !runs.contains(&other) && !runs.contains(&target) {
+            for other in (0..models.len() as u32).map(InstanceId) {
+                let is_same = matrix.plan_class(other) == matrix.plan_class(target);
+                if is_same && !runs.contains(&other) && !runs.contains(&target) {
                     let others = matrix.plan(other, &running(&runs));
                     assert_eq!(plan, others, "{other:?} as {target:?} in {config:?}");
                 }
@@ -230,28 +230,28 @@ fn decisions_are_those_of_brute_force() {
 }
 
 #[test]
-fn models_of_one_list_are_of_one_kind() {
+fn models_of_one_list_are_one_class() {
     let models = names("a b c d e f");
-    let kinds = |sets: &[(&str, &str)]| {
+    let classes = |sets: &[(&str, &str)]| {
         let matrix = Matrix::new(&models, &config(sets, &[])).unwrap();
-        let kinds = (0..models.len() as u32).map(|id| matrix.kind(ModelId(id)));
-        kinds
-            .map(|kind| models[kind as usize].as_str())
+        let classes = (0..models.len() as u32).map(|id| matrix.plan_class(InstanceId(id)));
+        classes
+            .map(|class| models[class as usize].as_str())
             .collect::<String>()
     };
     // e and f are in no set.
-    assert_eq!(kinds(&[("one", "(a | b | c) & d")]), "aaadee");
+    assert_eq!(classes(&[("one", "(a | b | c) & d")]), "aaadee");
     let several = [
         ("list", "a | b"),
         ("one", "+list & c"),
         ("two", "+list & (d | e)"),
     ];
-    assert_eq!(kinds(&several), "aacddf");
+    assert_eq!(classes(&several), "aacddf");
     // One stands elsewhere, too.
-    assert_eq!(kinds(&[("one", "(a | b | c) & (a | d)")]), "abbdee");
+    assert_eq!(classes(&[("one", "(a | b | c) & (a | d)")]), "abbdee");
     // Two of the list may run together.
     assert_eq!(
-        kinds(&[("list", "a | b"), ("one", "+list & +list")]),
+        classes(&[("list", "a | b"), ("one", "+list & +list")]),
         "abcccc"
     );
 }
@@ -266,9 +266,9 @@ fn many_combinations_are_not_written_out() {
         .collect();
     let config = config(&[("all", &kinds.join("&"))], &[]);
     let matrix = Matrix::new(&models, &config).unwrap();
-    let runs: Vec<_> = (0..7).map(|kind| ModelId(kind * 10)).collect();
-    let plan = matrix.plan(ModelId(35), &running(&runs));
-    assert_eq!(plan.evict, [ModelId(30)]);
+    let runs: Vec<_> = (0..7).map(|kind| InstanceId(kind * 10)).collect();
+    let plan = matrix.plan(InstanceId(35), &running(&runs));
+    assert_eq!(plan.evict, [InstanceId(30)]);
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn errors_name_the_key_and_the_place() {
 fn what_is_stopping_costs_nothing_and_what_is_pinned_more_than_all() {
     let models = names("a b c");
     let matrix = Matrix::new(&models, &config(&[("all", "(a | b) & c")], &[("b", 9)])).unwrap();
-    let [a, b, c] = [0, 1, 2].map(ModelId);
+    let [a, b, c] = [0, 1, 2].map(InstanceId);
     let mut both = running(&[a, b]);
     assert_eq!(matrix.plan(c, &both).evict, [a]);
     both[1].is_stopping = true;

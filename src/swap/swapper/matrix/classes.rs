@@ -1,13 +1,13 @@
-//! Models that can stand for each other: as targets they have the same plan.
+//! Plan classes, of models that have the same plan as targets.
 
 use super::solve::{Form, Mask, Node, Part};
 
-/// By model: the first that it can stand for. `bits`: by model.
+/// Returns the class of each model: the first model that has the same plan. `bits` has the bit of each model.
 ///
-/// Those are the models of one list, `a | b | c`, that stand nowhere else, if the list is met once in each set at the
-/// most. Then a combination with one of them has nothing else of the list, and the rest of it has none of them.
-/// Models in no set can stand for each other as well.
-pub(super) fn kinds(nodes: &[Node], sets: &[Part], bits: &[Mask]) -> Vec<u32> {
+/// A class has the models of one list, `a | b | c`, that appear nowhere else, if each set contains the list at most once.
+/// Then a combination with one of them has no other model of the list, and the rest of it is the same for all of them.
+/// Models in no set are a class, too.
+pub(super) fn plan_classes(nodes: &[Node], sets: &[Part], bits: &[Mask]) -> Vec<u32> {
     let mut lists: Vec<Mask> = (0..nodes.len())
         .filter(|&node| nodes[node].form == Form::OneModel)
         .filter(|&node| sets.iter().all(|&set| times_met(node, set, nodes) <= 1))
@@ -35,12 +35,12 @@ pub(super) fn kinds(nodes: &[Node], sets: &[Part], bits: &[Mask]) -> Vec<u32> {
         .collect()
 }
 
-/// How often a node is met on all ways through a set.
+/// Returns how many times a set contains a node, over all ways through it.
 fn times_met(node: usize, set: Part, nodes: &[Node]) -> u32 {
     let Part::Node(top) = set else { return 0 };
     let mut times = vec![0_u32; nodes.len()];
     times[top] = 1;
-    // A node is behind its parts.
+    // From the top down, because a node comes after its parts.
     for upper in (0..=top).rev() {
         for part in &nodes[upper].parts {
             if let Part::Node(lower) = *part {

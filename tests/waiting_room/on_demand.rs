@@ -1,4 +1,4 @@
-//! How long requests wait for slots that have to be made.
+//! How long requests wait for slots that have to be started.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, LeaseError, PoolId, PoolSet, SlotState, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, LeaseError, OnDemandCapacity, PoolId, PoolSet, SlotState, SlotUsage,
+    WaiterId, WaitingRoom, WakeList,
 };
 use tower_triage::{Priority, RejectReason, Ticket, WaitingRoomConfig};
 
@@ -23,27 +24,29 @@ struct Slots(Mutex<[Pool; POOLS as usize]>);
 #[derive(Clone, Copy, Default)]
 struct Pool {
     state: State,
-    /// When it was last being made, and since when its slots are there, in milliseconds.
+    /// When its last start ended, and since when its slots are ready, in milliseconds.
     load_ended: u64,
-    made_since: u64,
+    ready_since: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 enum State {
     #[default]
-    Unmade,
-    Making,
-    Made,
+    Stopped,
+    Starting,
+    Ready,
 }
 
 impl Slots {
     fn set(&self, pool: u32, state: State, now: u64) {
         let pool = &mut self.0.lock().unwrap()[pool as usize];
-        if (pool.state, state) != (State::Making, State::Making) && pool.state == State::Making {
+        if (pool.state, state) != (State::Starting, State::Starting)
+            && pool.state == State::Starting
+        {
             pool.load_ended = now;
         }
-        if pool.state != State::Made {
-            pool.made_since = now;
+        if pool.state != State::Ready {
+            pool.ready_since = now;
         }
         pool.state = state;
     }
@@ -52,14 +55,14 @@ impl Slots {
     fn of_lane(&self, lane: u32) -> (State, u64) {
         let pools = *self.0.lock().unwrap();
         let lane: Vec<Pool> = pools_of(lane).map(|nth| pools[nth as usize]).collect();
-        let made = lane.iter().filter(|pool| pool.state == State::Made);
-        if let Some(since) = made.map(|pool| pool.made_since).min() {
-            return (State::Made, since);
+        let ready = lane.iter().filter(|pool| pool.state == State::Ready);
+        if let Some(since) = ready.map(|pool| pool.ready_since).min() {
+            return (State::Ready, since);
         }
-        match lane.iter().any(|pool| pool.state == State::Making) {
-            true => (State::Making, 0),
+        match lane.iter().any(|pool| pool.state == State::Starting) {
+            true => (State::Starting, 0),
             false => (
-                State::Unmade,
+                State::Stopped,
                 lane.iter().map(|pool| pool.load_ended).max().unwrap(),
             ),
         }
@@ -76,8 +79,6 @@ impl Capacity for Slots {
     type Lane = u32;
     type Unservable = Infallible;
 
-    const MAKES_SLOTS: bool = true;
-
     fn try_lease(&self, _: &u32) -> Result<PoolId, LeaseError<Infallible>> {
         Err(LeaseError::Busy)
     }
@@ -93,22 +94,30 @@ impl Capacity for Slots {
     fn pools(&self, lane: &u32) -> PoolSet {
         pools_of(*lane).map(PoolId).collect()
     }
-    fn slot_state(&self, PoolId(pool): PoolId) -> SlotState {
-        match self.0.lock().unwrap()[pool as usize].state {
-            State::Unmade => SlotState::Unmade,
-            State::Making => SlotState::Making { progress: None },
-            State::Made => SlotState::Made,
+    fn usage(&self) -> SlotUsage {
+        SlotUsage {
+            slots: POOLS as usize,
+            in_use: POOLS as usize,
         }
-    }
-    fn in_use(&self) -> usize {
-        POOLS as usize
-    }
-    fn limit(&self) -> usize {
-        POOLS as usize
     }
     fn leased(&self) -> u64 {
         0
     }
+    fn on_demand(&self) -> Option<&dyn OnDemandCapacity<PoolId>> {
+        Some(self)
+    }
+}
+
+impl OnDemandCapacity<PoolId> for Slots {
+    fn slot_state(&self, PoolId(pool): PoolId) -> SlotState {
+        match self.0.lock().unwrap()[pool as usize].state {
+            State::Stopped => SlotState::Stopped,
+            State::Starting => SlotState::Starting { progress: None },
+            State::Ready => SlotState::Ready,
+        }
+    }
+    fn on_lane_heads_changed(&self) {}
+    fn on_overtake(&self, _: &PoolId, _: Priority) {}
 }
 
 #[derive(Debug, Clone)]
@@ -121,7 +130,11 @@ enum Event {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let state = prop_oneof![Just(State::Unmade), Just(State::Making), Just(State::Made)];
+    let state = prop_oneof![
+        Just(State::Stopped),
+        Just(State::Starting),
+        Just(State::Ready)
+    ];
     prop_oneof![
         4 => (0..LANES, prop::option::weighted(0.1, 100..9_000u64))
             .prop_map(|(lane, timeout)| Event::Arrive(lane, timeout)),
@@ -143,9 +156,9 @@ impl Waits {
     /// When its wait ends if nothing changes, and whether by its deadline, `max_wait` or the target.
     fn ends(&self, slots: &Slots, is_next: bool) -> [u64; 3] {
         let (max_wait, target) = match slots.of_lane(self.lane) {
-            (State::Making, _) => (u64::MAX, u64::MAX),
-            (State::Unmade, since) => (self.arrival.max(since) + 5_000, u64::MAX),
-            (State::Made, since) => {
+            (State::Starting, _) => (u64::MAX, u64::MAX),
+            (State::Stopped, since) => (self.arrival.max(since) + 5_000, u64::MAX),
+            (State::Ready, since) => {
                 let from = self.arrival.max(since);
                 (from + 5_000, if is_next { u64::MAX } else { from + 2_000 })
             }

@@ -1,4 +1,4 @@
-//! A capacity that makes its slots when requests wait for them, through a `Gate`.
+//! A capacity with slots on demand, through a `Gate`.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet, SlotState, TargetWait};
+use tower_triage::admit::{
+    Capacity, LeaseError, OnDemandCapacity, PoolId, PoolSet, SlotState, SlotUsage, TargetWait,
+};
 use tower_triage::{Gate, Priority, RejectReason, Ticket, WaitingRoomConfig};
 
 /// Two models of one slot each, which run or do not.
@@ -18,8 +20,8 @@ struct Models(Arc<Inner>);
 struct Inner {
     runs: [AtomicBool; 2],
     taken: [AtomicUsize; 2],
-    told: AtomicU32,
-    passed: Mutex<Vec<(PoolId, Priority)>>,
+    reports: AtomicU32,
+    overtakes: Mutex<Vec<(PoolId, Priority)>>,
     leased: AtomicU64,
 }
 
@@ -28,9 +30,9 @@ impl Models {
         self.0.runs[model as usize].store(runs, SeqCst);
     }
 
-    /// How often it was told of first waiters since this was last called.
-    fn told(&self) -> u32 {
-        self.0.told.swap(0, SeqCst)
+    /// Returns the number of reports of lane heads since the last call.
+    fn reports(&self) -> u32 {
+        self.0.reports.swap(0, SeqCst)
     }
 }
 
@@ -39,8 +41,6 @@ impl Capacity for Models {
     type Lease = PoolId;
     type Lane = u32;
     type Unservable = Infallible;
-
-    const MAKES_SLOTS: bool = true;
 
     fn try_lease(&self, model: &u32) -> Result<PoolId, LeaseError<Infallible>> {
         let nth = *model as usize;
@@ -63,26 +63,32 @@ impl Capacity for Models {
     fn pools(&self, model: &u32) -> PoolSet {
         PoolSet::one(PoolId(*model))
     }
-    fn slot_state(&self, pool: PoolId) -> SlotState {
-        match self.0.runs[pool.0 as usize].load(SeqCst) {
-            true => SlotState::Made,
-            false => SlotState::Unmade,
+    fn usage(&self) -> SlotUsage {
+        SlotUsage {
+            slots: 2,
+            in_use: self.0.taken.iter().map(|taken| taken.load(SeqCst)).sum(),
         }
-    }
-    fn on_first_waiters(&self) {
-        self.0.told.fetch_add(1, SeqCst);
-    }
-    fn on_passed(&self, pool: &PoolId, level: Priority) {
-        self.0.passed.lock().unwrap().push((*pool, level));
-    }
-    fn in_use(&self) -> usize {
-        self.0.taken.iter().map(|taken| taken.load(SeqCst)).sum()
-    }
-    fn limit(&self) -> usize {
-        2
     }
     fn leased(&self) -> u64 {
         self.0.leased.load(SeqCst)
+    }
+    fn on_demand(&self) -> Option<&dyn OnDemandCapacity<PoolId>> {
+        Some(self)
+    }
+}
+
+impl OnDemandCapacity<PoolId> for Models {
+    fn slot_state(&self, pool: PoolId) -> SlotState {
+        match self.0.runs[pool.0 as usize].load(SeqCst) {
+            true => SlotState::Ready,
+            false => SlotState::Stopped,
+        }
+    }
+    fn on_lane_heads_changed(&self) {
+        self.0.reports.fetch_add(1, SeqCst);
+    }
+    fn on_overtake(&self, pool: &PoolId, level: Priority) {
+        self.0.overtakes.lock().unwrap().push((*pool, level));
     }
 }
 
@@ -107,7 +113,7 @@ async fn wait(gate: &Gate<Models>, level: u8, model: u32) -> Waiting {
 
 fn first(gate: &Gate<Models>) -> Vec<(u32, u8)> {
     let mut first: Vec<_> = gate
-        .first_waiters()
+        .lane_heads()
         .iter()
         .map(|first| (first.lane, first.level.0))
         .collect();
@@ -116,58 +122,58 @@ fn first(gate: &Gate<Models>) -> Vec<(u32, u8)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_capacity_is_told_when_a_first_waiter_is_another_one() {
+async fn a_new_lane_head_is_reported() {
     let models = Models::default();
     let gate = Gate::new(models.clone(), WaitingRoomConfig::default());
-    models.told();
+    models.reports();
     let normal = wait(&gate, 1, 0).await;
-    assert!(models.told() > 0);
+    assert!(models.reports() > 0);
     assert_eq!(first(&gate), [(0, 1)]);
     let _behind = wait(&gate, 1, 0).await;
-    assert_eq!(models.told(), 0, "the first one is the same");
+    assert_eq!(models.reports(), 0, "the first one is the same");
     let _urgent = wait(&gate, 0, 0).await;
-    assert!(models.told() > 0);
+    assert!(models.reports() > 0);
     assert_eq!(first(&gate), [(0, 0)]);
     let other = wait(&gate, 1, 1).await;
-    assert!(models.told() > 0);
+    assert!(models.reports() > 0);
     assert_eq!(first(&gate), [(0, 0), (1, 1)]);
     other.abort();
     tokio::task::yield_now().await;
-    assert!(models.told() > 0);
+    assert!(models.reports() > 0);
     assert_eq!(first(&gate), [(0, 0)]);
     models.set(0, true);
     gate.capacity_changed();
     tokio::task::yield_now().await;
-    assert!(models.told() > 0);
+    assert!(models.reports() > 0);
     assert_eq!(first(&gate), [(0, 1)]);
     sleep(Duration::from_secs(5)).await;
     assert!(normal.await.unwrap().is_ok());
     assert_eq!(first(&gate), []);
-    models.told();
+    models.reports();
     wait(&gate, 1, 0).await.await.unwrap().unwrap();
-    assert_eq!(models.told(), 0, "it did not wait");
+    assert_eq!(models.reports(), 0, "it did not wait");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_capacity_is_told_when_a_first_waiter_s_ticket_changes() {
+async fn a_lane_head_with_another_ticket_is_reported() {
     let models = Models::default();
     let gate = Gate::new(models.clone(), WaitingRoomConfig::default());
     let mut waiting = gate.acquire(ticket(1), 0);
     assert!(futures_util::poll!(&mut waiting).is_pending());
     let _other = wait(&gate, 1, 1).await;
-    models.told();
+    models.reports();
     assert!(waiting.set_ticket(ticket(0), 0));
-    assert!(models.told() > 0);
+    assert!(models.reports() > 0);
     assert_eq!(first(&gate), [(0, 0), (1, 1)]);
     assert!(waiting.set_ticket(ticket(0), 1));
-    assert!(models.told() > 0);
+    assert!(models.reports() > 0);
     assert_eq!(first(&gate), [(1, 0)]);
     // Its new model is there: it passes the one that waits for another.
     models.set(0, true);
     gate.capacity_changed();
     assert!(waiting.set_ticket(ticket(1), 0));
     assert!(waiting.await.is_ok());
-    let passed = std::mem::take(&mut *models.0.passed.lock().unwrap());
+    let passed = std::mem::take(&mut *models.0.overtakes.lock().unwrap());
     assert_eq!(passed, [(PoolId(0), Priority(1))]);
 }
 
@@ -175,9 +181,9 @@ async fn the_capacity_is_told_when_a_first_waiter_s_ticket_changes() {
 async fn a_capacity_with_one_lane_is_told_of_its_first_waiter() {
     let models = Models::default();
     let gate = Gate::new(models.clone(), WaitingRoomConfig::default());
-    models.told();
+    models.reports();
     let waiting = wait(&gate, 1, 0).await;
-    assert!(models.told() > 0);
+    assert!(models.reports() > 0);
     assert_eq!(first(&gate), [(0, 1)]);
     models.set(0, true);
     gate.capacity_changed();
@@ -185,7 +191,7 @@ async fn a_capacity_with_one_lane_is_told_of_its_first_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_capacity_is_told_of_requests_that_pass_those_that_wait() {
+async fn an_arrival_that_overtakes_waiters_is_reported() {
     let models = Models::default();
     // So all arrivals are seen by the room.
     let config = WaitingRoomConfig::default().max_concurrent_per_tenant(8);
@@ -193,7 +199,7 @@ async fn the_capacity_is_told_of_requests_that_pass_those_that_wait() {
     models.set(1, true);
     gate.capacity_changed();
     wait(&gate, 1, 1).await.await.unwrap().unwrap();
-    let passed = || std::mem::take(&mut *models.0.passed.lock().unwrap());
+    let passed = || std::mem::take(&mut *models.0.overtakes.lock().unwrap());
     assert_eq!(passed(), [], "it passed no request");
     let _urgent = wait(&gate, 0, 0).await;
     let served = wait(&gate, 1, 1).await;
@@ -206,7 +212,7 @@ async fn the_capacity_is_told_of_requests_that_pass_those_that_wait() {
 
 /// The time in which the slot is not there says nothing of how long its requests take.
 #[tokio::test(start_paused = true)]
-async fn no_request_is_refused_because_its_slot_is_being_made() {
+async fn no_request_is_refused_because_its_slot_is_starting() {
     let models = Models::default();
     let target = TargetWait::After(Duration::from_secs(10));
     let config = WaitingRoomConfig::default()

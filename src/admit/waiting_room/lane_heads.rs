@@ -1,4 +1,4 @@
-//! What a capacity that makes its slots is told: what the first waiter of each lane is.
+//! Reports for a capacity with slots on demand: the head of each lane, and what a waiter waits for.
 
 #[cfg(feature = "swap")]
 use std::collections::HashMap;
@@ -12,34 +12,34 @@ use crate::admit::{Capacity, PoolSet, Priority, SlotState, WaiterId, ask};
 /// The waiter of a lane that goes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct FirstWaiter<L> {
+pub struct LaneHead<L> {
     /// The lane.
     pub lane: L,
     /// The level in which the waiter waits: that of its ticket, or above if it was promoted.
     pub level: Priority,
-    /// When it arrived.
+    /// The time of its arrival.
     pub arrival: Instant,
 }
 
-/// Slots that are being made.
+/// Slots that are being started.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Making {
-    /// How far that has come, from 0 to 1, if it is known.
+pub(crate) struct Starting {
+    /// The share of the start that is done, from 0 to 1, if it is known.
     pub(crate) progress: Option<f32>,
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    /// The first waiter of each lane that has one, in no particular order.
+    /// Returns the head of each lane that has waiters, in no particular order.
     #[must_use]
-    pub fn first_waiters(&self) -> Vec<FirstWaiter<C::Lane>> {
+    pub fn lane_heads(&self) -> Vec<LaneHead<C::Lane>> {
         let epoch = self.base().clock.epoch;
         let heads = self.queue.heads().into_iter();
-        let first = heads.map(|(lane, meta)| FirstWaiter {
+        let heads = heads.map(|(lane, meta)| LaneHead {
             lane,
             level: Priority(meta.level),
             arrival: epoch.instant(meta.limits.arrival).unwrap_or(epoch.0),
         });
-        first.collect()
+        heads.collect()
     }
 
     /// Returns the number of waiters that the same pools can serve, for each set of pools that has waiters. A set may occur
@@ -49,28 +49,28 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.queue.waiting_for()
     }
 
-    /// How far the slots have come that a waiter waits for, if none of them is there and some are being made.
-    pub(crate) fn making(&self, capacity: &C, id: WaiterId) -> Option<Making> {
-        let mut making = None;
+    /// Returns `Some` if some of the slots that a waiter waits for are being started, and none of them is ready.
+    pub(crate) fn starting(&self, capacity: &C, id: WaiterId) -> Option<Starting> {
+        let mut starting = None;
         for &pool in self.queue.pools_of(id.idx) {
             match ask::slot_state(capacity, pool) {
-                SlotState::Made => return None,
-                SlotState::Unmade => {}
-                SlotState::Making { progress } => {
-                    // Of several, the first one's progress.
-                    making.get_or_insert(Making { progress });
+                SlotState::Ready => return None,
+                SlotState::Stopped => {}
+                SlotState::Starting { progress } => {
+                    // The first pool's progress stands for all.
+                    starting.get_or_insert(Starting { progress });
                 }
             }
         }
-        making
+        starting
     }
 
-    /// Whether any of the first waiters may be another one since this was last called.
-    pub(crate) fn take_first_waiters_changed(&mut self) -> bool {
+    /// Returns `true` if the head of a lane may be another waiter since the last call.
+    pub(crate) fn take_lane_heads_changed(&mut self) -> bool {
         self.queue.take_heads_changed()
     }
 
-    /// How many wait for each thing, as `key` names it. O(n).
+    /// Returns the number of waiters for each `key` of their demands. O(n).
     #[cfg(feature = "swap")]
     pub(crate) fn count_waiters<K: Eq + Hash>(
         &self,

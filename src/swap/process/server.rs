@@ -1,4 +1,4 @@
-//! A process as an [`Instance`].
+//! A process as a [`ModelServer`], which calls the other parts of this room.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use http::Uri;
 
 use super::engine::Engine;
 use super::{health, ready, stop};
-use crate::swap::{BoxFuture, Instance, Progress, StartError};
+use crate::swap::{BoxFuture, ModelServer, Progress, StartError};
 
 /// A process that serves a model. Dropping it kills the process and all that it started.
-pub(super) struct ProcessInstance(pub(super) Arc<Engine>);
+pub(super) struct ProcessServer(pub(super) Arc<Engine>);
 
-impl Instance for ProcessInstance {
+impl ModelServer for ProcessServer {
     fn url(&self) -> Uri {
         self.0.url.clone()
     }
@@ -34,7 +34,7 @@ impl Instance for ProcessInstance {
     fn sleep(&self) -> Option<BoxFuture<Result<(), String>>> {
         let model = &self.0.launch.model;
         let path = model.sleep_path.clone()?;
-        model.wake_path.as_ref()?; // it would sleep for ever
+        model.wake_path.as_ref()?; // without it, the process would sleep for ever
         let engine = self.0.clone();
         Some(Box::pin(async move { ready::sleep(&engine, &path).await }))
     }
@@ -60,16 +60,16 @@ impl Instance for ProcessInstance {
     }
 }
 
-impl Drop for ProcessInstance {
+impl Drop for ProcessServer {
     fn drop(&mut self) {
         self.0.group.kill();
     }
 }
 
-/// Without the environment, which may have secrets.
-impl fmt::Debug for ProcessInstance {
+/// Leaves out the environment, which may have secrets.
+impl fmt::Debug for ProcessServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProcessInstance")
+        f.debug_struct("ProcessServer")
             .field("name", &self.0.launch.name)
             .field("url", &self.0.url)
             .finish_non_exhaustive()

@@ -1,0 +1,168 @@
+//! One instance of a model, as the driver sees it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::refusals::Refused;
+use super::revive::Revival;
+use crate::endpoints::EndpointRef;
+use crate::endpoints::on_demand::OnDemand;
+use crate::swap::scheduler::Schedule;
+use crate::swap::status_table::InstanceStatus;
+use crate::swap::{ModelServer, SwapModel};
+
+/// The time limit of a health check, which is at least a fifth of this.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// One instance of a model: its configuration, its endpoint, its schedule, and the server that runs or sleeps.
+#[derive(Debug)]
+pub(super) struct Instance {
+    /// The model's name, with `#2` and so on for further instances.
+    pub(super) name: Arc<str>,
+    pub(super) model: Arc<SwapModel>,
+    /// `false` once the instance has left the configuration.
+    pub(super) is_configured: bool,
+    pub(super) endpoint: EndpointRef,
+    /// The state that the endpoint shares with this driver.
+    pub(super) on_demand: OnDemand,
+    pub(super) status: Arc<InstanceStatus>,
+    pub(super) schedule: Schedule,
+    /// The server that runs or sleeps.
+    pub(super) server: Option<Arc<dyn ModelServer>>,
+    pub(super) is_asleep: bool,
+    /// The memory pool of the last start, if there are several.
+    pub(super) pool: Option<(u32, Arc<str>)>,
+    /// The task that ends a server that slept and may not wake, since the last start.
+    pub(super) sleep_ends: Option<JoinHandle<()>>,
+    /// The number of the current start, because reports of an earlier start are ignored.
+    pub(super) start: u64,
+    /// The count of [`OnDemand::idled`] at the last look.
+    pub(super) idled: u64,
+    /// The activity that the server was told last.
+    told: Traffic,
+    /// `true` if the next stop kills the server.
+    pub(super) is_killed: bool,
+    /// Cancelled to kill the server while it is being stopped.
+    pub(super) stopping: CancellationToken,
+    /// `true` if the server may sleep to make room. `false` after an unload, and if its configuration has changed.
+    pub(super) may_sleep: bool,
+    /// The time until which a suspect instance is closed, because by then its end may be reported.
+    pub(super) suspect_until: Option<Instant>,
+    pub(super) refused: Option<Refused>,
+    pub(super) revival: Revival,
+}
+
+/// The traffic of an instance, in counts that wrap around.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Traffic {
+    /// The number of parts of responses that came from the server, and of parts of requests that were sent to it.
+    parts: (u32, u32),
+    /// The number of requests that wait for the server.
+    busy: u32,
+}
+
+impl Instance {
+    /// Returns an instance that does not run yet.
+    pub(super) fn new(
+        name: Arc<str>,
+        model: Arc<SwapModel>,
+        endpoint: EndpointRef,
+        status: Arc<InstanceStatus>,
+    ) -> Self {
+        Self {
+            name,
+            model,
+            is_configured: true,
+            on_demand: endpoint.on_demand().cloned().unwrap_or_default(),
+            endpoint,
+            status,
+            schedule: Schedule::default(),
+            server: None,
+            is_asleep: false,
+            pool: None,
+            sleep_ends: None,
+            start: 0,
+            idled: 0,
+            told: Traffic::default(),
+            is_killed: false,
+            stopping: CancellationToken::new(),
+            may_sleep: true,
+            suspect_until: None,
+            refused: None,
+            revival: Revival::default(),
+        }
+    }
+
+    /// Returns `true` while the instance serves a request.
+    pub(super) fn is_busy(&self) -> bool {
+        self.endpoint.in_flight() > 0
+    }
+
+    /// Returns the end of the last request, if the instance became idle since the last call.
+    pub(super) fn take_idled(&mut self) -> Option<Instant> {
+        let (times, at) = self.on_demand.idled();
+        (times != std::mem::replace(&mut self.idled, times)).then_some(at)
+    }
+
+    /// Returns `true` if [`take_idled`](Self::take_idled) would return `Some`.
+    pub(super) fn has_idled(&self) -> bool {
+        self.on_demand.idled().0 != self.idled
+    }
+
+    /// Lets the endpoint give slots, unless the server has ended or is suspect.
+    pub(super) fn open_slots(&self) {
+        if self.on_demand.end().is_none() && self.suspect_until.is_none() {
+            self.endpoint.open_slots();
+        }
+    }
+
+    /// Tells the server of traffic since the last call, and of a change between busy and idle.
+    pub(super) fn report_activity(&mut self) {
+        let Some(server) = &self.server else {
+            return;
+        };
+        let in_flight = self.endpoint.in_flight();
+        let traffic = Traffic {
+            parts: (self.endpoint.parts_received(), self.on_demand.sent()),
+            // Requests that wait for their clients do not wait for the server.
+            busy: in_flight.saturating_sub(self.on_demand.client_waits()),
+        };
+        let before = self.told;
+        let has_moved = traffic.parts != before.parts;
+        let has_turned = (traffic.busy > 0) != (before.busy > 0);
+        if !has_moved && !has_turned {
+            return;
+        }
+        self.told = traffic;
+        // A panic of the launcher must not end the driver, and with it every model.
+        _ = catch_unwind(AssertUnwindSafe(|| {
+            // A call that changes between busy and idle reports the change alone, so traffic has a call of its own.
+            if has_moved && has_turned {
+                server.on_activity(before.busy);
+            }
+            server.on_activity(traffic.busy);
+        }));
+    }
+
+    /// Forgets the reported traffic, because a new server has to be told of it.
+    pub(super) fn forget_activity(&mut self) {
+        self.told = Traffic::default();
+    }
+
+    /// Returns the interval at which to call [`report_activity`](Self::report_activity), if the server needs it.
+    pub(super) fn activity_interval(&self) -> Option<Duration> {
+        self.server.as_ref()?;
+        let hangs = self.model.hang_timeout.map(|timeout| timeout / 4);
+        // A health check without an answer does not count if the server was active while the check waited.
+        let check = self
+            .model
+            .health_interval
+            .filter(|_| self.model.health_path.is_some());
+        let check = check.map(|interval| ANSWER_LIMIT.min(interval.max(ANSWER_LIMIT / 5)) / 2);
+        hangs.into_iter().chain(check).min()
+    }
+}
