@@ -38,7 +38,6 @@ static START: LazyLock<Instant> = LazyLock::new(|| {
     now.checked_sub(Duration::from_secs(3600)).unwrap_or(now)
 });
 /// Returns the nanoseconds since [`START`], kept below [`UNBOUNDED`].
-
 fn nanos(at: Instant) -> u64 {
     let since = at.saturating_duration_since(*START).as_nanos();
     u64::try_from(since).map_or(UNBOUNDED - 1, |since| since.min(UNBOUNDED - 1))
