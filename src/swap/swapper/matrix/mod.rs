@@ -15,7 +15,7 @@ use self::parse::{Expression, ExpressionError, is_name, parse};
 use self::solve::{Form, Mask, MatrixNode, MatrixPart, Solver};
 use super::{InstanceId, Plan, RunningInstance, Swapper, model_named, runs};
 
-/// The configuration of a [matrix](super::SwapPolicy::Matrix), which has sets of models that may run together.
+/// The configuration of a [matrix](crate::swap::SwapPolicy::Matrix), which has sets of models that may run together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
