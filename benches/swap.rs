@@ -20,7 +20,8 @@ mod swap {
 }
 
 use swap::scheduler::{
-    Effects, Generation, Head, InstanceSettings, Nanos, Schedule, Scheduler, SchedulerSettings,
+    Effects, Generation, InstanceHead, InstanceSettings, Nanos, Schedule, Scheduler,
+    SchedulerSettings,
 };
 use swap::swapper::{
     Group, Groups, InstanceId, Matrix, MatrixConfig, MemoryBudget, MemoryNeed, Plan, Swapper,
@@ -122,7 +123,7 @@ impl Test {
     }
 
     fn wait(&mut self, model: InstanceId, arrival: Nanos) {
-        let head = Some(Head { level: 0, arrival });
+        let head = Some(InstanceHead { level: 0, arrival });
         (self.scheduler).on_head(model, head, self.now, &mut self.world);
     }
 

@@ -23,8 +23,8 @@ use client_wait::ClientWaits;
 pub(crate) use client_wait::{ClientWait, UploadWait};
 use life::EndpointLife;
 pub(crate) use life::{EndpointEnd, SuspicionSettled};
+pub use loading::LoadProgress;
 pub(crate) use loading::Loading;
-pub use loading::Progress;
 
 /// The state that an endpoint shares with its launcher, and that all clones share.
 #[derive(Debug, Clone, Default)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http::Uri;
 
-use super::{Cleanup, Progress, SwapModel};
+use super::{Cleanup, LoadProgress, SwapModel};
 
 /// A boxed future, as the methods of [`Launcher`] and [`ModelServer`] return it.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -90,7 +90,7 @@ pub struct Launch {
     /// The time limit of the start, after which it has to fail.
     pub timeout: std::time::Duration,
     /// Takes the progress of the load, for reports and status streams.
-    pub progress: Progress,
+    pub progress: LoadProgress,
     /// Takes the future that resolves when nothing is left of a start that was given up.
     pub cleanup: Cleanup,
 }
@@ -104,7 +104,7 @@ impl Launch {
             model,
             pool: None,
             timeout,
-            progress: Progress::default(),
+            progress: LoadProgress::default(),
             cleanup: Cleanup::default(),
         }
     }
@@ -142,7 +142,7 @@ pub trait ModelServer: fmt::Debug + Send + Sync + 'static {
     ///
     /// The future is dropped if the wake is given up. Then [`stop`](Self::stop) is called, or [`kill`](Self::kill) if the
     /// operator kills the model.
-    fn wake(&self, progress: Progress) -> BoxFuture<Result<(), StartError>> {
+    fn wake(&self, progress: LoadProgress) -> BoxFuture<Result<(), StartError>> {
         _ = progress;
         Box::pin(std::future::ready(Ok(())))
     }

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
-use super::driver::Driver;
+use super::driver::SwapDriver;
 use super::status_table::StatusTable;
 use super::{InvalidSwap, Launcher, SwapConfig, SwapHandle};
 use crate::endpoints::{InvalidRegistry, Registry};
@@ -108,7 +108,8 @@ impl SwapLayerBuilder {
             .ok_or(InvalidSwapLayer::NoLauncher)?;
         let (status, router) = (Arc::<StatusTable>::default(), route.handle());
         let preparing = Arc::clone(&launcher);
-        let (driver, commands) = Driver::new(&self.config, &router, Arc::clone(&status), launcher)?;
+        let (driver, commands) =
+            SwapDriver::new(&self.config, &router, Arc::clone(&status), launcher)?;
         runtime.spawn(async move { preparing.prepare().await });
         runtime.spawn(driver.run());
         let handle = SwapHandle {

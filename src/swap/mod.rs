@@ -78,7 +78,7 @@ mod status;
 mod status_table;
 mod swapper;
 
-pub use crate::endpoints::on_demand::Progress;
+pub use crate::endpoints::on_demand::LoadProgress;
 pub use cleanup::Cleanup;
 pub use config::{AbandonedLoad, InvalidSwap, StopSignal, SwapConfig, SwapModel, SwapPolicy};
 pub use handle::{SwapEvents, SwapHandle, UnknownModel, Unload};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast;
 
-use super::{ModelState, ModelStatus, Progress, SwapEvent};
+use super::{LoadProgress, ModelState, ModelStatus, SwapEvent};
 use crate::admit::PoolId;
 use crate::clock::now;
 use crate::endpoints::EndpointRef;
@@ -128,7 +128,7 @@ impl InstanceStatus {
     }
 
     /// Returns the progress of the current load, which the engine sets.
-    pub(super) fn reported_progress(&self) -> Progress {
+    pub(super) fn reported_progress(&self) -> LoadProgress {
         let loading = self.lock().loading();
         loading.map(|it| it.reported.clone()).unwrap_or_default()
     }
@@ -166,7 +166,7 @@ impl StatusFields {
         };
         let (mean, count) = self.loads;
         on_demand.set_loading(is_loading.then(|| Loading {
-            reported: Progress::default(),
+            reported: LoadProgress::default(),
             began: now(),
             usual: (count > 0).then_some(mean),
         }));

@@ -15,7 +15,7 @@ use tower::{Layer, Service, ServiceExt};
 use tower_triage::endpoints::Decision;
 use tower_triage::route::{Route, RouteLayerBuilder};
 use tower_triage::swap::{
-    BoxFuture, Launch, Launcher, ModelServer, Progress, StartError, SwapConfig, SwapHandle,
+    BoxFuture, Launch, Launcher, LoadProgress, ModelServer, StartError, SwapConfig, SwapHandle,
     SwapLayer, SwapModel,
 };
 use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
@@ -328,7 +328,7 @@ impl ModelServer for FakeServer {
         })
     }
 
-    fn wake(&self, _: Progress) -> BoxFuture<Result<(), StartError>> {
+    fn wake(&self, _: LoadProgress) -> BoxFuture<Result<(), StartError>> {
         let (fake, state, pool) = (self.fake.clone(), Arc::clone(&self.state), self.pool);
         Box::pin(async move {
             fake.world.note(format!("wake {}", state.model));

@@ -76,7 +76,9 @@ async fn a_wake_that_fails() {
     let (dir, mark) = with_command(&mut model);
     let instance = started(model).await;
     soon(instance.sleep().unwrap()).await.unwrap();
-    soon(instance.wake(Progress::default())).await.unwrap_err();
+    soon(instance.wake(LoadProgress::default()))
+        .await
+        .unwrap_err();
     soon(instance.kill()).await;
     assert_stopped(&dir, &mark);
 }
@@ -88,7 +90,7 @@ async fn a_wake_that_is_given_up() {
     let (dir, mark) = with_command(&mut model);
     let instance = started(model).await;
     soon(instance.sleep().unwrap()).await.unwrap();
-    let wake = instance.wake(Progress::default());
+    let wake = instance.wake(LoadProgress::default());
     let given_up = timeout(Duration::from_millis(1), wake).await;
     given_up.expect_err("it is slow");
     soon(instance.kill()).await;

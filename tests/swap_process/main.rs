@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tower_triage::swap::{
-    Launch, Launcher, ModelServer, ProcessLauncher, Progress, StartError, SwapModel,
+    Launch, Launcher, LoadProgress, ModelServer, ProcessLauncher, StartError, SwapModel,
 };
 
 use log::Log;

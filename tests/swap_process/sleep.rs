@@ -25,7 +25,7 @@ async fn a_model_that_wakes_is_waited_for() {
     soon(sleep).await.unwrap();
     assert_eq!(get(&*instance, "/health").await.0, 503);
     let before = asks(&*instance).await;
-    soon(instance.wake(Progress::default())).await.unwrap();
+    soon(instance.wake(LoadProgress::default())).await.unwrap();
     assert_eq!(asks(&*instance).await, before + 4);
 }
 
@@ -34,7 +34,9 @@ async fn a_call_that_fails_is_an_error() {
     let instance = started(sleeper("/no", "/neither")).await;
     let error = soon(instance.sleep().unwrap()).await.unwrap_err();
     assert_eq!(error, "its call `/no` failed: the answer is 404 Not Found");
-    let error = soon(instance.wake(Progress::default())).await.unwrap_err();
+    let error = soon(instance.wake(LoadProgress::default()))
+        .await
+        .unwrap_err();
     let reason = "its call `/neither` failed: the answer is 404 Not Found";
     assert_eq!(error.reason, reason);
 }

@@ -9,9 +9,9 @@ use crate::gate;
 
 /// The progress of a load, which all clones share.
 #[derive(Debug, Clone, Default)]
-pub struct Progress(Arc<AtomicU32>);
+pub struct LoadProgress(Arc<AtomicU32>);
 
-impl Progress {
+impl LoadProgress {
     /// Sets the share of the load that is done, from 0 to 1.
     pub fn set(&self, share: f32) {
         // In millionths, plus 1: 0 stands for unknown.
@@ -31,7 +31,7 @@ impl Progress {
 #[derive(Debug, Clone)]
 pub(crate) struct Loading {
     /// The progress that the engine reports.
-    pub(crate) reported: Progress,
+    pub(crate) reported: LoadProgress,
     pub(crate) began: Instant,
     /// The mean time of the model's earlier loads, if there were any.
     pub(crate) usual: Option<Duration>,

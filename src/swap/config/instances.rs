@@ -7,7 +7,8 @@ use super::{InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
 use crate::endpoints::Endpoint;
 use crate::endpoints::on_demand::{self, OnDemand};
 use crate::swap::swapper::{
-    Groups, InstanceId, Matrix, MatrixConfig, MemoryBudget, MemoryNeed, Plan, Running, Swapper,
+    Groups, InstanceId, Matrix, MatrixConfig, MemoryBudget, MemoryNeed, Plan, RunningInstance,
+    Swapper,
 };
 
 impl SwapConfig {
@@ -115,12 +116,12 @@ impl ByModel {
 }
 
 impl Swapper for ByModel {
-    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan {
+    fn plan(&self, target: InstanceId, running: &[RunningInstance]) -> Plan {
         let own = self.model(target);
-        let is_own = |one: &Running| self.model(one.id) == own;
+        let is_own = |one: &RunningInstance| self.model(one.id) == own;
         let others = running.iter();
         let others = others.filter(|one| one.id == target || !is_own(one));
-        let models = others.map(|one| Running {
+        let models = others.map(|one| RunningInstance {
             id: self.model(one.id),
             ..*one
         });

@@ -21,11 +21,11 @@ pub(super) struct SwapFile {
     pools: Option<Pairs<f64>>,
     groups: Option<Pairs<Group>>,
     matrix: Option<MatrixConfig>,
-    swap_after_seconds: Option<Seconds>,
-    min_loaded_seconds: Option<Seconds>,
+    swap_after_seconds: Option<SecondsKey>,
+    min_loaded_seconds: Option<SecondsKey>,
     #[serde(default)]
     abandoned_load: AbandonedLoad,
-    health_timeout_seconds: Option<Seconds>,
+    health_timeout_seconds: Option<SecondsKey>,
     default: Option<String>,
 }
 
@@ -81,16 +81,16 @@ struct ModelFile {
     concurrency: Option<u32>,
     instances: Option<u32>,
     health_path: Option<String>,
-    health_interval_seconds: Option<Seconds>,
-    hang_seconds: Option<Seconds>,
-    ttl_seconds: Option<Seconds>,
+    health_interval_seconds: Option<SecondsKey>,
+    hang_seconds: Option<SecondsKey>,
+    ttl_seconds: Option<SecondsKey>,
     pinned: Option<bool>,
     preload: Option<bool>,
     stop_cmd: Option<String>,
     stop_signal: Option<StopSignal>,
-    stop_grace_seconds: Option<Seconds>,
-    settle_seconds: Option<Seconds>,
-    start_timeout_seconds: Option<Seconds>,
+    stop_grace_seconds: Option<SecondsKey>,
+    settle_seconds: Option<SecondsKey>,
+    start_timeout_seconds: Option<SecondsKey>,
     progress_path: Option<String>,
     sleep_path: Option<String>,
     wake_path: Option<String>,
@@ -113,13 +113,13 @@ impl ModelFile {
         );
         set(
             &mut all.health_interval,
-            self.health_interval_seconds.map(Seconds::or_never),
+            self.health_interval_seconds.map(SecondsKey::or_never),
         );
         set(
             &mut all.hang_timeout,
-            self.hang_seconds.map(Seconds::or_never),
+            self.hang_seconds.map(SecondsKey::or_never),
         );
-        set(&mut all.ttl, self.ttl_seconds.map(Seconds::or_never));
+        set(&mut all.ttl, self.ttl_seconds.map(SecondsKey::or_never));
         set(&mut all.pinned, self.pinned);
         set(&mut all.preload, self.preload);
         set(&mut all.stop_signal, self.stop_signal);
@@ -146,16 +146,16 @@ fn set<T>(field: &mut T, value: Option<T>) {
 }
 
 /// A number of seconds, whole or with a fraction.
-struct Seconds(Duration);
+struct SecondsKey(Duration);
 
-impl Seconds {
+impl SecondsKey {
     /// Returns the duration, or `None` for 0 seconds, which switches the key off.
     fn or_never(self) -> Option<Duration> {
         Some(self.0).filter(|duration| !duration.is_zero())
     }
 }
 
-impl<'de> Deserialize<'de> for Seconds {
+impl<'de> Deserialize<'de> for SecondsKey {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let seconds = f64::deserialize(from)?;
         match Duration::try_from_secs_f64(seconds) {

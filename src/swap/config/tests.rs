@@ -1,7 +1,7 @@
 //! Checking a configuration, and what instances make of it.
 
 use super::*;
-use crate::swap::swapper::{InstanceId, Running, Swapper};
+use crate::swap::swapper::{InstanceId, RunningInstance, Swapper};
 
 fn model(name: &str) -> SwapModel {
     SwapModel::new(name, "serve --port ${PORT}")
@@ -183,9 +183,9 @@ fn evicted(config: &SwapConfig, target: u32, running: &[u32]) -> Vec<u32> {
 
 fn evicted_of(swapper: &dyn Swapper, target: u32, running: &[u32]) -> Vec<u32> {
     // Each has the memory of `two_of_a`.
-    let running = running.iter().map(|&id| Running {
+    let running = running.iter().map(|&id| RunningInstance {
         memory: 3_000_000,
-        ..Running::new(InstanceId(id))
+        ..RunningInstance::new(InstanceId(id))
     });
     let plan = swapper.plan(InstanceId(target), &running.collect::<Vec<_>>());
     plan.evict.iter().map(|model| model.0).collect()
@@ -266,14 +266,17 @@ fn an_instance_does_not_start_beside_what_another_one_stops_or_is_stopped_for() 
     let config = two_of_a(SwapPolicy::Groups(Vec::new()));
     let swapper = config.swapper().unwrap();
     let [first, second, b] = [0, 1, 2].map(InstanceId);
-    let stopping = |model| Running {
+    let stopping = |model| RunningInstance {
         is_stopping: true,
-        ..Running::new(model)
+        ..RunningInstance::new(model)
     };
-    let evicted = |running: &[Running]| swapper.plan(second, running).evict;
-    assert_eq!(evicted(&[stopping(first), Running::new(b)]), [b]);
-    assert_eq!(evicted(&[Running::new(first), stopping(b)]), [b]);
-    assert_eq!(evicted(&[Running::new(first), Running::new(b)]), []);
+    let evicted = |running: &[RunningInstance]| swapper.plan(second, running).evict;
+    assert_eq!(evicted(&[stopping(first), RunningInstance::new(b)]), [b]);
+    assert_eq!(evicted(&[RunningInstance::new(first), stopping(b)]), [b]);
+    assert_eq!(
+        evicted(&[RunningInstance::new(first), RunningInstance::new(b)]),
+        []
+    );
     assert_eq!(evicted(&[stopping(first)]), []);
 }
 

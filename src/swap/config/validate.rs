@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::uri::PathAndQuery;
 
 use super::{InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
-use crate::swap::swapper::{InstanceId, Running, Swapper};
+use crate::swap::swapper::{InstanceId, RunningInstance, Swapper};
 
 /// The number of instances that a model may have. Each is an endpoint, and has a port while it runs.
 pub(super) const MOST_INSTANCES: u32 = 1_000;
@@ -47,8 +47,8 @@ impl SwapConfig {
         let of_instance: Vec<&SwapModel> = models
             .flat_map(|model| std::iter::repeat_n(model, model.instances as usize))
             .collect();
-        let mut running: Vec<Running> = Vec::new();
-        let check = |target: InstanceId, running: &[Running]| {
+        let mut running: Vec<RunningInstance> = Vec::new();
+        let check = |target: InstanceId, running: &[RunningInstance]| {
             let plan = swapper.plan(target, running);
             let name = |InstanceId(id): InstanceId| of_instance[id as usize].model.name.clone();
             match plan.evict.first() {
@@ -62,10 +62,10 @@ impl SwapConfig {
         for (id, model) in (0..).map(InstanceId).zip(&of_instance) {
             if model.pinned {
                 let plan = check(id, &running)?;
-                running.push(Running {
+                running.push(RunningInstance {
                     pool: plan.pool,
                     memory: plan.memory,
-                    ..Running::new(id)
+                    ..RunningInstance::new(id)
                 });
             }
         }

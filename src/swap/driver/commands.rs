@@ -1,12 +1,12 @@
 //! The commands of handles: loads, unloads, reconfigurations and the shutdown.
 
-use super::{Driver, DriverCommand};
+use super::{DriverCommand, SwapDriver};
 use crate::clock::now;
 use crate::endpoints::on_demand::{EndpointEnd, Refusal};
 use crate::route::RouterHandle;
 use crate::swap::swapper::InstanceId;
 
-impl Driver {
+impl SwapDriver {
     pub(super) fn on_command(&mut self, command: DriverCommand, router: &RouterHandle) {
         let now = self.instances.nanos(now());
         match command {

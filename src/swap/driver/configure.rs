@@ -7,13 +7,13 @@ use tokio::sync::oneshot;
 
 use super::instance::Instance;
 use super::instances::Instances;
-use super::{Driver, RouteUpdate};
+use super::{RouteUpdate, SwapDriver};
 use crate::admit::nanos::span;
 use crate::clock::now;
 use crate::endpoints::on_demand::{self, OnDemand};
 use crate::endpoints::{Changes, Endpoint, EndpointRef};
 use crate::route::RouterHandle;
-use crate::swap::scheduler::{InstanceSettings, Phase, SchedulerSettings, renumber_pools};
+use crate::swap::scheduler::{InstancePhase, InstanceSettings, SchedulerSettings, renumber_pools};
 use crate::swap::swapper::InstanceId;
 use crate::swap::{AbandonedLoad, InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
 
@@ -23,7 +23,7 @@ pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Durati
 /// The name and the model of a configured instance.
 type Configured = (Arc<str>, Arc<SwapModel>);
 
-impl Driver {
+impl SwapDriver {
     /// Changes the instances, in one step with the `routes`. Instances that are configured as before keep running. Changed
     /// ones stop once they are idle, and instances that have left finish the requests that they serve.
     ///
@@ -185,7 +185,7 @@ impl Driver {
                 && !other.is_busy()
                 // The scheduler may still have waiters or a request to load for one that leaves only now.
                 && other.schedule.settings.is_none()
-                && other.schedule.phase == Phase::Stopped
+                && other.schedule.phase == InstancePhase::Stopped
         });
         let Some(id) = free.map(|(id, _)| id) else {
             return self.instances.push(instance);

@@ -23,7 +23,7 @@ use tokio::sync::{Notify, oneshot};
 use instances::Instances;
 use tasks::{Report, check};
 
-use super::scheduler::{Nanos, Phase, Schedule, Scheduler};
+use super::scheduler::{InstancePhase, Nanos, Schedule, Scheduler};
 use super::status_table::StatusTable;
 use super::swapper::InstanceId;
 use super::{InvalidSwap, Launcher, StartError, SwapConfig};
@@ -62,7 +62,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 const SUSPICION: Duration = Duration::from_millis(100);
 
 /// The driver of one layer, which owns all instances and servers.
-pub(super) struct Driver {
+pub(super) struct SwapDriver {
     router: WeakRouter,
     instances: Instances,
     scheduler: Scheduler,
@@ -87,7 +87,7 @@ enum DriverEvent {
     Command(DriverCommand),
 }
 
-impl Driver {
+impl SwapDriver {
     /// Creates a driver, and adds the endpoints of all models to the router.
     pub(super) fn new(
         config: &SwapConfig,
@@ -157,7 +157,7 @@ impl Driver {
     }
 }
 
-impl Driver {
+impl SwapDriver {
     /// Tells the scheduler which requests wait and which instances are idle, and then the gate which endpoints have
     /// changed.
     fn look(&mut self, router: &RouterHandle) {
@@ -247,7 +247,7 @@ impl Driver {
     fn answer_shutdown(&mut self) {
         let mut instances = self.instances.iter().map(|(_, it)| it);
         let is_stopped =
-            instances.all(|it| it.server.is_none() && it.schedule.phase == Phase::Stopped);
+            instances.all(|it| it.server.is_none() && it.schedule.phase == InstancePhase::Stopped);
         if is_stopped && self.instances.ending_sleeps == 0 {
             self.shutdown
                 .drain(..)

@@ -6,10 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::Driver;
+use super::SwapDriver;
 use super::configure::BACKOFF;
 use crate::route::{RouterHandle, RoutingConfig};
-use crate::swap::scheduler::Phase;
+use crate::swap::scheduler::InstancePhase;
 use crate::swap::swapper::InstanceId;
 
 /// The time for which a fallback that was loaded serves at least.
@@ -26,7 +26,7 @@ pub(super) struct Refused {
     pub(super) is_over: bool,
 }
 
-impl Driver {
+impl SwapDriver {
     /// Ends the refusals that are over.
     pub(super) fn end_refusals(&mut self, at: Instant, router: &RouterHandle) {
         for id in self.instances.ids() {
@@ -62,12 +62,12 @@ impl Driver {
             .into_iter()
             .flat_map(|model| self.instances_of(Some(model)));
         let until = instances.filter_map(|id| match self.instances[id].schedule.phase {
-            Phase::Starting(_) => Some(at + LATER),
-            Phase::Ready => {
+            InstancePhase::Starting(_) => Some(at + LATER),
+            InstancePhase::Ready => {
                 let loaded = self.instances[id].revival.loaded()?;
                 (loaded >= since).then_some(loaded + FALLBACK)
             }
-            Phase::Stopped | Phase::Stopping(_) => None,
+            InstancePhase::Stopped | InstancePhase::Stopping(_) => None,
         });
         until.max()
     }

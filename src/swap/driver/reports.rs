@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Driver;
+use super::SwapDriver;
 use super::refusals::Refused;
-use super::tasks::{Report, Started, StopTask, cancelled, watch};
+use super::tasks::{Report, StartedServer, StopTask, cancelled, watch};
 use crate::clock::now;
 use crate::endpoints::on_demand::{EndpointEnd, Refusal};
 use crate::route::RouterHandle;
@@ -13,7 +13,7 @@ use crate::swap::scheduler::Generation;
 use crate::swap::swapper::InstanceId;
 use crate::swap::{ModelServer, ModelState, StartError};
 
-impl Driver {
+impl SwapDriver {
     pub(super) fn on_report(&mut self, report: Report, router: &RouterHandle) {
         let at = now();
         let now = self.instances.nanos(at);
@@ -106,7 +106,7 @@ impl Driver {
     fn on_swap_done(
         &mut self,
         generation: Generation,
-        result: Result<Started, StartError>,
+        result: Result<StartedServer, StartError>,
         router: &RouterHandle,
     ) {
         let Some((id, abort)) = self.instances.starting.remove(&generation) else {
@@ -135,8 +135,8 @@ impl Driver {
     }
 
     /// Handles an instance that can serve requests. Its endpoint gets the URL before it gives slots.
-    fn on_started(&mut self, id: InstanceId, started: Started, router: &RouterHandle) {
-        let Started { server, url } = started;
+    fn on_started(&mut self, id: InstanceId, started: StartedServer, router: &RouterHandle) {
+        let StartedServer { server, url } = started;
         let instance = &mut self.instances[id];
         tracing::info!(model = &*instance.name, %url, "model is loaded");
         if *instance.endpoint.url() != url {

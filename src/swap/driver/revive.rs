@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::Driver;
+use super::SwapDriver;
 use super::configure::BACKOFF;
 
 /// The next restart of a pinned instance, with the crashes that delay it.
@@ -52,7 +52,7 @@ impl Revival {
     }
 }
 
-impl Driver {
+impl SwapDriver {
     /// Starts the pinned instances that are due for a restart.
     pub(super) fn revive(&mut self, at: Instant) {
         let now = self.instances.nanos(at);

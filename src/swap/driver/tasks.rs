@@ -19,7 +19,7 @@ pub(super) enum Report {
     /// The target of a swap runs, or its start failed.
     SwapDone {
         generation: Generation,
-        result: Result<Started, StartError>,
+        result: Result<StartedServer, StartError>,
     },
     /// An instance that had to stop, alone or for a swap, has stopped.
     Stopped {
@@ -44,7 +44,7 @@ pub(super) enum Report {
 
 /// A server that can serve requests, and its URL.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(super) struct StartedServer {
     pub(super) server: Arc<dyn ModelServer>,
     pub(super) url: Uri,
 }
@@ -176,10 +176,10 @@ async fn start(
     asleep: Option<Arc<dyn ModelServer>>,
     launch: Launch,
     launcher: Arc<dyn Launcher>,
-) -> Result<Started, StartError> {
+) -> Result<StartedServer, StartError> {
     let started = |server: Arc<dyn ModelServer>| {
         let url = server.url();
-        Started { server, url }
+        StartedServer { server, url }
     };
     if let Some(server) = asleep {
         match server.wake(launch.progress.clone()).await {

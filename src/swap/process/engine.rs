@@ -19,7 +19,7 @@ use super::health::HealthClient;
 use super::life::{LifeReader, life};
 use super::output::Output;
 use super::port::Port;
-use super::records::{Record, Records};
+use super::records::{GroupRecord, Records};
 use super::supervise::{Supervised, supervise};
 use crate::swap::{Launch, StartError};
 use crate::upstream::Prober;
@@ -127,7 +127,7 @@ struct Spawned {
     child_ends: ChildEnds,
     /// The lines of both output streams, in the order in which the process wrote them.
     output: Receiver,
-    record: Option<Record>,
+    record: Option<GroupRecord>,
 }
 
 impl Spawned {

@@ -47,12 +47,12 @@ use crate::upstream::Prober;
 pub struct ProcessLauncher {
     prober: Prober,
     starts: Arc<Starts>,
-    prepared: Arc<OnceCell<Prepared>>,
+    prepared: Arc<OnceCell<Preparation>>,
 }
 
 /// The results of the preparation for the first start.
 #[derive(Debug, Default)]
-struct Prepared {
+struct Preparation {
     /// The records of process groups, if they can be written.
     records: Option<Arc<Records>>,
     /// The end of the processes of killed programs, if there were any.
@@ -82,15 +82,15 @@ impl Launcher for ProcessLauncher {
 
 impl ProcessLauncher {
     /// Ends the processes of killed programs, before the first start.
-    async fn prepared(&self) -> &Prepared {
+    async fn prepared(&self) -> &Preparation {
         let prepare = async {
             let Some(owner) = self.starts.owner.clone() else {
-                return Prepared::default();
+                return Preparation::default();
             };
             let user = owner.clone();
             let records = spawn_blocking(move || Records::open(&user)).await;
             let records = records.ok().flatten(); // an error: the runtime is shut down
-            Prepared {
+            Preparation {
                 orphans_ended: orphans::end(owner, records.clone()).await,
                 records,
             }

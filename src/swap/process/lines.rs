@@ -2,7 +2,7 @@
 
 /// A splitter of pieces of bytes into lines, which keeps only the beginning of a line that is too long.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct ByteLines {
     limit: usize,
     /// The beginning of the current line, of `limit` bytes at most.
     begun: Vec<u8>,
@@ -10,7 +10,7 @@ pub(super) struct Lines {
     is_cut: bool,
 }
 
-impl Lines {
+impl ByteLines {
     /// Returns a splitter into lines of `limit` bytes at most.
     pub(super) fn new(limit: usize) -> Self {
         Self {
@@ -48,7 +48,7 @@ mod tests {
 
     /// Returns the lines of an output that comes in these pieces. A line that was cut ends with `~`.
     fn lines(pieces: &[&[u8]]) -> Vec<String> {
-        let (mut read, mut lines) = (Vec::new(), Lines::new(8));
+        let (mut read, mut lines) = (Vec::new(), ByteLines::new(8));
         let mut on_line = |line: &[u8], is_cut| {
             let line = String::from_utf8_lossy(line);
             read.push(format!("{line}{}", if is_cut { "~" } else { "" }));

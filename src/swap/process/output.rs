@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio_util::sync::CancellationToken;
 
-use super::lines::Lines;
+use super::lines::ByteLines;
 
 /// The number of bytes of a line that are kept.
 const LINE_LIMIT: usize = 1 << 10;
@@ -38,7 +38,7 @@ impl Output {
     /// process that has left the group may hold the pipe for ever. This waits for no reader of the lines, so the process can
     /// always write.
     pub(super) async fn read(&self, mut pipe: Receiver, group_gone: CancellationToken) {
-        let (mut chunk, mut lines) = (vec![0; 8 << 10], Lines::new(LINE_LIMIT));
+        let (mut chunk, mut lines) = (vec![0; 8 << 10], ByteLines::new(LINE_LIMIT));
         loop {
             let read = tokio::select! {
                 biased;
@@ -55,7 +55,7 @@ impl Output {
     }
 
     /// Reads the rest in the pipe without waiting.
-    fn read_rest(&self, pipe: Receiver, lines: &mut Lines) {
+    fn read_rest(&self, pipe: Receiver, lines: &mut ByteLines) {
         let Ok(pipe) = pipe.into_nonblocking_fd() else {
             return;
         };

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use tokio::time::sleep;
 
 use super::health::HealthClient;
-use super::lines::Lines;
-use crate::swap::Progress;
+use super::lines::ByteLines;
+use crate::swap::LoadProgress;
 
 /// The pause between two streams, because at first the process does not listen yet.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -15,9 +15,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_LINE: usize = 16 << 10;
 
 /// Follows the events of a load, again and again, until this is dropped.
-pub(super) async fn follow(client: &HealthClient, path: &str, progress: &Progress) {
+pub(super) async fn follow(client: &HealthClient, path: &str, progress: &LoadProgress) {
     loop {
-        let mut lines = Lines::new(LONGEST_LINE);
+        let mut lines = ByteLines::new(LONGEST_LINE);
         let read = |piece: &[u8]| {
             lines.push(piece, |line, is_cut| {
                 if let Some(share) = share(line).filter(|_| !is_cut) {

@@ -6,14 +6,14 @@ use tokio::time::{Instant, timeout};
 
 use super::engine::Engine;
 use super::progress::follow;
-use crate::swap::Progress;
+use crate::swap::LoadProgress;
 use crate::upstream::CheckError;
 
 /// Resolves when the process can serve requests. Fails if the process ends before, or takes longer than `limit`.
 pub(super) async fn until_ready(
     engine: &Engine,
     limit: Duration,
-    progress: &Progress,
+    progress: &LoadProgress,
 ) -> Result<(), String> {
     let mut last_error = None;
     let followed = async {
@@ -53,7 +53,11 @@ pub(super) async fn sleep(engine: &Engine, path: &str) -> Result<(), String> {
 
 /// Wakes the process, and waits until it can serve requests. If it does not wake, or this is dropped, the process has
 /// failed.
-pub(super) async fn wake(engine: &Engine, path: &str, progress: &Progress) -> Result<(), String> {
+pub(super) async fn wake(
+    engine: &Engine,
+    path: &str,
+    progress: &LoadProgress,
+) -> Result<(), String> {
     let unready = engine.failed.clone().drop_guard();
     let (limit, began) = (engine.launch.timeout, Instant::now());
     post(engine, path, limit).await?;

@@ -47,7 +47,7 @@ pub(super) struct RecordFile {
 
 /// The record of a process group of this program, which is removed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Record(RecordFile);
+pub(super) struct GroupRecord(RecordFile);
 
 impl Records {
     /// Opens the first directory that is safe to use, and logs why earlier ones are not.
@@ -86,12 +86,12 @@ impl Records {
     }
 
     /// Records a process group that is about to be started, and whose leader writes to this pipe.
-    pub(super) fn add(self: &Arc<Self>, output: impl AsFd) -> io::Result<Record> {
+    pub(super) fn add(self: &Arc<Self>, output: impl AsFd) -> io::Result<GroupRecord> {
         let leader = Leader::WriterOf(fstat(output)?.st_ino);
         let name = self.name(leader);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         openat(&self.dir, &*name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Record(self.file(name)))
+        Ok(GroupRecord(self.file(name)))
     }
 
     /// Returns the leader of each group whose program `is_gone`, with the file of its record. Removes the records of earlier
@@ -141,7 +141,7 @@ impl RecordFile {
     }
 }
 
-impl Record {
+impl GroupRecord {
     /// Records the leader of the group, which runs now.
     pub(super) fn set_leader(&mut self, pid: u32) -> io::Result<()> {
         let RecordFile { records, name } = &mut self.0;
@@ -153,7 +153,7 @@ impl Record {
     }
 }
 
-impl Drop for Record {
+impl Drop for GroupRecord {
     fn drop(&mut self) {
         self.0.remove();
     }

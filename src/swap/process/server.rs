@@ -7,7 +7,7 @@ use http::Uri;
 
 use super::engine::Engine;
 use super::{health, ready, stop};
-use crate::swap::{BoxFuture, ModelServer, Progress, StartError};
+use crate::swap::{BoxFuture, LoadProgress, ModelServer, StartError};
 
 /// A process that serves a model. Dropping it kills the process and all that it started.
 pub(super) struct ProcessServer(pub(super) Arc<Engine>);
@@ -39,7 +39,7 @@ impl ModelServer for ProcessServer {
         Some(Box::pin(async move { ready::sleep(&engine, &path).await }))
     }
 
-    fn wake(&self, progress: Progress) -> BoxFuture<Result<(), StartError>> {
+    fn wake(&self, progress: LoadProgress) -> BoxFuture<Result<(), StartError>> {
         let engine = self.0.clone();
         Box::pin(async move {
             let Some(path) = &engine.launch.model.wake_path else {

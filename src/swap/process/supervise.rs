@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::engine::Engine;
 use super::group::ChildEnds;
 use super::life::ProcessLife;
-use super::records::Record;
+use super::records::GroupRecord;
 use super::stop::stop_failed;
 
 /// The time for which the supervisor waits for the end of a killed group. Large processes take a while to free their
@@ -61,7 +61,7 @@ pub(super) async fn supervise(
 pub(super) struct Supervised {
     pub(super) engine: Arc<Engine>,
     /// The record of the group, until that has ended.
-    pub(super) record: Option<Record>,
+    pub(super) record: Option<GroupRecord>,
 }
 
 impl Drop for Supervised {

@@ -7,7 +7,10 @@ use super::plans::Plans;
 use super::settings::stops_its_own;
 use super::slots::reopen;
 use super::traffic::has_traffic;
-use super::{Effects, Head, InstanceId, Nanos, PendingSwap, Phase, Plan, Running, Scheduler, ids};
+use super::{
+    Effects, InstanceHead, InstanceId, InstancePhase, Nanos, PendingSwap, Plan, RunningInstance,
+    Scheduler, ids,
+};
 
 /// The reason why an instance can't be started now.
 pub(super) enum Blocked {
@@ -56,7 +59,7 @@ impl Blocking {
 
 /// An instance that is to be started, in the order of the starts: by the first waiter, and then by the longest time without
 /// use.
-type Wanted = (Head, Nanos, InstanceId);
+type Wanted = (InstanceHead, Nanos, InstanceId);
 
 impl Scheduler {
     /// Stops and starts what can be stopped and started now.
@@ -132,7 +135,7 @@ impl Scheduler {
         let mut by_class: Vec<Option<Wanted>> = vec![None; effects.count()];
         for id in ids(effects) {
             let instance = effects.schedule(id);
-            if instance.phase != Phase::Stopped {
+            if instance.phase != InstancePhase::Stopped {
                 continue;
             }
             let Some(head) = instance.reason() else {
@@ -158,7 +161,7 @@ impl Scheduler {
     pub(super) fn try_swap(
         &mut self,
         target: InstanceId,
-        head: Head,
+        head: InstanceHead,
         blocking: &Blocking,
         plans: &mut Plans,
         now: Nanos,
@@ -215,23 +218,23 @@ impl Scheduler {
     }
 
     /// Returns the instances that take memory, or are about to.
-    pub(super) fn running(&self, effects: &impl Effects) -> Vec<Running> {
+    pub(super) fn running(&self, effects: &impl Effects) -> Vec<RunningInstance> {
         let regards_use = self.swapper.regards_use();
         let running = ids(effects).filter_map(|id| {
             let instance = effects.schedule(id);
             let is_busy = match instance.phase {
-                Phase::Stopped => return None,
-                Phase::Ready => has_traffic(id, effects),
-                Phase::Starting(_) => !instance.is_preemptible,
-                Phase::Stopping(_) => false,
+                InstancePhase::Stopped => return None,
+                InstancePhase::Ready => has_traffic(id, effects),
+                InstancePhase::Starting(_) => !instance.is_preemptible,
+                InstancePhase::Stopping(_) => false,
             };
-            Some(Running {
+            Some(RunningInstance {
                 id,
                 pool: instance.pool,
                 memory: instance.memory,
                 last_used: u64::from(regards_use) * instance.last_used,
                 is_busy: regards_use && is_busy,
-                is_stopping: matches!(instance.phase, Phase::Stopping(_)),
+                is_stopping: matches!(instance.phase, InstancePhase::Stopping(_)),
                 is_pinned: effects.schedule(id).is_pinned(),
             })
         });
@@ -242,11 +245,11 @@ impl Scheduler {
         let generation = self.next_generation();
         for &id in &plan.evict {
             // ## Ready => Stopping
-            effects.schedule_mut(id).phase = Phase::Stopping(generation);
+            effects.schedule_mut(id).phase = InstancePhase::Stopping(generation);
         }
         // ## Stopped => Starting
         let started = effects.schedule_mut(target);
-        started.phase = Phase::Starting(generation);
+        started.phase = InstancePhase::Starting(generation);
         (started.pool, started.memory) = (plan.pool, plan.memory);
         (started.is_leaving, started.is_preemptible) = (false, false);
         effects.swap(generation, target, plan);
@@ -262,5 +265,10 @@ impl Scheduler {
 /// Returns `true` if an instance of the plan is being started or stopped.
 fn is_changing(plan: &Plan, effects: &impl Effects) -> bool {
     let mut phases = plan.evict.iter().map(|&id| effects.schedule(id).phase);
-    phases.any(|phase| matches!(phase, Phase::Starting(_) | Phase::Stopping(_)))
+    phases.any(|phase| {
+        matches!(
+            phase,
+            InstancePhase::Starting(_) | InstancePhase::Stopping(_)
+        )
+    })
 }

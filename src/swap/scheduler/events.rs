@@ -1,14 +1,14 @@
 //! The events of the scheduler, each of which ends with a decision.
 
 use super::slots::close;
-use super::{Effects, Generation, Head, InstanceId, Nanos, Phase, Scheduler};
+use super::{Effects, Generation, InstanceHead, InstanceId, InstancePhase, Nanos, Scheduler};
 
 impl Scheduler {
     /// Records that the first waiter of an instance has changed, or that none is left.
     pub(crate) fn on_head(
         &mut self,
         id: InstanceId,
-        head: Option<Head>,
+        head: Option<InstanceHead>,
         now: Nanos,
         effects: &mut impl Effects,
     ) {
@@ -27,7 +27,7 @@ impl Scheduler {
     pub(crate) fn on_overtake(
         &mut self,
         id: InstanceId,
-        overtake: Head,
+        overtake: InstanceHead,
         now: Nanos,
         effects: &mut impl Effects,
     ) {
@@ -60,7 +60,7 @@ impl Scheduler {
         let target = effects.schedule_mut(swap.target);
         if has_started {
             // ## Starting => Ready
-            target.phase = Phase::Ready;
+            target.phase = InstancePhase::Ready;
             target.failures = 0;
             (target.ready_since, target.last_used) = (now, now);
             target.awaits_first_use = target.head.is_some();
@@ -72,7 +72,7 @@ impl Scheduler {
             }
         } else {
             // ## Starting => Stopped
-            target.phase = Phase::Stopped;
+            target.phase = InstancePhase::Stopped;
             if !swap.is_aborted {
                 self.back_off(swap.target, now, effects);
             }
@@ -107,9 +107,9 @@ impl Scheduler {
     /// Records that a ready instance has ended by itself, so that the next request starts it again.
     pub(crate) fn on_exit(&mut self, id: InstanceId, now: Nanos, effects: &mut impl Effects) {
         let instance = effects.schedule_mut(id);
-        if instance.phase == Phase::Ready {
+        if instance.phase == InstancePhase::Ready {
             // ## Ready => Stopped
-            instance.phase = Phase::Stopped;
+            instance.phase = InstancePhase::Stopped;
             instance.is_leaving = false;
             close(id, effects);
         }
@@ -123,7 +123,7 @@ impl Scheduler {
             return;
         }
         let instance = effects.schedule_mut(id);
-        if instance.phase != Phase::Ready || instance.is_leaving {
+        if instance.phase != InstancePhase::Ready || instance.is_leaving {
             instance.load_requested.get_or_insert(now);
         }
         instance.is_preemptible = false;
@@ -143,7 +143,7 @@ impl Scheduler {
     ) {
         effects.schedule_mut(id).load_requested = None;
         self.leave(id, effects);
-        if at_once && effects.schedule(id).phase == Phase::Ready {
+        if at_once && effects.schedule(id).phase == InstancePhase::Ready {
             self.stop(id, effects);
         }
         self.decide(now, effects);
@@ -152,12 +152,12 @@ impl Scheduler {
     /// Lets an instance stop once it is idle, or gives up its start.
     pub(super) fn leave(&mut self, id: InstanceId, effects: &mut impl Effects) {
         match effects.schedule(id).phase {
-            Phase::Ready => {
+            InstancePhase::Ready => {
                 close(id, effects);
                 effects.schedule_mut(id).is_leaving = true;
             }
-            Phase::Starting(_) => self.abort(id, effects),
-            Phase::Stopped | Phase::Stopping(_) => {}
+            InstancePhase::Starting(_) => self.abort(id, effects),
+            InstancePhase::Stopped | InstancePhase::Stopping(_) => {}
         }
     }
 
@@ -175,7 +175,7 @@ impl Scheduler {
 // ## Stopping => Stopped, unless it was started again since.
 fn has_stopped(id: InstanceId, generation: Generation, effects: &mut impl Effects) {
     let instance = effects.schedule_mut(id);
-    if instance.phase == Phase::Stopping(generation) {
-        instance.phase = Phase::Stopped;
+    if instance.phase == InstancePhase::Stopping(generation) {
+        instance.phase = InstancePhase::Stopped;
     }
 }

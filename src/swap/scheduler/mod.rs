@@ -30,16 +30,16 @@ mod traffic;
 use std::sync::Arc;
 
 use self::plans::Plans;
-pub(crate) use self::schedule::{Phase, Schedule};
+pub(crate) use self::schedule::{InstancePhase, Schedule};
 pub(crate) use self::settings::{InstanceSettings, SchedulerSettings, renumber_pools};
-use super::swapper::{InstanceId, Plan, Running, Swapper};
+use super::swapper::{InstanceId, Plan, RunningInstance, Swapper};
 
 /// An instant or a duration, in nanoseconds from a common start.
 pub(crate) type Nanos = u64;
 
 /// The first waiter of an instance. A lower level goes first, and then an earlier arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Head {
+pub(crate) struct InstanceHead {
     pub(crate) level: u8,
     pub(crate) arrival: Nanos,
 }

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::instance_set::InstanceSet;
-use super::{InstanceId, Nanos, Plan, Running, Swapper};
+use super::{InstanceId, Nanos, Plan, RunningInstance, Swapper};
 
 /// The plans of the swapper for the instances that run.
 ///
 /// Without this cache and the classes, a decision with 50 models takes 7 times as long if nothing changes (`benches/swap`).
 #[derive(Debug, Default)]
 pub(super) struct Plans {
-    running: Vec<Running>,
+    running: Vec<RunningInstance>,
     /// The plan of each class, once it was asked for.
     known: Vec<Option<Arc<Plan>>>,
     /// The targets that each instance does not [hinder](Self::hinders).
@@ -20,7 +20,7 @@ pub(super) struct Plans {
 
 impl Plans {
     /// Sets the instances that run, and forgets the plans if they have changed.
-    pub(super) fn set_running(&mut self, running: Vec<Running>) {
+    pub(super) fn set_running(&mut self, running: Vec<RunningInstance>) {
         if self.running != running {
             self.known.clear();
             self.harmless.clear();
@@ -59,12 +59,12 @@ impl Plans {
         }
         let mut then = self.running.clone();
         then.retain(|one| !plan.evict.contains(&one.id));
-        then.push(Running {
+        then.push(RunningInstance {
             pool: plan.pool,
             memory: plan.memory,
             last_used: Nanos::MAX,
             is_busy: true,
-            ..Running::new(target)
+            ..RunningInstance::new(target)
         });
         let mut found = Vec::new();
         let hindered = others.find(|(other, now)| {
@@ -90,16 +90,16 @@ mod tests {
         let budget = MemoryBudget::new(&[("all".to_owned(), 2.0)], &needs).unwrap();
         let [a, b, c] = [0, 1, 2].map(InstanceId);
         let mut plans = Plans::default();
-        let mut hinders = |running: Vec<Running>| {
+        let mut hinders = |running: Vec<RunningInstance>| {
             plans.set_running(running);
             let (first, second) = (plans.plan(a, 0, &budget), plans.plan(b, 1, &budget));
             plans.hinders(a, &first, [(b, &*second)].into_iter(), &budget)
         };
         assert!(!hinders(Vec::new()));
         let memory = budget.plan(c, &[]).memory;
-        let third = Running {
+        let third = RunningInstance {
             memory,
-            ..Running::new(c)
+            ..RunningInstance::new(c)
         };
         assert!(hinders(vec![third]));
         assert!(!hinders(Vec::new()));

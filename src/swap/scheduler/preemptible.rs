@@ -2,14 +2,14 @@
 
 use super::decide::Blocking;
 use super::plans::Plans;
-use super::{Effects, Head, InstanceId, Nanos, Phase, Plan, Scheduler, ids};
+use super::{Effects, InstanceHead, InstanceId, InstancePhase, Nanos, Plan, Scheduler, ids};
 
 impl Scheduler {
     /// Gives up the load of an instance that all waiters have left, or makes it preemptible.
     pub(super) fn abandon(&mut self, id: InstanceId, effects: &mut impl Effects) {
         let instance = effects.schedule(id);
         let is_wanted = instance.reason().is_some();
-        if is_wanted || !matches!(instance.phase, Phase::Starting(_)) {
+        if is_wanted || !matches!(instance.phase, InstancePhase::Starting(_)) {
             return;
         }
         let is_default = self.settings.default == Some(id);
@@ -54,9 +54,9 @@ impl Scheduler {
             return;
         };
         match effects.schedule(id).phase {
-            Phase::Stopped => {}
+            InstancePhase::Stopped => {}
             // After an unload, the next use of any model loads it again.
-            Phase::Ready => return self.in_use_until = None,
+            InstancePhase::Ready => return self.in_use_until = None,
             _ => return,
         }
         if is_in_use(effects) {
@@ -67,7 +67,7 @@ impl Scheduler {
         if due > now {
             return self.tick_at(due);
         }
-        let head = Head {
+        let head = InstanceHead {
             level: u8::MAX,
             arrival: now,
         };
@@ -83,9 +83,9 @@ fn is_in_use(effects: &impl Effects) -> bool {
     ids(effects).any(|id| {
         let instance = effects.schedule(id);
         let is_used = match instance.phase {
-            Phase::Ready => effects.is_busy(id),
-            Phase::Starting(_) => true,
-            Phase::Stopped | Phase::Stopping(_) => false,
+            InstancePhase::Ready => effects.is_busy(id),
+            InstancePhase::Starting(_) => true,
+            InstancePhase::Stopped | InstancePhase::Stopping(_) => false,
         };
         is_used || instance.reason().is_some()
     })

@@ -1,12 +1,12 @@
 //! The schedule of an instance, which is its state as the scheduler sees it.
 
-use super::{Generation, Head, InstanceSettings, Nanos};
+use super::{Generation, InstanceHead, InstanceSettings, Nanos};
 #[cfg(doc)]
 use super::{Scheduler, Swapper};
 
 /// The phase of an instance, from one start to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Phase {
+pub(crate) enum InstancePhase {
     #[default]
     Stopped,
     /// The instance is the target of a swap, and its waiters wait for the load.
@@ -25,15 +25,15 @@ pub(crate) struct Schedule {
     /// The configuration, or `None` if the instance has left it. The caller sets it before
     /// [`Scheduler::on_reconfigure`], and only reads the other fields.
     pub(crate) settings: Option<InstanceSettings>,
-    pub(crate) phase: Phase,
+    pub(crate) phase: InstancePhase,
     /// `true` while it gives slots, which only a ready instance does.
     pub(crate) is_open: bool,
     /// `true` if it is to be stopped once it is idle.
     pub(crate) is_leaving: bool,
     /// The first waiter.
-    pub(crate) head: Option<Head>,
+    pub(crate) head: Option<InstanceHead>,
     /// The level of the last of its requests that overtook a more urgent one of another instance, and the time.
-    pub(super) overtake: Option<Head>,
+    pub(super) overtake: Option<InstanceHead>,
     /// The time of a request to load it without a waiter, until it is loaded or has failed.
     pub(super) load_requested: Option<Nanos>,
     /// `true` if it was loaded for a waiter, and has not served a request since.
@@ -54,8 +54,8 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     /// Returns what it is to be started for: its first waiter, or a request to load it.
-    pub(super) fn reason(&self) -> Option<Head> {
-        let requested = self.load_requested.map(|arrival| Head {
+    pub(super) fn reason(&self) -> Option<InstanceHead> {
+        let requested = self.load_requested.map(|arrival| InstanceHead {
             level: u8::MAX,
             arrival,
         });
@@ -64,7 +64,7 @@ impl Schedule {
 
     /// Returns `true` if a stopped instance is to be started.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.phase == Phase::Stopped && self.reason().is_some()
+        self.phase == InstancePhase::Stopped && self.reason().is_some()
     }
 
     /// Returns the earliest time of the next start, if the last one failed.
@@ -75,7 +75,7 @@ impl Schedule {
     /// Returns `true` if the instance is never stopped while it runs. One that is to stop all the same is not pinned any
     /// more.
     pub(super) fn is_pinned(&self) -> bool {
-        let is_ending = self.is_leaving || matches!(self.phase, Phase::Stopping(_));
+        let is_ending = self.is_leaving || matches!(self.phase, InstancePhase::Stopping(_));
         !is_ending && self.settings.is_some_and(|it| it.is_pinned)
     }
 }

@@ -1,7 +1,7 @@
 //! Open and closed instances, and those that are stopped because they are idle or exceed the memory.
 
 use super::traffic::has_traffic;
-use super::{Effects, InstanceId, Nanos, Phase, Scheduler};
+use super::{Effects, InstanceId, InstancePhase, Nanos, Scheduler};
 
 impl Scheduler {
     /// Stops an instance that is to be unloaded or was idle for too long, or else opens or closes it.
@@ -13,7 +13,7 @@ impl Scheduler {
         effects: &mut impl Effects,
     ) {
         let instance = effects.schedule(id);
-        if instance.phase != Phase::Ready {
+        if instance.phase != InstancePhase::Ready {
             return;
         }
         if instance.is_leaving {
@@ -53,7 +53,9 @@ impl Scheduler {
         let excess = self.swapper.excess(&self.running(effects));
         self.has_excess = false;
         for id in excess {
-            if effects.schedule(id).phase != Phase::Ready || effects.schedule(id).is_pinned() {
+            if effects.schedule(id).phase != InstancePhase::Ready
+                || effects.schedule(id).is_pinned()
+            {
                 continue;
             }
             if !has_traffic(id, effects) && effects.close_if_idle(id) {
@@ -69,7 +71,7 @@ impl Scheduler {
         let generation = self.next_generation();
         close(id, effects);
         let instance = effects.schedule_mut(id);
-        (instance.phase, instance.is_leaving) = (Phase::Stopping(generation), false);
+        (instance.phase, instance.is_leaving) = (InstancePhase::Stopping(generation), false);
         effects.stop(generation, id);
     }
 }

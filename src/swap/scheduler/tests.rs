@@ -34,7 +34,7 @@ struct Process {
     serves: u32,
     /// The time at which it became idle, if the scheduler has not asked since.
     idled: Option<Nanos>,
-    waiting: VecDeque<Head>,
+    waiting: VecDeque<InstanceHead>,
 }
 
 #[derive(Debug, Clone)]
@@ -160,7 +160,7 @@ struct Test {
     /// How many requests a model serves at a time.
     slots: u32,
     /// The requests that got a slot.
-    granted: Vec<(InstanceId, Head)>,
+    granted: Vec<(InstanceId, InstanceHead)>,
 }
 
 impl Test {
@@ -214,7 +214,7 @@ impl Test {
     fn ask(&mut self, model: InstanceId, level: u8) {
         let arrival = self.now;
         let waiting = &mut self.world.of_mut(model).waiting;
-        waiting.push_back(Head { level, arrival });
+        waiting.push_back(InstanceHead { level, arrival });
         waiting.make_contiguous().sort();
         self.tell(model);
         self.grant();
@@ -278,7 +278,7 @@ impl Test {
             "overtake" => {
                 let level = words.next().map_or(0, |level| level.parse().unwrap());
                 let arrival = self.now;
-                let (overtake, now) = (Head { level, arrival }, self.now);
+                let (overtake, now) = (InstanceHead { level, arrival }, self.now);
                 self.scheduler
                     .on_overtake(model, overtake, now, &mut self.world);
             }

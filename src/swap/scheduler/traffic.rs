@@ -1,6 +1,6 @@
 //! The traffic of an instance, and when it yields to a waiter for another one.
 
-use super::{Effects, Head, InstanceId, Nanos, Plan, Scheduler};
+use super::{Effects, InstanceHead, InstanceId, Nanos, Plan, Scheduler};
 
 /// The time that a waiter may take to get the slot of the instance that was loaded for it, in nanoseconds. With a
 /// `swap_after` of 0 the instance would be stopped before.
@@ -33,7 +33,7 @@ impl Scheduler {
     /// - The waiter has waited for `swap_after`, and goes before all those first waiters.
     pub(super) fn yields_to(
         &mut self,
-        head: Head,
+        head: InstanceHead,
         plan: &Plan,
         now: Nanos,
         effects: &impl Effects,
@@ -53,10 +53,10 @@ impl Scheduler {
             }
             // Requests that find free slots are known only if they have overtaken this waiter.
             let overtake = instance.overtake.filter(|it| it.arrival >= head.arrival);
-            let is_above = |other: Head| other.level > head.level;
+            let is_above = |other: InstanceHead| other.level > head.level;
             is_above_all &= instance.head.or(overtake).is_some_and(is_above);
             let goes_before =
-                |other: Head| other.level <= head.level && other.arrival < head.arrival;
+                |other: InstanceHead| other.level <= head.level && other.arrival < head.arrival;
             is_behind |= instance.head.is_some_and(goes_before);
         }
         if !has_traffic {

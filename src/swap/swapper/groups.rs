@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{InstanceId, Plan, Running, Swapper, model_named, runs};
+use super::{InstanceId, Plan, RunningInstance, Swapper, model_named, runs};
 
 /// A group of models that replace each other, or run side by side.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl Groups {
 }
 
 impl Swapper for Groups {
-    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan {
+    fn plan(&self, target: InstanceId, running: &[RunningInstance]) -> Plan {
         if runs(target, running).is_some() {
             return Plan::default();
         }
@@ -174,7 +174,7 @@ mod tests {
         let (models, groups) = groups();
         let id = |name: &str| model_named(&models, name).unwrap();
         let running = running.split_terminator(' ');
-        let running = running.map(|name| Running::new(id(name)));
+        let running = running.map(|name| RunningInstance::new(id(name)));
         let plan = groups.plan(id(target), &running.collect::<Vec<_>>());
         let names = plan
             .evict

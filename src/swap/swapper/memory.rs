@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::{InstanceId, Plan, Running, Swapper, runs};
+use super::{InstanceId, Plan, RunningInstance, Swapper, runs};
 
 /// The memory that one instance needs, in the unit of the pools.
 #[derive(Debug, Clone)]
@@ -92,7 +92,7 @@ impl MemoryBudget {
     }
 
     /// Returns the way to free `needed` memory in a pool. `there` has the instances in it, in the order in which they stop.
-    fn free<'a>(&self, pool: u32, needed: u64, there: &'a [&'a Running]) -> FreedPool<'a> {
+    fn free<'a>(&self, pool: u32, needed: u64, there: &'a [&'a RunningInstance]) -> FreedPool<'a> {
         let budget = self.pools[pool as usize];
         let fits = |used: u64| used.saturating_add(needed) <= budget;
         let mut used: u64 = there.iter().map(|one| self.taken(one)).sum();
@@ -126,7 +126,11 @@ impl MemoryBudget {
     /// Takes the instances out of `stopped` that can stay: a large one may have freed enough memory for smaller ones before
     /// it. Pinned ones stay first, then busy ones, the most expensive, and the most recently used. Those that are stopping
     /// stay last.
-    fn keep(&self, stopped: &mut Vec<&Running>, mut stays: impl FnMut(&Running) -> bool) {
+    fn keep(
+        &self,
+        stopped: &mut Vec<&RunningInstance>,
+        mut stays: impl FnMut(&RunningInstance) -> bool,
+    ) {
         stopped.sort_by_key(|one| {
             let cost = u64::MAX - self.cost(one);
             let latest = u64::MAX - one.last_used;
@@ -137,7 +141,7 @@ impl MemoryBudget {
     }
 
     /// Returns the memory that an instance takes: by its plan, or as it is configured now if another policy started it.
-    fn taken(&self, one: &Running) -> u64 {
+    fn taken(&self, one: &RunningInstance) -> u64 {
         match one.memory {
             0 => self.need(one.id),
             planned => planned,
@@ -149,7 +153,7 @@ impl MemoryBudget {
         self.needs.get(id as usize).copied().unwrap_or(0)
     }
 
-    fn cost(&self, one: &Running) -> u64 {
+    fn cost(&self, one: &RunningInstance) -> u64 {
         let cost = self.costs.get(one.id.0 as usize).copied().unwrap_or(1);
         u64::from(!one.is_stopping) * cost
     }
@@ -166,7 +170,7 @@ struct FreedPool<'a> {
     /// The memory that stays free beside the target.
     left: u64,
     pool: u32,
-    stopped: Cow<'a, [&'a Running]>,
+    stopped: Cow<'a, [&'a RunningInstance]>,
 }
 
 impl FreedPool<'_> {
@@ -186,14 +190,14 @@ impl FreedPool<'_> {
 }
 
 /// Returns a key that sorts instances in the order in which they stop.
-fn stop_order(one: &Running) -> (u8, u64) {
+fn stop_order(one: &RunningInstance) -> (u8, u64) {
     let class =
         4 * u8::from(one.is_pinned) + 2 * u8::from(!one.is_stopping) + u8::from(one.is_busy);
     (class, one.last_used)
 }
 
 impl Swapper for MemoryBudget {
-    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan {
+    fn plan(&self, target: InstanceId, running: &[RunningInstance]) -> Plan {
         if let Some(target) = runs(target, running) {
             return Plan {
                 evict: Vec::new(),
@@ -202,7 +206,7 @@ impl Swapper for MemoryBudget {
             };
         }
         let needed = self.need(target);
-        let mut sorted: Vec<&Running> = running.iter().collect();
+        let mut sorted: Vec<&RunningInstance> = running.iter().collect();
         sorted.sort_by_key(|one| (one.pool, stop_order(one)));
         let there = |pool: u32| {
             let from = sorted.partition_point(|one| one.pool < pool);
@@ -229,10 +233,11 @@ impl Swapper for MemoryBudget {
         }
     }
 
-    fn excess(&self, running: &[Running]) -> Vec<InstanceId> {
+    fn excess(&self, running: &[RunningInstance]) -> Vec<InstanceId> {
         let mut excess = Vec::new();
         for pool in 0..self.pools.len() as u32 {
-            let mut there: Vec<&Running> = running.iter().filter(|one| one.pool == pool).collect();
+            let mut there: Vec<&RunningInstance> =
+                running.iter().filter(|one| one.pool == pool).collect();
             there.sort_by_key(|one| stop_order(one));
             let stopped = self.free(pool, 0, &there).stopped;
             let running = stopped.iter().filter(|one| !one.is_stopping);
@@ -295,12 +300,12 @@ mod tests {
             .zip(1..)
             .map(|(one, last_used)| {
                 let (pool, name) = one.split_at(1);
-                Running {
+                RunningInstance {
                     pool: pool.parse().unwrap(),
                     memory: budget.need(id(name)),
                     last_used,
                     is_busy: name.chars().all(char::is_uppercase),
-                    ..Running::new(id(name))
+                    ..RunningInstance::new(id(name))
                 }
             });
         let plan = budget.plan(id(target), &running.collect::<Vec<_>>());
@@ -341,10 +346,10 @@ mod tests {
 
     #[test]
     fn the_excess_of_a_smaller_budget_stops() {
-        let running = |name, last_used| Running {
+        let running = |name, last_used| RunningInstance {
             memory: budget(&[32.0], &[]).need(id(name)),
             last_used,
-            ..Running::new(id(name))
+            ..RunningInstance::new(id(name))
         };
         let all = [running("a", 2), running("b", 1), running("c", 3)];
         for (memory, excess) in [(32.0, &[][..]), (24.0, &["b"]), (16.0, &["a", "b"])] {
@@ -371,10 +376,10 @@ mod tests {
     #[test]
     fn a_stopping_model_goes_first_and_a_pinned_one_last() {
         let one = budget(&[16.0], &[("b", 9)]);
-        let running = |name: &str, last_used: u64| Running {
+        let running = |name: &str, last_used: u64| RunningInstance {
             memory: one.need(id(name)),
             last_used,
-            ..Running::new(id(name))
+            ..RunningInstance::new(id(name))
         };
         let target = id("d");
         let mut pair = [running("a", 1), running("b", 2)];
@@ -392,7 +397,7 @@ mod tests {
     #[test]
     fn a_model_of_another_policy_takes_its_configured_memory() {
         let one = budget(&[16.0], &[]);
-        let (a, d) = (Running::new(id("a")), Running::new(id("d")));
+        let (a, d) = (RunningInstance::new(id("a")), RunningInstance::new(id("d")));
         assert_eq!(one.plan(id("c"), &[a]).evict, [a.id]);
         assert_eq!(one.plan(id("b"), &[a]).evict, []);
         assert_eq!(one.plan(id("b"), &[d, a]).evict, [d.id]);
@@ -431,21 +436,21 @@ mod tests {
     #[test]
     fn a_pool_without_a_pending_stop_wins() {
         let two = budget(&[16.0, 24.0], &[]);
-        let stopping = Running {
+        let stopping = RunningInstance {
             memory: two.need(id("a")),
             is_stopping: true,
-            ..Running::new(id("a"))
+            ..RunningInstance::new(id("a"))
         };
-        let plan = |running: &[Running]| {
+        let plan = |running: &[RunningInstance]| {
             let plan = two.plan(id("c"), running);
             (plan.evict, plan.pool)
         };
         assert_eq!(plan(&[stopping]), (vec![], 1));
         // It is waited for before another one stops.
-        let other = Running {
+        let other = RunningInstance {
             pool: 1,
             memory: two.need(id("c")),
-            ..Running::new(id("b"))
+            ..RunningInstance::new(id("b"))
         };
         assert_eq!(plan(&[stopping, other]), (vec![stopping.id], 0));
     }
@@ -494,9 +499,9 @@ mod tests {
             ..MemoryNeed::new(name, memory)
         });
         let budget = MemoryBudget::new(&[("all".to_owned(), 2.0)], &needs).unwrap();
-        let both = [0, 1].map(|id| Running {
+        let both = [0, 1].map(|id| RunningInstance {
             memory: budget.need(InstanceId(id)),
-            ..Running::new(InstanceId(id))
+            ..RunningInstance::new(InstanceId(id))
         });
         let plan = budget.plan(InstanceId(2), &both);
         assert_eq!(plan.evict, [InstanceId(0), InstanceId(1)]);

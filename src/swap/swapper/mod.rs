@@ -18,7 +18,7 @@ pub(crate) struct InstanceId(pub(crate) u32);
 
 /// An instance that runs, or is about to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Running {
+pub(crate) struct RunningInstance {
     pub(crate) id: InstanceId,
     /// The number of its memory pool; 0 if there is one pool, or none.
     pub(crate) pool: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Running {
     pub(crate) is_pinned: bool,
 }
 
-impl Running {
+impl RunningInstance {
     /// Returns an instance that is idle, was never used, and takes no memory.
     pub(crate) fn new(id: InstanceId) -> Self {
         Self {
@@ -66,11 +66,11 @@ pub(crate) struct Plan {
 pub(crate) trait Swapper: fmt::Debug + Send + Sync {
     /// Returns the plan by which `target` can run beside the rest of `running`. If `target` runs already, nothing has to
     /// stop. The scheduler asks far more often than it swaps, so this must be quick and log nothing.
-    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan;
+    fn plan(&self, target: InstanceId, running: &[RunningInstance]) -> Plan;
 
     /// Returns the instances that have to stop because all together exceed the memory, as after a change of the
     /// configuration. By default, there are none.
-    fn excess(&self, running: &[Running]) -> Vec<InstanceId> {
+    fn excess(&self, running: &[RunningInstance]) -> Vec<InstanceId> {
         _ = running;
         Vec::new()
     }
@@ -95,6 +95,6 @@ fn model_named(models: &[String], name: &str) -> Option<InstanceId> {
 }
 
 /// Returns the target if it is one of the running instances.
-fn runs(target: InstanceId, running: &[Running]) -> Option<&Running> {
+fn runs(target: InstanceId, running: &[RunningInstance]) -> Option<&RunningInstance> {
     running.iter().find(|running| running.id == target)
 }

@@ -326,7 +326,7 @@ fn another_configuration_lets_unchanged_models_run() {
         ("ask e", "start e"),
         ("serve a", ""),
     ]);
-    assert_eq!(test.world.schedule(A).phase, Phase::Ready);
+    assert_eq!(test.world.schedule(A).phase, InstancePhase::Ready);
 }
 
 #[test]
@@ -346,8 +346,8 @@ fn another_configuration_lets_removed_models_run_out() {
     ]);
     // Nor when it is back.
     assert_eq!(test.reconfigure(&[true, true, true], &[]), "");
-    assert_eq!(test.world.schedule(A).phase, Phase::Stopped);
-    assert_eq!(test.world.schedule(C).phase, Phase::Stopped);
+    assert_eq!(test.world.schedule(A).phase, InstancePhase::Stopped);
+    assert_eq!(test.world.schedule(C).phase, InstancePhase::Stopped);
 }
 
 #[test]

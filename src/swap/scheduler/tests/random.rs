@@ -169,7 +169,7 @@ fn no_forbidden_models_run_together_and_every_waiter_is_served() {
 struct WithoutClasses(Arc<dyn Swapper>);
 
 impl Swapper for WithoutClasses {
-    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan {
+    fn plan(&self, target: InstanceId, running: &[RunningInstance]) -> Plan {
         self.0.plan(target, running)
     }
 

@@ -157,7 +157,7 @@ fn the_end_of_a_forgotten_swap_concerns_no_other() {
             .scheduler
             .on_swap_done(old, false, test.now, &mut test.world)
     );
-    assert_eq!(test.world.schedule(A).phase, Phase::Ready);
+    assert_eq!(test.world.schedule(A).phase, InstancePhase::Ready);
     assert_eq!(test.world.take_log(), "");
 }
 

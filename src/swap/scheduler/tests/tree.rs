@@ -162,7 +162,10 @@ fn what_a_swap_has_stopped_may_be_started_before_the_swap_ends() {
     ]);
     let swap = test.world.begun[0].clone();
     test.goes(&[("stopped a", "")]);
-    assert_eq!(test.world.schedule(InstanceId(0)).phase, Phase::Stopped);
+    assert_eq!(
+        test.world.schedule(InstanceId(0)).phase,
+        InstancePhase::Stopped
+    );
     // c is unloaded, and ends late; a is ready by then.
     test.goes(&[
         ("leave c", ""),
@@ -172,5 +175,8 @@ fn what_a_swap_has_stopped_may_be_started_before_the_swap_ends() {
     ]);
     let (now, world) = (test.now, &mut test.world);
     assert!(!(test.scheduler).on_swap_done(swap.generation, true, now, world));
-    assert_eq!(test.world.schedule(InstanceId(0)).phase, Phase::Ready);
+    assert_eq!(
+        test.world.schedule(InstanceId(0)).phase,
+        InstancePhase::Ready
+    );
 }

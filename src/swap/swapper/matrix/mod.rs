@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use thiserror::Error;
 
 use self::parse::{Expression, ExpressionError, is_name, parse};
-use self::solve::{Form, Mask, Node, Part, Solver};
-use super::{InstanceId, Plan, Running, Swapper, model_named, runs};
+use self::solve::{Form, Mask, MatrixNode, MatrixPart, Solver};
+use super::{InstanceId, Plan, RunningInstance, Swapper, model_named, runs};
 
-/// The configuration of a [matrix](super::SwapPolicy::Matrix), which has sets of models that may run together.
+/// The configuration of a [matrix](crate::swap::SwapPolicy::Matrix), which has sets of models that may run together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
@@ -80,9 +80,9 @@ const MAX_MODELS: usize = Mask::BITS as usize;
 #[derive(Debug, Clone)]
 pub(crate) struct Matrix {
     /// The nodes of all expressions, each of which comes after its parts.
-    nodes: Vec<Node>,
+    nodes: Vec<MatrixNode>,
     /// The expression of each set, in the order of the configuration.
-    sets: Vec<Part>,
+    sets: Vec<MatrixPart>,
     /// The bit of each model, or 0 if it is in no set.
     bits: Vec<Mask>,
     /// The plan class of each model, by the number of the model.
@@ -102,7 +102,7 @@ impl Matrix {
     }
 
     /// Returns the costs of all models, of which a pinned one costs more than all others together.
-    fn costs_beside(&self, running: &[Running]) -> Cow<'_, [u64]> {
+    fn costs_beside(&self, running: &[RunningInstance]) -> Cow<'_, [u64]> {
         let mut costs = Cow::Borrowed(self.costs.as_slice());
         for one in running {
             let cost = match one {
@@ -120,7 +120,7 @@ impl Matrix {
 }
 
 impl Swapper for Matrix {
-    fn plan(&self, target: InstanceId, running: &[Running]) -> Plan {
+    fn plan(&self, target: InstanceId, running: &[RunningInstance]) -> Plan {
         if runs(target, running).is_some() {
             return Plan::default();
         }
@@ -160,11 +160,11 @@ struct MatrixBuilder<'a> {
     models: &'a [String],
     config: &'a MatrixConfig,
     vars: HashMap<&'a str, InstanceId>,
-    nodes: Vec<Node>,
+    nodes: Vec<MatrixNode>,
     /// The number of the bit of each model that is in a set.
     bits: HashMap<InstanceId, u32>,
     /// The expression of each set, once it is known.
-    known: Vec<Option<Part>>,
+    known: Vec<Option<MatrixPart>>,
 }
 
 impl<'a> MatrixBuilder<'a> {
@@ -202,7 +202,7 @@ impl<'a> MatrixBuilder<'a> {
         }
         let sets = 0..self.config.sets.len();
         let sets = sets.map(|set| self.set(set, &mut Vec::new()));
-        let sets: Vec<Part> = sets.collect::<Result<_, _>>()?;
+        let sets: Vec<MatrixPart> = sets.collect::<Result<_, _>>()?;
         match self.bits.len() {
             0..=MAX_MODELS => {}
             many => return Err(InvalidMatrix::TooManyModels(many)),
@@ -246,7 +246,7 @@ impl<'a> MatrixBuilder<'a> {
     }
 
     /// Returns the expression of a set, which the expressions of the sets of `within` led to.
-    fn set(&mut self, set: usize, within: &mut Vec<usize>) -> Result<Part, InvalidMatrix> {
+    fn set(&mut self, set: usize, within: &mut Vec<usize>) -> Result<MatrixPart, InvalidMatrix> {
         if let Some(part) = self.known[set] {
             return Ok(part);
         }
@@ -269,7 +269,7 @@ impl<'a> MatrixBuilder<'a> {
         &mut self,
         expression: &Expression,
         within: &mut Vec<usize>,
-    ) -> Result<Part, InvalidMatrix> {
+    ) -> Result<MatrixPart, InvalidMatrix> {
         let config = self.config;
         let own = within.last().map_or("", |&set| config.sets[set].0.as_str());
         let error = |column, error| InvalidMatrix::Expression {
@@ -285,7 +285,7 @@ impl<'a> MatrixBuilder<'a> {
                 let next = self.bits.len() as u32;
                 let bit = *self.bits.entry(model).or_insert(next);
                 // A model beyond the last bit is reported once all are counted.
-                Ok(Part::Model(Mask::checked_shl(1, bit).unwrap_or(0)))
+                Ok(MatrixPart::Model(Mask::checked_shl(1, bit).unwrap_or(0)))
             }
             Expression::Set { name, column } => {
                 let set = config.sets.iter().position(|(set, _)| set == name);
@@ -307,12 +307,14 @@ impl<'a> MatrixBuilder<'a> {
         form: Form,
         parts: &[Expression],
         within: &mut Vec<usize>,
-    ) -> Result<Part, InvalidMatrix> {
+    ) -> Result<MatrixPart, InvalidMatrix> {
         let parts = parts.iter().map(|part| self.part(part, within));
-        let parts: Vec<Part> = parts.collect::<Result<_, _>>()?;
-        let are_models = parts.iter().all(|part| matches!(part, Part::Model(_)));
+        let parts: Vec<MatrixPart> = parts.collect::<Result<_, _>>()?;
+        let are_models = parts
+            .iter()
+            .all(|part| matches!(part, MatrixPart::Model(_)));
         let models = parts.iter().map(|part| part.models(&self.nodes));
-        self.nodes.push(Node {
+        self.nodes.push(MatrixNode {
             models: models.fold(0, |all, models| all | models),
             form: match form {
                 Form::OneOf if are_models => Form::OneModel,
@@ -320,7 +322,7 @@ impl<'a> MatrixBuilder<'a> {
             },
             parts,
         });
-        Ok(Part::Node(self.nodes.len() - 1))
+        Ok(MatrixPart::Node(self.nodes.len() - 1))
     }
 }
 

@@ -10,7 +10,7 @@ pub(super) type Mask = u128;
 
 /// A part of an expression: one model, or a node.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Part {
+pub(super) enum MatrixPart {
     Model(Mask),
     /// The index of a node in the matrix.
     Node(usize),
@@ -18,11 +18,11 @@ pub(super) enum Part {
 
 /// A node of an expression, which joins parts.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct MatrixNode {
     /// The models of all parts, for quick checks.
     pub(super) models: Mask,
     pub(super) form: Form,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<MatrixPart>,
 }
 
 /// The way in which the parts of a node are joined.
@@ -34,9 +34,9 @@ pub(super) enum Form {
     OneModel,
 }
 
-impl Part {
+impl MatrixPart {
     /// Returns all models that the part names.
-    pub(super) fn models(self, nodes: &[Node]) -> Mask {
+    pub(super) fn models(self, nodes: &[MatrixNode]) -> Mask {
         match self {
             Self::Model(model) => model,
             Self::Node(node) => nodes[node].models,
@@ -46,7 +46,7 @@ impl Part {
 
 /// A solver for one target, over all sets of a matrix.
 pub(super) struct Solver<'a> {
-    nodes: &'a [Node],
+    nodes: &'a [MatrixNode],
     target: Mask,
     /// The target and the running models, which alone matter.
     relevant: Mask,
@@ -57,7 +57,12 @@ pub(super) struct Solver<'a> {
 }
 
 impl<'a> Solver<'a> {
-    pub(super) fn new(nodes: &'a [Node], costs: &'a [u64], target: Mask, running: Mask) -> Self {
+    pub(super) fn new(
+        nodes: &'a [MatrixNode],
+        costs: &'a [u64],
+        target: Mask,
+        running: Mask,
+    ) -> Self {
         Self {
             nodes,
             target,
@@ -68,7 +73,7 @@ impl<'a> Solver<'a> {
     }
 
     /// Returns the least cost of a combination of the part that has the target.
-    pub(super) fn least_cost(&mut self, part: Part) -> Option<u64> {
+    pub(super) fn least_cost(&mut self, part: MatrixPart) -> Option<u64> {
         if self.relevant_models(part) & self.target == 0 {
             return None;
         }
@@ -78,7 +83,7 @@ impl<'a> Solver<'a> {
     }
 
     /// Returns the models that stay, by the combination that is written first of those with the target and this cost.
-    pub(super) fn first(&mut self, part: Part, cost: u64) -> Mask {
+    pub(super) fn first(&mut self, part: MatrixPart, cost: u64) -> Mask {
         self.learn(part);
         let masks = self.masks(part);
         let mut least = masks.filter(|mask| mask & self.target != 0 && self.cost(*mask) == cost);
@@ -95,20 +100,20 @@ impl<'a> Solver<'a> {
         costs.fold(0, u64::saturating_add)
     }
 
-    fn relevant_models(&self, part: Part) -> Mask {
+    fn relevant_models(&self, part: MatrixPart) -> Mask {
         part.models(self.nodes) & self.relevant
     }
 
     /// Returns the node of a part that may have several masks. With at most one relevant model, a part has one mask.
-    fn several(&self, part: Part) -> Option<usize> {
+    fn several(&self, part: MatrixPart) -> Option<usize> {
         match part {
-            Part::Node(node) if self.relevant_models(part).count_ones() > 1 => Some(node),
+            MatrixPart::Node(node) if self.relevant_models(part).count_ones() > 1 => Some(node),
             _ => None,
         }
     }
 
     /// Returns the masks of a part, which have to be [learned](Self::learn) if there may be several.
-    fn masks(&self, part: Part) -> impl Iterator<Item = Mask> + Clone + use<'_, 'a> {
+    fn masks(&self, part: MatrixPart) -> impl Iterator<Item = Mask> + Clone + use<'_, 'a> {
         let (one, several) = match self.several(part) {
             Some(node) => (None, self.known[node].as_deref().unwrap_or_default()),
             None => (Some(self.relevant_models(part)), [].as_slice()),
@@ -117,7 +122,7 @@ impl<'a> Solver<'a> {
     }
 
     /// Finds the masks of a part and of all its parts. Ends because a set is never a part of itself.
-    fn learn(&mut self, part: Part) {
+    fn learn(&mut self, part: MatrixPart) {
         let Some(node) = self.several(part) else {
             return;
         };
@@ -125,7 +130,7 @@ impl<'a> Solver<'a> {
             return;
         }
         let nodes = self.nodes;
-        let Node { form, parts, .. } = &nodes[node];
+        let MatrixNode { form, parts, .. } = &nodes[node];
         let masks = match form {
             Form::OneModel => bits(self.relevant_models(part)).collect(),
             Form::OneOf => {
@@ -149,18 +154,18 @@ impl<'a> Solver<'a> {
     }
 
     /// Returns all unions of one of `masks` and one of the part's masks.
-    fn united(&self, masks: &[Mask], part: Part) -> Vec<Mask> {
+    fn united(&self, masks: &[Mask], part: MatrixPart) -> Vec<Mask> {
         let all = masks.iter();
         largest(all.flat_map(|one| self.masks(part).map(move |other| one | other)))
     }
 
     /// Returns the [first](Self::first) choice, if the parts before have `chosen`, and the parts behind may choose one of
     /// `rest`.
-    fn first_of(&self, part: Part, chosen: Mask, rest: &[Mask], cost: u64) -> Mask {
-        let Part::Node(node) = part else {
+    fn first_of(&self, part: MatrixPart, chosen: Mask, rest: &[Mask], cost: u64) -> Mask {
+        let MatrixPart::Node(node) = part else {
             return chosen | self.relevant_models(part);
         };
-        let Node { form, parts, .. } = &self.nodes[node];
+        let MatrixNode { form, parts, .. } = &self.nodes[node];
         if *form == Form::All {
             // The choices behind each part, the last part's first.
             let mut behind = vec![rest.to_vec()];
@@ -172,7 +177,7 @@ impl<'a> Solver<'a> {
                 self.first_of(part, chosen, rest, cost)
             });
         }
-        let is_possible = |part: &Part| {
+        let is_possible = |part: &MatrixPart| {
             self.masks(*part).any(|mask| {
                 let mut all = rest.iter().map(|rest| chosen | mask | rest);
                 all.any(|all| all & self.target != 0 && self.cost(all) == cost)

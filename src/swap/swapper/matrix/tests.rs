@@ -21,8 +21,8 @@ fn config(sets: &[(&str, &str)], costs: &[(&str, u64)]) -> MatrixConfig {
     }
 }
 
-fn running(models: &[InstanceId]) -> Vec<Running> {
-    models.iter().copied().map(Running::new).collect()
+fn running(models: &[InstanceId]) -> Vec<RunningInstance> {
+    models.iter().copied().map(RunningInstance::new).collect()
 }
 
 /// The models that stop for `target`, by name.
