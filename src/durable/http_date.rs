@@ -6,9 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// any other text and for times before 1970.
 pub(super) fn parse_http_date(text: &str) -> Option<SystemTime> {
     let (weekday, rest) = text.trim().split_once(", ")?;
-    if !WEEKDAYS.contains(&weekday) {
-        return None;
-    }
+    let weekday = WEEKDAYS.iter().position(|name| *name == weekday)?;
     let parts: Vec<&str> = rest.split(' ').collect();
     let [day, month, year, time, "GMT"] = parts[..] else {
         return None;
@@ -20,17 +18,21 @@ pub(super) fn parse_http_date(text: &str) -> Option<SystemTime> {
     let month = 1 + MONTHS.iter().position(|name| *name == month)?;
     let (day, year) = (digits(day, 2)?, digits(year, 4)?);
     let (hour, minute, second) = (digits(hour, 2)?, digits(minute, 2)?, digits(second, 2)?);
-    // A leap second has the number 60. The length of the month and the weekday stay unchecked, so 31 February is read
-    // as an early day of March.
-    if !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+    let month = u64::try_from(month).ok()?;
+    // A leap second has the number 60.
+    if !(1..=days_of_month(year, month)).contains(&day) || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
-    let days = days_since_1970(year, u64::try_from(month).ok()?, day)?;
+    let days = days_since_1970(year, month, day)?;
+    if days % 7 != u64::try_from(weekday).ok()? {
+        return None;
+    }
     let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
     UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-const WEEKDAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+/// The days of the week, from that of 1 January 1970 on.
+const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
@@ -38,6 +40,15 @@ const MONTHS: [&str; 12] = [
 fn digits(text: &str, length: usize) -> Option<u64> {
     let is_digits = text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit());
     is_digits.then(|| text.parse().ok())?
+}
+
+fn days_of_month(year: u64, month: u64) -> u64 {
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    match month {
+        2 => 28 + u64::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
 }
 
 /// Returns the number of days from 1 January 1970 to a day of the Gregorian calendar, or `None` for an earlier day.
@@ -69,6 +80,14 @@ mod tests {
             ("Sun, 6 Nov 1994 08:49:37 GMT", None),
             ("Sun, 06 Nov 1994 24:49:37 GMT", None),
             ("Sun, 00 Nov 1994 08:49:37 GMT", None),
+            ("Mon, 06 Nov 1994 08:49:37 GMT", None),
+            ("Tue, 31 Feb 2026 00:00:00 GMT", None),
+            ("Tue, 03 Mar 2026 00:00:00 GMT", Some(1_772_496_000)),
+            ("Thu, 29 Feb 2024 00:00:00 GMT", Some(1_709_164_800)),
+            ("Sun, 29 Feb 2026 00:00:00 GMT", None),
+            ("Mon, 29 Feb 2100 00:00:00 GMT", None),
+            ("Fri, 31 Apr 2026 00:00:00 GMT", None),
+            ("Fri, 31 Jul 2026 00:00:00 GMT", Some(1_785_456_000)),
             ("Wed, 31 Dec 1969 23:59:59 GMT", None),
             ("Sat, 01 Jan 0000 00:00:00 GMT", None),
             ("", None),

@@ -42,7 +42,7 @@ pub(super) fn without_response(info: &RequestInfo) -> Rejection {
         return Rejection::new(StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded", message);
     }
     match (info.status, info.reason.as_deref()) {
-        (RequestStatus::Canceled | RequestStatus::Aborted, _) => Rejection::new(
+        (RequestStatus::Canceled, _) => Rejection::new(
             StatusCode::CONFLICT,
             "request_canceled",
             "the request was cancelled",
@@ -56,6 +56,11 @@ pub(super) fn without_response(info: &RequestInfo) -> Rejection {
             bad_gateway,
             "worker_panicked",
             "the service failed while it worked on the request",
+        ),
+        (_, Some("invalid_request")) => Rejection::new(
+            bad_gateway,
+            "invalid_request",
+            "the worker could not read the stored request",
         ),
         (_, Some("service_failed")) => Rejection::new(
             bad_gateway,
@@ -119,6 +124,29 @@ pub(super) fn bad_request(code: &'static str, message: &'static str) -> Rejectio
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_without_a_response_is_answered_with_its_reason() {
+        let at = std::time::SystemTime::UNIX_EPOCH;
+        let mut info = RequestInfo::queued(crate::durable::RequestId::from_bits(1), at);
+        for (status, code, http_status) in [
+            (RequestStatus::Aborted, "deadline_exceeded", 504),
+            (RequestStatus::Canceled, "deadline_exceeded", 504),
+            (RequestStatus::Canceled, "request_canceled", 409),
+            (RequestStatus::Failed, "attempt_timeout", 504),
+            (RequestStatus::Failed, "invalid_request", 502),
+            (RequestStatus::Failed, "response_too_large", 502),
+            (RequestStatus::Failed, "service_failed", 502),
+            (RequestStatus::Failed, "worker_lost", 502),
+            (RequestStatus::Failed, "worker_panicked", 502),
+        ] {
+            (info.status, info.reason) = (status, Some(code.to_owned()));
+            let rejection = without_response(&info);
+            assert_eq!(rejection.code(), code);
+            assert_eq!(rejection.status(), http_status, "{code}");
+            assert_eq!(reason(&info), Some(code));
+        }
+    }
 
     #[test]
     fn each_store_error_has_its_status_and_code() {

@@ -66,7 +66,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Puts a failed request back into its queue, and returns its state after that.
     ///
-    /// The attempts count from 0 again, and the deadline is removed. A request in any other state is returned
+    /// The attempts count from 0 again, and the deadline is removed. The request counts towards the limits of
+    /// [`StoreConfig`](super::StoreConfig) again, but a full store puts it back all the same: the limits are for new
+    /// requests, and an operator's retry has to work while these pile up. A request in any other state is returned
     /// unchanged.
     fn retry(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>>;
 

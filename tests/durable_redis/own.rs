@@ -48,6 +48,30 @@ async fn a_request_passes_from_front_to_worker_and_back() {
 }
 
 #[tokio::test]
+async fn a_request_whose_webhook_is_never_settled_is_forgotten_after_25_hours() {
+    let server = Server::start();
+    let hour = Duration::from_secs(60 * 60);
+    for (retention, kept) in [(hour, hour * 25), (hour * 48, hour * 48)] {
+        let store = open(&server, short().retention(retention));
+        let mut new = request("");
+        new.webhook = Some("https://example.com/hook".to_owned());
+        let id = new.id;
+        store.enqueue(new).await.unwrap();
+        store.cancel(id).await.unwrap();
+        let left = || {
+            let reply = server.ask(&format!("PTTL triage:{{default}}:j:{id}"));
+            let reply = reply.unwrap();
+            let left = reply.trim().strip_prefix(':').unwrap();
+            Duration::from_millis(left.parse().expect("a time"))
+        };
+        let before = left();
+        assert!(before <= kept && before > kept - SOON, "{before:?}");
+        store.settle_webhook(id, None).await.unwrap();
+        assert!(left() <= retention);
+    }
+}
+
+#[tokio::test]
 async fn a_waiting_front_is_told_of_an_end_elsewhere() {
     let server = Server::start();
     let (front, worker) = (open(&server, short()), open(&server, short()));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::{RequestId, StoreError};
@@ -67,9 +67,26 @@ struct Seen {
     active: Active,
     /// The time at which the record was last seen to change.
     since: Instant,
-    is_driven: bool,
+    driver: DriverState,
     /// `false` if the latest scan has not found the batch.
     is_there: bool,
+}
+
+/// The state of this process' driver of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DriverState {
+    None,
+    Runs(task::Id),
+    /// The driver has panicked. This process leaves the batch alone, so that a line which makes each driver panic can't
+    /// do so again and again. As the heartbeats have ended, each other process may try once.
+    Panicked,
+}
+
+impl Seen {
+    /// Returns `true` while this process drives the batch.
+    fn is_driven(&self) -> bool {
+        matches!(self.driver, DriverState::Runs(_))
+    }
 }
 
 impl Coordinator {
@@ -111,14 +128,15 @@ impl Coordinator {
         }
         self.has_waiting = false;
         let mut driven = HashMap::new();
-        for seen in self.seen.values().filter(|seen| seen.is_driven) {
+        for seen in self.seen.values().filter(|seen| seen.is_driven()) {
             *driven.entry(seen.active.tenant.clone()).or_default() += 1;
         }
         // The oldest batches come first, and their ids sort last.
         for (batch, active) in found.into_iter().rev() {
             self.look_at(&batch, active, &mut driven);
         }
-        self.seen.retain(|_, seen| seen.is_there || seen.is_driven);
+        self.seen
+            .retain(|_, seen| seen.is_there || seen.is_driven());
         self.has_started = true;
         Ok(())
     }
@@ -128,7 +146,7 @@ impl Coordinator {
         let seen = self.seen.entry(batch.to_owned()).or_insert_with(|| Seen {
             active: active.clone(),
             since: Instant::now(),
-            is_driven: false,
+            driver: DriverState::None,
             is_there: true,
         });
         seen.is_there = true;
@@ -138,7 +156,7 @@ impl Coordinator {
         }
         let is_free = active.owner.is_empty() || active.owner == self.owner;
         let is_silent = seen.since.elapsed() >= SILENCE;
-        if seen.is_driven || !(is_free || is_silent || !self.has_started) {
+        if seen.driver != DriverState::None || !(is_free || is_silent || !self.has_started) {
             return;
         }
         let count = driven.entry(active.tenant.clone()).or_default();
@@ -147,7 +165,6 @@ impl Coordinator {
             return;
         }
         *count += 1;
-        seen.is_driven = true;
         let taken = Active {
             owner: self.owner.clone(),
             beat: active.beat + 1,
@@ -160,21 +177,77 @@ impl Coordinator {
             seen_at: active.at,
             active: taken.clone(),
         };
-        self.driven.spawn(async move {
+        let task = self.driven.spawn(async move {
             let id = driver.id.clone();
             driver.drive().await;
             id
         });
+        seen.driver = DriverState::Runs(task.id());
     }
 
     /// Records that this process no longer drives a batch.
-    fn forget(&mut self, driven: Result<String, tokio::task::JoinError>) {
-        match driven {
-            Ok(batch) => drop(self.seen.remove(&batch)),
-            Err(error) => {
-                // The batch stays taken, so that a line on which the driver panics can't make it panic again and again.
-                tracing::error!(%error, "the task of a batch has panicked; the batch goes on after a restart");
+    fn forget(&mut self, driven: Result<String, JoinError>) {
+        let error = match driven {
+            Ok(batch) => return drop(self.seen.remove(&batch)),
+            Err(error) => error,
+        };
+        let runs = DriverState::Runs(error.id());
+        let Some((batch, seen)) = self.seen.iter_mut().find(|(_, seen)| seen.driver == runs) else {
+            return;
+        };
+        seen.driver = DriverState::Panicked;
+        tracing::error!(%error, %batch, "the driver of a batch has panicked; another process goes on with the batch \
+             after 30 s, and this one after a restart");
+    }
+}
+
+#[cfg(all(test, feature = "embedded", not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::durable::{EmbeddedStore, StoreConfig};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_whose_driver_panicked_is_left_alone_and_takes_no_place() {
+        let store = Arc::new(EmbeddedStore::in_memory(StoreConfig::default()).unwrap());
+        let mut coordinator = Coordinator {
+            api: BatchApi::new(store),
+            owner: "this process".to_owned(),
+            driven: JoinSet::new(),
+            seen: HashMap::new(),
+            has_started: true,
+            has_waiting: false,
+        };
+        // As many batches of one tenant as a process drives at a time, and one more.
+        let batches: Vec<String> = (0..=PER_TENANT).map(|n| format!("batch_{n:02}")).collect();
+        for batch in &batches {
+            let key = keys::active(batch);
+            let row = records::write(&Active::default());
+            coordinator.api.store.put(&key, row).await.unwrap();
+        }
+        coordinator.scan().await.unwrap();
+        assert!(coordinator.has_waiting);
+        assert_eq!(coordinator.driven.len(), PER_TENANT);
+        // One of them is lost, as by a panic.
+        let (panicked, waiting) = (batches.last().unwrap(), &batches[0]);
+        let DriverState::Runs(task) = coordinator.seen[panicked].driver else {
+            panic!("the oldest batch is driven");
+        };
+        coordinator.driven.abort_all();
+        while let Some(ended) = coordinator.driven.join_next().await {
+            if ended.as_ref().is_err_and(|error| error.id() == task) {
+                coordinator.forget(ended);
             }
         }
+        coordinator.scan().await.unwrap();
+        assert!(!coordinator.has_waiting);
+        assert_eq!(coordinator.seen[panicked].driver, DriverState::Panicked);
+        assert!(coordinator.seen[waiting].is_driven());
+        // The end of the batch elsewhere is noticed.
+        let key = keys::active(panicked);
+        coordinator.api.store.remove(&key).await.unwrap();
+        coordinator.scan().await.unwrap();
+        assert!(!coordinator.seen.contains_key(panicked));
     }
 }

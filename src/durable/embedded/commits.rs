@@ -224,12 +224,11 @@ fn apply(shared: &Shared, commands: Vec<Command>, has_space: &Result<(), StoreEr
 /// until it is written or the store is closed.
 fn fail(shared: &Shared, mut batch: Batch, writes: Vec<Write>, why: &StoreError) {
     tracing::warn!("the store refuses new requests: {why}");
-    let mut kept = writes;
+    // New data may be on the disk all the same, in part, so the retry removes it.
+    let mut kept = Write::without_growth(writes);
     {
         let mut locked = shared.lock();
         locked.state.undo(std::mem::take(&mut batch.undo));
-        // New data may be on the disk all the same, in part, so the retry removes it.
-        kept = kept.into_iter().filter_map(Write::without_growth).collect();
         kept.append(&mut locked.state.take_writes());
     }
     shared.failed();

@@ -24,7 +24,7 @@ pub(crate) struct RequestRow {
     pub(crate) level: u8,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) tenant: Vec<u8>,
-    #[serde(default)]
+    #[serde(default = "default_cost")]
     pub(crate) cost: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<Time>,
@@ -55,7 +55,7 @@ impl RequestRow {
             queue: String::new(),
             level: 0,
             tenant: Vec::new(),
-            cost: 1,
+            cost: default_cost(),
             deadline: None,
             not_before: None,
             key: None,
@@ -67,6 +67,11 @@ impl RequestRow {
     pub(crate) fn id(&self) -> RequestId {
         RequestId::from_bits(self.id)
     }
+}
+
+/// Returns the cost of a request that names none.
+fn default_cost() -> u32 {
+    1
 }
 
 /// The fields of a request that change. A request without this row still waits as it was stored.
@@ -253,4 +258,15 @@ pub(crate) fn decode<T: DeserializeOwned>(row: &[u8], what: &str) -> Result<T, S
         let found = String::from_utf8_lossy(row);
         StoreError::Unavailable(format!("can't read {what}: {why} in {found:?}"))
     })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_fields_have_the_defaults_of_a_new_row() {
+        let row: RequestRow = decode(br#"{"id":7,"seq":9}"#, "a request").unwrap();
+        assert_eq!(row, RequestRow::new(RequestId::from_bits(7), 9));
+    }
 }

@@ -1,4 +1,6 @@
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -83,6 +85,37 @@ async fn a_request_that_could_not_be_written_down_never_was() {
     let first = store.get(RequestId::from_bits(1)).await.unwrap().unwrap();
     assert_eq!(first.status, RequestStatus::Succeeded);
     assert_eq!(store.fetch("", 9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_ended_in_its_failed_write_leaves_no_rows() {
+    let storage = Arc::new(Faulty::default());
+    let store = open(&storage);
+    let mut late = new(1);
+    late.cancel_after = Some(Duration::ZERO);
+    storage.failures.store(1, Relaxed);
+    assert!(store.enqueue(late.clone()).await.is_err());
+    assert_eq!(store.get(late.id).await.unwrap(), None);
+    let mut rows = Vec::new();
+    for segment in storage.segments().unwrap() {
+        for table in [Table::Rows(segment), Table::Bytes(segment)] {
+            let all = (Bound::Unbounded, Bound::Unbounded);
+            let mut visit = |key: &[u8], _: &[u8]| {
+                rows.push(key.to_vec());
+                Ok(true)
+            };
+            storage
+                .scan(table, all, Order::Ascending, &mut visit)
+                .unwrap();
+        }
+    }
+    assert_eq!(rows, Vec::<Vec<u8>>::new());
+    assert_eq!(store.totals().await.unwrap(), []);
+    // The second try is stored, and its end is counted.
+    store.enqueue(late.clone()).await.unwrap();
+    let info = store.get(late.id).await.unwrap().unwrap();
+    assert_eq!(info.status, RequestStatus::Aborted);
+    assert_eq!(store.totals().await.unwrap()[0].count, 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Callers that wait for the change of a request.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -9,7 +10,15 @@ use crate::durable::RequestId;
 
 /// The requests that callers wait for. Other requests take no memory here.
 #[derive(Default)]
-pub(crate) struct Waits(Mutex<HashMap<RequestId, Arc<Notify>>>);
+pub(crate) struct Waits(Mutex<HashMap<RequestId, Waited>>);
+
+/// A request that callers wait for.
+#[derive(Default)]
+struct Waited {
+    notify: Arc<Notify>,
+    /// The number of registered waits. The entry is removed with the last of them.
+    waits: usize,
+}
 
 /// A registered wait for a request, until it is dropped. A caller that reads the request after registering misses no
 /// change.
@@ -20,12 +29,16 @@ pub(crate) struct Wait<'a> {
 }
 
 impl Waits {
-    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Arc<Notify>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Waited>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn begin(&self, id: RequestId) -> Wait<'_> {
-        let notify = Arc::clone(self.lock().entry(id).or_default());
+        let mut waits = self.lock();
+        let waited = waits.entry(id).or_default();
+        waited.waits += 1;
+        let notify = Arc::clone(&waited.notify);
+        drop(waits);
         Wait {
             waits: self,
             id,
@@ -39,14 +52,18 @@ impl Waits {
             return;
         }
         let waits = self.lock();
-        let notifies: Vec<_> = ids.iter().filter_map(|id| waits.get(id).cloned()).collect();
+        let waited = ids.iter().filter_map(|id| waits.get(id));
+        let notifies: Vec<_> = waited.map(|waited| Arc::clone(&waited.notify)).collect();
         drop(waits);
         // Callers are notified after the lock is released, so that woken callers need not wait for it.
         notifies.iter().for_each(|notify| notify.notify_waiters());
     }
 
     pub(crate) fn wake_all(&self) {
-        let notifies: Vec<_> = self.lock().values().cloned().collect();
+        let waits = self.lock();
+        let waited = waits.values();
+        let notifies: Vec<_> = waited.map(|waited| Arc::clone(&waited.notify)).collect();
+        drop(waits);
         notifies.iter().for_each(|notify| notify.notify_waiters());
     }
 }
@@ -54,10 +71,30 @@ impl Waits {
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let mut waits = self.waits.lock();
-        // These two references are the table's and this one, so this was the last wait. If `wake` holds a third one at
-        // this moment, the entry stays in the table.
-        if Arc::strong_count(&self.notify) == 2 {
-            waits.remove(&self.id);
+        if let Entry::Occupied(mut entry) = waits.entry(self.id) {
+            entry.get_mut().waits -= 1;
+            if entry.get().waits == 0 {
+                entry.remove();
+            }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_ends_while_it_is_woken_leaves_no_entry() {
+        let waits = Waits::default();
+        let id = RequestId::from_bits(1);
+        let (first, second) = (waits.begin(id), waits.begin(id));
+        // `wake` holds such a reference between the release of its lock and the notification.
+        let held_by_wake = Arc::clone(&first.notify);
+        drop(first);
+        assert_eq!(waits.lock().len(), 1);
+        drop(second);
+        assert_eq!(waits.lock().len(), 0);
+        drop(held_by_wake);
     }
 }

@@ -1,5 +1,7 @@
 //! Changes of the state on their way to the disk.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 
 use super::keys::{self, Kind};
@@ -17,11 +19,8 @@ pub(crate) enum Write {
         row: Box<RequestRow>,
         body: Bytes,
     },
-    /// The removal of a request that could not be written completely.
-    NoRequest {
-        segment: u32,
-        row: Box<RequestRow>,
-    },
+    /// The removal of everything that another write puts, because that write may have been made in part.
+    Undo(Box<Write>),
     State {
         segment: u32,
         seq: u64,
@@ -73,13 +72,23 @@ pub(crate) enum Write {
 pub(crate) const PAUSES: &[u8] = b"pauses";
 
 impl Write {
-    /// Returns the write to make instead, once all changes that need new space were undone.
-    pub(crate) fn without_growth(self) -> Option<Self> {
-        match self {
-            Self::Request { segment, row, .. } => Some(Self::NoRequest { segment, row }),
+    /// Returns the writes to make instead, once all changes that need new space were undone.
+    pub(crate) fn without_growth(writes: Vec<Self>) -> Vec<Self> {
+        let undone = writes.iter().filter_map(|write| match write {
+            Self::Request { segment, row, .. } => Some((*segment, row.seq)),
+            _ => None,
+        });
+        let undone: HashSet<_> = undone.collect();
+        let instead = writes.into_iter().filter_map(|write| match write {
             Self::Chunk { .. } | Self::Put { .. } => None,
+            // The deadline of a request may pass in the batch that stores the request.
+            Self::Request { .. } => Some(Self::Undo(Box::new(write))),
+            Self::State { segment, seq, .. } if undone.contains(&(segment, seq)) => {
+                Some(Self::Undo(Box::new(write)))
+            }
             other => Some(other),
-        }
+        });
+        instead.collect()
     }
 
     fn add(&self, ops: &mut Vec<Op>) -> Result<(), StoreError> {
@@ -94,11 +103,13 @@ impl Write {
                 let table = Table::Bytes(*segment);
                 ops.push(Op::Put(table, keys::body(row.seq), body.clone()));
             }
-            Self::NoRequest { segment, row } => {
-                let table = Table::Rows(*segment);
-                ops.push(Op::Remove(table, keys::row(kind(row), row.seq)));
-                let names = names(row).into_iter();
-                ops.extend(names.map(|key| Op::Remove(table, key)));
+            Self::Undo(write) => {
+                let mut made = Vec::new();
+                write.add(&mut made)?;
+                ops.extend(made.into_iter().map(|op| match op {
+                    Op::Put(table, key, _) => Op::Remove(table, key),
+                    other => other,
+                }));
             }
             Self::State {
                 segment,

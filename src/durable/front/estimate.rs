@@ -17,7 +17,8 @@ pub(super) struct Estimates {
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     at: Instant,
-    /// The time from one start to the next, or `None` if the queue has yet to serve a request.
+    /// The time from one start to the next, or `None` if the queue has yet to serve a request. It outlasts the requests
+    /// that it was measured from.
     per_request: Option<Duration>,
 }
 
@@ -35,6 +36,7 @@ impl Estimates {
             Some(known) if known.at.elapsed() < KEPT => known.per_request,
             _ => {
                 let per_request = measure(store, queue).await?;
+                let per_request = per_request.or(known.and_then(|known| known.per_request));
                 let at = Instant::now();
                 let mut queues = self.lock();
                 // Dropping all measurements bounds the memory, and each of them is soon made again on demand.
@@ -60,22 +62,39 @@ const KEPT: Duration = Duration::from_secs(5);
 /// The number of queues at which all measurements are dropped, which bounds their memory.
 const MOST_QUEUES: usize = 1_024;
 
-/// The largest number of served requests, over all queues, that one measurement looks at.
-const SAMPLES: usize = 100;
+/// The number of served requests, over all queues, that a measurement looks at together.
+const PAGE: usize = 100;
+
+/// The largest number of pages that a measurement looks at until it finds a request of its queue.
+const MOST_PAGES: usize = 10;
+
+/// Returns the service times of the latest requests of a queue. Requests of busier queues may lie between them, so a
+/// queue that has no request on the first page of the list is looked for on the next ones.
+async fn latest_times(store: &dyn Store, queue: &str) -> Result<Vec<Duration>, StoreError> {
+    let mut listing = Listing {
+        status: Some(RequestStatus::Succeeded),
+        limit: PAGE,
+        ..Listing::default()
+    };
+    for _ in 0..MOST_PAGES {
+        let page = store.list(listing.clone()).await?;
+        let of_queue = page.requests.iter().filter(|info| info.queue == queue);
+        let times = of_queue.filter_map(|info| info.ended?.duration_since(info.started?).ok());
+        let times: Vec<Duration> = times.collect();
+        if !times.is_empty() {
+            return Ok(times);
+        }
+        listing.after = page.requests.last().map(|info| info.id);
+        if !page.has_more {
+            break;
+        }
+    }
+    Ok(Vec::new())
+}
 
 /// Returns the mean service time of the latest requests, divided by the number of requests that run in parallel.
 async fn measure(store: &dyn Store, queue: &str) -> Result<Option<Duration>, StoreError> {
-    let served = Listing {
-        status: Some(RequestStatus::Succeeded),
-        limit: SAMPLES,
-        ..Listing::default()
-    };
-    let served = store.list(served).await?.requests;
-    let times: Vec<Duration> = served
-        .iter()
-        .filter(|info| info.queue == queue)
-        .filter_map(|info| info.ended?.duration_since(info.started?).ok())
-        .collect();
+    let times = latest_times(store, queue).await?;
     let Ok(count @ 1..) = u32::try_from(times.len()) else {
         return Ok(None);
     };
@@ -84,4 +103,45 @@ async fn measure(store: &dyn Store, queue: &str) -> Result<Option<Duration>, Sto
     let of_queue = depths.iter().filter(|depth| depth.queue == queue);
     let running = of_queue.map(|depth| depth.running).sum::<u64>().max(1);
     Ok(Some(mean / u32::try_from(running).unwrap_or(u32::MAX)))
+}
+
+#[cfg(all(test, feature = "embedded", not(loom)))]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::durable::{EmbeddedStore, NewRequest, Outcome, RequestId, StoreConfig};
+
+    async fn serve(store: &dyn Store, queue: &str, time: Duration) {
+        let mut request = NewRequest::new(RequestId::random().unwrap(), Bytes::new());
+        request.queue = queue.to_owned();
+        store.enqueue(request).await.unwrap();
+        let fetched = store.fetch(queue, 1).await.unwrap().remove(0);
+        tokio::time::sleep(time).await;
+        let outcome = Outcome::Responded {
+            status: 200,
+            response: Bytes::new(),
+        };
+        store.finish(fetched.lease, outcome).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rare_queue_beside_a_busy_one_has_an_estimate() {
+        let store = EmbeddedStore::in_memory(StoreConfig::default()).unwrap();
+        let estimates = Estimates::default();
+        let second = Duration::from_secs(1);
+        serve(&store, "rare", 3 * second).await;
+        for _ in 0..2 * PAGE {
+            serve(&store, "busy", second).await;
+        }
+        let of = async |queue| estimates.of(&store, queue, 2).await.unwrap();
+        assert_eq!(of("rare").await, Some(6 * second));
+        assert_eq!(of("busy").await, Some(2 * second));
+        assert_eq!(of("unknown").await, None);
+        // An estimate outlasts the requests that it was made from.
+        for _ in 0..PAGE * MOST_PAGES {
+            serve(&store, "busy", second).await;
+        }
+        assert_eq!(of("rare").await, Some(6 * second));
+    }
 }

@@ -95,6 +95,7 @@ macro_rules! conformance {
             a_retried_attempt_waits_for_its_backoff,
             an_attempt_that_does_not_count_is_not_counted,
             a_failed_request_is_retried_by_hand,
+            a_full_store_takes_back_a_request_that_is_retried_by_hand,
             only_a_failed_request_is_retried_by_hand,
             many_workers_never_take_the_same_request,
             a_waiting_request_is_cancelled_at_once,

@@ -162,6 +162,23 @@ pub(crate) async fn a_failed_request_is_retried_by_hand<H: Harness>() {
     assert_eq!(store.response(id).await.unwrap().unwrap(), "yes");
 }
 
+pub(crate) async fn a_full_store_takes_back_a_request_that_is_retried_by_hand<H: Harness>() {
+    let config = StoreConfig::default().max_size(1).max_size_per_tenant(1);
+    let harness = H::open(config).await;
+    let store = harness.store();
+    let id = enqueue(&*store, request()).await.id;
+    let fetched = fetch_one(&*store).await;
+    assert!(finish(&*store, fetched, responded(500, "no")).await);
+    let other = enqueue(&*store, request()).await.id;
+    let info = store.retry(id).await.unwrap().unwrap();
+    assert_eq!(info.status, RequestStatus::Queued);
+    // It counts again: there is room for a new request only after both have ended.
+    store.cancel(other).await.unwrap();
+    assert!(store.enqueue(request()).await.is_err());
+    assert_eq!(run_all(&*store).await, [id]);
+    enqueue(&*store, request()).await;
+}
+
 pub(crate) async fn only_a_failed_request_is_retried_by_hand<H: Harness>() {
     let harness = H::open(StoreConfig::default()).await;
     let store = harness.store();

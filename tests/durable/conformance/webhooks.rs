@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_triage::durable::{NewRequest, RequestStatus, StoreConfig};
+use tower_triage::durable::{NewRequest, RequestId, RequestStatus, StoreConfig};
 
 use super::*;
 
@@ -53,13 +53,20 @@ pub(crate) async fn a_webhook_is_due_again_unless_settled<H: Harness>() {
 pub(crate) async fn a_request_is_kept_until_its_webhook_is_settled<H: Harness>() {
     let harness = H::open(StoreConfig::default().retention(H::UNIT)).await;
     let store = harness.store();
-    let id = enqueue(&*store, with_webhook()).await.id;
+    let mut request = with_webhook();
+    request.idempotency = key("key", 1);
+    let id = enqueue(&*store, request.clone()).await.id;
     store.cancel(id).await.unwrap();
     assert_eq!(store.due_webhooks(10).await.unwrap().len(), 1);
     pass::<H>(4).await;
     assert_eq!(status(&*store, id).await, RequestStatus::Canceled);
+    // So is its key.
+    request.id = RequestId::random().unwrap();
+    let known = store.known(&request).await.unwrap();
+    assert_eq!(known.map(|known| known.id), Some(id));
     store.settle_webhook(id, None).await.unwrap();
     eventually::<H>(async || store.get(id).await.unwrap().is_none()).await;
+    assert_eq!(store.known(&request).await.unwrap(), None);
 }
 
 pub(crate) async fn a_webhook_is_put_off<H: Harness>() {

@@ -5,9 +5,9 @@ use super::super::keys;
 use super::super::rows::{KeyRow, RequestRow};
 use super::super::time::Time;
 use super::super::write::Write;
-use super::record::Record;
+use super::record::{Phase, Record};
 use super::{Queue, State, Tenant, Undo};
-use crate::durable::{Enqueued, NewRequest, RequestId, RequestInfo, StoreError};
+use crate::durable::{Enqueued, NewRequest, QueueEvent, RequestId, RequestInfo, StoreError};
 
 impl State {
     /// Returns the stored request with the same id, or with the same idempotency key and fingerprint. Fails if a
@@ -165,9 +165,15 @@ impl State {
     }
 
     pub(super) fn undo_enqueue(&mut self, id: RequestId) {
-        if let Some(slot) = self.slot(id) {
-            self.remove(slot);
+        let Some(slot) = self.slot(id) else { return };
+        let record = self.record(slot);
+        if let Phase::Ended(status) = record.phase {
+            let reason = record.extra().reason.clone();
+            let queue = self.queues.name(record.queue);
+            self.totals
+                .undo(queue, &QueueEvent::Ended { status, reason });
         }
+        self.remove(slot);
     }
 
     /// Removes a request and all its index entries from memory.

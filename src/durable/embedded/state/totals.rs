@@ -26,6 +26,20 @@ impl Totals {
         }
     }
 
+    /// Takes back an event that was added but could not be written to the disk.
+    pub(super) fn undo(&mut self, queue: &str, event: &QueueEvent) {
+        let is_apart = self.queues.contains_key(queue);
+        let queue = if is_apart { queue } else { "" };
+        if let Some(events) = self.queues.get_mut(queue)
+            && let Some(count) = events.get_mut(event)
+        {
+            *count -= 1;
+            if *count == 0 {
+                events.remove(event);
+            }
+        }
+    }
+
     pub(super) fn to_vec(&self) -> Vec<QueueTotal> {
         let queues = self.queues.iter();
         let totals = queues.flat_map(|(queue, events)| {

@@ -101,6 +101,20 @@ local function tally(queue, event)
   end
 end
 
+-- The time in ms after which an ended request is forgotten even if its webhook is due. Senders give up an hour earlier.
+local LONGEST_WEBHOOK = 90000000
+
+-- Lets an ended request be forgotten after a time in ms, with its idempotency key and the pieces of its response.
+local function keep_for(job, ms)
+  call('PEXPIRE', job_key(job.id), ms)
+  if job.idempotency then
+    call('PEXPIRE', job.idempotency, ms)
+  end
+  if job.pieces then
+    call('PEXPIRE', P .. 'o:' .. job.id, ms)
+  end
+end
+
 -- Ends a request that has not ended.
 local function conclude(job, status, reason, response_status, response)
   if job.running then
@@ -136,17 +150,12 @@ local function conclude(job, status, reason, response_status, response)
     call('ZREM', P .. 'deadlines', job.id)
   end
   at_end('ZADD', P .. 'ended', NOW, job.id .. job.tenant)
+  local keep = RETENTION
   if job.webhook then
     call('ZADD', P .. 'webhooks', NOW, job.id)
-  else
-    call('PEXPIRE', key, RETENTION)
+    keep = math.max(RETENTION, LONGEST_WEBHOOK)
   end
-  if job.idempotency then
-    call('PEXPIRE', job.idempotency, RETENTION)
-  end
-  if job.pieces then
-    call('PEXPIRE', P .. 'o:' .. job.id, RETENTION)
-  end
+  keep_for(job, keep)
   tell_end(job, status, reason, response_status, response)
 end
 
