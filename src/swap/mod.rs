@@ -37,7 +37,27 @@
 //! | [groups](SwapPolicy::Groups) | models of which one at a time may run, beside others |
 //! | [matrix](SwapPolicy::Matrix) | every combination said by name |
 //!
+//! Memory is one budget, or one for each GPU: a model runs in one pool, and `CUDA_VISIBLE_DEVICES` is set by where it is
+//! placed. [`evict_cost`](SwapModel::evict_cost) weighs which model stops. The three policies exclude each other.
+//!
+//! # Settings of a model
+//!
+//! | a model that | has |
+//! |---|---|
+//! | stays loaded, and comes back after a crash | [`pinned`](SwapModel::pinned) |
+//! | is loaded from the start | [`preload`](SwapModel::preload) |
+//! | comes back after the rush | [`SwapConfig::default`](SwapConfig#structfield.default) |
+//! | runs as several processes, which share its requests | [`instances`](SwapModel::instances) |
+//! | stops after a time without a request | [`ttl`](SwapModel::ttl), `ttl_seconds` in a file |
+//! | sleeps instead of stopping, where its engine can | [`sleep_path`](SwapModel::sleep_path) and [`wake_path`](SwapModel::wake_path) |
+//!
+//! Endpoints that are always there stand beside these models with [`SwapLayerBuilder::route`], in the same waiting room and
+//! with the same aliases and fallbacks. A stream that asks for it (`x-queue-status: sse`) is told
+//! `state=loading progress=0.42` while its model loads.
+//!
 //! # When
+//!
+//! Requests for one model join. No request starves, and models do not thrash:
 //!
 //! - A model with nothing in its way is started at once, beside other loads.
 //! - What is idle is stopped for another model once it was loaded for [`min_loaded`](SwapConfig::min_loaded).
@@ -60,6 +80,9 @@
 //! | its process ended before it was connected to | the request waits for the next process, once. With a body that is streamed, or beyond [`retry_body_limit_bytes`](crate::route::RoutingConfig::retry_body_limit_bytes), 502 `model_crashed` |
 //! | its process runs on, but broke off before it answered | 502 `upstream_failed`, as of any endpoint |
 //! | it was [unloaded](SwapHandle::unload) | 503 `model_unloaded` |
+//!
+//! If the program is killed by `SIGKILL`, the next one finds the processes that are left, and ends them before it starts a
+//! model (on Linux).
 
 mod board;
 mod cleanup;
