@@ -34,8 +34,8 @@
 //! ```
 //!
 //! The static engine runs one batch after the other, and has more requests than it can serve. So its waits grow with the
-//! length of the run. `OnOversize::Backfill { max_overtakes: 16 }` lets small requests pass one that does not fit, but at
-//! most 16 times: most wait less, and the large ones wait longer, however urgent.
+//! length of the run. `OnOversize::Backfill { max_overtakes: 8 }` lets small requests pass one that does not fit, but at
+//! most 8 times: most wait less, and the large ones wait longer, however urgent.
 //!
 //! # Time
 //!
