@@ -74,6 +74,17 @@
 //! | [`rejection`] | the response to a request that is not served |
 //! | [`admit`] | the core of all that: tickets, disciplines and capacities, without async and without a clock |
 //!
+//! # Constructors
+//!
+//! | constructor | for |
+//! |---|---|
+//! | [`QueueLayer::new`], [`try_new`](QueueLayer::try_new) | HTTP and gRPC; rejections are responses |
+//! | [`QueueLayer::limit`] | HTTP and gRPC with a limit alone: all others wait, first come, first served, for as long as it takes |
+//! | [`QueueLayer::plain`], [`try_plain`](QueueLayer::try_plain) | any other service; rejections are errors ([`QueueError`]) |
+//! | [`QueueConfig::inner`] in place of [`QueueConfig::new`] | a `ConcurrencyLimit`, `RateLimit`, `Buffer` or load balancer inside, which then is the limit; the queue gives it an order. [`share_inner`](QueueLayer::share_inner) if it can't be cloned |
+//!
+//! All services that one layer and its clones make share one limit and one waiting room.
+//!
 //! # Promises
 //!
 //! - A slot that becomes free goes to the next waiter, never to a newcomer.

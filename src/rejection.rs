@@ -21,5 +21,45 @@
 //! assert_eq!(response.headers()["retry-after"], "3");
 //! assert!(response.body().ends_with(br#""code":"queue_full"}}"#));
 //! ```
+//!
+//! # Reasons and codes
+//!
+//! HTTP clients get JSON in OpenAI's form, `{"error":{"message","type","param","code"}}`. gRPC clients get a status. The
+//! codes are stable. With 503 and 429 comes `Retry-After`, or `grpc-retry-pushback-ms` ("pushback").
+//!
+//! | reason | HTTP | `code` | gRPC |
+//! |---|---|---|---|
+//! | the request would wait for too long, or has | 503 | `overloaded` | 14 `UNAVAILABLE`, pushback |
+//! | the waiting room is full | 503 | `queue_full` | 14, pushback |
+//! | the request waited for `max_wait` | 503 | `queue_timeout` | 14, pushback |
+//! | all slots are busy, and the request may not wait | 503 | `queue_disabled`, `streaming_not_queued` | 14, pushback |
+//! | a higher priority displaced the request, or a flow further below its share | 503 | `displaced` | 14, pushback |
+//! | the service is shutting down | 503 | `shutting_down` | 14, pushback |
+//! | as many requests of the tenant wait as may | 429 | `tenant_queue_full` | 8 `RESOURCE_EXHAUSTED`, pushback |
+//! | the request's own deadline has passed, or is nearer than its service takes | 504 | `deadline_exceeded` | 4 `DEADLINE_EXCEEDED` |
+//!
+//! A router adds these:
+//!
+//! | reason | HTTP | `code` | gRPC |
+//! |---|---|---|---|
+//! | the model is unknown | 404 | `model_not_found` | 5 `NOT_FOUND` |
+//! | the endpoints with the model lack something that the request needs | 400 | `capability_mismatch` | 3 `INVALID_ARGUMENT` |
+//! | the body can't be read, or names no model | 400 | `malformed_body`, `model_missing` | 3 |
+//! | the body is over the limit | 413 | `body_too_large` | 8 |
+//! | the body has a `Content-Encoding` | 415 | `unsupported_encoding` | 12 `UNIMPLEMENTED` |
+//! | no endpoint that could serve the request is healthy, nor one of a fallback; or there is no endpoint at all | 503 | `no_healthy_backend`, `fallback_chain_exhausted` | 14, pushback |
+//! | the model could not be started, or was unloaded while the request waited | 503 | `model_start_failed`, `model_unloaded` | 14, pushback |
+//! | the model's process ended before it answered | 502 | `model_crashed` | |
+//! | the endpoint can't be reached, or broke off before it answered | 502 | `upstream_unreachable`, `upstream_failed` | |
+//! | the connection to the endpoint, or its answer, took too long | 504 | `upstream_connect_timeout`, `upstream_timeout` | |
+//!
+//! A response that began while its request waited (`x-queue-status: sse`) carries a rejection as an event of type `error`.
+//! The event has the same JSON, with the seconds of `Retry-After` as `retry_after` in the error object.
+//!
+//! Requests of `application/grpc` and `application/grpc+...` are answered as gRPC. Those of `application/grpc-web...` get the
+//! same status in the headers of a response without a body, which gRPC-Web clients read, too.
+//!
+//! For the layers around it, a rejection has its [`RejectReason`](crate::RejectReason) in its extensions.
+//! [`QueueLayer::on_reject`](crate::QueueLayer::on_reject) replaces how rejections are written, by any response.
 
 pub use crate::http::{InvalidRetryAfter, Rejection, RetryAfter, RetryAfterMode, ToRejection};

@@ -23,7 +23,7 @@
 //! | `bound.rs` | the most useful work that is possible |
 //! | `report.rs`, `study.rs` | figures of a run; all policies on one workload |
 //! | `sockets.rs` | the demo gateway under the same load, over sockets |
-//! | `table.rs`, `plot.rs`, `args.rs` | what comes out, and what goes in |
+//! | `table.rs`, `plot.rs`, `args.rs` | what comes out (the image has five of the policies), and what goes in |
 //!
 //! # What is simulated
 //!
@@ -135,7 +135,7 @@ fn draw(
 ) -> Result<(), Box<dyn Error>> {
     let study = |load| Study::of(scenario.build(source, load, callers), source.seed);
     let studies: Vec<Study> = PLOT_LOADS.into_iter().map(study).collect();
-    let picture = plot::plot(&title(scenario, callers), &studies)?;
+    let picture = plot::plot(&title(scenario, callers), &studies);
     let path = folder.join(format!("{}-{}.svg", scenario.name, callers.name()));
     std::fs::write(&path, picture).map_err(|why| format!("{}: {why}", path.display()))?;
     println!("\nplot: {}", path.display());

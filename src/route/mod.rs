@@ -39,6 +39,76 @@
 //! # }
 //! ```
 //!
+//! # How requests are read
+//!
+//! A router reads the body as OpenAI's chat, completions, embeddings and responses have it: model, images, tools, JSON mode,
+//! stream, and tokens (characters of text ÷ 4). It passes the body on byte for byte, but for the model's name where another
+//! model serves. Where a header, the path, an extension or a closure names the model
+//! ([`RouteLayerBuilder::demand_from_header`] and its siblings), bodies stay unread.
+//!
+//! # How an endpoint is chosen
+//!
+//! The router tries the model that is asked for, then the target of an alias, then the fallbacks in order. The endpoints
+//! that have the model, are healthy, can do what is asked and have a slot free are the candidates. The
+//! [strategy](StrategyChoice) chooses among them:
+//!
+//! | strategy | chooses |
+//! |---|---|
+//! | `smart` (default) | the highest score of priority, requests in flight and latency, by weights |
+//! | `round_robin` | one after the other, exactly, per model |
+//! | `priority_only` | the lowest priority number |
+//! | `random` | any |
+//! | `least_loaded` | the lowest priority number; of these, the largest share of free slots |
+//! | `power_of_two` | of two at random, the one with less in flight × latency |
+//! | `prefix_affinity` | the endpoint of prompts with the same beginning, unless that has more than its share |
+//! | your own | an implementation of [`endpoints::Strategy`](crate::endpoints::Strategy) |
+//!
+//! Responses carry `x-triage-endpoint` and `x-triage-model`, and `server-timing` if the request waited.
+//!
+//! # When an endpoint fails
+//!
+//! A request that fails before anything of a response went out (no connection, 502, 503, 504) is tried again at another
+//! endpoint. It keeps its position in the order, and a budget bounds the retries. If no other endpoint could serve it, the
+//! failure is its response.
+//!
+//! An endpoint that fails five times in a row is ejected for a while, and then probed with one request. At most half of a
+//! model's endpoints are ejected at a time ([`max_ejected_percent`](RoutingConfig::max_ejected_percent)), and the last one
+//! stays. A new endpoint gets one request at a time until it has answered, or a check has passed. Where no other endpoint
+//! could serve, requests wait for an ejected one.
+//!
+//! # Fair shares of tokens
+//!
+//! With `discipline = "fair"` a request costs its tenant its tokens: the estimate for the prompt when it goes, and twice
+//! the tokens of the answer when that ends. The answer's `usage` has them. Without it, or if it says more than `max_tokens`
+//! and the context allow, the router counts the events of a stream, or a quarter of the bytes. It asks endpoints for
+//! uncompressed answers, so that it can read this. So two tenants that always wait get the same number of tokens, to within
+//! the work in flight, however long their answers are (VTC; Sheng et al., OSDI 24).
+//! [`fair_by = "requests"`](RoutingConfig::fair_by) counts requests.
+//!
+//! # Metrics
+//!
+//! With feature `metrics`, a router reports to the `metrics` facade. The names and labels are stable.
+//!
+//! | metric | labels | meaning |
+//! |---|---|---|
+//! | `triage_requests_total` | `endpoint`, `model`, `outcome` | requests, by how they ended: `ok`, `client_error`, `server_error`, `broke_off`, `failed`, `cancelled`, or a rejection's `code`. Names that are not configured are `other`; `endpoint` is `none` for a request that got none |
+//! | `triage_queue_wait_seconds` | `priority` | histogram of the waits of requests that waited |
+//! | `triage_retries_total` | `endpoint` | attempts after a failure there |
+//! | `triage_fallbacks_total` | `asked`, `model` | requests that another model served |
+//! | `triage_endpoint_health_changes_total` | `endpoint` | how often the endpoint went out of service or came back |
+//! | `triage_queue_depth`, `triage_running` | | requests that wait, and requests that are being served |
+//! | `triage_level_waiting` | `priority` | requests of the level that wait |
+//! | `triage_level_reserved_slots`, `triage_level_lent_slots` | `priority` | slots that are reserved for the level and those above; how many of these lower levels have |
+//! | `triage_level_estimated_wait_seconds` | `priority` | the wait of one more request in the longest queue; NaN while unknown |
+//! | `triage_level_target_wait_seconds` | `priority` | the predicted wait from which on arrivals are refused; +Inf: never |
+//! | `triage_level_rejected_total` | `priority`, `code` | requests that the queue refused |
+//! | `triage_endpoint_in_flight`, `triage_endpoint_limit` | `endpoint` | its slots in use, and its slots now |
+//! | `triage_endpoint_limit_adaptive` | `endpoint` | 1 if that number adapts, else 0 |
+//! | `triage_endpoint_healthy` | `endpoint` | 1 or 0 |
+//!
+//! `RouterHandle::record_gauges` sets the gauges and the counters by level. Call it before each scrape, as the demo gateway
+//! does. The gateway has metrics of its own beside these; its page in `examples/gateway` lists them.
+//!
 //! [`Decision`]: crate::endpoints::Decision
 //! [`Endpoints`]: crate::endpoints::Endpoints
 

@@ -38,6 +38,24 @@
 //! | [groups](SwapPolicy::Groups) | models of which one at a time may run, beside others |
 //! | [matrix](SwapPolicy::Matrix) | lists of all combinations that may run |
 //!
+//! Memory is one budget, or one for each GPU: a model runs in one pool, and `CUDA_VISIBLE_DEVICES` is set by where it is
+//! placed. [`evict_cost`](SwapModel::evict_cost) weighs which model stops. The three policies exclude each other.
+//!
+//! # Settings of a model
+//!
+//! | model | setting |
+//! |---|---|
+//! | stays loaded, and comes back after a crash | [`pinned`](SwapModel::pinned) |
+//! | is loaded from the start | [`preload`](SwapModel::preload) |
+//! | comes back after the rush | [`SwapConfig::default`](SwapConfig#structfield.default) |
+//! | runs as several processes, which share its requests | [`instances`](SwapModel::instances) |
+//! | stops after a time without a request | [`ttl`](SwapModel::ttl), `ttl_seconds` in a file |
+//! | sleeps instead of stopping, where its engine can | [`sleep_path`](SwapModel::sleep_path) and [`wake_path`](SwapModel::wake_path) |
+//!
+//! Endpoints that are always there stand beside these models with [`SwapLayerBuilder::route`], in the same waiting room and
+//! with the same aliases and fallbacks. A stream that asks for it (`x-queue-status: sse`) is told
+//! `state=loading progress=0.42` while its model loads.
+//!
 //! # When models swap
 //!
 //! - A model starts at once, beside other loads, if enough memory is free for it.
@@ -64,6 +82,9 @@
 //! | the process ended before the request was connected to it | the request waits for the next process, once. With a streamed body, or beyond [`retry_body_limit_bytes`](crate::route::RoutingConfig::retry_body_limit_bytes), 502 `model_crashed` |
 //! | the process runs on, but broke off before it answered | 502 `upstream_failed`, as of any endpoint |
 //! | the model was [unloaded](SwapHandle::unload) | 503 `model_unloaded` |
+//!
+//! A program that was killed by `SIGKILL` leaves processes behind. On Linux, the next program finds and ends them before it
+//! starts a model.
 
 mod cleanup;
 mod config;

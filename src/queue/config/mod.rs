@@ -61,6 +61,78 @@ pub use error::InvalidQueueConfig;
 /// # }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Fields and keys
+///
+/// A key in a file has the name of its field, unless both are given here. Durations are in seconds there, and may be
+/// fractions. Unknown keys and repeated ones are errors that name the key and its line. The keys are stable.
+///
+/// Of the service:
+///
+/// | field, key | default | use |
+/// |---|---|---|
+/// | `concurrency` | 1 | the number of requests that run at a time; `"auto"` finds it by [measurement](#limits-that-adapt), and `"inner"` leaves it to the inner service |
+/// | key `limit` | | the table of an [`AdaptiveLimit`], beside `concurrency = "auto"` |
+/// | `enabled` | `true` | `false` rejects each request that finds no slot; the limit still holds |
+/// | `overflow` | `reject` | `backpressure` makes `poll_ready` wait while the room is full |
+/// | `priority_header` | `x-priority` | the request header that names the level |
+/// | `tenant_header` | `x-tenant-id` | the request header that names the tenant; or `"none"` |
+/// | `streaming` | `queue` | `reject` answers a request for an event stream at once while all slots are busy |
+/// | `hold` | `body` | `headers` frees a slot as soon as the response's head is there |
+/// | `server_timing` | `true` | adds `server-timing: queue;dur=<ms>` to responses of requests that waited |
+/// | `retry_after` | 1 to 60 s | `Retry-After`, estimated from how fast the room empties, with jitter; or fixed |
+///
+/// Of the [waiting room](WaitingRoomConfig):
+///
+/// | field, key | default | use |
+/// |---|---|---|
+/// | `max_size` | 100 | the number of requests that may wait |
+/// | `max_size_per_tenant` | none | the number of one tenant's requests that may wait |
+/// | `max_concurrent_per_tenant` | none | the number of slots that one tenant may have; its other requests wait, and let those of other tenants pass |
+/// | `max_wait`, `max_wait_seconds` | 30 s | the longest wait of a request; or `"none"` |
+/// | `discipline` | `fifo` | the order within a level: `fifo`, `fair` (tenants take turns), `deadline` (the earliest first) |
+/// | `levels`, `priorities` and `default_priority` | `high`, `normal` | the priority levels, highest first; unknown names get the default one, `normal` |
+/// | `promote_after`, `promote_after_seconds` | none | promotes a waiter by one level per interval waited |
+/// | `displace` | `true` | in a full room, a higher priority replaces the latest waiter of the lowest; where there are shares, a flow below its share replaces the latest waiter of the flow farthest above its own |
+/// | `target_wait` | `auto` | the predicted wait from which on arrivals are refused: a duration, `auto`, or `"none"` ([`TargetWait::Off`]) |
+/// | `lifo_when_standing` | `false` | serves the newest of equal rank first while the oldest waiter without a deadline has waited for three service times |
+/// | `reserve`, `lend` | none | slots that are reserved for a level and those above: `{ high = 1 }`, or `{ high = "10%", lend = true }`; excludes `concurrency = "inner"` |
+/// | `level_weights` | none | shares of levels in place of strict priorities: `{ high = 3 }`; all others weigh 1 |
+/// | `weights`, `tenant_weights` | all 1 | shares of tenants, with `fair` |
+///
+/// # Tickets
+///
+/// A request that finds a slot free passes without a look at its headers. Any other request gets its ticket from them:
+///
+/// | header | meaning |
+/// |---|---|
+/// | `x-priority` | the level, by name; missing and unknown names get the default level |
+/// | `x-tenant-id` | the tenant, for `fair`, `max_size_per_tenant` and `max_concurrent_per_tenant` |
+/// | `x-request-timeout` (seconds), `grpc-timeout`, `x-stainless-read-timeout` (seconds) | the longest time that the client wants to wait for its answer |
+///
+/// [`QueueLayer::classify`](super::QueueLayer::classify) reads tickets from anything else.
+///
+/// # Tenants
+///
+/// A tenant is whatever `tenant_header` names: a team, a key, or, with `x-session-id`, a conversation or an agent. Calls of
+/// conversations then take turns with those of others. With `fair`, a tenant that sends more than its share waits for
+/// itself, and in a full room it loses the places beyond its share to others. Slots that it used while no other tenant was
+/// waiting do not count against it. A client that may choose names gets a share for each name that it invents, so let the
+/// name come from something that is authenticated.
+///
+/// # Limits that adapt
+///
+/// With `concurrency = "auto"` the limit is found by measurement. A `limit` beside it sets how:
+/// `limit = { algorithm = "vegas", min = 1, max = 200, initial = 20 }`. A lower limit takes effect as slots come back.
+///
+/// | algorithm | measures |
+/// |---|---|
+/// | `vegas` (default) | the latency, beside the latency at lower load; its baseline rises only while latency stays the same with more in flight |
+/// | `aimd` | errors, 429 and 503 alone |
+///
+/// Latency grows with the load by design in front of an engine that batches, as those of language models do. Take `aimd`
+/// there. An endpoint of a router has the same with `max_concurrent = "auto"`. The demo gateway's `load = { metrics =
+/// "/metrics" }` in a backend adds the engine's own word: it reads how many requests wait in vLLM, SGLang and TGI.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct QueueConfig {
