@@ -144,7 +144,7 @@ pub use batch::{BatchLayer, RequestQueue};
 pub use gate::Gate;
 pub use queue::{QueueConfig, QueueError, QueueHandle, QueueLayer};
 #[cfg(feature = "route")]
-pub use route::{Route, RouteLayer, RouterHandle};
+pub use route::{Route, RouteHandle, RouteLayer};
 #[cfg(feature = "swap")]
 pub use swap::{SwapHandle, SwapLayer};
 

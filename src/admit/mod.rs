@@ -49,7 +49,7 @@ pub(crate) use account::{Account, Share};
 pub use capacity::{Capacity, LeaseError, Partition, PoolId, PoolSet, SlotState};
 pub(crate) use config::room_methods;
 pub use config::{
-    Discipline, InvalidWaitingRoom, KeptSlots, Reserve, TargetWait, WaitingRoomConfig,
+    Discipline, InvalidWaitingRoom, KeptSlots, ReservedSlots, TargetWait, WaitingRoomConfig,
 };
 pub use level_status::LevelStatus;
 #[cfg(feature = "serde")]

@@ -17,9 +17,9 @@ pub struct Lane {
     /// The endpoints at which a retried request has failed, which may not serve it again.
     pub(super) failed_at: Option<Arc<[EndpointId]>>,
 }
-/// Returns `true` if a retried request has failed at `endpoint` before.
 
 impl Lane {
+    /// Returns `true` if a retried request has failed at `endpoint` before.
     #[inline]
     pub(super) fn excludes(&self, endpoint: &EndpointState) -> bool {
         let failed_at = self.failed_at.as_deref();

@@ -37,8 +37,8 @@ static START: LazyLock<Instant> = LazyLock::new(|| {
     let now = Instant::now();
     now.checked_sub(Duration::from_secs(3600)).unwrap_or(now)
 });
-/// Returns the nanoseconds since [`START`], kept below [`UNBOUNDED`].
 
+/// Returns the nanoseconds since [`START`], kept below [`UNBOUNDED`].
 fn nanos(at: Instant) -> u64 {
     let since = at.saturating_duration_since(*START).as_nanos();
     u64::try_from(since).map_or(UNBOUNDED - 1, |since| since.min(UNBOUNDED - 1))
@@ -153,7 +153,7 @@ impl Bounds {
 impl EndpointRef {
     /// Returns the number of requests that the endpoint could serve at a time if it had as many leased slots.
     ///
-    /// This is its [`limit`](Self::limit), unless it has [leased slots only](crate::route::RouterHandle::lease_slots).
+    /// This is its [`limit`](Self::limit), unless it has [leased slots only](crate::route::RouteHandle::lease_slots).
     #[must_use]
     pub fn own_limit(&self) -> u32 {
         let state = self.state();

@@ -14,12 +14,12 @@ use super::{InvalidSwap, InvalidSwapLayer, ModelState, ModelStatus, SwapConfig, 
 use crate::admit::Capacity;
 use crate::clock::now;
 use crate::endpoints::{Changes, Registry};
-use crate::route::{InvalidRoute, RouterHandle, RoutingConfig};
+use crate::route::{InvalidRoute, RouteHandle, RoutingConfig};
 
 /// Reports on the models of a [`SwapLayer`](super::SwapLayer), loads and unloads them. Clones are the same handle.
 #[derive(Debug, Clone)]
 pub struct SwapHandle {
-    pub(super) router: RouterHandle,
+    pub(super) router: RouteHandle,
     pub(super) board: Arc<Board>,
     pub(super) commands: UnboundedSender<Command>,
 }
@@ -115,7 +115,7 @@ impl SwapHandle {
     }
 
     /// Changes the models as [`reconfigure`](Self::reconfigure) does, and all other endpoints and the routing as
-    /// [`RouterHandle::replace`] does, in one step. So requests may wait for a model that moves from the ones to the others.
+    /// [`RouteHandle::replace`] does, in one step. So requests may wait for a model that moves from the ones to the others.
     /// Returns what has changed of the other endpoints, once the models have, too. When the runtime in which the layer was
     /// built has shut down, nothing changes any more, and these changes are empty.
     ///
@@ -147,7 +147,7 @@ impl SwapHandle {
     }
 
     /// Stops all models, and starts none any more. To be called when the router is
-    /// [closed](RouterHandle::closed), so that no request is served any more.
+    /// [closed](RouteHandle::closed), so that no request is served any more.
     ///
     /// # Cancel safety
     ///

@@ -10,7 +10,7 @@ use super::board::Board;
 use super::driver::Driver;
 use super::{InvalidSwap, Launcher, SwapConfig, SwapHandle};
 use crate::endpoints::{InvalidRegistry, Registry};
-use crate::route::{InvalidRoute, Route, RouteLayer, RouteLayerBuilder, RouterHandle};
+use crate::route::{InvalidRoute, Route, RouteHandle, RouteLayer, RouteLayerBuilder};
 
 /// Starts models when requests ask for them, and stops others to make room: a [`RouteLayer`] with endpoints that are
 /// started on demand.
@@ -68,7 +68,7 @@ impl SwapLayer {
     /// Reports on the waiting room and all endpoints, and changes those that are not started on demand. One that is added
     /// with the name of a model is left out, with a warning in the log.
     #[must_use]
-    pub fn router(&self) -> RouterHandle {
+    pub fn router(&self) -> RouteHandle {
         self.route.handle()
     }
 }

@@ -203,7 +203,7 @@ where
     /// until the returned value is dropped.
     ///
     /// Checks connect as requests do, within [`connect_timeout`](Self::connect_timeout) and with the same trust.
-    /// Changes are [reported](crate::route::RouterHandle::set_healthy) to the router.
+    /// Changes are [reported](crate::route::RouteHandle::set_healthy) to the router.
     ///
     /// # Panics
     ///

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use tower_triage::admit::{
-    Capacity, LeaseError, Partition, PoolId, PoolSet, Reserve, Slot, TargetWait,
+    Capacity, LeaseError, Partition, PoolId, PoolSet, ReservedSlots, Slot, TargetWait,
 };
 use tower_triage::{Discipline, SlotPool, WaitingRoomConfig};
 
@@ -368,7 +368,7 @@ fn both_rooms_predict_the_same() {
             .collect::<Vec<_>>()
     };
     let config = WaitingRoomConfig::default;
-    let reserve = Reserve::Slots(2);
+    let reserve = ReservedSlots::Slots(2);
     for config in [
         config(),
         config().reserve("high", reserve).lend(true),

@@ -3,11 +3,11 @@
 use super::{Command, Driver};
 use crate::clock::now;
 use crate::endpoints::on_demand::{End, Refusal};
-use crate::route::RouterHandle;
+use crate::route::RouteHandle;
 use crate::swap::swapper::ModelId;
 
 impl Driver {
-    pub(super) fn on_command(&mut self, command: Command, router: &RouterHandle) {
+    pub(super) fn on_command(&mut self, command: Command, router: &RouteHandle) {
         let now = self.nanos(now());
         match command {
             Command::Load(model) => {
@@ -42,7 +42,7 @@ impl Driver {
     }
 
     /// Unloads a model, or all: requests that wait for it are answered, those that it serves finish unless it is killed.
-    fn unload(&mut self, model: Option<&str>, is_killed: bool, router: &RouterHandle) {
+    fn unload(&mut self, model: Option<&str>, is_killed: bool, router: &RouteHandle) {
         let now = self.nanos(now());
         let units = self.units_of(model);
         let mut refusals = Vec::new();

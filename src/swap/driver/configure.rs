@@ -11,7 +11,7 @@ use crate::admit::nanos::span;
 use crate::clock::now;
 use crate::endpoints::on_demand::{self, OnDemand};
 use crate::endpoints::{Changes, Endpoint};
-use crate::route::RouterHandle;
+use crate::route::RouteHandle;
 use crate::swap::board::Entry;
 use crate::swap::scheduler::{ModelSettings, Phase, Scheduler, Settings};
 use crate::swap::swapper::ModelId;
@@ -40,7 +40,7 @@ impl Driver {
         &mut self,
         config: &SwapConfig,
         others: Option<Box<Others>>,
-        router: &RouterHandle,
+        router: &RouteHandle,
     ) -> Result<(), InvalidSwap> {
         let models = config.models.iter().map(|model| Arc::new(model.clone()));
         let configured: Vec<(Arc<str>, Arc<SwapModel>)> = models
@@ -99,7 +99,7 @@ impl Driver {
         &self,
         configured: &[(Arc<str>, Arc<SwapModel>)],
         others: Option<Box<Others>>,
-        router: &RouterHandle,
+        router: &RouteHandle,
     ) -> Option<(oneshot::Sender<Changes>, Changes)> {
         let configured = configured.iter();
         let endpoints = configured.map(|(name, model)| self.endpoint(name, model));
@@ -117,7 +117,7 @@ impl Driver {
     fn set_units(
         &mut self,
         configured: &[(Arc<str>, Arc<SwapModel>)],
-        router: &RouterHandle,
+        router: &RouteHandle,
     ) -> (Vec<ModelId>, Vec<ModelId>) {
         let mut changed = self.remove_others(configured);
         let (mut begin, mut listed) = (Vec::new(), Vec::new());

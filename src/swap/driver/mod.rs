@@ -31,7 +31,7 @@ use super::swapper::ModelId;
 use super::{InvalidSwap, Launcher, StartError, SwapConfig};
 use crate::clock::now;
 use crate::endpoints::{Changes, Registry, RoutingRules};
-use crate::route::RouterHandle;
+use crate::route::RouteHandle;
 use crate::route::on_demand::WeakRouter;
 
 /// What a handle asks of the driver.
@@ -96,7 +96,7 @@ impl Driver {
     /// Adds the endpoints of all models to the router.
     pub(super) fn new(
         config: &SwapConfig,
-        router: &RouterHandle,
+        router: &RouteHandle,
         board: Arc<Board>,
         launcher: Arc<dyn Launcher>,
     ) -> Result<(Self, UnboundedSender<Command>), InvalidSwap> {
@@ -162,7 +162,7 @@ impl Driver {
 
 impl Driver {
     /// Tells the scheduler what waits and what is idle, and then the gate what has changed.
-    fn look(&mut self, router: &RouterHandle) {
+    fn look(&mut self, router: &RouteHandle) {
         let at = now();
         self.looked = at;
         self.end_refusals(at, router);
@@ -193,7 +193,7 @@ impl Driver {
     }
 
     /// Tells the gate that endpoints were opened or closed, or are being loaded, if any were.
-    fn tell_gate(&mut self, router: &RouterHandle) {
+    fn tell_gate(&mut self, router: &RouteHandle) {
         if std::mem::take(&mut self.units.has_changed) {
             router.gate().capacity_changed();
         }

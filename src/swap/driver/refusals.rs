@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Driver;
 use super::configure::BACKOFF;
 use crate::endpoints::on_demand::OnDemand;
-use crate::route::{RouterHandle, RoutingConfig};
+use crate::route::{RouteHandle, RoutingConfig};
 use crate::swap::scheduler::Phase;
 use crate::swap::swapper::ModelId;
 
@@ -30,7 +30,7 @@ pub(super) struct Refused {
 
 impl Driver {
     /// Ends the refusals that are over.
-    pub(super) fn end_refusals(&mut self, at: Instant, router: &RouterHandle) {
+    pub(super) fn end_refusals(&mut self, at: Instant, router: &RouteHandle) {
         for mut refused in std::mem::take(&mut self.refused) {
             refused.is_over |= refused.until <= at;
             if refused.is_over {
@@ -51,7 +51,7 @@ impl Driver {
         &self,
         refused: &Refused,
         at: Instant,
-        router: &RouterHandle,
+        router: &RouteHandle,
     ) -> Option<Instant> {
         let mut units = self.units.units.iter();
         let unit = units.find(|unit| unit.on_demand == refused.on_demand)?;

@@ -8,13 +8,13 @@ use super::refusals::Refused;
 use super::tasks::{Ended, Report, Started, Stop, at_once, watch};
 use crate::clock::now;
 use crate::endpoints::on_demand::{End, Refusal};
-use crate::route::RouterHandle;
+use crate::route::RouteHandle;
 use crate::swap::scheduler::Generation;
 use crate::swap::swapper::ModelId;
 use crate::swap::{Instance, ModelState, StartError};
 
 impl Driver {
-    pub(super) fn on_report(&mut self, report: Report, router: &RouterHandle) {
+    pub(super) fn on_report(&mut self, report: Report, router: &RouteHandle) {
         let at = now();
         let now = self.nanos(at);
         match report {
@@ -108,7 +108,7 @@ impl Driver {
         &mut self,
         generation: Generation,
         result: Result<Started, StartError>,
-        router: &RouterHandle,
+        router: &RouteHandle,
     ) {
         let Some((target, abort)) = self.units.starting.remove(&generation) else {
             return;
@@ -136,7 +136,7 @@ impl Driver {
     }
 
     /// An instance can serve requests. Its endpoint is told where, before it gives slots.
-    fn on_started(&mut self, nth: usize, started: Started, router: &RouterHandle) {
+    fn on_started(&mut self, nth: usize, started: Started, router: &RouteHandle) {
         let Started { instance, url } = started;
         let unit = &self.units.units[nth];
         let name = Arc::clone(&unit.name);
@@ -168,12 +168,7 @@ impl Driver {
     }
 
     /// Waiters of a model that could not be started are answered, and so are those that come before it is tried again.
-    pub(super) fn on_start_failed(
-        &mut self,
-        nth: usize,
-        error: &StartError,
-        router: &RouterHandle,
-    ) {
+    pub(super) fn on_start_failed(&mut self, nth: usize, error: &StartError, router: &RouteHandle) {
         let unit = &self.units.units[nth];
         let output = error.output.join("\n");
         tracing::error!(model = &*unit.name, %error, output, "model could not be started");

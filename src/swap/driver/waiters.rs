@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use super::Driver;
 use crate::admit::{PoolId, Priority};
-use crate::route::RouterHandle;
+use crate::route::RouteHandle;
 use crate::swap::scheduler::{Head, Nanos, Phase};
 use crate::swap::swapper::ModelId;
 
 impl Driver {
     /// Tells the scheduler of first waiters that are not those of the last look.
-    pub(super) fn look_at_waiters(&mut self, router: &RouterHandle, now: Nanos) {
+    pub(super) fn look_at_waiters(&mut self, router: &RouteHandle, now: Nanos) {
         let heads = self.heads(router);
         for (nth, mut head) in heads.into_iter().enumerate() {
             let model = ModelId(nth as u32);
@@ -29,7 +29,7 @@ impl Driver {
     }
 
     /// Tells the scheduler which models' requests have passed more urgent ones that wait for models that do not run.
-    fn look_at_passing(&mut self, router: &RouterHandle, now: Nanos) {
+    fn look_at_passing(&mut self, router: &RouteHandle, now: Nanos) {
         let mut most_urgent: Option<u8> = None;
         for nth in 0..self.units.units.len() {
             let (id, unit) = (ModelId(nth as u32), &self.units.units[nth]);
@@ -52,7 +52,7 @@ impl Driver {
     }
 
     /// The first waiter of each instance: of the lanes that it can serve, the one that goes first.
-    fn heads(&self, router: &RouterHandle) -> Vec<Option<Head>> {
+    fn heads(&self, router: &RouteHandle) -> Vec<Option<Head>> {
         let units = self.units.units.iter().enumerate();
         // The pool of one that has left may be another one's by now.
         let by_pool: HashMap<PoolId, usize> = units
