@@ -115,11 +115,11 @@ impl RouteHandle {
         self.0.endpoints().registry()
     }
 
-    /// Sets the number of requests that an endpoint may serve at a time. A lower limit takes effect as slots come back.
+    /// Sets the number of requests that an endpoint may serve at a time, as [`EndpointRef::set_limit`] does. A lower
+    /// limit takes effect as slots come back, and waiting requests get additional slots at once.
     pub fn set_limit(&self, endpoint: &EndpointRef, slots: u32) {
         forbid_in_strategy("RouteHandle::set_limit");
         endpoint.set_limit(slots);
-        self.0.state.gate.capacity_changed();
     }
 
     /// Takes all slots away from the endpoints, except those that [`set_lease`](Self::set_lease) grants for a while.

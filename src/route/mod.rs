@@ -80,5 +80,5 @@ pub use response_body::RouteResponseBody;
 pub use service::Route;
 
 pub use crate::endpoints::config::{
-    FairBy, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice,
+    FairBy, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice, UnknownStrategy,
 };

@@ -87,7 +87,7 @@ fn come_and_go(handle: &RouteHandle, nth: usize, round: usize) {
         let registry = (*handle.registry()).clone();
         let strategy = StrategyChoice::NAMES[round / 8 % StrategyChoice::NAMES.len()];
         let routing = RoutingConfig::default()
-            .strategy(StrategyChoice::named(strategy))
+            .strategy(strategy.parse().unwrap())
             .alias("other", "always");
         handle.replace(registry, routing).unwrap();
     }

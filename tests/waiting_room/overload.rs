@@ -81,11 +81,7 @@ impl Capacity for Partitioned {
     }
 
     fn partition(&self, (): &()) -> Partition {
-        Partition {
-            id: 1,
-            max_size: None,
-            discipline: Some(self.1),
-        }
+        Partition::new(1).discipline(self.1)
     }
 
     fn slots(&self, pool: PoolId) -> usize {
