@@ -35,7 +35,8 @@ struct Router {
 
 impl Router {
     fn idle(registry: &Registry, strategy: &'static str) -> Self {
-        let routing = RoutingConfig::default().strategy(StrategyChoice::named(strategy));
+        let routing =
+            RoutingConfig::default().strategy(strategy.parse().expect("the name is known"));
         let endpoints = routing
             .rules()
             .map(|rules| Endpoints::with_rules(registry.clone(), rules));

@@ -148,14 +148,15 @@ mod sync;
 pub mod upstream;
 
 pub use admit::{
-    Discipline, Priority, PriorityLevels, RejectReason, SlotPool, Ticket, WaitingRoomConfig,
+    Capacity, Discipline, Priority, PriorityLevels, RejectReason, SlotPool, Tenant, Ticket,
+    WaitingRoomConfig,
 };
 #[cfg(feature = "batch")]
 pub use batch::{BatchLayer, RequestQueue};
-pub use gate::Gate;
+pub use gate::{Gate, Permit};
 pub use queue::{QueueConfig, QueueError, QueueHandle, QueueLayer};
 #[cfg(feature = "route")]
-pub use route::{Route, RouteLayer, RouterHandle};
+pub use route::{Route, RouteHandle, RouteLayer};
 #[cfg(feature = "swap")]
 pub use swap::{SwapHandle, SwapLayer};
 

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Empty};
 use tokio::sync::Semaphore;
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_triage::admit::Reserve;
+use tower_triage::admit::ReservedSlots;
 use tower_triage::rejection::RetryAfter;
 use tower_triage::{Discipline, QueueConfig, QueueHandle, QueueLayer};
 
@@ -268,7 +268,7 @@ async fn a_higher_level_displaces_the_waiter_and_its_equals_do_not() {
 #[tokio::test]
 async fn a_full_room_gives_a_kept_slot_to_its_level() {
     let config = QueueConfig::new(2).max_size(1).displace(false);
-    let mut room = FullRoom::full(config.reserve("high", Reserve::Slots(1)));
+    let mut room = FullRoom::full(config.reserve("high", ReservedSlots::Slots(1)));
     assert!(room.send(request()).is_ready());
     let mut high = (room.send)(with("x-priority", "high"));
     assert!(poll(&mut high).is_pending());

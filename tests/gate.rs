@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::{Instant, advance, sleep, timeout};
-use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet, Reserve, SlotUsage};
+use tower_triage::admit::{Capacity, LeaseError, PoolId, PoolSet, ReservedSlots, SlotUsage};
 use tower_triage::gate::{Acquire, DetachedPermit, Gate, Permit};
 use tower_triage::{Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
@@ -140,7 +140,7 @@ async fn a_position_counts_promotions_that_are_due() {
 #[tokio::test(start_paused = true)]
 async fn a_kept_slot_is_lent_after_10_s_of_silence_without_any_event() {
     let config = config(9, None)
-        .reserve("high", Reserve::Slots(1))
+        .reserve("high", ReservedSlots::Slots(1))
         .lend(true);
     let gate = Gate::new(SlotPool::new(2), config);
     let of_level = |level| {
@@ -168,7 +168,7 @@ async fn a_kept_slot_is_lent_after_10_s_of_silence_without_any_event() {
 #[tokio::test(start_paused = true)]
 async fn a_kept_slot_goes_to_a_waiter_that_is_promoted_without_any_event() {
     let config = config(9, None)
-        .reserve("high", Reserve::Slots(1))
+        .reserve("high", ReservedSlots::Slots(1))
         .promote_after(ms(2_000));
     let gate = Gate::new(SlotPool::new(2), config);
     let normal = || {

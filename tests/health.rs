@@ -37,7 +37,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::endpoints::{
     Decision, Endpoint, EndpointRef, HealthCheck, Model, NoResponse, Registry,
 };
-use tower_triage::route::{RouteBody, RouterHandle, RoutingConfig};
+use tower_triage::route::{RouteBody, RouteHandle, RoutingConfig};
 use tower_triage::upstream::{Forward, HealthChecks};
 use tower_triage::{QueueConfig, RouteLayer};
 use upstream::{Connection, Upstream};
@@ -71,7 +71,7 @@ fn endpoint(name: &str, upstream: &Upstream) -> Endpoint {
 /// A router whose endpoints answer a request when `go` has a permit for it. Only checks use the network.
 struct TestRouter {
     layer: RouteLayer,
-    handle: RouterHandle,
+    handle: RouteHandle,
     go: Arc<Semaphore>,
 }
 

@@ -19,7 +19,7 @@ use tower::{Service, ServiceExt, service_fn};
 use tower_triage::admit::TargetWait;
 use tower_triage::endpoints::{Endpoint, Model, Registry};
 use tower_triage::route::{RouteBody, RouteLayerBuilder, RoutingConfig};
-use tower_triage::{PriorityLevels, QueueConfig, RouteLayer, RouterHandle};
+use tower_triage::{PriorityLevels, QueueConfig, RouteHandle, RouteLayer};
 
 type Body = UnsyncBoxBody<Bytes, BrokenOff>;
 
@@ -46,7 +46,7 @@ fn builder() -> RouteLayerBuilder {
 #[derive(Clone)]
 struct TestRouter {
     layer: RouteLayer,
-    handle: RouterHandle,
+    handle: RouteHandle,
 }
 
 impl TestRouter {

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_triage::endpoints::{Endpoint, Model, Registry};
 use tower_triage::route::{RouteBody, RoutingConfig};
-use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
+use tower_triage::{QueueConfig, RouteHandle, RouteLayer};
 
 /// How long no request may be answered before the test fails.
 const STALLED: Duration = Duration::from_secs(30);
@@ -53,28 +53,28 @@ fn nothing_is_lost_under_configuration_changes() {
     stress(change);
 }
 
-fn drain(handle: &RouterHandle, round: usize) {
+fn drain(handle: &RouteHandle, round: usize) {
     let endpoints = handle.endpoints();
     let endpoint = &endpoints[round % endpoints.len()];
     handle.set_draining(endpoint, !round.is_multiple_of(3));
     handle.set_draining(endpoint, false);
 }
 
-fn set_healthy(handle: &RouterHandle, round: usize) {
+fn set_healthy(handle: &RouteHandle, round: usize) {
     let endpoints = handle.endpoints();
     let endpoint = &endpoints[round % endpoints.len()];
     handle.set_healthy(endpoint, round.is_multiple_of(3));
     handle.set_healthy(endpoint, true);
 }
 
-fn set_limit(handle: &RouterHandle, round: usize) {
+fn set_limit(handle: &RouteHandle, round: usize) {
     let endpoints = handle.endpoints();
     let endpoint = &endpoints[round % endpoints.len()];
     handle.set_limit(endpoint, (round % 3) as u32);
     handle.set_limit(endpoint, 2);
 }
 
-fn change(handle: &RouterHandle, round: usize) {
+fn change(handle: &RouteHandle, round: usize) {
     let changed = handle.change_endpoints(|all| {
         let nth = round % 4;
         all[nth] = endpoint(nth, round);
@@ -93,7 +93,7 @@ fn endpoint(nth: usize, round: usize) -> Endpoint {
 
 /// Runs callers, endpoints that answer badly now and then, and `disturb` over and over, until the time is up
 /// or no request makes progress.
-fn stress(disturb: impl Fn(&RouterHandle, usize) + Sync) {
+fn stress(disturb: impl Fn(&RouteHandle, usize) + Sync) {
     let registry = Registry::new((0..4).map(|nth| endpoint(nth, nth)).collect()).unwrap();
     let mut routing = RoutingConfig::default().fallbacks("x", ["m"]);
     routing.eject_after = 1;

@@ -28,7 +28,7 @@ use toml::Spanned;
 use tower_triage::QueueConfig;
 use tower_triage::endpoints::{Endpoint, Registry};
 use tower_triage::queue::Concurrency;
-use tower_triage::route::{RoutingConfig, RoutingWarning};
+use tower_triage::route::RoutingConfig;
 use tower_triage::swap::SwapConfig;
 
 use admin::AdminSection;
@@ -85,7 +85,7 @@ impl Config {
         queue
             .validate()
             .map_err(|error| at(queue_line, Problem::Queue(error)))?;
-        let from_variable = environment::override_routing(&mut routing, environment)?;
+        environment::override_routing(&mut routing, environment)?;
         routing
             .validate()
             .map_err(|error| at(routing_line, Problem::Routing(error)))?;
@@ -127,7 +127,7 @@ impl Config {
         let (durable, durable_warnings) = durable.unzip();
 
         let source = path.display().to_string();
-        let mut warnings = routing_warnings(&routing, from_variable, &source);
+        let mut warnings = routing_warnings(&routing, &source);
         let has_models = swap.as_ref().is_some_and(|swap| !swap.models.is_empty());
         warnings.extend(registry_warnings(&registry, has_models, &source));
         warnings.extend(unknown_models(&routing, &registry, swap.as_ref(), &source));
@@ -164,14 +164,14 @@ impl Config {
         mut routing: RoutingConfig,
         environment: Environment,
     ) -> Result<Self, InvalidConfig> {
-        let from_variable = environment::override_routing(&mut routing, environment)?;
+        environment::override_routing(&mut routing, environment)?;
         Ok(Self {
             listen: default_listen(),
             body_limit_bytes: default_body_limit(),
             server: ServerConfig::default(),
             admin: None,
             queue: QueueConfig::default(),
-            warnings: routing_warnings(&routing, from_variable, "demo"),
+            warnings: routing_warnings(&routing, "demo"),
             routing,
             upstream: Upstream::default(),
             client: Client::new(),
@@ -183,14 +183,9 @@ impl Config {
     }
 }
 
-fn routing_warnings(routing: &RoutingConfig, from_variable: bool, source: &str) -> Vec<String> {
+fn routing_warnings(routing: &RoutingConfig, source: &str) -> Vec<String> {
     let warnings = routing.warnings().into_iter();
-    let lines = warnings.map(|warning| match warning {
-        RoutingWarning::UnknownStrategy { .. } if from_variable => {
-            format!("{}: {warning}", environment::STRATEGY)
-        }
-        _ => format!("{source}: [routing]: {warning}"),
-    });
+    let lines = warnings.map(|warning| format!("{source}: [routing]: {warning}"));
     lines.collect()
 }
 

@@ -30,7 +30,7 @@ use tower_triage::durable::{
     RedisConfig, RedisStore, Store, StoreConfig,
 };
 use tower_triage::shared_limits::{SharedLimits, SharedLimitsConfig};
-use tower_triage::{QueueConfig, RouterHandle};
+use tower_triage::{QueueConfig, RouteHandle};
 
 use crate::config::{BATCH_LEVEL, Config, DurableConfig, Role, Secret, StoreChoice};
 use crate::service::{Handle, StoredRoute};
@@ -210,7 +210,7 @@ async fn open(
 /// Shares the slots of the endpoints with other gateways, if that is configured.
 fn shared_limits(
     durable: &DurableConfig,
-    router: &RouterHandle,
+    router: &RouteHandle,
 ) -> Result<Option<SharedLimits>, Box<dyn Error>> {
     match &durable.store {
         StoreChoice::Redis(redis) if redis.shared_limits => {

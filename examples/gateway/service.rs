@@ -12,7 +12,7 @@ use tower_triage::endpoints::{Changes, EndpointRef};
 use tower_triage::gate::LevelStatus;
 use tower_triage::swap::{SwapConfig, SwapHandle, SwapLayer};
 use tower_triage::upstream::HealthChecks;
-use tower_triage::{Route, RouteLayer, RouterHandle};
+use tower_triage::{Route, RouteHandle, RouteLayer};
 
 use crate::admin::{EndpointState, LevelState, QueueState, Snapshot};
 use crate::config::{Client, Config, StoredClient};
@@ -88,7 +88,7 @@ impl AnyLayer {
 /// Watches, changes and closes the service.
 #[derive(Clone)]
 pub(crate) struct Handle {
-    router: RouterHandle,
+    router: RouteHandle,
     /// `None` without `[swap]`.
     swap: Option<SwapHandle>,
     /// Changes with a reload.
@@ -150,7 +150,7 @@ impl Handle {
         client.checks(&self.router)
     }
 
-    pub(crate) fn router(&self) -> &RouterHandle {
+    pub(crate) fn router(&self) -> &RouteHandle {
         &self.router
     }
 

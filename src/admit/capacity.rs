@@ -217,6 +217,7 @@ pub enum SlotState {
 
 /// The reason why [`Capacity::try_lease`] gave no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LeaseError<N> {
     /// Every slot that could serve the demand is taken.
     Busy,
@@ -229,6 +230,7 @@ pub enum LeaseError<N> {
 /// The room's own `max_size` bounds all partitions together. By default a partition has no bound of its own, and the
 /// room's discipline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Partition {
     /// Its name. Lanes that name the same partition share its bound.
     pub id: u32,
@@ -236,6 +238,32 @@ pub struct Partition {
     pub max_size: Option<usize>,
     /// The order among waiters of equal priority in one of its lanes. `None`: as in the room.
     pub discipline: Option<Discipline>,
+}
+
+impl Partition {
+    /// Returns the partition named `id`, without a bound of its own and in the room's order.
+    #[must_use]
+    pub const fn new(id: u32) -> Self {
+        Self {
+            id,
+            max_size: None,
+            discipline: None,
+        }
+    }
+
+    /// Sets the number of requests that may wait in the partition.
+    #[must_use]
+    pub fn max_size(mut self, max_size: impl Into<Option<usize>>) -> Self {
+        self.max_size = max_size.into();
+        self
+    }
+
+    /// Sets the order among waiters of equal priority in one of the partition's lanes.
+    #[must_use]
+    pub fn discipline(mut self, discipline: impl Into<Option<Discipline>>) -> Self {
+        self.discipline = discipline.into();
+        self
+    }
 }
 
 /// Names a pool of interchangeable slots: those of a service, an endpoint. Numbered densely from 0.

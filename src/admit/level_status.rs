@@ -48,7 +48,7 @@ pub struct LevelStatus {
         serde(rename = "target_wait_seconds", serialize_with = "seconds")
     )]
     pub target_wait: Option<Duration>,
-    /// How many slots are kept for this level and those above, in all pools together (see [`Reserve`](super::Reserve)).
+    /// How many slots are kept for this level and those above, in all pools together (see [`ReservedSlots`](super::ReservedSlots)).
     pub reserved: usize,
     /// How many of these requests of lower levels have. A lease does not say of which level it is: if several slots are kept,
     /// or more are taken than the limit, it may be too many while no slot that comes back stays free.

@@ -48,15 +48,11 @@ pub use capacity::{
 };
 pub(crate) use config::room_methods;
 pub use config::{
-    Discipline, InvalidWaitingRoom, KeptSlots, Reserve, TargetWait, WaitingRoomConfig,
+    Discipline, InvalidWaitingRoom, KeptSlots, ReservedSlots, TargetWait, WaitingRoomConfig,
 };
-pub use level_status::LevelStatus;
 #[cfg(feature = "serde")]
 pub(crate) use level_status::seconds;
-pub use limiter::{
-    AdaptiveLimit, InvalidAdaptiveLimit, LimitAlgorithm, LimitOutcome, LimitSample, Limiter,
-};
-pub use overload::ServiceSample;
+pub use limiter::{AdaptiveLimit, InvalidAdaptiveLimit, LimitAlgorithm};
 pub(crate) use priority::MAX_LEVELS;
 pub use priority::{InvalidPriorityLevels, Priority, PriorityLevels};
 pub use reject_reason::RejectReason;
@@ -64,8 +60,17 @@ pub(crate) use room_base::time_for;
 pub use room_stats::RoomStats;
 pub use slot_pool::{Slot, SlotPool};
 pub use ticket::{Tenant, Ticket};
-pub use wait_queue::{Pushed, Skipped, WaitQueue};
-pub use waiters::WaiterId;
-pub use waiting_room::{AdmitOutcome, LaneHead, WaitingRoom};
 pub(crate) use waiting_room::{Answered, Arrival, Starting, State};
-pub use wake_list::WakeList;
+
+// The machinery behind a gate. Tests, benches and the simulator drive it directly, and it may change at any time. Users
+// find `LaneHead` and `LevelStatus` in `gate`.
+#[doc(hidden)]
+pub use self::{
+    level_status::LevelStatus,
+    limiter::{LimitOutcome, LimitSample, Limiter},
+    overload::ServiceSample,
+    wait_queue::{Pushed, Skipped, WaitQueue},
+    waiters::WaiterId,
+    waiting_room::{AdmitOutcome, LaneHead, WaitingRoom},
+    wake_list::WakeList,
+};

@@ -38,9 +38,10 @@ impl Tenant {
     }
 }
 
-impl From<&'static str> for Tenant {
-    fn from(name: &'static str) -> Self {
-        Self(Bytes::from_static(name.as_bytes()))
+/// Copies the name.
+impl From<&str> for Tenant {
+    fn from(name: &str) -> Self {
+        Self::copied(name.as_bytes())
     }
 }
 

@@ -37,7 +37,7 @@ use crate::admit::{RejectReason, WaitingRoomConfig};
 /// # }
 /// ```
 #[must_use]
-pub struct Builder<T> {
+pub struct RequestQueueBuilder<T> {
     pub(super) room: WaitingRoomConfig,
     pub(super) cost: Option<Box<dyn Cost<T>>>,
     pub(super) budget: u64,
@@ -45,7 +45,7 @@ pub struct Builder<T> {
     pub(super) on_rejected: Option<Box<OnRejected<T>>>,
 }
 
-impl<T> Builder<T> {
+impl<T> RequestQueueBuilder<T> {
     pub(super) fn new(room: WaitingRoomConfig) -> Self {
         Self {
             room,
@@ -96,9 +96,9 @@ impl<T> Builder<T> {
     }
 }
 
-impl<T> fmt::Debug for Builder<T> {
+impl<T> fmt::Debug for RequestQueueBuilder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
+        f.debug_struct("RequestQueueBuilder")
             .field("room", &self.room)
             .field("budget", &self.budget)
             .field("on_oversize", &self.on_oversize)

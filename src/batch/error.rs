@@ -67,6 +67,7 @@ impl<T> Error for EnqueueError<T> {
 
 /// There was nothing to dequeue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DequeueError {
     /// Nothing waits, or nothing came in time.
     #[error("the queue is empty")]

@@ -49,7 +49,7 @@ mod trigger;
 mod worker;
 
 pub use answers::{Answers, InOrder, PerItem};
-pub use builder::Builder;
+pub use builder::RequestQueueBuilder;
 pub use cost::{Cost, KvCache, Tokens};
 pub use dequeue::{Dequeue, WaitNonEmpty};
 pub use error::{BatchError, DequeueError, EnqueueError, TooLarge};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::builder::Builder;
+use super::builder::RequestQueueBuilder;
 use super::cancel::remove_on_cancel;
 use super::shared::Shared;
 use super::{Dequeue, DequeueError, EnqueueError, RequestGuard, WaitNonEmpty};
@@ -52,7 +52,7 @@ use crate::admit::{RoomStats, Ticket, WaiterId, WaitingRoomConfig};
 /// # When it is dropped
 ///
 /// Items that still wait when the last clone is dropped are dropped, too, without a call of
-/// [`on_rejected`](Builder::on_rejected). A [`RequestGuard`] counts as a clone.
+/// [`on_rejected`](RequestQueueBuilder::on_rejected). A [`RequestGuard`] counts as a clone.
 pub struct RequestQueue<T> {
     pub(super) shared: Arc<Shared<T>>,
 }
@@ -72,8 +72,8 @@ impl<T> RequestQueue<T> {
     }
 
     /// A builder of a queue with costs, or with a callback for rejections.
-    pub fn builder(config: WaitingRoomConfig) -> Builder<T> {
-        Builder::new(config)
+    pub fn builder(config: WaitingRoomConfig) -> RequestQueueBuilder<T> {
+        RequestQueueBuilder::new(config)
     }
 }
 

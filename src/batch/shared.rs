@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use super::atomic_state::AtomicState;
 use super::batch_item::discard;
-use super::builder::Builder;
+use super::builder::RequestQueueBuilder;
 use super::cancel::Registration;
 use super::change::Change;
 use super::deferred::{Deferred, More};
@@ -205,7 +205,7 @@ impl<T: Send + 'static> Shared<T> {
 }
 
 impl<T> Shared<T> {
-    pub(super) fn new(builder: Builder<T>) -> Arc<Self> {
+    pub(super) fn new(builder: RequestQueueBuilder<T>) -> Arc<Self> {
         let state = State::new(builder.room);
         Arc::new(Self {
             queue_id: next_queue_id(),

@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 
 use super::config::RoutingConfig;
 use super::endpoint_word::{HealthChange, ProbeId};
+use super::gate_notice::GateNotice;
 #[cfg(feature = "swap")]
 use super::on_demand::OnDemand;
 use super::requirements::TokenBounds;
@@ -47,6 +48,8 @@ pub struct Endpoints {
     /// `true` after a probe ended without a result, until the router has looked for a waiter that can be the next
     /// probe.
     pub(super) probe_abandoned: AtomicBool,
+    /// The link from the endpoints to the gate in front of them.
+    pub(crate) gate_notice: GateNotice,
     #[cfg(feature = "swap")]
     pub(super) demand_notifier: super::on_demand::DemandNotifier,
 }

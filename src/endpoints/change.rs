@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
+use super::gate_notice::GateNotice;
 use super::table::RoutingTable;
 use super::{Endpoint, EndpointRef, Endpoints, Registry, RoutingRules};
 use crate::admit::PoolId;
@@ -53,10 +54,12 @@ impl Endpoints {
     /// Makes a capacity. With `answers_first`, a new endpoint gets one request at a time until it has answered one or
     /// passed a check.
     pub(crate) fn routed(registry: Registry, rules: RoutingRules, answers_first: bool) -> Self {
+        let gate_notice = GateNotice::default();
         let endpoints = (0..)
             .zip(registry.endpoints())
             .map(|(index, endpoint)| {
-                EndpointRef::new(endpoint.clone(), PoolId(index), answers_first, false)
+                let (endpoint, pool) = (endpoint.clone(), PoolId(index));
+                EndpointRef::new(endpoint, pool, answers_first, false, &gate_notice)
             })
             .collect();
         let table = RoutingTable::new(Arc::new(registry), rules, endpoints, Vec::new(), None);
@@ -68,6 +71,7 @@ impl Endpoints {
             answers_first,
             leases_slots: AtomicBool::new(false),
             probe_abandoned: AtomicBool::new(false),
+            gate_notice,
             #[cfg(feature = "swap")]
             demand_notifier: Default::default(),
         }
@@ -109,6 +113,7 @@ impl Endpoints {
             registry.endpoints(),
             self.answers_first,
             self.leases_slots.load(SeqCst),
+            &self.gate_notice,
         );
         let is_gone = |it: &&EndpointRef| !endpoints.iter().any(|new| new.is_same(it));
         let gone: Vec<EndpointRef> = old.endpoints.iter().filter(is_gone).cloned().collect();
@@ -128,7 +133,7 @@ impl Endpoints {
         #[cfg(feature = "swap")]
         self.demand_notifier.on_new_table();
         // The slots go after the swap. Otherwise the models would have a moment without an endpoint.
-        gone.iter().for_each(|gone| gone.set_limit(0));
+        gone.iter().for_each(|gone| gone.set_own_limit(0));
         Ok(changes)
     }
 }
@@ -141,6 +146,7 @@ fn succession(
     configured: &[Endpoint],
     answers_first: bool,
     leases_slots: bool,
+    gate_notice: &GateNotice,
 ) -> (Changes, Vec<EndpointRef>) {
     let mut changes = Changes::default();
     let mut pools = free_pools(old);
@@ -154,12 +160,12 @@ fn succession(
                     return old.clone();
                 }
                 changes.changed.push(endpoint.name.clone());
-                // The limit changes only with its configuration, because `set_limit` or measurements may have changed
+                // The limit changes only with its configuration, because an operator or measurements may have changed
                 // it since.
                 let slots = |endpoint: &Endpoint| (endpoint.max_concurrent, endpoint.limit);
                 let changed = old.changed_to(endpoint.clone());
                 if endpoint.limit.is_none() && slots(old.config()) != slots(endpoint) {
-                    changed.set_limit(endpoint.max_concurrent);
+                    changed.set_own_limit(endpoint.max_concurrent);
                 }
                 return changed;
             }
@@ -173,11 +179,17 @@ fn succession(
             if let Some(back) = old.leaving.iter().find(is_same) {
                 // An operator may have drained it before it was taken out, and has now put it back.
                 _ = back.state().word.set_draining(false);
-                back.set_limit(endpoint.initial_slots());
+                back.set_own_limit(endpoint.initial_slots());
                 return back.changed_to(endpoint.clone());
             }
             let pool = pools.next().unwrap_or(PoolId(u32::MAX));
-            EndpointRef::new(endpoint.clone(), pool, answers_first, leases_slots)
+            EndpointRef::new(
+                endpoint.clone(),
+                pool,
+                answers_first,
+                leases_slots,
+                gate_notice,
+            )
         })
         .collect();
     let is_gone = |old: &&EndpointRef| configured.iter().all(|new| new.name != old.name());

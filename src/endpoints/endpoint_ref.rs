@@ -12,11 +12,12 @@ use super::ejection::Ejection;
 use super::endpoint_limiter::EndpointLimiter;
 use super::endpoint_word::EndpointWord;
 use super::extensions::Extensions;
+use super::gate_notice::GateNotice;
 use super::latency::{CoarseInstant, Latency};
 #[cfg(feature = "swap")]
 use super::on_demand::EndedAt;
 use super::slot_lease::SlotLease;
-use super::strategy::Candidate;
+use super::strategy::{Candidate, forbid_in_strategy};
 use crate::admit::PoolId;
 
 /// A handle to an endpoint in service, with its configuration and its live numbers. Clones are cheap and refer to the
@@ -65,6 +66,8 @@ pub(crate) struct ColdState {
     /// The bound on the limit by leased slots. It is read after each slot that is taken if the endpoint has only leased
     /// slots.
     pub(super) lease: SlotLease,
+    /// The link to the gate, for a limit that is set from outside.
+    gate_notice: GateNotice,
 }
 
 /// A number that identifies an endpoint forever, while its pool may be used again after the endpoint has left.
@@ -119,6 +122,7 @@ impl EndpointRef {
         pool: PoolId,
         answers_first: bool,
         leases_slots: bool,
+        gate_notice: &GateNotice,
     ) -> Self {
         let state = EndpointState {
             word: EndpointWord::new(endpoint.initial_slots()),
@@ -128,6 +132,7 @@ impl EndpointRef {
                 activity: AtomicU32::new(0),
                 id: EndpointId::next(),
                 lease: SlotLease::default(),
+                gate_notice: gate_notice.clone(),
             }),
             pool,
             hash: hash(&endpoint.name),
@@ -238,12 +243,26 @@ impl EndpointRef {
     /// Sets the number of requests that the endpoint may serve at a time.
     ///
     /// If more requests are in flight, they continue, and the slots that they give back are retired. With 0, new
-    /// requests stay away, and requests that only this endpoint can serve wait. After you raise the limit, call
-    /// [`Gate::capacity_changed`](crate::Gate::capacity_changed).
+    /// requests stay away, and requests that only this endpoint can serve wait.
+    ///
+    /// In a router, waiting requests get new slots at once. If you made a [`Gate`](crate::Gate) of the
+    /// [`Endpoints`](super::Endpoints) yourself, call [`Gate::capacity_changed`](crate::Gate::capacity_changed)
+    /// afterwards.
     ///
     /// A limit that adapts continues from its measurements with the next response, or with the next reading of its
     /// [engine](super::EngineMetrics) in which requests wait. A limit of 0 is the exception and stays.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a [`Strategy`](super::Strategy) calls it, because it waits for the lock under which the strategy runs.
     pub fn set_limit(&self, slots: u32) {
+        forbid_in_strategy("EndpointRef::set_limit");
+        self.set_own_limit(slots);
+        self.state().cold.gate_notice.send();
+    }
+
+    /// Sets the limit of the endpoint, and leaves it to the caller to notify the gate.
+    pub(super) fn set_own_limit(&self, slots: u32) {
         let state = self.state();
         state.cold.lease.set_own(&state.word, slots);
     }

@@ -155,7 +155,7 @@ mod tests {
             let endpoint = Endpoint::new("a", url)
                 .limit(aimd.initial(initial))
                 .load(EngineMetrics::default());
-            let endpoint = EndpointRef::new(endpoint, PoolId(0), false, false);
+            let endpoint = EndpointRef::new(endpoint, PoolId(0), false, false, &Default::default());
             let mut now = Instant::now();
             let (mut highest, mut inside) = (0, 0);
             for second in 0..300 {

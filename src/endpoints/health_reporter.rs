@@ -9,7 +9,7 @@ use super::{EndpointRef, EngineLoad};
 
 /// A handle by which health checks find the endpoints to check, and report the results.
 ///
-/// A `&`[`RouterHandle`](crate::route::RouterHandle) converts into a reporter.
+/// A `&`[`RouteHandle`](crate::route::RouteHandle) converts into a reporter.
 #[derive(Clone)]
 pub struct HealthReporter(Arc<dyn HealthSink>);
 

@@ -29,7 +29,12 @@ impl Latency {
     }
 }
 
-/// A number of milliseconds since a fixed moment of the process, which wraps around after 49 days.
+/// A number of milliseconds since a fixed moment of the process, which wraps around after 49.7 days.
+///
+/// An age is the difference of two numbers, which is right over the wrap for ages below 49.7 days. An average that gets
+/// no sample for longer than that looks as if its last sample was recent. This is harmless, because the average then
+/// counts for a few minutes at most, until it has halved away again or new samples have outweighed it. In return, an
+/// [`Average`] with its time fits into one atomic word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CoarseInstant(u32);
 

@@ -41,6 +41,7 @@ mod endpoint_word;
 mod engine;
 mod error;
 mod extensions;
+mod gate_notice;
 pub(crate) mod health_check;
 #[cfg(feature = "client")]
 mod health_reporter;

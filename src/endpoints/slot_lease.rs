@@ -153,7 +153,7 @@ impl Bounds {
 impl EndpointRef {
     /// Returns the number of requests that the endpoint could serve at a time if it had as many leased slots.
     ///
-    /// This is its [`limit`](Self::limit), unless it has [leased slots only](crate::route::RouterHandle::lease_slots).
+    /// This is its [`limit`](Self::limit), unless it has [leased slots only](crate::route::RouteHandle::lease_slots).
     #[must_use]
     pub fn own_limit(&self) -> u32 {
         let state = self.state();

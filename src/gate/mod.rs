@@ -135,8 +135,28 @@ impl<C: Capacity> Gate<C> {
     /// Resolves to a [`Permit`], or to the reason why there is none. Takes no lock, reads no clock and allocates
     /// nothing if no request waits and a slot is free. The future may be moved to another task, and dropped at any
     /// time.
-    pub fn acquire(&self, ticket: Ticket, demand: C::Demand) -> Acquire<C> {
-        Acquire::new(Arc::clone(&self.origin), ticket, demand)
+    pub fn acquire(&self, ticket: impl Into<Ticket>, demand: C::Demand) -> Acquire<C> {
+        Acquire::new(Arc::clone(&self.origin), ticket.into(), demand)
+    }
+
+    /// Waits for a slot of a capacity that has only one kind of demand, as [`acquire`](Self::acquire) does.
+    ///
+    /// ```
+    /// use tower_triage::{Gate, Priority, SlotPool, WaitingRoomConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default());
+    /// let permit = gate.acquire_slot(Priority::HIGHEST).await.unwrap();
+    /// assert_eq!(gate.status().running, 1);
+    /// # drop(permit);
+    /// # }
+    /// ```
+    pub fn acquire_slot(&self, ticket: impl Into<Ticket>) -> Acquire<C>
+    where
+        C: Capacity<Demand = ()>,
+    {
+        self.acquire(ticket, ())
     }
 
     /// Takes a slot if no request waits and one is free, without a lock.

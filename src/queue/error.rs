@@ -10,6 +10,7 @@ use crate::admit::RejectReason;
 /// It is an [`Error`] if the inner one is, and has that, or the reason of the rejection, as its source. Boxed inner
 /// errors, such as those of Tower's own layers, need a [`BoxedError`] around them for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum QueueError<E> {
     /// It got no slot.
     Rejected(#[source] RejectReason),

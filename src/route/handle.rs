@@ -40,14 +40,14 @@ use crate::queue::{InvalidQueueConfig, QueueConfig};
 /// Methods that report on the waiting room, or change anything, panic if a [`Strategy`](crate::endpoints::Strategy)
 /// calls them. The strategy runs under the lock that these methods would wait for.
 #[derive(Debug, Clone)]
-pub struct RouterHandle(pub(super) Arc<RouterShared>);
+pub struct RouteHandle(pub(super) Arc<RouterShared>);
 
-impl RouterHandle {
+impl RouteHandle {
     /// Returns the numbers of waiting and running requests, the outcomes of the others, and the estimated wait of the
     /// next request.
     #[must_use]
     pub fn status(&self) -> GateStatus {
-        forbid_in_strategy("RouterHandle::status");
+        forbid_in_strategy("RouteHandle::status");
         self.0.state.gate.status()
     }
 
@@ -79,7 +79,7 @@ impl RouterHandle {
     /// ```
     #[must_use]
     pub fn gate(&self) -> &Gate<Endpoints> {
-        forbid_in_strategy("RouterHandle::gate");
+        forbid_in_strategy("RouteHandle::gate");
         &self.0.state.gate
     }
 
@@ -115,11 +115,11 @@ impl RouterHandle {
         self.0.endpoints().registry()
     }
 
-    /// Sets the number of requests that an endpoint may serve at a time. A lower limit takes effect as slots come back.
+    /// Sets the number of requests that an endpoint may serve at a time, as [`EndpointRef::set_limit`] does. A lower
+    /// limit takes effect as slots come back, and waiting requests get additional slots at once.
     pub fn set_limit(&self, endpoint: &EndpointRef, slots: u32) {
-        forbid_in_strategy("RouterHandle::set_limit");
+        forbid_in_strategy("RouteHandle::set_limit");
         endpoint.set_limit(slots);
-        self.0.state.gate.capacity_changed();
     }
 
     /// Takes all slots away from the endpoints, except those that [`set_lease`](Self::set_lease) grants for a while.
@@ -129,7 +129,7 @@ impl RouterHandle {
     /// This is meant for gateways that share the slots of a backend. A gateway stops using slots by itself when its
     /// lease ends, even if the gateway was stopped for a while.
     pub fn lease_slots(&self) {
-        forbid_in_strategy("RouterHandle::lease_slots");
+        forbid_in_strategy("RouteHandle::lease_slots");
         self.0.endpoints().lease_slots();
     }
 
@@ -139,7 +139,7 @@ impl RouterHandle {
     ///
     /// Running requests go on when the lease ends or becomes lower.
     pub fn set_lease(&self, endpoint: &EndpointRef, slots: u32, until: Instant) {
-        forbid_in_strategy("RouterHandle::set_lease");
+        forbid_in_strategy("RouteHandle::set_lease");
         if endpoint.set_lease(slots, until) {
             self.0.state.gate.shared().on_capacity_grown();
         }
@@ -148,7 +148,7 @@ impl RouterHandle {
     /// Sets the health of an endpoint, as its health checks do. Requests that wait only for an unhealthy endpoint are
     /// rejected.
     pub fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
-        forbid_in_strategy("RouterHandle::set_healthy");
+        forbid_in_strategy("RouteHandle::set_healthy");
         let change = endpoint.state().word.set_up(healthy);
         self.0.health_changed(endpoint, change);
     }
@@ -157,7 +157,7 @@ impl RouterHandle {
     /// only for this endpoint are rejected. Draining ends when the endpoint is removed, so an endpoint that is added
     /// again is in service.
     pub fn set_draining(&self, endpoint: &EndpointRef, draining: bool) {
-        forbid_in_strategy("RouterHandle::set_draining");
+        forbid_in_strategy("RouteHandle::set_draining");
         let change = endpoint.state().word.set_draining(draining);
         self.0.health_changed(endpoint, change);
     }
@@ -179,7 +179,7 @@ impl RouterHandle {
         registry: Registry,
         routing: RoutingConfig,
     ) -> Result<Changes, InvalidRouting> {
-        forbid_in_strategy("RouterHandle::replace");
+        forbid_in_strategy("RouteHandle::replace");
         let rules = routing.rules()?;
         self.0.change(|_| Ok((registry, Some(rules))))
     }
@@ -193,7 +193,7 @@ impl RouterHandle {
         &self,
         change: impl FnOnce(&mut Vec<Endpoint>),
     ) -> Result<Changes, InvalidRegistry> {
-        forbid_in_strategy("RouterHandle::change_endpoints");
+        forbid_in_strategy("RouteHandle::change_endpoints");
         self.0.change(|registry| {
             let mut endpoints = registry.endpoints().to_vec();
             change(&mut endpoints);
@@ -208,13 +208,13 @@ impl RouterHandle {
     ///
     /// If the configuration is invalid. The waiting room is unchanged then.
     pub fn reconfigure(&self, queue: QueueConfig) -> Result<(), InvalidQueueConfig> {
-        forbid_in_strategy("RouterHandle::reconfigure");
+        forbid_in_strategy("RouteHandle::reconfigure");
         self.0.state.reconfigure(queue, |_, _| Ok(()))
     }
 
     /// Rejects all waiting and all later requests with `shutting_down`, while running requests finish.
     pub fn close(&self) {
-        forbid_in_strategy("RouterHandle::close");
+        forbid_in_strategy("RouteHandle::close");
         self.0.state.gate.close();
     }
 
@@ -229,8 +229,8 @@ impl RouterHandle {
 }
 
 #[cfg(feature = "client")]
-impl From<&RouterHandle> for HealthReporter {
-    fn from(handle: &RouterHandle) -> Self {
+impl From<&RouteHandle> for HealthReporter {
+    fn from(handle: &RouteHandle) -> Self {
         Self::new(Arc::clone(&handle.0) as _)
     }
 }

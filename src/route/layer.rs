@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
 use super::RouteLayerBuilder;
-use super::handle::RouterHandle;
+use super::handle::RouteHandle;
 use super::service::Route;
 use super::shared::RouterShared;
 use crate::endpoints::Registry;
@@ -51,8 +51,8 @@ impl RouteLayer {
 
     /// Returns a handle that reports on the endpoints and the waiting room and changes them while they are in use.
     #[must_use]
-    pub fn handle(&self) -> RouterHandle {
-        RouterHandle(Arc::clone(&self.0))
+    pub fn handle(&self) -> RouteHandle {
+        RouteHandle(Arc::clone(&self.0))
     }
 }
 

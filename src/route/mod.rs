@@ -5,7 +5,7 @@
 //! response went out, the layer tries it again at another endpoint. With the feature `client`, `upstream::Forward` is
 //! an inner service that sends the request on.
 //!
-//! [`RoutingConfig`] has the settings of aliases, fallbacks, strategy, retries and ejection. A [`RouterHandle`] reports
+//! [`RoutingConfig`] has the settings of aliases, fallbacks, strategy, retries and ejection. A [`RouteHandle`] reports
 //! on the endpoints and the waiting room, and changes both while requests run.
 //!
 //! ```
@@ -142,7 +142,7 @@ mod token_meter;
 pub use at_most_once::AtMostOnce;
 pub use builder::{InvalidRoute, RouteLayerBuilder};
 pub use future::RouteFuture;
-pub use handle::RouterHandle;
+pub use handle::RouteHandle;
 pub use inner_service::{RoutableBody, RouteInner};
 pub use layer::RouteLayer;
 pub use request_body::RouteBody;
@@ -150,5 +150,5 @@ pub use response_body::RouteResponseBody;
 pub use service::Route;
 
 pub use crate::endpoints::config::{
-    FairBy, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice,
+    FairBy, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice, UnknownStrategy,
 };

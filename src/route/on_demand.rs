@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
-use super::RouterHandle;
+use super::RouteHandle;
 use super::shared::RouterShared;
 use crate::endpoints::{Changes, Endpoint, Registry, RoutingRules};
 
@@ -12,12 +12,12 @@ use crate::endpoints::{Changes, Endpoint, Registry, RoutingRules};
 pub(crate) struct WeakRouter(Weak<RouterShared>);
 
 impl WeakRouter {
-    pub(crate) fn upgrade(&self) -> Option<RouterHandle> {
-        self.0.upgrade().map(RouterHandle)
+    pub(crate) fn upgrade(&self) -> Option<RouteHandle> {
+        self.0.upgrade().map(RouteHandle)
     }
 }
 
-impl RouterHandle {
+impl RouteHandle {
     pub(crate) fn downgrade(&self) -> WeakRouter {
         WeakRouter(Arc::downgrade(&self.0))
     }

@@ -9,7 +9,7 @@ use tower_service::Service;
 
 use super::RouteBody;
 use super::future::{Attempts, RouteFuture};
-use super::handle::RouterHandle;
+use super::handle::RouteHandle;
 use super::inner_service::{RoutableBody, RouteInner};
 use super::response_body::Routed;
 use super::shared::RouterShared;
@@ -53,8 +53,8 @@ impl<S> Route<S> {
 
     /// Returns a handle to the endpoints and the waiting room.
     #[must_use]
-    pub fn handle(&self) -> RouterHandle {
-        RouterHandle(Arc::clone(&self.shared))
+    pub fn handle(&self) -> RouteHandle {
+        RouteHandle(Arc::clone(&self.shared))
     }
 
     #[inline]

@@ -97,8 +97,15 @@ impl RetryBudgets {
 impl RouterShared {
     pub(super) fn new(builder: RouteLayerBuilder) -> Result<Self, InvalidRoute> {
         let endpoints = Endpoints::routed(builder.registry, builder.routing.rules()?, true);
+        let state = LayerState::new(builder.queue, |room| Gate::new(endpoints, room))?;
+        let weak = Arc::downgrade(&state); // weak, because the gate owns the endpoints
+        state.gate.capacity().gate_notice.connect(move || {
+            if let Some(state) = weak.upgrade() {
+                state.gate.capacity_changed();
+            }
+        });
         Ok(Self {
-            state: LayerState::new(builder.queue, |room| Gate::new(endpoints, room))?,
+            state,
             body_limit: builder.body_limit,
             demand_from: builder.demand_from,
             endpoint_header: builder.endpoint_header,

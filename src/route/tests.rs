@@ -67,7 +67,7 @@ fn changing_endpoint(nth: usize, round: usize) -> Endpoint {
     endpoint(&format!("e{nth}"), slots, &["always", sometimes])
 }
 
-fn come_and_go(handle: &RouterHandle, nth: usize, round: usize) {
+fn come_and_go(handle: &RouteHandle, nth: usize, round: usize) {
     let name = format!("e{nth}");
     let is_it = |endpoint: &Endpoint| endpoint.name == name;
     let changed = handle.change_endpoints(|all| match all.iter().position(is_it) {
@@ -87,7 +87,7 @@ fn come_and_go(handle: &RouterHandle, nth: usize, round: usize) {
         let registry = (*handle.registry()).clone();
         let strategy = StrategyChoice::NAMES[round / 8 % StrategyChoice::NAMES.len()];
         let routing = RoutingConfig::default()
-            .strategy(StrategyChoice::named(strategy))
+            .strategy(strategy.parse().unwrap())
             .alias("other", "always");
         handle.replace(registry, routing).unwrap();
     }

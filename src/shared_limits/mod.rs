@@ -6,7 +6,7 @@
 //! [`SharedLimits`] is the task that does all of this for a router:
 //!
 //! ```no_run
-//! # fn start(router: tower_triage::RouterHandle) -> Result<(), Box<dyn std::error::Error>> {
+//! # fn start(router: tower_triage::RouteHandle) -> Result<(), Box<dyn std::error::Error>> {
 //! use tower_triage::shared_limits::{SharedLimits, SharedLimitsConfig};
 //!
 //! let config = SharedLimitsConfig::new("redis://127.0.0.1:6379");

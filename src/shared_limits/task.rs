@@ -16,7 +16,7 @@ use crate::admit::{PoolId, PoolSet};
 use crate::clock;
 use crate::durable::{ConnectError, RequestId};
 use crate::endpoints::EndpointRef;
-use crate::route::RouterHandle;
+use crate::route::RouteHandle;
 
 /// The time between two looks at the waiting requests. A request that finds all leased slots taken waits for half of
 /// this time on average before the task asks the ledger.
@@ -96,7 +96,7 @@ impl SharedLimits {
     /// # Errors
     ///
     /// Returns an error if the address or the random source is unusable, or if this is called outside a Tokio runtime.
-    pub fn start(config: SharedLimitsConfig, router: RouterHandle) -> Result<Self, ConnectError> {
+    pub fn start(config: SharedLimitsConfig, router: RouteHandle) -> Result<Self, ConnectError> {
         let runtime = tokio::runtime::Handle::try_current();
         let runtime = runtime.map_err(|_| ConnectError::NoRuntime)?;
         let client = Client::open(config.url.as_str())
@@ -132,7 +132,7 @@ impl Drop for SharedLimits {
 struct Task {
     redis: Arc<Redis>,
     times: LeaseTimes,
-    router: RouterHandle,
+    router: RouteHandle,
     /// The endpoints at the latest look, to notice a change of the list by pointer.
     present: Option<Arc<[EndpointRef]>>,
     /// The entries by endpoint name.
@@ -235,7 +235,7 @@ impl Entry {
 }
 
 impl Task {
-    fn new(redis: Redis, lease: Duration, router: RouterHandle) -> Self {
+    fn new(redis: Redis, lease: Duration, router: RouteHandle) -> Self {
         Self {
             redis: Arc::new(redis),
             times: LeaseTimes::of(lease),
@@ -585,12 +585,12 @@ impl Task {
 }
 
 /// Gives the endpoint of `entry` the part of `cap` that requests on former endpoints of the same name leave free.
-fn give(router: &RouterHandle, entry: &mut Entry, cap: u32, now: Instant) {
+fn give(router: &RouteHandle, entry: &mut Entry, cap: u32, now: Instant) {
     let until = entry.share.until().unwrap_or(now);
     give_until(router, entry, cap, until);
 }
 
-fn give_until(router: &RouterHandle, entry: &mut Entry, cap: u32, until: Instant) {
+fn give_until(router: &RouteHandle, entry: &mut Entry, cap: u32, until: Instant) {
     let slots = cap.saturating_sub(entry.running_old());
     let is_given = entry
         .given

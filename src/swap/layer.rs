@@ -10,7 +10,7 @@ use super::driver::SwapDriver;
 use super::status_table::StatusTable;
 use super::{InvalidSwap, Launcher, SwapConfig, SwapHandle};
 use crate::endpoints::{InvalidRegistry, Registry};
-use crate::route::{InvalidRoute, Route, RouteLayer, RouteLayerBuilder, RouterHandle};
+use crate::route::{InvalidRoute, Route, RouteHandle, RouteLayer, RouteLayerBuilder};
 
 /// A [`RouteLayer`] with endpoints on demand: it starts models when requests wait for them, and stops others to make room.
 ///
@@ -67,7 +67,7 @@ impl SwapLayer {
     /// Returns a handle that reports on the waiting room and all endpoints, and changes those that run by themselves. An
     /// endpoint that is added with the name of a model is left out, with a warning in the log.
     #[must_use]
-    pub fn router(&self) -> RouterHandle {
+    pub fn router(&self) -> RouteHandle {
         self.route.handle()
     }
 }

@@ -55,12 +55,14 @@ use crate::route::AtMostOnce;
 ///   system's roots are read once per process, when they are first needed. On a system without roots, `https://`
 ///   endpoints are unreachable and all others work.
 ///
-/// This service never fails. If an endpoint gives no answer, the response has an OpenAI-shaped JSON body, and a
-/// [`NoResponse`](crate::endpoints::NoResponse) in its extensions:
+/// This service never fails. If an endpoint gives no answer, the response has an OpenAI-shaped JSON body. It also has a
+/// [`NoResponse`](crate::endpoints::NoResponse) in its extensions, unless the request was refused before it was sent:
 ///
 /// | event | status | code | extension |
 /// |---|---|---|---|
 /// | the connection failed: refused, unknown name, no trust | 502 | `upstream_unreachable` | `Unreachable` |
+/// | the endpoint is `https://`, without the feature `tls` or without roots | 502 | `upstream_unreachable` | `Unreachable` |
+/// | the gateway has too many files open | 502 | `upstream_unreachable` | `OutOfFiles` |
 /// | no connection in [time](Self::connect_timeout) | 504 | `upstream_connect_timeout` | `ConnectTimeout` |
 /// | the endpoint broke off before it answered | 502 | `upstream_failed` | `Reset` |
 /// | the endpoint did not answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
@@ -68,6 +70,9 @@ use crate::route::AtMostOnce;
 /// | the request's body broke off | 400 | `request_body_failed` | `BodyNotSent` |
 /// | a model that was started on demand has ended by itself | 502 | `model_crashed` | `Unreachable`, `Reset` |
 /// | the operator stopped such a model | 503 | `model_unloaded` | `Reset` |
+/// | the request's path cannot be joined to the endpoint's | 400 | `invalid_path` | none |
+/// | the method is `CONNECT` | 405 | `unsupported_method` | none |
+/// | there is no [`Decision`] in the request's extensions | 500 | `no_endpoint_chosen` | none |
 ///
 /// If the connection to an endpoint that was started on demand breaks, the endpoint may still be running. The answer
 /// waits until that is known, which takes a check of the endpoint, or 0.1 s for an endpoint without a check.
@@ -203,7 +208,7 @@ where
     /// until the returned value is dropped.
     ///
     /// Checks connect as requests do, within [`connect_timeout`](Self::connect_timeout) and with the same trust.
-    /// Changes are [reported](crate::route::RouterHandle::set_healthy) to the router.
+    /// Changes are [reported](crate::route::RouteHandle::set_healthy) to the router.
     ///
     /// # Panics
     ///

@@ -119,15 +119,11 @@ pub(crate) fn run(
                 let Call { began, in_flight } = calls[call];
                 let latency = now - began;
                 result.useful += usize::from(!refused && latency <= USEFUL);
-                let sample = LimitSample {
-                    latency,
-                    in_flight,
-                    waiting: waiting > 0,
-                    outcome: match refused {
-                        true => LimitOutcome::Overloaded,
-                        false => LimitOutcome::Ok,
-                    },
+                let outcome = match refused {
+                    true => LimitOutcome::Overloaded,
+                    false => LimitOutcome::Ok,
                 };
+                let sample = LimitSample::new(latency, in_flight, outcome).waiting(waiting > 0);
                 now_limit = limit(sample, start + now, index);
             }
         }

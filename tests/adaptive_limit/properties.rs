@@ -33,12 +33,7 @@ fn samples() -> impl Strategy<Value = (LimitSample, usize)> {
     ];
     (latency, in_flight, any::<bool>(), outcome, 1usize..600).prop_map(
         |(latency, in_flight, waiting, outcome, times)| {
-            let sample = LimitSample {
-                latency,
-                in_flight,
-                waiting,
-                outcome,
-            };
+            let sample = LimitSample::new(latency, in_flight, outcome).waiting(waiting);
             (sample, times)
         },
     )
@@ -83,11 +78,9 @@ proptest! {
         }
         // A service without a limit: whatever came before, the limit goes up.
         let before = limiter.limit();
-        let healthy = |in_flight| LimitSample {
-            latency: Duration::from_millis(10),
-            in_flight,
-            waiting: true,
-            outcome: LimitOutcome::Ok,
+        let healthy = |in_flight| {
+            let took = Duration::from_millis(10);
+            LimitSample::new(took, in_flight, LimitOutcome::Ok).waiting(true)
         };
         let mut most = before;
         for _ in 0..200_000 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower::Layer;
-use tower_triage::admit::{Reserve, TargetWait};
+use tower_triage::admit::{ReservedSlots, TargetWait};
 use tower_triage::durable::{StoreConfig, Worker};
 
 use super::support::{Backend, World, a_while, post, queue, store, until};
@@ -69,7 +69,9 @@ async fn a_batch_takes_what_online_traffic_leaves() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reserved_slot_is_left_to_the_urgent() {
-    let config = queue(2).reserve("high", Reserve::Slots(1)).lend(false);
+    let config = queue(2)
+        .reserve("high", ReservedSlots::Slots(1))
+        .lend(false);
     let world = World::with(config, StoreConfig::default(), |layer| layer);
     world.work();
     for name in ["batch-1", "batch-2", "batch-3"] {

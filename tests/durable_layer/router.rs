@@ -10,14 +10,14 @@ use tower_triage::durable::{
 };
 use tower_triage::endpoints::{Endpoint, Model, Registry};
 use tower_triage::route::RouteBody;
-use tower_triage::{RouteLayer, RouterHandle};
+use tower_triage::{RouteHandle, RouteLayer};
 
 use super::support::{Backend, a_while, store, until};
 
 struct Routed {
     backend: Backend,
     store: std::sync::Arc<dyn Store>,
-    router: RouterHandle,
+    router: RouteHandle,
 }
 
 impl Routed {

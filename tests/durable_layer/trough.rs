@@ -13,7 +13,7 @@ use http_body_util::Full;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::admit::Reserve;
+use tower_triage::admit::ReservedSlots;
 use tower_triage::durable::{
     EmbeddedStore, NewRequest, RequestId, Store, StoreConfig, Worker, encode_request,
 };
@@ -62,7 +62,7 @@ struct Figures {
 async fn run(backlog: u128) -> Figures {
     let levels = PriorityLevels::new(["online", "batch"], "online").unwrap();
     let config = QueueConfig::new(SLOTS).levels(levels.clone());
-    let config = config.reserve("online", Reserve::Slots(1));
+    let config = config.reserve("online", ReservedSlots::Slots(1));
     let layer = QueueLayer::new(config);
     let gate = layer.handle().gate().unwrap().clone();
     let busy = Arc::new(Busy::default());

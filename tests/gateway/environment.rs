@@ -40,30 +40,17 @@ async fn strategy_variable_overrides_file_also_after_reload() {
 }
 
 #[tokio::test]
-async fn unknown_strategy_falls_back_to_smart_with_one_warning() {
-    let backend = fine().await;
-    let setup = || {
-        Setup::new()
-            .routing("strategy = \"best\"")
-            .backend("a", &backend, 1, &["m"])
-    };
-    let choices = ["smart", "round_robin", "priority_only", "random"];
-    for (setup, place, value) in [
-        (setup(), ".toml: [routing]: ", "\"best\""),
-        (
-            setup().environment(STRATEGY, "fastest"),
-            STRATEGY,
-            "\"fastest\"",
-        ),
-        (setup().environment(STRATEGY, ""), STRATEGY, "\"\""),
-    ] {
-        let gateway = setup.start().await;
-        let words = [&["WARN", place, value][..], &choices[..]].concat();
-        gateway.logs(&words).await;
-        assert_eq!(gateway.logged("WARN"), 1);
-        let line = one_line(&gateway, "/").await;
-        assert!(line.contains("strategy=\"smart\""), "{line}");
+async fn an_unknown_strategy_is_rejected_by_its_source() {
+    let choices = "is unknown: the choices are smart, round_robin, priority_only, random,";
+    for value in ["fastest", ""] {
+        let setup = Setup::new().environment(STRATEGY, value);
+        let message = setup.refusal().await;
+        let start = format!("{STRATEGY}: {value:?} {choices}");
+        assert!(message.starts_with(&start), "{message}");
     }
+    let message = Setup::new().routing("strategy = \"best\"").refusal().await;
+    let problem = format!("in `routing.strategy`: \"best\" {choices}");
+    assert!(message.contains(&problem), "{message}");
 }
 
 #[tokio::test]

@@ -184,13 +184,3 @@ async fn load_above_100_in_flight_is_clamped() {
         .await;
     assert_goes_to(&gateway, &b).await;
 }
-
-#[tokio::test]
-async fn unknown_strategy_routes_by_smart_and_warns() {
-    let (gateway, a, b) = pair("strategy = \"best\"", 10).await;
-    gateway
-        .logs(&["WARN", "strategy", "\"best\"", "smart"])
-        .await;
-    let _busy = hold(&gateway, &a, "a", 5).await;
-    assert_goes_to(&gateway, &b).await;
-}

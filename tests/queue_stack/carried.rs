@@ -80,7 +80,7 @@ async fn a_slot_that_is_not_taken_goes_back_with_the_last_clone() {
     let gate = handle.gate().unwrap();
     let permit = ahead(gate);
     let unsent = with(&permit);
-    let waiting = tokio::spawn(gate.acquire(Priority::HIGHEST.into(), ()));
+    let waiting = tokio::spawn(gate.acquire(Priority::HIGHEST, ()));
     settle().await;
     drop(permit);
     assert!(!is_done(&waiting).await);

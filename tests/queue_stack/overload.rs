@@ -158,7 +158,7 @@ async fn the_newest_go_first_while_the_queue_stands() {
 #[tokio::test(start_paused = true)]
 async fn a_full_room_rejects_no_request_that_has_a_kept_slot() {
     let config = QueueConfig::new(2).max_size(1).displace(false);
-    let reserve = tower_triage::admit::Reserve::Slots(1);
+    let reserve = tower_triage::admit::ReservedSlots::Slots(1);
     let layer = QueueLayer::new(config.reserve("high", reserve));
     let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| async {
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -284,6 +284,7 @@ async fn dropped_and_timed_out_consumers_lose_no_item() {
                     Ok(item) => got.push(item),
                     Err(DequeueError::Empty) => yield_now().await,
                     Err(DequeueError::Closed) => return got,
+                    Err(error) => panic!("{error}"),
                 }
             }
         })

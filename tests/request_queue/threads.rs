@@ -55,6 +55,7 @@ fn consume(queue: &RequestQueue<Item>, seed: u64) -> Vec<(usize, u8, usize)> {
                 Ok(item) => taken.push(item.read()),
                 Err(DequeueError::Empty) => std::thread::yield_now(),
                 Err(DequeueError::Closed) => return taken,
+                Err(error) => panic!("{error}"),
             },
             2 => {
                 if !block_on(queue.wait_nonempty()) {

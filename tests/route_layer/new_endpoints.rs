@@ -11,8 +11,7 @@ fn checked(names: &[&str], strategy: &str) -> TestRouter {
         let check = HealthCheck::default();
         endpoint(name, 4, &["m"]).health(check)
     });
-    let strategy = StrategyChoice::named(strategy);
-    let routing = RoutingConfig::default().strategy(strategy);
+    let routing = RoutingConfig::default().strategy(strategy.parse().unwrap());
     TestRouter::new(endpoints.collect::<Vec<_>>(), routing)
 }
 

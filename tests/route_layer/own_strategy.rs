@@ -11,7 +11,7 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
-use tower_triage::RouterHandle;
+use tower_triage::RouteHandle;
 use tower_triage::endpoints::{Candidates, Choice, Strategy};
 use tower_triage::route::{RoutingConfig, StrategyChoice};
 
@@ -21,7 +21,7 @@ const GUARD: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default)]
 struct Own {
-    handle: OnceLock<RouterHandle>,
+    handle: OnceLock<RouteHandle>,
     panics: AtomicBool,
     other: Mutex<Option<Other>>,
 }

@@ -14,7 +14,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::endpoints::{Decision, Endpoint, EndpointRef, Model, Registry};
 use tower_triage::gate::PermitBody;
 use tower_triage::route::{RouteBody, RouteResponseBody, RoutingConfig};
-use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
+use tower_triage::{QueueConfig, RouteHandle, RouteLayer};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 type Permit = tower_triage::gate::Permit<tower_triage::endpoints::Endpoints>;
@@ -63,7 +63,7 @@ impl Call {
 /// A router, and the calls that reach its inner service.
 pub(crate) struct TestRouter {
     pub(crate) route: tower_triage::Route<Inner>,
-    pub(crate) handle: RouterHandle,
+    pub(crate) handle: RouteHandle,
     calls: mpsc::UnboundedReceiver<Call>,
 }
 

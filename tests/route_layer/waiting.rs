@@ -116,6 +116,30 @@ async fn a_new_or_changed_endpoint_serves_waiters() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_limit_set_at_the_endpoint_serves_waiters_at_once() {
+    let mut router = TestRouter::new([endpoint("a", 1, &["m"])], RoutingConfig::default());
+    router.handle.set_healthy(&router.endpoint("a"), true);
+    router.ask("m");
+    let _busy = router.call().await;
+    router.ask("m");
+    assert!(router.settled().await.is_none());
+    router.endpoint("a").set_limit(2);
+    let second = router.settled().await;
+    assert_eq!(second.as_ref().map(|call| call.endpoint()), Some("a"));
+
+    // An endpoint that is added later notifies the gate, too.
+    let handle = &router.handle;
+    let added = handle.change_endpoints(|all| all.push(endpoint("b", 1, &["n"])));
+    assert_eq!(added.unwrap().added, ["b"]);
+    router.endpoint("b").set_limit(0);
+    router.ask("n");
+    assert!(router.settled().await.is_none());
+    router.endpoint("b").set_limit(1);
+    let third = router.settled().await;
+    assert_eq!(third.as_ref().map(|call| call.endpoint()), Some("b"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_removed_endpoint_finishes_what_it_has() {
     let mut router = TestRouter::new(
         [endpoint("a", 1, &["m"]), endpoint("b", 1, &["n"])],

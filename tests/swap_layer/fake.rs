@@ -18,7 +18,7 @@ use tower_triage::swap::{
     BoxFuture, Launch, Launcher, LoadProgress, ModelServer, StartError, SwapConfig, SwapHandle,
     SwapLayer, SwapModel,
 };
-use tower_triage::{QueueConfig, RouteLayer, RouterHandle};
+use tower_triage::{QueueConfig, RouteHandle, RouteLayer};
 
 /// What the fake was asked, in order.
 #[derive(Debug, Default)]
@@ -366,7 +366,7 @@ impl ModelServer for FakeServer {
 pub(crate) struct Rig {
     pub(crate) world: Arc<World>,
     pub(crate) swap: SwapHandle,
-    pub(crate) router: RouterHandle,
+    pub(crate) router: RouteHandle,
     pub(crate) layer: SwapLayer,
     pub(crate) answer: Duration,
     pub(crate) begin: Instant,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use http::StatusCode;
 use tokio::time::{sleep, timeout};
-use tower_triage::admit::{Discipline, PriorityLevels, Reserve};
+use tower_triage::admit::{Discipline, PriorityLevels, ReservedSlots};
 use tower_triage::endpoints::{Endpoint, FallbackWhen, Model, Registry};
 use tower_triage::route::RoutingConfig;
 use tower_triage::swap::{AbandonedLoad, MatrixConfig, SwapConfig, SwapPolicy, Unload};
@@ -220,7 +220,7 @@ fn queue(longest: Duration, rng: &mut Rng) -> QueueConfig {
     if rng.bool() && room.discipline != Discipline::Deadline && room.promote_after.is_none() {
         room.level_weights = [("high".to_owned(), 3), ("normal".to_owned(), 1)].into();
     } else if rng.bool() {
-        let kept = Reserve::Slots(rng.u32(1..3));
+        let kept = ReservedSlots::Slots(rng.u32(1..3));
         room.reserve = [("high".to_owned(), kept)].into();
         room.lend = rng.bool();
     }

@@ -740,10 +740,8 @@ fn partition(
         weighted(0.6, 0usize..5),
         weighted(0.7, prop::sample::select(disciplines)),
     );
-    (id, prop_oneof![Just((None, None)), asks]).prop_map(|(id, (max_size, discipline))| Partition {
-        id,
-        max_size,
-        discipline,
+    (id, prop_oneof![Just((None, None)), asks]).prop_map(|(id, (max_size, discipline))| {
+        Partition::new(id).max_size(max_size).discipline(discipline)
     })
 }
 

@@ -132,13 +132,8 @@ fn waiters_keep_their_levels_when_weights_come_and_go() {
 #[test]
 fn levels_stay_strict_in_a_partition_by_deadline() {
     let mut room = LaneRoom::with_config(weighted(Discipline::Fifo), &[0], &[vec![0]]);
-    room.pools.set_partition(
-        0,
-        Partition {
-            discipline: Some(Discipline::Deadline),
-            ..Partition::default()
-        },
-    );
+    room.pools
+        .set_partition(0, Partition::default().discipline(Discipline::Deadline));
     for priority in [NORMAL, NORMAL, HIGH, HIGH, HIGH, HIGH] {
         room.arrive_at(Priority(priority), 0, "").unwrap();
     }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use tower_triage::admit::{
-    Capacity, LeaseError, Partition, PoolId, PoolSet, Reserve, Slot, SlotUsage, TargetWait,
+    Capacity, LeaseError, Partition, PoolId, PoolSet, ReservedSlots, Slot, SlotUsage, TargetWait,
 };
 use tower_triage::{Discipline, SlotPool, WaitingRoomConfig};
 
@@ -81,11 +81,7 @@ impl Capacity for Partitioned {
     }
 
     fn partition(&self, (): &()) -> Partition {
-        Partition {
-            id: 1,
-            max_size: None,
-            discipline: Some(self.1),
-        }
+        Partition::new(1).discipline(self.1)
     }
 
     fn pool_usage(&self, pool: PoolId) -> SlotUsage {
@@ -364,7 +360,7 @@ fn both_rooms_predict_the_same() {
             .collect::<Vec<_>>()
     };
     let config = WaitingRoomConfig::default;
-    let reserve = Reserve::Slots(2);
+    let reserve = ReservedSlots::Slots(2);
     for config in [
         config(),
         config().reserve("high", reserve).lend(true),

@@ -22,10 +22,7 @@ fn models(many: usize, config: WaitingRoomConfig) -> (LaneRoom, TestSlot) {
 
 /// Changes the lane's partition in the capacity. The room is not told.
 fn set_partition(room: &LaneRoom, lane: usize, change: impl FnOnce(&mut Partition)) {
-    let mut partition = Partition {
-        id: lane as u32,
-        ..Partition::default()
-    };
+    let mut partition = Partition::new(lane as u32);
     change(&mut partition);
     room.pools.set_partition(lane, partition);
 }

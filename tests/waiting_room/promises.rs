@@ -34,11 +34,7 @@ fn apart() -> impl Strategy<Value = Serves> + Clone {
     prop::sample::select(vec![vec![0], vec![1, 2], vec![]])
 }
 
-const NO_BOUNDS: Partitions = [Partition {
-    id: 0,
-    max_size: None,
-    discipline: None,
-}; 3];
+const NO_BOUNDS: Partitions = [Partition::new(0); 3];
 
 const ALL: &[Discipline] = &[Fifo, Deadline, Fair];
 const ONE_ORDER: &[Discipline] = &[Fifo, Deadline];

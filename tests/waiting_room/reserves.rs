@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{AdmitOutcome, Capacity, Reserve, Slot, WaiterId, WaitingRoom, WakeList};
+use tower_triage::admit::{
+    AdmitOutcome, Capacity, ReservedSlots, Slot, WaiterId, WaitingRoom, WakeList,
+};
 use tower_triage::{Discipline, Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 use super::scenarios::{HIGH, LOW, NORMAL, config};
@@ -99,7 +101,7 @@ fn each(change: impl Fn(WaitingRoomConfig) -> WaitingRoomConfig, act: impl Fn(Sl
 #[test]
 fn kept_slots_are_for_their_level_and_those_above() {
     each(
-        |config| config.reserve("normal", Reserve::Slots(1)),
+        |config| config.reserve("normal", ReservedSlots::Slots(1)),
         |mut room| {
             assert!(room.arrives("low 1", 0, LOW));
             assert!(!room.arrives("low 2", 0, LOW));
@@ -116,8 +118,8 @@ fn kept_slots_are_for_their_level_and_those_above() {
 #[test]
 fn the_reserves_of_several_levels_add_up() {
     let config = config(|_| {})
-        .reserve("high", Reserve::Slots(1))
-        .reserve("normal", Reserve::Share(0.25));
+        .reserve("high", ReservedSlots::Slots(1))
+        .reserve("normal", ReservedSlots::Share(0.25));
     let mut room = SlotRoom::new(4, config);
     assert!(room.arrives("low 1", 0, LOW) && room.arrives("low 2", 0, LOW));
     assert!(!room.arrives("low 3", 0, LOW));
@@ -129,7 +131,7 @@ fn the_reserves_of_several_levels_add_up() {
 #[test]
 fn kept_slots_are_lent_while_their_level_is_silent() {
     each(
-        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |config| config.reserve("high", ReservedSlots::Slots(1)).lend(true),
         |mut room| {
             // No request of the level has come yet.
             assert!(room.arrives("low 1", 100, LOW) && room.arrives("low 2", 100, LOW));
@@ -146,7 +148,7 @@ fn kept_slots_are_lent_while_their_level_is_silent() {
 #[test]
 fn lent_slots_are_counted_until_they_come_back() {
     each(
-        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |config| config.reserve("high", ReservedSlots::Slots(1)).lend(true),
         |mut room| {
             assert!(room.arrives("low 1", 100, LOW));
             assert_eq!(room.reserved_and_lent(100), (1, 0));
@@ -172,7 +174,7 @@ fn lent_slots_are_counted_until_they_come_back() {
 #[test]
 fn what_is_kept_for_a_level_is_not_lent_while_a_higher_one_comes() {
     each(
-        |config| config.reserve("normal", Reserve::Slots(1)).lend(true),
+        |config| config.reserve("normal", ReservedSlots::Slots(1)).lend(true),
         |mut room| {
             assert!(room.arrives("high", 0, HIGH));
             assert_eq!(room.ends("high", 1), [""; 0]);
@@ -184,7 +186,7 @@ fn what_is_kept_for_a_level_is_not_lent_while_a_higher_one_comes() {
 #[test]
 fn a_level_uses_its_own_slots_and_borrows_none() {
     each(
-        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |config| config.reserve("high", ReservedSlots::Slots(1)).lend(true),
         |mut room| {
             assert!(room.arrives("high 1", 0, HIGH) && room.arrives("high 2", 0, HIGH));
             assert_eq!(room.reserved_and_lent(0), (1, 0));
@@ -195,7 +197,7 @@ fn a_level_uses_its_own_slots_and_borrows_none() {
 #[test]
 fn a_waiter_is_told_when_a_kept_slot_is_lent() {
     each(
-        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |config| config.reserve("high", ReservedSlots::Slots(1)).lend(true),
         |mut room| {
             assert!(room.arrives("high", 0, HIGH));
             assert_eq!(room.ends("high", 1), [""; 0]);
@@ -213,8 +215,8 @@ fn a_waiter_is_told_when_a_kept_slot_is_lent() {
 #[test]
 fn of_several_levels_the_lowest_that_is_silent_lends() {
     let config = config(|_| {})
-        .reserve("high", Reserve::Slots(1))
-        .reserve("normal", Reserve::Slots(1))
+        .reserve("high", ReservedSlots::Slots(1))
+        .reserve("normal", ReservedSlots::Slots(1))
         .lend(true);
     let mut room = SlotRoom::new(4, config);
     let begin = room.begin;
@@ -240,7 +242,7 @@ fn of_several_levels_the_lowest_that_is_silent_lends() {
 #[test]
 fn a_reconfiguration_lends_no_slot_of_a_level_that_came_lately() {
     each(
-        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |config| config.reserve("high", ReservedSlots::Slots(1)).lend(true),
         |mut room| {
             assert!(room.arrives("high", 0, HIGH));
             assert_eq!(room.ends("high", 1), [""; 0]);
@@ -254,7 +256,7 @@ fn a_reconfiguration_lends_no_slot_of_a_level_that_came_lately() {
 #[test]
 fn a_reconfiguration_frees_kept_slots() {
     each(
-        |config| config.reserve("high", Reserve::Slots(1)),
+        |config| config.reserve("high", ReservedSlots::Slots(1)),
         |mut room| {
             assert!(room.arrives("low 1", 0, LOW) && !room.arrives("low 2", 0, LOW));
             let without = config(|_| {});
@@ -266,7 +268,7 @@ fn a_reconfiguration_frees_kept_slots() {
 #[test]
 fn a_slot_is_lent_once_its_level_is_silent_though_none_comes_back() {
     each(
-        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |config| config.reserve("high", ReservedSlots::Slots(1)).lend(true),
         |mut room| {
             assert!(room.arrives("high", 0, HIGH));
             assert_eq!(room.ends("high", 1), [""; 0]);
@@ -288,7 +290,7 @@ fn a_slot_is_lent_once_its_level_is_silent_though_none_comes_back() {
 #[test]
 fn a_reconfiguration_does_not_forget_that_a_level_sent_requests() {
     each(
-        |config| config.reserve("high", Reserve::Slots(1)).lend(true),
+        |config| config.reserve("high", ReservedSlots::Slots(1)).lend(true),
         |mut room| {
             assert!(room.arrives("high", 100, HIGH));
             assert_eq!(room.ends("high", 101), [""; 0]);
@@ -302,7 +304,7 @@ fn a_reconfiguration_does_not_forget_that_a_level_sent_requests() {
 #[test]
 fn a_promoted_waiter_gets_a_slot_that_is_kept_for_its_new_level() {
     let aging = |config: WaitingRoomConfig| {
-        let kept = config.reserve("high", Reserve::Slots(1));
+        let kept = config.reserve("high", ReservedSlots::Slots(1));
         kept.promote_after(Duration::from_secs(5))
     };
     for another_arrives in [false, true] {
@@ -325,7 +327,7 @@ fn a_promoted_waiter_gets_a_slot_that_is_kept_for_its_new_level() {
 
 #[test]
 fn one_slot_is_for_every_level() {
-    let config = config(|_| {}).reserve("high", Reserve::Share(1.0));
+    let config = config(|_| {}).reserve("high", ReservedSlots::Share(1.0));
     let mut room = SlotRoom::new(1, config);
     assert!(room.arrives("low", 0, LOW));
 }

@@ -81,12 +81,12 @@ fn release_asks_the_capacity_for_one_lane() {
 
 #[test]
 fn release_asks_for_one_lane_across_partitions() {
-    let partition = |lane: usize| Partition {
-        id: lane as u32,
-        max_size: Some(1),
-        discipline: [Discipline::Fifo, Discipline::Fair, Discipline::Deadline]
-            .get(lane % 4)
-            .copied(),
+    let partition = |lane: usize| {
+        let disciplines = [Discipline::Fifo, Discipline::Fair, Discipline::Deadline];
+        let discipline = disciplines.get(lane % 4).copied();
+        Partition::new(lane as u32)
+            .max_size(1)
+            .discipline(discipline)
     };
     let (mut room, pools, _) = waiting_in(vec![vec![0]; MANY], Discipline::Fifo, partition);
     assert_eq!(asked_by_one_release(&mut room, &pools, 0), (vec![0], 1));
@@ -127,10 +127,9 @@ fn slot_released_during_a_pump_crosses_disciplines() {
         (Discipline::Fair, Discipline::Fifo),
         (Discipline::Fifo, Discipline::Deadline),
     ] {
-        let partition = |lane: usize| Partition {
-            id: lane as u32,
-            max_size: None,
-            discipline: [first, second].get(lane).copied(),
+        let partition = |lane: usize| {
+            let discipline = [first, second].get(lane).copied();
+            Partition::new(lane as u32).discipline(discipline)
         };
         let lanes = vec![vec![0], vec![0, 1]];
         let (mut room, pools, _) = waiting_in(lanes, Discipline::Fifo, partition);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, LevelStatus, Reserve, ServiceSample, TargetWait, WaiterId, WaitingRoom,
-    WakeList,
+    AdmitOutcome, Capacity, LevelStatus, ReservedSlots, ServiceSample, TargetWait, WaiterId,
+    WaitingRoom, WakeList,
 };
 use tower_triage::{Discipline, Priority, PriorityLevels, RejectReason, Ticket, WaitingRoomConfig};
 
@@ -54,7 +54,7 @@ struct Options {
     target: TargetWait,
     displace: bool,
     promote_after: Option<u64>,
-    reserves: [Option<Reserve>; LEVELS.len()],
+    reserves: [Option<ReservedSlots>; LEVELS.len()],
     lend: bool,
 }
 
@@ -148,8 +148,8 @@ impl<const ONE: bool> Driver<ONE> {
             let (mut slots, mut share) = (0.0, 0.0);
             for above in (0..level).filter(|&above| !is_lent(above)) {
                 match self.options.reserves[above] {
-                    Some(Reserve::Slots(kept)) => slots += f64::from(kept),
-                    Some(Reserve::Share(kept)) => share += kept,
+                    Some(ReservedSlots::Slots(kept)) => slots += f64::from(kept),
+                    Some(ReservedSlots::Share(kept)) => share += kept,
                     _ => {}
                 }
             }
@@ -453,8 +453,8 @@ fn options() -> impl Strategy<Value = Options> {
     let reserve = || {
         prop_oneof![
             3 => Just(None),
-            2 => (0u32..3).prop_map(|slots| Some(Reserve::Slots(slots))),
-            1 => prop::sample::select(&[0.1, 0.25, 0.5, 1.0][..]).prop_map(|share| Some(Reserve::Share(share))),
+            2 => (0u32..3).prop_map(|slots| Some(ReservedSlots::Slots(slots))),
+            1 => prop::sample::select(&[0.1, 0.25, 0.5, 1.0][..]).prop_map(|share| Some(ReservedSlots::Share(share))),
         ]
     };
     let target = prop_oneof![

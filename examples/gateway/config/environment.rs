@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use tower_triage::route::{RoutingConfig, StrategyChoice};
+use tower_triage::route::{RoutingConfig, UnknownStrategy};
 
 /// Looks up a variable; a parameter, so that tests need not change the environment of their process.
 pub(crate) type Environment = fn(&str) -> Option<OsString>;
@@ -12,42 +12,46 @@ pub(crate) fn process(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-pub(super) const STRATEGY: &str = "TRIAGE_ROUTING_STRATEGY";
-pub(super) const MAX_RETRIES: &str = "TRIAGE_ROUTING_MAX_RETRIES";
+const STRATEGY: &str = "TRIAGE_ROUTING_STRATEGY";
+const MAX_RETRIES: &str = "TRIAGE_ROUTING_MAX_RETRIES";
 
+/// A variable that is set to a value that its key does not allow.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{MAX_RETRIES} is {value:?}: it must be a whole number from 0 to {}",
-    u32::MAX
-)]
-pub(crate) struct InvalidVariable {
-    value: OsString,
+pub(crate) enum InvalidVariable {
+    #[error(
+        "{MAX_RETRIES} is {value:?}: it must be a whole number from 0 to {}",
+        u32::MAX
+    )]
+    MaxRetries { value: OsString },
+    #[error("{STRATEGY}: {0}")]
+    Strategy(#[from] UnknownStrategy),
 }
 
-/// Applies the variables that are set. Returns whether the strategy comes from one.
+/// Applies the variables that are set to `routing`.
 pub(super) fn override_routing(
     routing: &mut RoutingConfig,
     environment: Environment,
-) -> Result<bool, InvalidVariable> {
+) -> Result<(), InvalidVariable> {
     if let Some(value) = environment(MAX_RETRIES) {
         let retries = value.to_str().and_then(|value| value.parse().ok());
-        routing.max_retries = retries.ok_or(InvalidVariable { value })?;
+        routing.max_retries = retries.ok_or(InvalidVariable::MaxRetries { value })?;
     }
-    let strategy = environment(STRATEGY);
-    if let Some(name) = &strategy {
-        routing.strategy = StrategyChoice::named(&name.to_string_lossy());
+    if let Some(name) = environment(STRATEGY) {
+        routing.strategy = name.to_string_lossy().parse()?;
     }
-    Ok(strategy.is_some())
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use tower_triage::route::StrategyChoice;
+
     use super::*;
 
     #[test]
     fn unset_variables_change_nothing() {
         let mut routing = RoutingConfig::default().max_retries(7);
-        assert!(!override_routing(&mut routing, |_| None).unwrap());
+        override_routing(&mut routing, |_| None).unwrap();
         assert_eq!(routing.max_retries, 7);
         assert!(matches!(routing.strategy, StrategyChoice::Smart));
     }
@@ -60,7 +64,7 @@ mod tests {
             MAX_RETRIES => Some("0".into()),
             _ => None,
         };
-        assert!(override_routing(&mut routing, set).unwrap());
+        override_routing(&mut routing, set).unwrap();
         assert_eq!(routing.max_retries, 0);
         assert!(matches!(routing.strategy, StrategyChoice::Random));
     }
@@ -79,6 +83,20 @@ mod tests {
             let error = override_routing(&mut RoutingConfig::default(), environment);
             let message = error.unwrap_err().to_string();
             let start = format!("TRIAGE_ROUTING_MAX_RETRIES is {value:?}: it must be");
+            assert!(message.starts_with(&start), "{message}");
+        }
+    }
+    #[test]
+    fn an_unknown_strategy_error_names_variable_value_and_choices() {
+        let set: [Environment; 2] = [
+            |name| (name == STRATEGY).then(|| "fastest".into()),
+            |name| (name == STRATEGY).then(OsString::new),
+        ];
+        for (environment, value) in set.into_iter().zip(["fastest", ""]) {
+            let error = override_routing(&mut RoutingConfig::default(), environment);
+            let message = error.unwrap_err().to_string();
+            let start =
+                format!("TRIAGE_ROUTING_STRATEGY: {value:?} is unknown: the choices are smart,");
             assert!(message.starts_with(&start), "{message}");
         }
     }

@@ -358,45 +358,16 @@ fn type_error_says_what_toml_value_is_expected() {
 }
 
 #[test]
-fn unknown_strategy_warning_names_its_source() {
-    let best = "[routing]\nstrategy = 'best'";
-    let set: Environment = |name| (name == environment::STRATEGY).then(|| "fastest".into());
-    let choices = "is unknown and \"smart\" is used: the choices are smart, round_robin,";
-    for (text, environment, place) in [
-        (
-            best,
-            (|_| None) as Environment,
-            "[routing]: `strategy` = \"best\"",
-        ),
-        (
-            best,
-            set,
-            "TRIAGE_ROUTING_STRATEGY: `strategy` = \"fastest\"",
-        ),
-        ("", set, "TRIAGE_ROUTING_STRATEGY: `strategy` = \"fastest\""),
-    ] {
-        let config = read_in(
-            &format!("{text}\n{BACKEND}models = [{{ name = 'm' }}]"),
-            environment,
-        );
-        let [warning] = &config.unwrap().warnings[..] else {
-            panic!("expected one warning");
-        };
-        assert!(warning.contains(&format!("{place} {choices}")), "{warning}");
+fn an_unknown_strategy_is_an_error_even_if_a_variable_overrides_it() {
+    let set: Environment = |name| (name == "TRIAGE_ROUTING_STRATEGY").then(|| "random".into());
+    for environment in [(|_| None) as Environment, set] {
+        let error = read_in("[routing]\nstrategy = 'best'", environment).unwrap_err();
+        let choices = StrategyChoice::NAMES.join(", ");
+        let problem =
+            format!("in `routing.strategy`: \"best\" is unknown: the choices are {choices}");
+        assert!(error.starts_with("line 2"), "{error}");
+        assert!(error.ends_with(&problem), "{error}");
     }
-}
-
-#[test]
-fn strategy_variable_silences_the_warning_of_the_file() {
-    let set: Environment = |name| (name == environment::STRATEGY).then(|| "random".into());
-    let config = read_in("[routing]\nstrategy = 'best'", set).unwrap();
-    assert!(config.routing.strategy == StrategyChoice::Random);
-    assert!(
-        config
-            .warnings
-            .iter()
-            .all(|warning| !warning.contains("strategy"))
-    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tower_triage::endpoints::{Registry, Requirements, RouteError};
 use tower_triage::queue::InvalidQueueConfig;
 use tower_triage::rejection::{Rejection, ToRejection};
 use tower_triage::route::{FairBy, RoutingConfig};
-use tower_triage::{QueueConfig, RouterHandle};
+use tower_triage::{QueueConfig, RouteHandle};
 
 /// The levels and tenants of the present configuration.
 #[derive(Clone)]
@@ -31,12 +31,12 @@ impl Classes {
 /// Puts each request into the queue of the model that it asks for.
 #[derive(Clone)]
 pub(super) struct ByModel {
-    router: RouterHandle,
+    router: RouteHandle,
     classes: Classes,
 }
 
 impl ByModel {
-    pub(super) fn new(router: RouterHandle, classes: Classes) -> Self {
+    pub(super) fn new(router: RouteHandle, classes: Classes) -> Self {
         Self { router, classes }
     }
 }

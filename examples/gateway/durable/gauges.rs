@@ -7,7 +7,7 @@ use std::time::Duration;
 use metrics::{Unit, describe_gauge, gauge};
 use tokio::time::timeout;
 use tower_triage::durable::{QueueDepth, Store};
-use tower_triage::{Priority, PriorityLevels, RouterHandle};
+use tower_triage::{Priority, PriorityLevels, RouteHandle};
 
 use super::counters::record_totals;
 
@@ -21,7 +21,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Gauges {
     store: Arc<dyn Store>,
-    router: RouterHandle,
+    router: RouteHandle,
     levels: PriorityLevels,
     /// The values of the page before.
     shown: Mutex<Depths>,
@@ -38,7 +38,7 @@ struct Values {
 }
 
 impl Gauges {
-    pub(super) fn new(store: Arc<dyn Store>, router: RouterHandle, levels: PriorityLevels) -> Self {
+    pub(super) fn new(store: Arc<dyn Store>, router: RouteHandle, levels: PriorityLevels) -> Self {
         describe_gauge!(DEPTH, Unit::Count, "Stored requests that wait.");
         describe_gauge!(RUNNING, Unit::Count, "Stored requests that workers have.");
         describe_gauge!(

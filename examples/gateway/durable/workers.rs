@@ -7,7 +7,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
-use tower_triage::RouterHandle;
+use tower_triage::RouteHandle;
 use tower_triage::durable::{Store, Worker};
 use tower_triage::shared_limits::SharedLimits;
 
@@ -32,7 +32,7 @@ impl Workers {
     pub(super) fn start(
         durable: &DurableConfig,
         store: Arc<dyn Store>,
-        router: &RouterHandle,
+        router: &RouteHandle,
         routed: StoredRoute,
         served: CancellationToken,
         others: JoinSet<()>,

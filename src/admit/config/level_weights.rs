@@ -85,7 +85,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::admit::{PriorityLevels, Reserve};
+    use crate::admit::{PriorityLevels, ReservedSlots};
 
     fn weighted() -> WaitingRoomConfig {
         let levels = PriorityLevels::new(["gold", "silver", "bronze"], "silver").unwrap();
@@ -118,7 +118,10 @@ mod tests {
             "`level_weights` names the level \"gold\" twice (case is ignored)"
         );
         let excluded = [
-            (weighted().reserve("gold", Reserve::Slots(1)), "`reserve`"),
+            (
+                weighted().reserve("gold", ReservedSlots::Slots(1)),
+                "`reserve`",
+            ),
             (
                 weighted().promote_after(Duration::from_secs(1)),
                 "`promote_after_seconds`",

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::{PriorityLevels, Tenant};
 
 pub use error::InvalidWaitingRoom;
-pub use reserve::{KeptSlots, Reserve};
+pub use reserve::{KeptSlots, ReservedSlots};
 pub use target_wait::TargetWait;
 
 /// The order of waiting requests of equal priority in one lane.
@@ -131,7 +131,7 @@ pub struct WaitingRoomConfig {
     /// Slots that are kept for a level and those above, by the level's name. Requests of lower levels wait rather than take
     /// one of them. Every arrival goes through the lock then. Default empty. [`WaitQueue`](crate::admit::WaitQueue)s, which
     /// have no slots, ignore it.
-    pub reserve: HashMap<String, Reserve>,
+    pub reserve: HashMap<String, ReservedSlots>,
     /// `true` to lend the slots that are kept for a level to lower ones while no request of that level or above came in the
     /// last 10 s. Default `false`. `lend` beside the levels in `reserve`, in a file.
     pub lend: bool,
@@ -231,7 +231,7 @@ macro_rules! room_methods {
 
         /// Keeps slots for the level of this name and those above.
         #[must_use]
-        pub fn reserve(mut self, level: impl Into<String>, reserve: Reserve) -> Self {
+        pub fn reserve(mut self, level: impl Into<String>, reserve: ReservedSlots) -> Self {
             self$(.$room)?.reserve.insert(level.into(), reserve);
             self
         }
@@ -293,7 +293,7 @@ impl WaitingRoomConfig {
                 let (name, levels) = (name.clone(), self.level_names());
                 return Err(InvalidWaitingRoom::ReserveLevel { name, levels });
             }
-            if let Reserve::Share(share) = *reserve
+            if let ReservedSlots::Share(share) = *reserve
                 && !(0.0..=1.0).contains(&share)
             {
                 let name = name.clone();
@@ -355,7 +355,7 @@ mod tests {
             .displace(false)
             .target_wait(seconds(1))
             .lifo_when_standing(true)
-            .reserve("gold", Reserve::Slots(1))
+            .reserve("gold", ReservedSlots::Slots(1))
             .lend(true)
             .level_weight("gold", 3)
             .weight("team-a", 4);
@@ -370,7 +370,7 @@ mod tests {
             displace: false,
             target_wait: TargetWait::After(seconds(1)),
             lifo_when_standing: true,
-            reserve: HashMap::from([("gold".to_owned(), Reserve::Slots(1))]),
+            reserve: HashMap::from([("gold".to_owned(), ReservedSlots::Slots(1))]),
             lend: true,
             level_weights: HashMap::from([("gold".to_owned(), 3)]),
             weights: HashMap::from([("team-a".into(), 4)]),
@@ -401,17 +401,17 @@ mod tests {
             "`tenant_weights` gives \"team-a\" the weight 0: a weight must be at least 1"
         );
         assert_eq!(
-            refusal(room().reserve("gold", Reserve::Slots(1))),
+            refusal(room().reserve("gold", ReservedSlots::Slots(1))),
             "`reserve` names the level \"gold\": it must be one of \"high\", \"normal\""
         );
         assert_eq!(
-            refusal(room().reserve("high", Reserve::Share(1.5))),
+            refusal(room().reserve("high", ReservedSlots::Share(1.5))),
             "`reserve` keeps a share of 1.5 for \"high\": it must be from 0 to 1 (\"0%\" to \"100%\")"
         );
-        let kept = room().reserve("HIGH", Reserve::Share(0.1));
+        let kept = room().reserve("HIGH", ReservedSlots::Share(0.1));
         assert_eq!(kept.validate(), Ok(()));
         assert_eq!(
-            refusal(kept.reserve("high", Reserve::Slots(1))),
+            refusal(kept.reserve("high", ReservedSlots::Slots(1))),
             "`reserve` names the level \"high\" twice (case is ignored)"
         );
         assert_eq!(room().weight("", u32::MAX).validate(), Ok(()));

@@ -8,7 +8,7 @@
 /// In a configuration file: a number of slots, or a share such as `"10%"`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
-pub enum Reserve {
+pub enum ReservedSlots {
     /// A number of slots.
     Slots(u32),
     /// A share of the pool's slots, from 0 to 1, rounded up.
@@ -48,10 +48,10 @@ impl KeptSlots {
     }
 
     /// Adds the slots of `reserve`.
-    pub(crate) fn and(mut self, reserve: Reserve) -> Self {
+    pub(crate) fn and(mut self, reserve: ReservedSlots) -> Self {
         match reserve {
-            Reserve::Slots(slots) => self.slots = self.slots.saturating_add(slots),
-            Reserve::Share(share) => {
+            ReservedSlots::Slots(slots) => self.slots = self.slots.saturating_add(slots),
+            ReservedSlots::Share(share) => {
                 let millionths = (share * MILLION as f64).round() as u32; // saturates; no number is 0
                 self.millionths = self.millionths.saturating_add(millionths);
             }
@@ -66,12 +66,12 @@ mod tests {
 
     #[test]
     fn a_share_is_rounded_up_and_one_slot_is_for_all() {
-        let kept = |reserves: &[Reserve], limit| {
+        let kept = |reserves: &[ReservedSlots], limit| {
             let all = reserves.iter();
             all.fold(KeptSlots::NONE, |kept, &one| kept.and(one))
                 .of(limit)
         };
-        use Reserve::{Share, Slots};
+        use ReservedSlots::{Share, Slots};
         assert_eq!(kept(&[], 8), 0);
         assert_eq!(kept(&[Slots(2)], 8), 2);
         assert_eq!(kept(&[Share(0.1)], 8), 1);

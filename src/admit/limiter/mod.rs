@@ -23,12 +23,7 @@ use vegas::Vegas;
 /// let config = AdaptiveLimit::default().algorithm(LimitAlgorithm::Aimd);
 /// let mut limiter = Limiter::new(&config)?;
 /// assert_eq!(limiter.limit(), 20);
-/// let refused = LimitSample {
-///     latency: Duration::from_millis(3),
-///     in_flight: 20,
-///     waiting: true,
-///     outcome: LimitOutcome::Overloaded,
-/// };
+/// let refused = LimitSample::new(Duration::from_millis(3), 20, LimitOutcome::Overloaded).waiting(true);
 /// assert_eq!(limiter.observe(refused, Instant::now()), 18);
 /// # Ok::<(), tower_triage::admit::InvalidAdaptiveLimit>(())
 /// ```
@@ -47,6 +42,7 @@ enum Algorithm {
 
 /// One call that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LimitSample {
     /// From when the call got its slot to the head of its response. Not to the end of a body, which lasts as long as it is
     /// long.
@@ -163,6 +159,24 @@ impl Bounds {
 }
 
 impl LimitSample {
+    /// Returns the sample of a call while no request waits for a slot.
+    #[must_use]
+    pub fn new(latency: Duration, in_flight: usize, outcome: LimitOutcome) -> Self {
+        Self {
+            latency,
+            in_flight,
+            waiting: false,
+            outcome,
+        }
+    }
+
+    /// Sets whether requests wait for a slot.
+    #[must_use]
+    pub fn waiting(mut self, waiting: bool) -> Self {
+        self.waiting = waiting;
+        self
+    }
+
     /// Whether the limit was used so far that the call says something about a higher one.
     fn is_busy(&self, limit: usize) -> bool {
         self.waiting || self.in_flight.saturating_mul(2) >= limit

@@ -4,7 +4,7 @@ mod lent;
 
 use self::lent::Lent;
 use crate::admit::nanos::{NEVER, Nanos};
-use crate::admit::{KeptSlots, PoolId, Reserve, WaitingRoomConfig};
+use crate::admit::{KeptSlots, PoolId, ReservedSlots, WaitingRoomConfig};
 
 /// The reserves of a configuration.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ fn kept<'a>(levels: impl IntoIterator<Item = &'a LevelReserve>) -> KeptSlots {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct LevelReserve {
-    reserve: Option<Reserve>,
+    reserve: Option<ReservedSlots>,
     /// The time at which a request of this level or above came last; 0: never.
     latest: Nanos,
     /// `true` if waiters were offered its slots since then.

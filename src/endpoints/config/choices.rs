@@ -1,8 +1,10 @@
 //! The strategies that a configuration can choose.
 
 use std::mem::discriminant;
+use std::str::FromStr;
 use std::sync::Arc;
 
+use super::error::UnknownStrategy;
 use crate::endpoints::strategy::{
     Strategy, Weights, built_in, least_loaded, power_of_two, prefix_affinity, priority_only,
     random, round_robin, smart,
@@ -31,8 +33,6 @@ pub enum StrategyChoice {
     PrefixAffinity,
     /// A strategy of your own, which cannot be named in a configuration file.
     Custom(Arc<dyn Strategy>),
-    /// An unknown name, which selects `smart` and is reported by [`warnings`](crate::route::RoutingConfig::warnings).
-    Unknown(String),
 }
 
 impl StrategyChoice {
@@ -47,25 +47,10 @@ impl StrategyChoice {
         "prefix_affinity",
     ];
 
-    /// Returns the strategy with this name, or [`Unknown`](Self::Unknown) if the crate has none of that name.
-    #[must_use]
-    pub fn named(name: &str) -> Self {
-        match name {
-            "smart" => Self::Smart,
-            "round_robin" => Self::RoundRobin,
-            "priority_only" => Self::PriorityOnly,
-            "random" => Self::Random,
-            "least_loaded" => Self::LeastLoaded,
-            "power_of_two" => Self::PowerOfTwo,
-            "prefix_affinity" => Self::PrefixAffinity,
-            _ => Self::Unknown(name.to_owned()),
-        }
-    }
-
     /// Builds the strategy. Only `smart` uses the `weights`.
     pub(in crate::endpoints) fn strategy(&self, weights: Weights) -> Arc<dyn Strategy> {
         match self {
-            Self::Smart | Self::Unknown(_) => built_in("smart", move |candidates| {
+            Self::Smart => built_in("smart", move |candidates| {
                 smart::choose(weights, candidates)
             }),
             Self::RoundRobin => built_in("round_robin", round_robin::choose),
@@ -79,12 +64,44 @@ impl StrategyChoice {
     }
 }
 
+/// Finds a strategy by the name that a configuration file gives it.
+///
+/// ```
+/// use tower_triage::route::StrategyChoice;
+///
+/// assert_eq!("least_loaded".parse(), Ok(StrategyChoice::LeastLoaded));
+/// assert!("fastest".parse::<StrategyChoice>().is_err());
+/// ```
+impl FromStr for StrategyChoice {
+    type Err = UnknownStrategy;
+
+    /// Returns the strategy with this name.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the name is none of [`NAMES`](Self::NAMES).
+    fn from_str(name: &str) -> Result<Self, UnknownStrategy> {
+        Ok(match name {
+            "smart" => Self::Smart,
+            "round_robin" => Self::RoundRobin,
+            "priority_only" => Self::PriorityOnly,
+            "random" => Self::Random,
+            "least_loaded" => Self::LeastLoaded,
+            "power_of_two" => Self::PowerOfTwo,
+            "prefix_affinity" => Self::PrefixAffinity,
+            _ => {
+                let name = name.to_owned();
+                return Err(UnknownStrategy { name });
+            }
+        })
+    }
+}
+
 /// Compares custom strategies by identity, so that one equals itself and its clones.
 impl PartialEq for StrategyChoice {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Custom(one), Self::Custom(other)) => Arc::ptr_eq(one, other),
-            (Self::Unknown(one), Self::Unknown(other)) => one == other,
             _ => discriminant(self) == discriminant(other),
         }
     }
@@ -96,14 +113,29 @@ mod tests {
 
     #[test]
     fn custom_strategies_are_equal_by_identity() {
-        let named = StrategyChoice::named;
-        assert!(named("random") == named("random") && named("random") != named("smart"));
-        assert!(
-            named("a") == named("a") && named("a") != named("b") && named("a") != named("smart")
-        );
-        let random = || StrategyChoice::Custom(named("random").strategy(Weights::default()));
+        use StrategyChoice::{Custom, Random, Smart};
+        assert!(Random == Random && Random != Smart);
+        let random = || Custom(Random.strategy(Weights::default()));
         let own = random();
         assert!(own == own.clone());
-        assert!(own != random() && own != named("random"));
+        assert!(own != random() && own != Random);
+    }
+
+    #[test]
+    fn each_name_selects_the_strategy_of_that_name() {
+        for name in StrategyChoice::NAMES {
+            let choice: StrategyChoice = name.parse().unwrap();
+            assert_eq!(choice.strategy(Weights::default()).name(), name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_that_lists_the_choices() {
+        let error = "best".parse::<StrategyChoice>().unwrap_err().to_string();
+        let choices = StrategyChoice::NAMES.join(", ");
+        assert_eq!(
+            error,
+            format!("\"best\" is unknown: the choices are {choices}")
+        );
     }
 }

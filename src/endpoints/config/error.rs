@@ -57,19 +57,19 @@ pub enum InvalidRouting {
     NoEjection,
 }
 
+/// A name that no strategy of the crate has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is unknown: the choices are {}", StrategyChoice::NAMES.join(", "))]
+#[non_exhaustive]
+pub struct UnknownStrategy {
+    /// The name that was given.
+    pub name: String,
+}
+
 /// A value in a [`RoutingConfig`](crate::route::RoutingConfig) that is allowed and may be a mistake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoutingWarning {
-    /// The strategy is unknown, so `smart` is used instead.
-    #[error(
-        "`strategy` = {name:?} is unknown and \"smart\" is used: the choices are {}",
-        StrategyChoice::NAMES.join(", ")
-    )]
-    UnknownStrategy {
-        /// The name that was configured.
-        name: String,
-    },
     /// The target of an alias is an alias itself, and is not followed further.
     #[error(
         "the alias {alias:?} stands for {target:?}, which is an alias itself: aliases have one level, so it is not followed further"

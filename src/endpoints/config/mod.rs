@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use choices::StrategyChoice;
-pub use error::{InvalidRouting, RoutingWarning};
+pub use error::{InvalidRouting, RoutingWarning, UnknownStrategy};
 pub use fair_by::FairBy;
 
 use super::{FallbackWhen, ModelRoom, Strategy, Weights};
@@ -126,14 +126,14 @@ impl Default for RoutingConfig {
 }
 
 impl RoutingConfig {
-    /// Sets the strategy that picks one of the endpoints that can serve a request now.
+    /// Sets the strategy that picks one of the endpoints that can serve a request now. Default `smart`.
     #[must_use]
     pub fn strategy(mut self, strategy: StrategyChoice) -> Self {
         self.strategy = strategy;
         self
     }
 
-    /// Sets the weights of the strategy `smart`, which must sum to 100.
+    /// Sets the weights of the strategy `smart`, which must sum to 100. Default: priority 50, load 30, latency 20.
     #[must_use]
     pub fn weights(mut self, weights: Weights) -> Self {
         self.weights = weights;
@@ -159,28 +159,58 @@ impl RoutingConfig {
         self
     }
 
-    /// Sets the condition on which a request goes to a fallback.
+    /// Sets the condition on which a request goes to a fallback. Default `unavailable`.
     #[must_use]
     pub fn fallback_when(mut self, when: FallbackWhen) -> Self {
         self.fallback_when = when;
         self
     }
 
-    /// Sets the number of times that a failed request is tried again at another endpoint.
+    /// Sets the number of times that a failed request is tried again at another endpoint. Default 2.
     #[must_use]
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = retries;
         self
     }
 
-    /// Sets the share of a model's endpoints that may be ejected at a time, from 0 to 100 per cent.
+    /// Sets the number of retries that a model may have per request, from 0 to 1, in addition to 10 retries a second.
+    /// Default 0.2.
+    #[must_use]
+    pub fn retry_share(mut self, share: f64) -> Self {
+        self.retry_share = share;
+        self
+    }
+
+    /// Sets the largest request body in bytes that is kept for a retry. Default 1 MiB.
+    #[must_use]
+    pub fn retry_body_limit_bytes(mut self, bytes: usize) -> Self {
+        self.retry_body_limit_bytes = bytes;
+        self
+    }
+
+    /// Sets the number of failures in a row that take an endpoint out of service for a while. Default 5. With 0,
+    /// endpoints are not ejected.
+    #[must_use]
+    pub fn eject_after(mut self, failures: u32) -> Self {
+        self.eject_after = failures;
+        self
+    }
+
+    /// Sets the share of a model's endpoints that may be ejected at a time, from 0 to 100 per cent. Default 50.
     #[must_use]
     pub fn max_ejected_percent(mut self, percent: u32) -> Self {
         self.max_ejected_percent = percent;
         self
     }
 
-    /// Sets the cost of a request to its tenant's share, with the discipline `fair`.
+    /// Sets the duration of the first ejection, above 0. Each further ejection in a row lasts twice as long. Default 1 s.
+    #[must_use]
+    pub fn eject_for(mut self, duration: Duration) -> Self {
+        self.eject_for = duration;
+        self
+    }
+
+    /// Sets the cost of a request to its tenant's share, with the discipline `fair`. Default `tokens`.
     #[must_use]
     pub fn fair_by(mut self, fair_by: FairBy) -> Self {
         self.fair_by = fair_by;
@@ -191,6 +221,13 @@ impl RoutingConfig {
     #[must_use]
     pub fn room(mut self, model: impl Into<String>, room: ModelRoom) -> Self {
         self.rooms.insert(model.into(), room);
+        self
+    }
+
+    /// Sets the upper bound on the size of every [`ModelRoom`], in waiting requests. Default 1,000.
+    #[must_use]
+    pub fn room_ceiling(mut self, requests: usize) -> Self {
+        self.room_ceiling = requests;
         self
     }
 
@@ -234,12 +271,7 @@ impl RoutingConfig {
     /// Returns the values that are allowed and may be mistakes.
     #[must_use]
     pub fn warnings(&self) -> Vec<RoutingWarning> {
-        let mut warnings = Vec::new();
-        if let StrategyChoice::Unknown(name) = &self.strategy {
-            warnings.push(RoutingWarning::UnknownStrategy { name: name.clone() });
-        }
-        warnings.extend(aliases::warnings(&self.aliases));
-        warnings
+        aliases::warnings(&self.aliases).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use super::{StrategyChoice, Weights, aliases, check_weights, empty_fallback};
 impl<'de> Deserialize<'de> for StrategyChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        Ok(Self::named(&name))
+        name.parse().map_err(D::Error::custom)
     }
 }
 

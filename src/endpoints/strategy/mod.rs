@@ -25,7 +25,7 @@ pub use smart::Weights;
 ///
 /// Many threads call it at once, and the router calls it again if another request took the slot meanwhile. It must not
 /// block or do I/O, and should not allocate. While requests wait, it runs under the lock of the waiting room, so it
-/// must not use a [`RouterHandle`](crate::route::RouterHandle). Methods that need the lock panic inside a strategy, at
+/// must not use a [`RouteHandle`](crate::route::RouteHandle). Methods that need the lock panic inside a strategy, at
 /// every call. [`Candidates`] reports the load of each endpoint instead.
 ///
 /// If a strategy panics, the router logs an error and takes the first candidate that is free.

@@ -7,11 +7,8 @@ use super::{Candidate, Candidates, Choice};
 ///
 /// The latency is an average with peaks, so that a slow answer counts at once and is forgotten slowly.
 pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-    let places = candidates.len();
-    // The range has at least one index, because an empty range would panic.
-    let (place, first) = free_from(candidates, fastrand::usize(..places.max(1)), None)?;
-    let start = fastrand::usize(..places.max(1));
-    let Some((_, second)) = free_from(candidates, start, Some(place)) else {
+    let (place, first) = draw(candidates, None)?;
+    let Some((_, second)) = draw(candidates, Some(place)) else {
         return Some(Choice::new(first));
     };
     let load = |candidate: &Candidate<'a>| {
@@ -24,16 +21,32 @@ pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
     }))
 }
 
-/// Returns the first free candidate at index `start` or after it, with its index. The search wraps around, and skips
-/// the index `except`.
-fn free_from<'a>(
-    candidates: &Candidates<'a>,
-    start: usize,
-    except: Option<usize>,
-) -> Option<(usize, Candidate<'a>)> {
+/// The largest number of indices that are drawn before all candidates are read. If half of the endpoints are free, one
+/// draw in 256 reads them all.
+const MAX_TRIES: usize = 8;
+
+/// Draws a free candidate with its index, each with the same probability, and leaves out the index `except`.
+///
+/// A random index is drawn again until its candidate is free. Taking the next free one instead would favour endpoints
+/// that follow a run of busy ones. If most endpoints are busy, one pass over all of them draws among those that are
+/// free.
+fn draw<'a>(candidates: &Candidates<'a>, except: Option<usize>) -> Option<(usize, Candidate<'a>)> {
     let places = candidates.len();
-    (start..places)
-        .chain(0..start.min(places))
-        .filter(|&place| Some(place) != except)
-        .find_map(|place| Some((place, candidates.get(place).filter(Candidate::is_free)?)))
+    let free_at = |place: usize| {
+        let candidate = candidates.get(place).filter(Candidate::is_free)?;
+        (Some(place) != except).then_some((place, candidate))
+    };
+    // With one endpoint or none there is nothing to draw, and an empty range would panic.
+    let tries = places.saturating_sub(1).min(MAX_TRIES);
+    let drawn = (0..tries).find_map(|_| free_at(fastrand::usize(..places)));
+    drawn.or_else(|| {
+        // Each free candidate replaces the one before with probability 1/n, where n counts the free ones so far. In the
+        // end all have the same probability.
+        let free = (0..places).filter_map(free_at).zip(1..);
+        free.reduce(|kept, next| match fastrand::usize(..next.1) {
+            0 => next,
+            _ => kept,
+        })
+        .map(|(drawn, _)| drawn)
+    })
 }

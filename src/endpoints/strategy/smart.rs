@@ -3,9 +3,18 @@
 use super::{Candidates, Choice};
 
 /// The weights of the strategy `smart`, which are shares of 100.
+///
+/// ```
+/// use tower_triage::endpoints::Weights;
+/// use tower_triage::route::RoutingConfig;
+///
+/// let by_load = Weights::default().priority(0).load(100).latency(0);
+/// assert!(RoutingConfig::default().weights(by_load).validate().is_ok());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[non_exhaustive]
 pub struct Weights {
     /// The weight of the endpoint's priority number. Default 50.
     pub priority: u32,
@@ -22,6 +31,29 @@ impl Default for Weights {
             load: 30,
             latency: 20,
         }
+    }
+}
+
+impl Weights {
+    /// Sets the weight of the endpoint's priority number. Default 50.
+    #[must_use]
+    pub fn priority(mut self, weight: u32) -> Self {
+        self.priority = weight;
+        self
+    }
+
+    /// Sets the weight of the number of requests that the endpoint has in flight. Default 30.
+    #[must_use]
+    pub fn load(mut self, weight: u32) -> Self {
+        self.load = weight;
+        self
+    }
+
+    /// Sets the weight of the time that the endpoint takes to answer. Default 20.
+    #[must_use]
+    pub fn latency(mut self, weight: u32) -> Self {
+        self.latency = weight;
+        self
     }
 }
 

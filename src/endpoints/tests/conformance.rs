@@ -36,7 +36,7 @@ impl Strategy for BrokenStrategy {
 }
 
 fn for_every_strategy(promise: impl Fn(RoutingConfig)) {
-    let ours = StrategyChoice::NAMES.map(StrategyChoice::named);
+    let ours = StrategyChoice::NAMES.map(|name| name.parse().unwrap());
     let broken = [
         BrokenStrategy::NoChoice,
         BrokenStrategy::Busiest,

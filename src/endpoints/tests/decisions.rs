@@ -101,7 +101,7 @@ fn tangled(strategy: StrategyChoice, when: FallbackWhen) -> RoutingConfig {
 }
 
 fn strategies() -> impl Strategy<Value = StrategyChoice> {
-    let all = StrategyChoice::NAMES.map(StrategyChoice::named);
+    let all = StrategyChoice::NAMES.map(|name| name.parse().unwrap());
     prop::sample::select(all.to_vec())
 }
 

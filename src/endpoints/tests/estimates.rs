@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::admit::{
-    AdmitOutcome, KeptSlots, Priority, RejectReason, Reserve, TargetWait, Ticket, WaiterId,
+    AdmitOutcome, KeptSlots, Priority, RejectReason, ReservedSlots, TargetWait, Ticket, WaiterId,
     WaitingRoom, WaitingRoomConfig, WakeList,
 };
 
@@ -154,7 +154,7 @@ fn an_estimate_is_that_of_the_slowest_endpoint_for_which_requests_wait() {
 
 #[test]
 fn slots_are_kept_and_lent_by_each_endpoint_in_service() {
-    let config = config().reserve("high", Reserve::Slots(1)).lend(true);
+    let config = config().reserve("high", ReservedSlots::Slots(1)).lend(true);
     let endpoints = capacity([endpoint("a", 2, &["m"]), endpoint("b", 3, &["n"])]);
     let mut room = TestRoom::new(endpoints, config);
     room.now += Duration::from_secs(60);

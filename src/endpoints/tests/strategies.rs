@@ -165,6 +165,33 @@ fn free_endpoints_are_equally_likely_beside_busy_ones() {
 }
 
 #[test]
+fn power_of_two_draws_evenly_beside_busy_endpoints() {
+    let time = frozen_time();
+    let _entered = time.enter();
+    fastrand::seed(3);
+    // One endpoint in three is free in the first registry, so most draws hit a free one. One in thirteen is free in the
+    // second, so most draws read all endpoints.
+    for busy in [2, 12] {
+        let several = (0..4 * (busy + 1)).map(|nth| endpoint(&format!("e{nth:02}"), 8, &["m"]));
+        let endpoints = routed(
+            several.collect::<Vec<_>>(),
+            routing(StrategyChoice::PowerOfTwo),
+        );
+        // The first four endpoints are free, with one that follows a run of busy ones.
+        for busy in &endpoints.endpoints()[4..] {
+            busy.set_limit(0);
+        }
+        let shares = shares(&endpoints, 4_000);
+        assert_eq!(shares.len(), 4, "{shares:?}");
+        // The standard deviation is 27.
+        assert!(
+            shares.values().all(|share| (890..=1_110).contains(share)),
+            "{busy}: {shares:?}"
+        );
+    }
+}
+
+#[test]
 fn the_lowest_priority_number_is_filled_first() {
     let several = [("a", 2), ("b", 1), ("c", 1)];
     let several = several.map(|(name, priority)| endpoint(name, 2, &["m"]).priority(priority));

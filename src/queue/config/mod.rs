@@ -19,8 +19,8 @@ use std::time::Duration;
 use http::HeaderName;
 
 use crate::admit::{
-    AdaptiveLimit, Discipline, PriorityLevels, Reserve, TargetWait, Tenant, WaitingRoomConfig,
-    room_methods,
+    AdaptiveLimit, Discipline, PriorityLevels, ReservedSlots, TargetWait, Tenant,
+    WaitingRoomConfig, room_methods,
 };
 use crate::http::{HeaderClassifier, RetryAfter};
 
@@ -413,7 +413,7 @@ mod tests {
                 r#"`concurrency` is "inner", which needs a waiting room"#,
             ),
             (
-                QueueConfig::inner().reserve("high", Reserve::Slots(1)),
+                QueueConfig::inner().reserve("high", ReservedSlots::Slots(1)),
                 r#"`reserve` is set and `concurrency` is "inner""#,
             ),
             (

@@ -236,7 +236,7 @@ impl Visitor<'_> for NumberOrWord {
 mod tests {
     use std::time::Duration;
 
-    use crate::admit::{Discipline, PriorityLevels, Reserve, TargetWait};
+    use crate::admit::{Discipline, PriorityLevels, ReservedSlots, TargetWait};
     use crate::http::{RetryAfter, RetryAfterMode};
     use crate::queue::{Hold, Overflow, Streaming};
 
@@ -341,8 +341,8 @@ jitter = 0.2                     # up to this share is added, so that clients do
             .displace(false)
             .target_wait(Duration::from_millis(500))
             .lifo_when_standing(true)
-            .reserve("gold", Reserve::Slots(1))
-            .reserve("silver", Reserve::Share(0.125))
+            .reserve("gold", ReservedSlots::Slots(1))
+            .reserve("silver", ReservedSlots::Share(0.125))
             .lend(true)
             .server_timing(false)
             .level_weight("gold", 5)

@@ -5,13 +5,13 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Unexpected, Visitor};
 
-use crate::admit::Reserve;
+use crate::admit::ReservedSlots;
 
 /// By level, and whether they are lent.
 pub(super) struct Reserves;
 
 impl<'de> DeserializeSeed<'de> for Reserves {
-    type Value = (HashMap<String, Reserve>, bool);
+    type Value = (HashMap<String, ReservedSlots>, bool);
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
         from.deserialize_map(self)
@@ -19,7 +19,7 @@ impl<'de> DeserializeSeed<'de> for Reserves {
 }
 
 impl<'de> Visitor<'de> for Reserves {
-    type Value = (HashMap<String, Reserve>, bool);
+    type Value = (HashMap<String, ReservedSlots>, bool);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("`reserve` to be a table of levels and slots")
@@ -43,7 +43,7 @@ impl<'de> Visitor<'de> for Reserves {
 
 enum Value {
     Lend(bool),
-    Reserve(Reserve),
+    Reserve(ReservedSlots),
 }
 
 /// What is kept for the level of this name.
@@ -79,7 +79,7 @@ impl Visitor<'_> for LevelReserve<'_> {
 
     fn visit_u64<E: Error>(self, slots: u64) -> Result<Value, E> {
         match u32::try_from(slots) {
-            Ok(slots) => Ok(Value::Reserve(Reserve::Slots(slots))),
+            Ok(slots) => Ok(Value::Reserve(ReservedSlots::Slots(slots))),
             Err(_) => Err(self.refusal(slots)),
         }
     }
@@ -94,7 +94,7 @@ impl Visitor<'_> for LevelReserve<'_> {
     fn visit_str<E: Error>(self, share: &str) -> Result<Value, E> {
         let percent = share.strip_suffix('%').map(str::trim);
         match percent.and_then(|percent| percent.parse::<f64>().ok()) {
-            Some(percent) => Ok(Value::Reserve(Reserve::Share(percent / 100.0))),
+            Some(percent) => Ok(Value::Reserve(ReservedSlots::Share(percent / 100.0))),
             None => Err(self.refusal(Unexpected::Str(share))),
         }
     }
