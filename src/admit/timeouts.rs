@@ -40,6 +40,8 @@ impl Timeouts {
     #[inline]
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let due = match early(waiters, idx) {
+            // Without a bound, no place in the order says when a wait ends.
+            None if waiters.bounds.shortest() == NEVER => return,
             None => {
                 self.in_order.push(waiters, idx);
                 // Of a requeued request that may be long before the end of its wait, which is put off then.
@@ -57,7 +59,8 @@ impl Timeouts {
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         // Nearly always empty, which spares the removal all but the list.
-        if self.by_end.is_empty() || !self.remove_by_end(waiters, idx) {
+        let is_by_end = !self.by_end.is_empty() && self.remove_by_end(waiters, idx);
+        if !is_by_end && waiters.bounds.shortest() < NEVER {
             self.in_order.remove(waiters, idx);
         }
     }

@@ -41,8 +41,12 @@ impl<W> WakeList<W> {
 
 impl WakeList<Waker> {
     /// Wakes every task, also those behind a waker that panics.
-    pub(crate) fn wake_all(self) {
-        self.into_iter().for_each(wake);
+    #[inline]
+    pub(crate) fn wake_all(&mut self) {
+        if let Some(first) = self.first.take() {
+            wake(first);
+            self.more.drain(..).for_each(wake);
+        }
     }
 }
 

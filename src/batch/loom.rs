@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{DequeueError, OnOversize, RequestQueue};
 use crate::admit::{Priority, Ticket, WaitingRoomConfig};
 use crate::gate::now;
+use crate::gate::with_lock::WithLock;
 
 #[test]
 fn a_waiting_consumer_gets_a_new_item() {

@@ -26,7 +26,6 @@ mod atomic_state;
 mod batch_item;
 mod builder;
 mod cancel;
-mod change;
 mod consumers;
 mod cost;
 mod deferred;

@@ -12,6 +12,7 @@ use super::cancel::remove_on_cancel;
 use super::shared::Shared;
 use super::{Dequeue, DequeueError, EnqueueError, RequestGuard, WaitNonEmpty};
 use crate::admit::{RoomStats, Ticket, WaiterId, WaitingRoomConfig};
+use crate::gate::with_lock::WithLock;
 
 /// A bounded, ordered queue of requests, for consumers that take them. Clones are handles of the same queue.
 ///

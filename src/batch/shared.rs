@@ -1,4 +1,4 @@
-//! The state that all handles of a queue share. Each [`Change`] of it follows the same rules as in a gate; besides:
+//! The state that all handles of a queue share. Each change of it follows the [rules](crate::gate::with_lock) of a gate's; besides:
 //!
 //! - Costs are asked before the lock is taken, and rejections are told after it is released. A token that is cancelled
 //!   removes its item through this lock.
@@ -15,16 +15,17 @@ use super::atomic_state::AtomicState;
 use super::batch_item::discard;
 use super::builder::RequestQueueBuilder;
 use super::cancel::Registration;
-use super::change::Change;
 use super::deferred::{Deferred, More};
 use super::queue::next_queue_id;
 use super::selection::Selection;
 use super::state::State;
 use super::{Cost, EnqueueError, OnOversize, TooLarge};
+use crate::admit::wake_list::wake;
 use crate::admit::{RejectReason, Ticket, WaiterId, WaitingRoomConfig};
 use crate::gate::now;
 use crate::gate::reserve::ReservationHost;
 use crate::gate::timer::{RuntimeId, TimerHost, TimerRequest};
+use crate::gate::with_lock::WithLock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 
 pub(super) type OnRejected<T> = dyn Fn(T, RejectReason<TooLarge>) + Send + Sync;
@@ -298,27 +299,6 @@ impl<T> Shared<T> {
         self.atomic_state().waiting() == 0
     }
 
-    /// Takes the lock for a look that changes nothing that others read without it.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // No code of a caller runs under the lock, so a panic there left nothing half done.
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Takes the lock for a change.
-    #[inline]
-    pub(super) fn change(&self) -> Change<'_, T> {
-        Change::new(self)
-    }
-
-    /// Writes what others read without the lock. Called under it, after each change.
-    #[inline]
-    pub(super) fn publish(&self, state: &State<T>) {
-        // Relaxed: stores are ordered by the lock, and the items are read under it.
-        self.atomic_state.store(state.atomic_state().0, Relaxed);
-    }
-
     /// The reason for which an item of this cost may not wait, if it would fit into no batch.
     fn too_large(&self, cost: u64) -> Option<RejectReason<TooLarge>> {
         let budget = self.budget;
@@ -327,7 +307,7 @@ impl<T> Shared<T> {
 
     /// Does what is rarely left to do after the lock was released.
     #[cold]
-    pub(super) fn finish(&self, more: More<T>) {
+    fn finish_more(&self, mut more: More<T>) {
         more.wakes.wake_all();
         for (item, why) in more.rejected {
             // The caller of the queue is not to lose its own item by a panic of the callback, or of a destructor.
@@ -337,6 +317,38 @@ impl<T> Shared<T> {
             }));
         }
         discard(more.unused); // likewise
+    }
+}
+
+impl<T> WithLock for Shared<T> {
+    type State = State<T>;
+    type Deferred = Deferred<T>;
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // No code of a caller runs under the lock, so a panic there left nothing half done.
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    #[inline]
+    fn publish(&self, state: &mut State<T>, deferred: &mut Deferred<T>) {
+        // Relaxed: stores are ordered by the lock, and the items are read under it.
+        self.atomic_state.store(state.atomic_state().0, Relaxed);
+        if !state.has_no_waiters() {
+            state.notify(deferred);
+        }
+        state.trim();
+    }
+
+    #[inline]
+    fn finish(&self, deferred: &mut Deferred<T>) {
+        if let Some(first) = deferred.wake.take() {
+            wake(first);
+        }
+        if let Some(more) = deferred.more.take() {
+            self.finish_more(*more);
+        }
     }
 }
 

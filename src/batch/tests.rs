@@ -9,6 +9,7 @@ use super::{OnOversize, RequestId, RequestQueue};
 use crate::admit::{Priority, Ticket, WaitingRoomConfig};
 use crate::gate::now;
 use crate::gate::reserve::ReservationHost;
+use crate::gate::with_lock::WithLock;
 
 fn ticket(level: u8) -> Ticket {
     Ticket::new(Priority(level), now())

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::RequestQueue;
 use super::state::State;
 use super::worker::BatchLimits;
+use crate::gate::with_lock::WithLock;
 
 /// When a batch goes: what is sooner is less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

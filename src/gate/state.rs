@@ -343,10 +343,9 @@ impl<C: Capacity> WithLock for Shared<C> {
         }
     }
 
-    fn finish(&self, wakes: WakeList<Waker>) {
-        if !wakes.is_empty() {
-            wakes.wake_all();
-        }
+    #[inline]
+    fn finish(&self, wakes: &mut WakeList<Waker>) {
+        wakes.wake_all();
     }
 }
 

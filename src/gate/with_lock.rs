@@ -7,14 +7,12 @@
 //! 2. Code of a caller never runs under the lock. Wakers are cloned before the lock is taken. They are woken or
 //!    dropped, and demands and items are dropped, after it is released: a destructor may take the same lock.
 //! 3. A panic under the lock does not poison it, and loses no wake-up that was collected before.
-//! 4. What depends on the lock's order (timers, leases to give back) is returned from the closure and done after.
-
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+//! 4. What depends on the lock's order (timers, leases to give back) is done after.
 
 use crate::sync::MutexGuard;
 
 /// State behind a lock, with an atomic word beside it.
-pub(crate) trait WithLock {
+pub(crate) trait WithLock: Sized {
     /// What is behind the lock.
     type State;
     /// What is left to do without the lock: wakers to wake, values to drop.
@@ -27,20 +25,64 @@ pub(crate) trait WithLock {
     fn publish(&self, state: &mut Self::State, deferred: &mut Self::Deferred);
 
     /// Wakes and drops what was collected. Called without the lock.
-    fn finish(&self, deferred: Self::Deferred);
+    fn finish(&self, deferred: &mut Self::Deferred);
+
+    /// Takes the lock for a change.
+    #[inline]
+    fn change(&self) -> Change<'_, Self> {
+        let guard = self.lock();
+        let after = AfterUnlock {
+            host: self,
+            deferred: Self::Deferred::default(),
+        };
+        Change { guard, after }
+    }
 
     /// Runs `act` under the lock, publishes, releases the lock, and then does what is left to do.
+    #[inline]
     fn with_lock<R>(
         &self,
         act: impl FnOnce(&Self, &mut Self::State, &mut Self::Deferred) -> R,
     ) -> R {
-        let mut deferred = Self::Deferred::default();
-        let mut state = self.lock();
-        // A capacity may panic; waiters that were answered before are woken all the same.
-        let result = catch_unwind(AssertUnwindSafe(|| act(self, &mut state, &mut deferred)));
-        self.publish(&mut state, &mut deferred);
-        drop(state);
-        self.finish(deferred);
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        let mut change = self.change();
+        let (state, deferred) = change.parts();
+        act(self, state, deferred)
+    }
+}
+
+/// The state, to be changed. Dropping it publishes the change, releases the lock and then does what is left to do; also if
+/// the change panicked.
+pub(crate) struct Change<'a, H: WithLock> {
+    // In this order: fields are dropped from the first to the last.
+    guard: MutexGuard<'a, H::State>,
+    after: AfterUnlock<'a, H>,
+}
+
+/// What is dropped after the lock was released.
+struct AfterUnlock<'a, H: WithLock> {
+    host: &'a H,
+    deferred: H::Deferred,
+}
+
+impl<H: WithLock> Change<'_, H> {
+    /// The state, and what is to be done once the lock is released.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&mut H::State, &mut H::Deferred) {
+        (&mut self.guard, &mut self.after.deferred)
+    }
+}
+
+impl<H: WithLock> Drop for Change<'_, H> {
+    #[inline]
+    fn drop(&mut self) {
+        let AfterUnlock { host, deferred } = &mut self.after;
+        host.publish(&mut self.guard, deferred);
+    }
+}
+
+impl<H: WithLock> Drop for AfterUnlock<'_, H> {
+    #[inline]
+    fn drop(&mut self) {
+        self.host.finish(&mut self.deferred);
     }
 }

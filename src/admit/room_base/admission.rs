@@ -113,13 +113,17 @@ impl Admission {
     ) {
         let Arriving { pool, level, .. } = *arriving;
         // Those with a share of their own have a target of their own.
-        let Some(predicted) = arriving.predicted.filter(|_| arriving.flows.is_none()) else {
+        if arriving.flows.is_some() {
             return;
-        };
-        // The last of them is behind the others.
-        let longer = (ahead + 1 + usize::from(SHORT_WAITS)) as f64 / (ahead + 1) as f64;
-        let longest = predicted * longer * self.overload.correction(pool, level, predicted);
-        if 2.0 * longest < self.overload.target_at(pool, level, config) {
+        }
+        // No request is refused for a wait that is not known.
+        let is_short = arriving.predicted.is_none_or(|predicted| {
+            // The last of them is behind the others.
+            let longer = (ahead + 1 + usize::from(SHORT_WAITS)) as f64 / (ahead + 1) as f64;
+            let longest = predicted * longer * self.overload.correction(pool, level, predicted);
+            2.0 * longest < self.overload.target_at(pool, level, config)
+        });
+        if is_short {
             self.short = ShortWaits {
                 lane_hash,
                 level,
