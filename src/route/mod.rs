@@ -106,7 +106,7 @@
 //! | `triage_endpoint_limit_adaptive` | `endpoint` | 1 if that number adapts, else 0 |
 //! | `triage_endpoint_healthy` | `endpoint` | 1 or 0 |
 //!
-//! `RouterHandle::record_gauges` sets the gauges and the counters by level. Call it before each scrape, as the demo gateway
+//! `RouteHandle::record_gauges` sets the gauges and the counters by level. Call it before each scrape, as the demo gateway
 //! does. The gateway has metrics of its own beside these; its page in `examples/gateway` lists them.
 //!
 //! [`Decision`]: crate::endpoints::Decision

@@ -13,12 +13,12 @@ use super::status_table::StatusTable;
 use super::{InvalidSwap, InvalidSwapLayer, ModelStatus, SwapConfig, SwapEvent};
 use crate::admit::{Capacity, PoolId};
 use crate::endpoints::{Changes, Registry};
-use crate::route::{InvalidRoute, RouterHandle, RoutingConfig};
+use crate::route::{InvalidRoute, RouteHandle, RoutingConfig};
 
 /// Reports on the models of a [`SwapLayer`](super::SwapLayer), loads and unloads them. Clones are the same handle.
 #[derive(Debug, Clone)]
 pub struct SwapHandle {
-    pub(super) router: RouterHandle,
+    pub(super) router: RouteHandle,
     pub(super) status: Arc<StatusTable>,
     pub(super) commands: UnboundedSender<DriverCommand>,
 }
@@ -116,7 +116,7 @@ impl SwapHandle {
     }
 
     /// Changes the models as [`reconfigure`](Self::reconfigure) does, and all other endpoints and the routing as
-    /// [`RouterHandle::replace`] does, in one step. So requests can wait for a model while it becomes an endpoint that runs by
+    /// [`RouteHandle::replace`] does, in one step. So requests can wait for a model while it becomes an endpoint that runs by
     /// itself, or the reverse. Returns the changes of the other endpoints, once the models have changed, too. After the
     /// runtime of the layer has shut down, this changes nothing and returns empty changes.
     ///
@@ -150,7 +150,7 @@ impl SwapHandle {
         Ok(changed.await.unwrap_or_default()) // an error: the runtime is shutting down
     }
 
-    /// Stops all models for good. To be called once the router is [closed](RouterHandle::closed) and has served its last
+    /// Stops all models for good. To be called once the router is [closed](RouteHandle::closed) and has served its last
     /// request.
     ///
     /// # Cancel safety

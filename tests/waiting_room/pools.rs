@@ -226,12 +226,9 @@ impl Capacity for InLanes {
     }
 
     fn partition(&self, lane: &Arc<usize>) -> Partition {
-        let partition = self.0.partition(lane);
-        let max_size = partition.max_size.or(Some(usize::MAX));
-        Partition {
-            max_size,
-            ..partition
-        }
+        let mut partition = self.0.partition(lane);
+        partition.max_size.get_or_insert(usize::MAX);
+        partition
     }
 
     fn all_pools(&self) -> Option<PoolSet> {

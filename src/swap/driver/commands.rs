@@ -3,11 +3,11 @@
 use super::{DriverCommand, SwapDriver};
 use crate::clock::now;
 use crate::endpoints::on_demand::{EndpointEnd, Refusal};
-use crate::route::RouterHandle;
+use crate::route::RouteHandle;
 use crate::swap::swapper::InstanceId;
 
 impl SwapDriver {
-    pub(super) fn on_command(&mut self, command: DriverCommand, router: &RouterHandle) {
+    pub(super) fn on_command(&mut self, command: DriverCommand, router: &RouteHandle) {
         let now = self.instances.nanos(now());
         match command {
             DriverCommand::Load(model) => {
@@ -41,7 +41,7 @@ impl SwapDriver {
 
     /// Unloads a model, or all models. Requests that wait for it are answered; requests that it serves finish unless it is
     /// killed.
-    fn unload(&mut self, model: Option<&str>, is_killed: bool, router: &RouterHandle) {
+    fn unload(&mut self, model: Option<&str>, is_killed: bool, router: &RouteHandle) {
         let now = self.instances.nanos(now());
         let ids = self.instances_of(model);
         let mut refusals = Vec::new();

@@ -12,7 +12,7 @@ use crate::admit::nanos::span;
 use crate::clock::now;
 use crate::endpoints::on_demand::{self, OnDemand};
 use crate::endpoints::{Changes, Endpoint, EndpointRef};
-use crate::route::RouterHandle;
+use crate::route::RouteHandle;
 use crate::swap::scheduler::{InstancePhase, InstanceSettings, SchedulerSettings, renumber_pools};
 use crate::swap::swapper::InstanceId;
 use crate::swap::{AbandonedLoad, InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
@@ -34,7 +34,7 @@ impl SwapDriver {
         &mut self,
         config: &SwapConfig,
         routes: Option<Box<RouteUpdate>>,
-        router: &RouterHandle,
+        router: &RouteHandle,
     ) -> Result<(), InvalidSwap> {
         let models = config.models.iter().map(|model| Arc::new(model.clone()));
         let configured: Vec<Configured> = models
@@ -92,7 +92,7 @@ impl SwapDriver {
         &self,
         configured: &[Configured],
         routes: Option<Box<RouteUpdate>>,
-        router: &RouterHandle,
+        router: &RouteHandle,
     ) -> Option<(oneshot::Sender<Changes>, Changes)> {
         let configured = configured.iter();
         let endpoints = configured.map(|(name, model)| self.endpoint(name, model));
@@ -121,7 +121,7 @@ impl SwapDriver {
     fn set_instances(
         &mut self,
         configured: &[Configured],
-        router: &RouterHandle,
+        router: &RouteHandle,
     ) -> (Vec<InstanceId>, Vec<InstanceId>) {
         let mut changed = self.remove_others(configured);
         let (mut begin, mut listed) = (Vec::new(), Vec::new());

@@ -29,7 +29,7 @@ use super::swapper::InstanceId;
 use super::{InvalidSwap, Launcher, StartError, SwapConfig};
 use crate::clock::now;
 use crate::endpoints::{Changes, Registry, RoutingRules};
-use crate::route::RouterHandle;
+use crate::route::RouteHandle;
 use crate::route::on_demand::WeakRouter;
 
 /// A command that a handle sends to the driver.
@@ -91,7 +91,7 @@ impl SwapDriver {
     /// Creates a driver, and adds the endpoints of all models to the router.
     pub(super) fn new(
         config: &SwapConfig,
-        router: &RouterHandle,
+        router: &RouteHandle,
         status: Arc<StatusTable>,
         launcher: Arc<dyn Launcher>,
     ) -> Result<(Self, UnboundedSender<DriverCommand>), InvalidSwap> {
@@ -160,7 +160,7 @@ impl SwapDriver {
 impl SwapDriver {
     /// Tells the scheduler which requests wait and which instances are idle, and then the gate which endpoints have
     /// changed.
-    fn look(&mut self, router: &RouterHandle) {
+    fn look(&mut self, router: &RouteHandle) {
         let at = now();
         self.looked = at;
         self.end_refusals(at, router);
@@ -191,7 +191,7 @@ impl SwapDriver {
     }
 
     /// Tells the gate that endpoints were opened or closed, or are being loaded, if any were.
-    fn tell_gate(&mut self, router: &RouterHandle) {
+    fn tell_gate(&mut self, router: &RouteHandle) {
         if std::mem::take(&mut self.instances.has_changed) {
             router.gate().capacity_changed();
         }

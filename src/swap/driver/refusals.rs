@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::SwapDriver;
 use super::configure::BACKOFF;
-use crate::route::{RouterHandle, RoutingConfig};
+use crate::route::{RouteHandle, RoutingConfig};
 use crate::swap::scheduler::InstancePhase;
 use crate::swap::swapper::InstanceId;
 
@@ -28,7 +28,7 @@ pub(super) struct Refused {
 
 impl SwapDriver {
     /// Ends the refusals that are over.
-    pub(super) fn end_refusals(&mut self, at: Instant, router: &RouterHandle) {
+    pub(super) fn end_refusals(&mut self, at: Instant, router: &RouteHandle) {
         for id in self.instances.ids() {
             let Some(mut refused) = self.instances[id].refused else {
                 continue;
@@ -54,7 +54,7 @@ impl SwapDriver {
         id: InstanceId,
         since: Instant,
         at: Instant,
-        router: &RouterHandle,
+        router: &RouteHandle,
     ) -> Option<Instant> {
         let routing = router.routing();
         let model = &self.instances[id].model.model.name;

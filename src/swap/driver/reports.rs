@@ -8,13 +8,13 @@ use super::refusals::Refused;
 use super::tasks::{Report, StartedServer, StopTask, cancelled, watch};
 use crate::clock::now;
 use crate::endpoints::on_demand::{EndpointEnd, Refusal};
-use crate::route::RouterHandle;
+use crate::route::RouteHandle;
 use crate::swap::scheduler::Generation;
 use crate::swap::swapper::InstanceId;
 use crate::swap::{ModelServer, ModelState, StartError};
 
 impl SwapDriver {
-    pub(super) fn on_report(&mut self, report: Report, router: &RouterHandle) {
+    pub(super) fn on_report(&mut self, report: Report, router: &RouteHandle) {
         let at = now();
         let now = self.instances.nanos(at);
         match report {
@@ -107,7 +107,7 @@ impl SwapDriver {
         &mut self,
         generation: Generation,
         result: Result<StartedServer, StartError>,
-        router: &RouterHandle,
+        router: &RouteHandle,
     ) {
         let Some((id, abort)) = self.instances.starting.remove(&generation) else {
             return;
@@ -135,7 +135,7 @@ impl SwapDriver {
     }
 
     /// Handles an instance that can serve requests. Its endpoint gets the URL before it gives slots.
-    fn on_started(&mut self, id: InstanceId, started: StartedServer, router: &RouterHandle) {
+    fn on_started(&mut self, id: InstanceId, started: StartedServer, router: &RouteHandle) {
         let StartedServer { server, url } = started;
         let instance = &mut self.instances[id];
         tracing::info!(model = &*instance.name, %url, "model is loaded");
@@ -166,7 +166,7 @@ impl SwapDriver {
         &mut self,
         id: InstanceId,
         error: &StartError,
-        router: &RouterHandle,
+        router: &RouteHandle,
     ) {
         let retry_at = self.instances[id].schedule.earliest_retry();
         let retry_at = retry_at.map_or_else(now, |at| self.instant(at));

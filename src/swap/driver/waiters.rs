@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use super::SwapDriver;
 use crate::admit::{PoolId, Priority};
-use crate::route::RouterHandle;
+use crate::route::RouteHandle;
 use crate::swap::scheduler::{InstanceHead, InstancePhase, Nanos};
 use crate::swap::swapper::InstanceId;
 
 impl SwapDriver {
     /// Tells the scheduler of the first waiters that have changed since the last look.
-    pub(super) fn look_at_waiters(&mut self, router: &RouterHandle, now: Nanos) {
+    pub(super) fn look_at_waiters(&mut self, router: &RouteHandle, now: Nanos) {
         let heads = self.heads(router);
         for (id, mut head) in (0..).map(InstanceId).zip(heads) {
             let schedule = &self.instances[id].schedule;
@@ -28,7 +28,7 @@ impl SwapDriver {
     }
 
     /// Tells the scheduler which instances served a request that overtook a more urgent one.
-    fn look_at_overtakes(&mut self, router: &RouterHandle, now: Nanos) {
+    fn look_at_overtakes(&mut self, router: &RouteHandle, now: Nanos) {
         let mut most_urgent: Option<u8> = None;
         for id in self.instances.ids() {
             let instance = &self.instances[id];
@@ -48,7 +48,7 @@ impl SwapDriver {
     }
 
     /// Returns the first waiter of each instance: the most urgent one of the lanes that it can serve.
-    fn heads(&self, router: &RouterHandle) -> Vec<Option<InstanceHead>> {
+    fn heads(&self, router: &RouteHandle) -> Vec<Option<InstanceHead>> {
         // The pool of an instance that has left may be another one's by now.
         let configured = self.instances.iter().filter(|(_, it)| it.is_configured);
         let by_pool: HashMap<PoolId, InstanceId> = configured
