@@ -110,7 +110,7 @@ where
         self.protocol.reject(&request, rejected)
     }
 
-    #[inline]
+    #[inline(always)]
     fn respond(
         options: ResponseOptions,
         result: Result<S::Response, S::Error>,
@@ -146,7 +146,7 @@ where
 {
     type Output = Answer<P, S, Req>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().admission.poll(cx)
     }

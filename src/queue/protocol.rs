@@ -289,7 +289,7 @@ where
             .map_or(true, |response| is_overload(response.status()))
     }
 
-    #[inline]
+    #[inline(always)]
     fn respond(
         result: Result<http::Response<R>, S::Error>,
         permit: Option<Permit<SlotPool>>,

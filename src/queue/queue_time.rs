@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The time that a request waited, for its slot and then for the inner service to be ready: an extension of the responses to
-/// requests that waited, served or rejected. With
+/// requests that waited for 1 ms or longer, served or rejected. With
 /// [`queue_time_extension`](crate::QueueLayer::queue_time_extension) it is one of the requests, too, for their handlers.
 ///
 /// A rejection also has its [`RejectReason`](crate::RejectReason) among its extensions, that of a `RouteLayer` a

@@ -89,7 +89,7 @@ where
         self.poll_prepared(prepare, cx).map(Ok)
     }
 
-    #[inline]
+    #[inline(always)]
     fn call(&mut self, request: Req) -> Self::Future {
         let prepared = self.ready.take();
         let (handler, inner) = (&mut self.handler, &mut self.inner);

@@ -161,7 +161,7 @@ where
     /// Otherwise the request waits, with a clone of `inner`, or is rejected.
     ///
     /// `prepared`: of a call that has a reservation, or is measured, or both.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn start(
         handler: &mut H,
         inner: &mut S,
@@ -333,7 +333,7 @@ where
 {
     type Output = A;
 
-    #[inline]
+    #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A> {
         let mut this = self.project();
         let mut state = this.state.as_mut();

@@ -11,7 +11,7 @@ use crate::http::{PermitBody, Rejection, ToRejection, insert_server_timing};
 use crate::queue::QueueTime;
 
 /// The response with the permit in its body, if the slot is held until the body ends.
-#[inline]
+#[inline(always)]
 pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
     mut response: http::Response<R>,
     permit: Option<G>,
@@ -24,15 +24,17 @@ pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
     response.map(|body| PermitBody::holding(body, permit))
 }
 
-/// Says how long the request waited, if it did: to the layers around as an extension, to the client in `server-timing`.
-/// The two cost a response about 150 ns.
+/// The shortest wait that a response tells. A shorter one is no longer than it takes to tell it.
+const SHORTEST_TOLD: Duration = Duration::from_millis(1);
+
+/// Tells how long the request waited: the layers around by an extension, and the client in `server-timing`.
 #[inline]
 pub(crate) fn insert_waited<B>(
     response: &mut http::Response<B>,
     waited: Duration,
     options: ResponseOptions,
 ) {
-    if waited.is_zero() {
+    if waited < SHORTEST_TOLD {
         return;
     }
     response.extensions_mut().insert(QueueTime(waited));

@@ -156,7 +156,8 @@ pub struct QueueConfig {
     pub streaming: Streaming,
     /// For how long a request holds its slot. Default [`Hold::Body`].
     pub hold: Hold,
-    /// Whether the responses of requests that waited say in `server-timing` for how long. Default `true`.
+    /// Adds `server-timing` to the responses of requests that waited for 1 ms or longer, with the time of the wait. Default
+    /// `true`.
     pub server_timing: bool,
     /// Whether a request for a stream of events that asks for it in `x-queue-status: sse` is answered while it waits
     /// (see [status while waiting](super::QueueLayer#status-while-waiting)). Default `true`. Not read from a file.
@@ -248,7 +249,7 @@ impl QueueConfig {
         self
     }
 
-    /// Whether responses say in `server-timing` how long the request waited.
+    /// Adds the time of a wait of 1 ms or longer to the response as `server-timing`, or leaves it out.
     #[must_use]
     pub fn server_timing(mut self, server_timing: bool) -> Self {
         self.server_timing = server_timing;

@@ -1,0 +1,288 @@
+//! The subjects, and the rows of the table.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::hint::black_box;
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http_body_util::{Empty, Full};
+use tokio::sync::mpsc;
+use tower::limit::ConcurrencyLimitLayer;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_triage::admit::TargetWait;
+use tower_triage::batch::RequestQueue;
+use tower_triage::queue::Hold;
+use tower_triage::{Priority, QueueConfig, QueueLayer, WaitingRoomConfig};
+
+use crate::support::{
+    Echo, Handle, LimitToBodyEnd, PrioritySemaphoreLimit, calls, client_headers, crowd, now,
+    request,
+};
+
+/// A row of the table. The figures are those of `base` less.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) subject: &'static str,
+    pub(crate) base: Option<&'static str>,
+    pub(crate) peers: &'static [(&'static str, &'static str)],
+}
+
+const LIMIT: &str = "ConcurrencyLimit";
+const LIMIT_TO_BODY_END: &str = "ConcurrencyLimit with its permit in the body";
+
+pub(crate) fn rows() -> Vec<Row> {
+    let row = |name, subject, base, peers| Row {
+        name,
+        subject,
+        base,
+        peers,
+    };
+    vec![
+        row(
+            "free slot, a kept handle",
+            "kept/queue",
+            Some("kept/inner"),
+            &[(LIMIT_TO_BODY_END, "kept/to-body-end")],
+        ),
+        row(
+            "free slot, clone + oneshot",
+            "cloned/queue",
+            Some("cloned/inner"),
+            &[(LIMIT_TO_BODY_END, "cloned/to-body-end")],
+        ),
+        row(
+            "free slot, a kept handle, hold = \"headers\"",
+            "kept/headers",
+            Some("kept/inner"),
+            &[(LIMIT, "kept/to-headers")],
+        ),
+        row(
+            "free slot, clone + oneshot, hold = \"headers\"",
+            "cloned/headers",
+            Some("cloned/inner"),
+            &[(LIMIT, "cloned/to-headers")],
+        ),
+        row(
+            "64 tasks on 4 slots, kept handles",
+            "kept-crowd/queue",
+            Some("kept-crowd/inner"),
+            &[
+                (LIMIT, "kept-crowd/limit"),
+                ("priority-semaphore", "kept-crowd/priority-semaphore"),
+            ],
+        ),
+        row(
+            "64 tasks on 4 slots, clone + oneshot",
+            "crowd/queue",
+            Some("crowd/inner"),
+            &[
+                (LIMIT, "crowd/limit"),
+                ("priority-semaphore", "crowd/priority-semaphore"),
+            ],
+        ),
+        row(
+            "the same with 14 ordinary headers",
+            "crowd-14/queue",
+            Some("crowd-14/inner"),
+            &[],
+        ),
+        row(
+            "rejection, the room is full",
+            "rejection/full",
+            Some("rejection/request"),
+            &[("an answer through the layer", "rejection/idle")],
+        ),
+        row(
+            "RequestQueue, in and out, 100 wait",
+            "in-out/queue",
+            Some("in-out/none"),
+            &[("mpsc", "in-out/mpsc")],
+        ),
+        row(
+            "the same without max_wait and target_wait",
+            "in-out/smallest",
+            Some("in-out/none"),
+            &[],
+        ),
+    ]
+}
+
+/// Runs `n` requests of a subject.
+pub(crate) fn run(subject: &str, n: u64) {
+    let (group, way) = subject.split_once('/').expect("a group and a way");
+    match group {
+        "kept" => free_slot(Handle::Kept, way)(n),
+        "cloned" => free_slot(Handle::Cloned, way)(n),
+        "kept-crowd" => crowded(Handle::Kept, HeaderMap::new(), way)(n),
+        "crowd" => crowded(Handle::Cloned, HeaderMap::new(), way)(n),
+        "crowd-14" => crowded(Handle::Cloned, ordinary_headers(), way)(n),
+        "rejection" => rejection(way, n),
+        "in-out" => in_and_out(way, n),
+        _ => panic!("there is no subject {subject}"),
+    }
+}
+
+type Run = Box<dyn FnMut(u64)>;
+
+fn free_slot(handle: Handle, way: &str) -> Run {
+    const SLOTS: usize = 64;
+    let config = QueueConfig::new(SLOTS);
+    match way {
+        "inner" => Box::new(calls(handle, Echo)),
+        "to-body-end" => Box::new(calls(handle, LimitToBodyEnd::new(Echo, SLOTS))),
+        "to-headers" => Box::new(calls(handle, ConcurrencyLimitLayer::new(SLOTS).layer(Echo))),
+        "queue" => Box::new(calls(handle, QueueLayer::new(config).layer(Echo))),
+        "headers" => Box::new(calls(
+            handle,
+            QueueLayer::new(config.hold(Hold::Headers)).layer(Echo),
+        )),
+        _ => panic!("there is no way {way}"),
+    }
+}
+
+fn crowded(handle: Handle, headers: HeaderMap, way: &str) -> Run {
+    const SLOTS: usize = 4;
+    let inner = service_fn(|_: Request<()>| async {
+        tokio::task::yield_now().await;
+        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+    });
+    match way {
+        "inner" => Box::new(crowd(runtime(), handle, headers, inner)),
+        "limit" => Box::new(crowd(
+            runtime(),
+            handle,
+            headers,
+            ConcurrencyLimitLayer::new(SLOTS).layer(inner),
+        )),
+        "priority-semaphore" => Box::new(crowd(
+            runtime(),
+            handle,
+            headers,
+            PrioritySemaphoreLimit::new(inner, SLOTS),
+        )),
+        "queue" => Box::new(crowd(
+            runtime(),
+            handle,
+            headers,
+            QueueLayer::new(QueueConfig::new(SLOTS)).layer(inner),
+        )),
+        _ => panic!("there is no way {way}"),
+    }
+}
+
+/// Headers that a client of an HTTP API sends, and no layer here reads.
+fn ordinary_headers() -> HeaderMap {
+    let names = [
+        "host",
+        "user-agent",
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "authorization",
+        "content-type",
+        "content-length",
+        "connection",
+        "cache-control",
+        "cookie",
+        "origin",
+        "referer",
+        "x-request-id",
+    ];
+    let headers = names.map(|name| {
+        (
+            HeaderName::from_static(name),
+            HeaderValue::from_static("an ordinary value"),
+        )
+    });
+    HeaderMap::from_iter(headers)
+}
+
+fn rejection(way: &str, n: u64) {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    let handler = service_fn(|_: Request<Empty<Bytes>>| async {
+        let mut response = Response::new(Full::new(Bytes::from_static(b"{}")));
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert("content-type", json);
+        Ok::<_, Infallible>(response)
+    });
+    let layer = QueueLayer::new(QueueConfig::new(1).max_size(1));
+    let forever = layer.layer(service_fn(|_: Request<Empty<Bytes>>| {
+        pending::<Result<Response<Full<Bytes>>, Infallible>>()
+    }));
+    // The only slot and the only place are taken, by requests as urgent as those that are rejected.
+    let mut waiting = Vec::new();
+    if way == "full" {
+        for _ in 0..2 {
+            let mut request = Box::pin(forever.clone().oneshot(request(client_headers())));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(request.as_mut().poll(&mut cx).is_pending());
+            waiting.push(request);
+        }
+    }
+    let (service, headers) = (layer.layer(handler), client_headers());
+    for _ in 0..n {
+        let request = black_box(request(headers.clone()));
+        if way != "request" {
+            let Ok(response) = now(service.clone().oneshot(request));
+            assert_eq!(
+                response.status().as_u16(),
+                if way == "full" { 503 } else { 200 }
+            );
+            drop(black_box(response));
+        }
+    }
+}
+
+/// An item as large as a request's head, the channel of its answer and the handle of its body.
+type Item = [u64; 32];
+
+fn in_and_out(way: &str, n: u64) {
+    const WAITING: u64 = 100;
+    let runtime = runtime();
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut items = (0..).map(|i| ([i; 32], Priority(random.u8(..2))));
+    let mut next = || black_box(items.next().expect("they never end"));
+    runtime.block_on(async {
+        if way == "none" {
+            return (0..n).for_each(|_| _ = next());
+        }
+        if way == "mpsc" {
+            let (sender, mut receiver) = mpsc::channel::<Item>(2 * WAITING as usize);
+            for i in 0..WAITING + n {
+                sender.send(next().0).await.expect("it is open");
+                if i >= WAITING {
+                    black_box(receiver.recv().await);
+                }
+            }
+            return;
+        }
+        let mut config = WaitingRoomConfig::default().max_size(2 * WAITING as usize);
+        if way == "smallest" {
+            config = config.max_wait(None).target_wait(TargetWait::Off);
+        }
+        let queue = RequestQueue::new(config);
+        for i in 0..WAITING + n {
+            let (item, priority) = next();
+            queue
+                .enqueue(item, priority)
+                .ok()
+                .expect("there is a place");
+            if i >= WAITING {
+                black_box(queue.dequeue().await);
+            }
+        }
+    });
+}
+
+/// Returns a runtime whose clock stands still.
+fn runtime() -> tokio::runtime::Runtime {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime")
+}

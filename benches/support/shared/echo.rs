@@ -1,0 +1,92 @@
+//! A service that allocates nothing, and its callers.
+
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::Empty;
+use tower::{Service, ServiceExt};
+
+use super::{client_headers, now, request};
+
+/// Answers with the headers of the request, so that no pass allocates any.
+#[derive(Clone)]
+pub struct Echo;
+
+/// The future of [`Echo`].
+pub struct EchoFuture(Option<Response<Empty<Bytes>>>);
+
+impl Future for EchoFuture {
+    type Output = Result<Response<Empty<Bytes>>, Infallible>;
+
+    /// Not inlined, as the future of a handler of any size is not: otherwise the copies of the response disappear.
+    #[inline(never)]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(self.0.take().expect("polled once")))
+    }
+}
+
+impl Service<Request<Empty<Bytes>>> for Echo {
+    type Response = Response<Empty<Bytes>>;
+    type Error = Infallible;
+    type Future = EchoFuture;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Empty<Bytes>>) -> Self::Future {
+        let (head, body) = request.into_parts();
+        let mut response = Response::new(body);
+        *response.headers_mut() = head.headers;
+        EchoFuture(Some(response))
+    }
+}
+
+/// Drops the response, and with it the permit. Its headers are those of the next request.
+fn headers_of<B>(response: Response<B>) -> HeaderMap {
+    let mut headers = black_box(response).into_parts().0.headers;
+    if headers.len() > 4 {
+        headers.remove("server-timing");
+    }
+    headers
+}
+
+/// How callers use the service.
+#[derive(Clone, Copy)]
+pub enum Handle {
+    /// One handle for all requests.
+    Kept,
+    /// A clone for each request, as axum and tonic make it.
+    Cloned,
+}
+
+/// Runs requests, one after the other.
+///
+/// # Panics
+///
+/// If a request has to wait.
+pub fn calls<S, B>(handle: Handle, mut service: S) -> impl FnMut(u64)
+where
+    S: Service<Request<Empty<Bytes>>, Response = Response<B>, Error = Infallible> + Clone,
+{
+    let mut spare = client_headers();
+    move |n| {
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..n {
+            let request = request(std::mem::take(&mut spare));
+            let response = match handle {
+                Handle::Kept => {
+                    assert!(service.poll_ready(&mut cx).is_ready());
+                    now(service.call(request))
+                }
+                Handle::Cloned => now(service.clone().oneshot(request)),
+            };
+            let Ok(response) = response;
+            spare = headers_of(response);
+        }
+    }
+}
