@@ -266,10 +266,7 @@ fn in_and_out(way: &str, n: u64) {
         let queue = RequestQueue::new(config);
         for i in 0..WAITING + n {
             let (item, priority) = next();
-            queue
-                .enqueue(item, priority)
-                .ok()
-                .expect("there is a place");
+            assert!(queue.enqueue(item, priority).is_ok(), "there is a place");
             if i >= WAITING {
                 black_box(queue.dequeue().await);
             }
