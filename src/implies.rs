@@ -2,18 +2,18 @@
 
 /// A bound on `T` that holds wherever a trait with this supertrait holds: `trait Request<T>: Implies<T, Is: Bound>`.
 ///
-/// The compiler takes the supertraits of a trait for granted, but not its `where` clauses on other types. `Is` is `T`, so
-/// this makes a supertrait of such a clause.
+/// The compiler takes the supertraits of a trait for granted, but not its `where` clauses on other types. Because `Is`
+/// is `T`, this trait turns such a clause into a supertrait.
 ///
-/// Services have the bounds on their inner services in this form, as part of a bound on the request, because of the
-/// messages of the compiler. At `service.call(request)` the compiler looks for methods before it knows the request's type.
-/// If a bound on the inner service fails by then, the message is that there is no such method, without the bound's advice.
-/// A bound on a type that is not yet known is checked later, and its advice is shown.
+/// Services state the bounds on their inner services in this form, as part of a bound on the request, to get better
+/// messages from the compiler. At `service.call(request)` the compiler looks for methods before it knows the request's
+/// type. If a bound on the inner service fails at that point, the message says that the method does not exist and
+/// leaves out the bound's advice. A bound on a type that is not yet known is checked later, and its advice is shown.
 pub trait Implies<T>: Alias<T, Is = T> {}
 
-/// A name for `T` as an associated type.
+/// A trait that names `T` as an associated type.
 pub trait Alias<T> {
-    /// The type `T`.
+    /// The type `T` itself.
     type Is;
 }
 

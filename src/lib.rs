@@ -1,8 +1,9 @@
-//! Tower middleware that lets requests wait for a busy service: bounded, in order, and for a limited time.
+//! Tower middleware that lets requests wait for a busy service. The queue is bounded and ordered, and each wait has a
+//! time limit.
 //!
-//! A [`QueueLayer`] runs a limited number of requests at a time, each until its response's body ends. The others wait
-//! by priority, by tenant or by deadline, and each slot that becomes free goes to the one that is next. A `RouteLayer`
-//! does the same over many endpoints.
+//! A [`QueueLayer`] runs a limited number of requests at a time, each until the body of its response ends. The other
+//! requests wait by priority, by tenant or by deadline, and each slot that becomes free goes to the next waiter. A
+//! `RouteLayer` does the same over many endpoints.
 //!
 //! ```
 //! use std::time::Duration;
@@ -70,20 +71,20 @@
     doc = "| `batch` | `RequestQueue`: a waiting room to take requests from; `BatchLayer` (feature `batch`) |"
 )]
 //! | [`gate`] | [`Gate`]: a semaphore with a bounded, ordered queue, for code that is no Tower service |
-//! | [`rejection`] | what a client is told when its request is not served |
-//! | [`admit`] | the core of all that: tickets, disciplines, capacities; no async, no clock |
+//! | [`rejection`] | the response to a request that is not served |
+//! | [`admit`] | the core of all that: tickets, disciplines and capacities, without async and without a clock |
 //!
 //! # Promises
 //!
-//! - A slot that becomes free goes to the waiter that is next, never to a newcomer.
-//! - When a caller is gone, its request frees its place or its slot at once.
-//! - Exactly the waiter that got a slot is woken. Deadlines cost one timer per waiting room.
+//! - A slot that becomes free goes to the next waiter, never to a newcomer.
+//! - If a caller goes away, its request frees its place or its slot at once.
+//! - Only the waiter that got a slot is woken. Deadlines cost one timer per waiting room.
 //! - The order of priorities, fair shares and deadlines is exact.
-//! - Each request is served, rejected with a reason, or cancelled by its caller: one of these, once.
+//! - Each request is served, rejected with a reason, or cancelled by its caller. Exactly one of the three happens.
 //!
 //! # Features
 //!
-//! None is on by default.
+//! All features are off by default.
 //!
 //! | feature | gives |
 //! |---|---|
@@ -94,7 +95,6 @@
 //! | `metrics` | a router's metrics, for the `metrics` facade |
 //! | `batch` | `RequestQueue` and `BatchLayer` |
 //! | `load` | `tower::load::Load` for a queue, for load balancers |
-//! | `place` | rejected requests that come back when they are told to keep their places |
 //! | `tonic` | `tonic::server::NamedService` for a queue, around a single gRPC service |
 //! | `swap` | `SwapLayer`: models that are started when they are asked for |
 //! | `durable` | `DurableLayer` and `Worker`: requests that are stored and survive the process |
@@ -102,7 +102,7 @@
 //! | `redis` | `durable::RedisStore`: a store of durable requests for many machines, on Redis |
 //! | `full` | all of these |
 //!
-//! Waits end by time only in a Tokio runtime with its timer enabled.
+//! Waits end by time only in a Tokio runtime that has its timer enabled.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -148,12 +148,12 @@ pub use route::{Route, RouteLayer, RouterHandle};
 #[cfg(feature = "swap")]
 pub use swap::{SwapHandle, SwapLayer};
 
-/// The README's code is code.
+/// The README, with its code as doc tests.
 #[cfg(all(doctest, feature = "swap", feature = "batch"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// So is the code of the page on what the crate replaces.
+/// The page `REPLACES.md`, with its code as doc tests.
 #[cfg(all(doctest, feature = "route", feature = "batch"))]
 #[doc = include_str!("../REPLACES.md")]
 struct Replaces;

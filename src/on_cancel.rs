@@ -1,8 +1,8 @@
 //! An action that runs inside [`CancellationToken::cancel`].
 //!
-//! A task that waits for the token needs a runtime that is driven, and acts some time after the cancellation. Here a waker
-//! is registered with the token that does the work itself when it is woken: on any runtime or none, before `cancel`
-//! returns.
+//! A task that waits for the token needs a runtime that is driven, and it acts some time after the cancellation. This
+//! module registers a waker with the token instead, and the waker itself does the work when the token wakes it. So the
+//! action runs on any runtime or without one, and it has run before `cancel` returns.
 
 use std::fmt;
 use std::future::Future;
@@ -13,25 +13,25 @@ use std::task::{Context, Wake, Waker};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// An action registered with a token. Dropping this takes the action back.
+/// An action that is registered with a token. Dropping this value takes the action back.
 pub(crate) struct OnCancel {
-    /// Dropping it takes the waker out of the token.
+    /// The wait that holds the waker of the action. Dropping the wait takes the waker out of the token.
     _wait: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl OnCancel {
-    /// Runs `action` inside [`CancellationToken::cancel`], without any lock of the token. The token keeps the action for as
-    /// long as this lives, so the action should hold what it acts on by a weak reference. If it panics, the panic hook
-    /// reports that, and the panic ends there.
+    /// Registers `action` to run inside [`CancellationToken::cancel`], outside all locks of the token. The token keeps
+    /// the action for as long as this value lives, so the action should refer weakly to the data that it acts on. If
+    /// the action panics, the panic hook reports it and the panic ends there.
     ///
-    /// `None` if the token has been cancelled already; the action has not run then.
+    /// Returns `None` if the token has been cancelled already. The action has not run then.
     pub(crate) fn new(
         token: CancellationToken,
         action: impl Fn() + Send + Sync + 'static,
     ) -> Option<Self> {
         let waker = Waker::from(Arc::new(Action(action)));
         let mut wait = Box::pin(token.cancelled_owned());
-        // The first poll registers the waker.
+        // The first poll registers the waker with the token.
         let is_cancelled = wait
             .as_mut()
             .poll(&mut Context::from_waker(&waker))
@@ -51,7 +51,8 @@ struct Action<F>(F);
 
 impl<F: Fn() + Send + Sync> Wake for Action<F> {
     fn wake(self: Arc<Self>) {
-        // The token wakes several wakers in a row: unwinding would lose those behind this one.
+        // The token wakes several wakers in a row. The panic is caught here, because unwinding would lose the later
+        // wakers.
         let _ = catch_unwind(AssertUnwindSafe(&self.0));
     }
 }

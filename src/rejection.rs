@@ -1,8 +1,8 @@
 //! Rejections, the responses to requests that are not served: status, error body, and `Retry-After`.
 //!
-//! A [`Rejection`] says it once, and is written as HTTP or as gRPC, as the client understands it. Every reason why a
-//! request is not served [can be told so](ToRejection). [`RetryAfter`] turns an estimated wait into the whole seconds
-//! that the client is told.
+//! A [`Rejection`] holds the reason once, and is written as HTTP or as gRPC, whichever the client understands. Every
+//! reason for which a request is not served [converts into one](ToRejection). [`RetryAfter`] turns an estimated wait
+//! into the whole seconds that the client is told.
 //!
 //! ```
 //! use std::time::Duration;

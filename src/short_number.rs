@@ -1,8 +1,8 @@
-//! Numbers in error messages: very large and very small ones without their zeros.
+//! Numbers in error messages, which show very large and very small values without their long rows of zeros.
 
 use std::fmt;
 
-/// A number as a message shows it: `30`, `0.5`, `1e300`.
+/// A number in the form that a message shows, such as `30`, `0.5` or `1e300`.
 pub(crate) struct Short(pub(crate) f64);
 
 impl fmt::Display for Short {

@@ -1,4 +1,4 @@
-//! The synchronisation primitives that the gate is built on, or `loom`'s models of them.
+//! The synchronisation primitives that the gate is built on. Under `loom` they are `loom`'s models of them.
 
 #[cfg(not(loom))]
 pub(crate) use self::real::*;
@@ -23,11 +23,12 @@ mod model {
     use loom::sync::atomic::fence;
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 
-    /// The place of the fence that makes an access sequentially consistent.
+    /// The position of the fence that makes an access sequentially consistent.
     ///
-    /// `loom` treats `SeqCst` accesses as acquire and release only, but models the fence. A fence after each write, or
-    /// before each read, makes of them what the language guarantees, as long as all accesses are `SeqCst`. With the first, a
-    /// model fails if a write is weaker than it must be; with the second, if a read is. Fences at both would hide either.
+    /// `loom` treats `SeqCst` accesses as acquire and release only, but it models the fence exactly. A fence after each
+    /// write, or before each read, gives the accesses the guarantees of the language, as long as all of them are
+    /// `SeqCst`. With fences after writes, a model fails if a write is weaker than it must be. With fences before
+    /// reads, it fails if a read is too weak. Fences at both positions would hide either mistake.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Fences {
         AfterWrites,
@@ -39,13 +40,13 @@ mod model {
     }
 
     impl Fences {
-        /// Sets the place for the models that this thread runs from now on.
+        /// Sets the position of the fence for the models that this thread runs from now on.
         #[cfg(test)]
         pub(crate) fn place(self) {
             FENCES.set(self);
         }
 
-        /// A fence, if this is its place and the access is `SeqCst`.
+        /// Issues a fence if `self` is the chosen position and the access is `SeqCst`.
         fn at(self, order: Ordering) {
             if order == SeqCst && FENCES.get() == self {
                 fence(SeqCst);
@@ -53,7 +54,7 @@ mod model {
         }
     }
 
-    /// A budget that is never used up: the models have no runtime.
+    /// A cooperative budget without an end. It stands in for Tokio's, because the models run without a runtime.
     pub(crate) struct Budget;
 
     impl Budget {
@@ -64,7 +65,7 @@ mod model {
         Poll::Ready(Budget)
     }
 
-    /// `loom`'s atomic, with fences.
+    /// An atomic of `loom` that adds a fence to each `SeqCst` access.
     #[derive(Debug)]
     pub(crate) struct AtomicU64(loom::sync::atomic::AtomicU64);
 
@@ -105,9 +106,10 @@ mod model {
             lost: Ordering,
         ) -> Result<u64, u64> {
             Fences::BeforeReads.at(lost);
-            // Strong: spurious failures would only add to what `loom` has to explore.
+            // The strong exchange is used because spurious failures would only add to the states that `loom` has to
+            // explore.
             let result = self.0.compare_exchange(old, new, won, lost);
-            // A failed exchange writes nothing.
+            // A failed exchange writes nothing, so it needs no fence after a write.
             if result.is_ok() {
                 Fences::AfterWrites.at(won);
             }

@@ -88,14 +88,9 @@ impl ByLevel {
     /// The waiter that arrived first, whatever its level.
     pub(crate) fn oldest<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         let patient = self.patient.iter().filter_map(OrderedQueue::head);
-        let both = patient.chain(self.oldest_bounded(waiters));
+        let bounded = self.bounded.iter().filter_map(OrderedQueue::head);
+        let both = patient.chain(bounded);
         both.min_by_key(|&idx| waiters.meta(idx).key())
-    }
-
-    /// The waiter that arrived first of those that are not patient.
-    pub(crate) fn oldest_bounded<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
-        let heads = self.bounded.iter().filter_map(OrderedQueue::head);
-        heads.min_by_key(|&idx| waiters.meta(idx).key())
     }
 
     /// Returns the waiter without a deadline that entered the room first, whatever its level. None that is patient: its queue

@@ -65,7 +65,7 @@ pub(crate) use room::{Arrival, State};
 pub(crate) use room_base::time_for;
 pub use room_stats::RoomStats;
 pub use slot_pool::{Slot, SlotPool};
-pub use ticket::{ClientRetry, Tenant, Ticket};
+pub use ticket::{Tenant, Ticket};
 pub use wait_queue::{Pushed, Skipped, WaitQueue};
 pub use waiters::WaiterId;
 pub use waiting_room::{AdmitOutcome, FirstWaiter, WaitingRoom};

@@ -13,8 +13,8 @@ use super::tenant_leases::TenantLeases;
 use super::trim::HighWater;
 use super::waiters::{MILLISECOND, WaitBounds, WaitLimits, WaiterMeta};
 use super::{
-    ClientRetry, Discipline, KeptSlots, PoolId, Priority, RejectReason, RoomStats, ServiceSample,
-    TargetWait, Tenant, Ticket, WaitingRoomConfig,
+    Discipline, KeptSlots, PoolId, Priority, RejectReason, RoomStats, ServiceSample, TargetWait,
+    Tenant, Ticket, WaitingRoomConfig,
 };
 
 /// What every waiting room has, whatever its order.
@@ -244,7 +244,7 @@ impl RoomBase {
         let key = self.key_if_queued(ticket, limits);
         self.seq = key.1;
         // A requeued ticket may go back in time, and an early retry is behind all; the others must not follow them.
-        if !is_requeued(ticket) && !is_early(ticket) {
+        if !is_requeued(ticket) && !ticket.client_retry {
             self.latest = key.0;
         }
         key
@@ -257,7 +257,7 @@ impl RoomBase {
             true => limits.arrival,
             false => self.latest.max(limits.arrival),
         };
-        let behind = if is_early(ticket) { BEHIND } else { 0 };
+        let behind = if ticket.client_retry { BEHIND } else { 0 };
         (since + behind, self.seq + 1)
     }
 
@@ -322,30 +322,7 @@ impl RoomBase {
 
     /// Whether the wait of a request is predicted. A requeued one was let in before, unless its client brought it back.
     pub(crate) fn is_predicted(&self, ticket: &Ticket) -> bool {
-        self.config.target_wait != TargetWait::Off
-            && !ticket.patient
-            && (!is_requeued(ticket) || is_kept(ticket))
-    }
-
-    /// How many of `ahead` waiters go before a request, where the first of all arrived at `oldest`. One that kept its place
-    /// goes before those that arrived later; they are taken to have arrived evenly.
-    pub(crate) fn ahead_of(
-        &self,
-        ticket: &Ticket,
-        limits: WaitLimits,
-        ahead: usize,
-        oldest: impl FnOnce() -> Option<Nanos>,
-    ) -> usize {
-        if !is_kept(ticket) {
-            return ahead;
-        }
-        let Some(oldest) = oldest() else {
-            return ahead;
-        };
-        let age = |arrival: Nanos| seconds(self.now.saturating_sub(arrival));
-        // The part of the waiters that came between the oldest and it. 0 / 0, which is no number, is 0 then.
-        let earlier = (1.0 - age(limits.arrival) / age(oldest)).max(0.0);
-        (ahead as f64 * earlier).ceil() as usize
+        self.config.target_wait != TargetWait::Off && !ticket.patient && !is_requeued(ticket)
     }
 
     /// Whether a request that found no slot may wait for as long as it would have to. Returns the predicted wait, in
@@ -362,8 +339,6 @@ impl RoomBase {
             .overload
             .admit(&arriving, &ticket.tenant, &self.config, self.now);
         match admitted {
-            // Its wait counts from its first arrival, and would teach that predictions are too short.
-            Ok(_) if is_kept(ticket) => Ok(0.0),
             Ok(predicted) => Ok(predicted),
             Err(excess) => Err(RejectReason::Overloaded {
                 retry_after: Duration::try_from_secs_f64(excess).unwrap_or(Duration::MAX),
@@ -494,7 +469,7 @@ impl RoomBase {
     /// Returns the place in the order of arrival that another ticket gives a waiter: that of a requeued request, whatever the
     /// ticket says of that.
     pub(crate) fn new_place(ticket: &Ticket, limits: WaitLimits) -> Nanos {
-        limits.arrival + if is_early(ticket) { BEHIND } else { 0 }
+        limits.arrival + if ticket.client_retry { BEHIND } else { 0 }
     }
 }
 
@@ -536,14 +511,6 @@ const SAMPLE_INTERVAL: Nanos = 1_000_000;
 /// Added to the arrival of a retry that came too early: it goes behind all first attempts. Instants are below this, and
 /// the sum does not overflow.
 pub(crate) const BEHIND: Nanos = 1 << 63;
-
-fn is_kept(ticket: &Ticket) -> bool {
-    ticket.client_retry == ClientRetry::Kept
-}
-
-fn is_early(ticket: &Ticket) -> bool {
-    ticket.client_retry == ClientRetry::Early
-}
 
 /// How long a request would have to wait, by the work ahead of it.
 #[derive(Debug, Clone, Copy)]

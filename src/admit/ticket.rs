@@ -76,21 +76,6 @@ impl fmt::Debug for Tenant {
     }
 }
 
-/// Whether a client sends a request that was rejected before, and whether it came when it was told to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum ClientRetry {
-    /// A first attempt, as far as it is known.
-    #[default]
-    No,
-    /// Again, before its `Retry-After` was over, or without a proof that it was: behind all first attempts of its
-    /// level.
-    Early,
-    /// Again, when it was told to: its [`arrival`](Ticket::arrival) is that of the first attempt, and it is
-    /// [requeued](Ticket::requeued).
-    Kept,
-}
-
 /// What a waiting room knows of a request: its priority, tenant, deadline, cost and arrival.
 ///
 /// ```
@@ -123,8 +108,8 @@ pub struct Ticket {
     /// Whether it had a slot before and comes back for another. Default `false`. If so, its `arrival` decides its
     /// place in the order; all others go behind the requests that are there already.
     pub requeued: bool,
-    /// Whether its client sends it again. Default [`ClientRetry::No`].
-    pub client_retry: ClientRetry,
+    /// `true` if its client sends it again: it goes behind the first attempts of its level. Default `false`.
+    pub client_retry: bool,
     /// `true` if no bound of the waiting room refuses it or ends its wait: see [`patient`](Self::patient). Default `false`.
     pub patient: bool,
 }
@@ -193,10 +178,11 @@ impl Ticket {
         self
     }
 
-    /// Whether its client sends it again.
+    /// Marks it as sent again by its client, so that it goes behind the first attempts of its level: clients that retry at
+    /// once gain nothing by it.
     #[must_use]
-    pub fn client_retry(mut self, client_retry: ClientRetry) -> Self {
-        self.client_retry = client_retry;
+    pub fn client_retry(mut self) -> Self {
+        self.client_retry = true;
         self
     }
 
@@ -254,7 +240,7 @@ impl From<Priority> for Ticket {
             id: 0,
             wait: true,
             requeued: false,
-            client_retry: ClientRetry::No,
+            client_retry: false,
             patient: false,
         }
     }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use crate::WaitingRoomConfig;
 
-/// The limits, times and order of a store.
+/// The limits, timeouts and queue order of a store.
+///
+/// Every [`Store`](super::Store) reads the same settings, so a service can move from one store to another without
+/// changing them. The fields are public, and each one has a setter of the same name.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,35 +22,40 @@ use crate::WaitingRoomConfig;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoreConfig {
-    /// The largest number of requests that have not ended. Default 1,000,000.
+    /// The largest number of requests that have not ended, 1,000,000 by default.
     pub max_size: u64,
-    /// The largest number of requests of one tenant that have not ended; 0 for no bound of its own. Default 0.
+    /// The largest number of requests of one tenant that have not ended. The default of 0 leaves a tenant bounded by
+    /// `max_size` alone.
     pub max_size_per_tenant: u64,
-    /// The largest number of requests that run at the same time, over all workers; 0 for no bound. Default 0.
+    /// The largest number of requests that run at the same time, over all workers. The default of 0 means unlimited.
     pub max_running: u64,
-    /// The largest number of requests of one queue that run at the same time; 0 for no bound. Default 0.
+    /// The largest number of requests of one queue that run at the same time. The default of 0 means unlimited.
     pub max_running_per_queue: u64,
-    /// The largest number of requests of one tenant that run at the same time; 0 for no bound. Requests of other tenants pass
-    /// those that have to wait for it. Default 0.
+    /// The largest number of requests of one tenant that run at the same time. While a tenant is at this bound, its
+    /// requests wait and those of other tenants pass them. The default of 0 means unlimited.
     pub max_running_per_tenant: u64,
-    /// The fate of a request whose worker died. Default [`OnCrash::Fail`].
+    /// The fate of a request after its worker died, [`OnCrash::Fail`] by default.
     pub on_crash: OnCrash,
-    /// The time after which a silent worker's requests are lost to it. Default 30 s. Not for stores of one process.
+    /// The time after which a silent worker loses its requests, 30 s by default. A store that serves one process
+    /// ignores it.
     pub lease: Duration,
-    /// The time for which ended requests and their responses are kept, from their end. Default 24 h.
+    /// The time for which the store keeps a request and its response after the end, 24 h by default.
     pub retention: Duration,
-    /// The order of the requests of one queue: its levels, discipline and weights. Bounds and times in it are not used.
+    /// The order of the requests of one queue, given by the levels, the discipline and the weights of a waiting room.
+    /// The store ignores the bounds and the times in it.
     pub order: WaitingRoomConfig,
 }
 
-/// The fate of a request whose worker died.
+/// The fate of a request after its worker died in the middle of an attempt.
+///
+/// A service that must see each request at most once needs `Fail`; an idempotent service can use `Retry`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnCrash {
-    /// It has failed, so it is started at most once.
+    /// Fails the request, so the inner service sees it at most once.
     Fail,
-    /// It is started again, so it is started at least once.
+    /// Puts the request back into its queue, so the inner service may see it several times.
     Retry {
-        /// The number of starts, the first one included; at least 2.
+        /// The largest number of starts, at least 2 because the first one counts.
         max_attempts: u32,
     },
 }
@@ -76,67 +84,68 @@ impl StoreConfig {
         self
     }
 
-    /// Sets the largest number of requests of one tenant that have not ended; 0 for no bound of its own.
+    /// Sets the largest number of requests of one tenant that have not ended; 0 leaves only the bound of the whole
+    /// store.
     #[must_use]
     pub fn max_size_per_tenant(mut self, max_size: u64) -> Self {
         self.max_size_per_tenant = max_size;
         self
     }
 
-    /// Sets the largest number of requests that run at the same time, over all workers; 0 for no bound.
+    /// Sets the largest number of requests that run at the same time, over all workers; 0 means unlimited.
     #[must_use]
     pub fn max_running(mut self, max_running: u64) -> Self {
         self.max_running = max_running;
         self
     }
 
-    /// Sets the largest number of requests of one queue that run at the same time; 0 for no bound.
+    /// Sets the largest number of requests of one queue that run at the same time; 0 means unlimited.
     #[must_use]
     pub fn max_running_per_queue(mut self, max_running: u64) -> Self {
         self.max_running_per_queue = max_running;
         self
     }
 
-    /// Sets the largest number of requests of one tenant that run at the same time; 0 for no bound.
+    /// Sets the largest number of requests of one tenant that run at the same time; 0 means unlimited.
     #[must_use]
     pub fn max_running_per_tenant(mut self, max_running: u64) -> Self {
         self.max_running_per_tenant = max_running;
         self
     }
 
-    /// Sets what becomes of a request whose worker died.
+    /// Sets the fate of a request after its worker died in the middle of an attempt.
     #[must_use]
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.on_crash = on_crash;
         self
     }
 
-    /// Sets the time after which a silent worker's requests are lost to it.
+    /// Sets the time after which a silent worker loses its requests.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
     }
 
-    /// Sets the time for which ended requests are kept.
+    /// Sets the time for which the store keeps a request and its response after the end.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// Sets the order of the requests of one queue.
+    /// Sets the order in which workers get the requests of one queue.
     #[must_use]
     pub fn order(mut self, order: WaitingRoomConfig) -> Self {
         self.order = order;
         self
     }
 
-    /// Checks what the types leave open.
+    /// Checks the values that the types alone can't rule out.
     ///
     /// # Errors
     ///
-    /// If a value can't work; the error names it.
+    /// Returns the first setting that can't work, such as a `max_size` of 0.
     pub fn validate(&self) -> Result<(), InvalidStoreConfig> {
         if self.max_size == 0 {
             return Err(InvalidStoreConfig::MaxSize);
@@ -154,17 +163,17 @@ impl StoreConfig {
     }
 }
 
-/// A [`StoreConfig`] that can't work.
+/// The reason why [`StoreConfig::validate`] rejects a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidStoreConfig {
-    /// No request could be stored.
+    /// The store would be unable to hold even one request.
     #[error("`max_size` is 0: no request could be stored")]
     MaxSize,
-    /// A request that is retried is started twice at least.
+    /// `OnCrash::Retry` needs a bound of at least 2, because a retried request is started at least twice.
     #[error("`max_attempts` counts starts, so with `on_crash = \"retry\"` it is at least 2")]
     MaxAttempts,
-    /// Each request would be lost as soon as it was taken.
+    /// A lease of zero length would take each request away as soon as a worker has it.
     #[error("`lease_seconds` is 0: each request would be lost as soon as it was started")]
     Lease,
 }

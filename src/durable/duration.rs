@@ -1,8 +1,9 @@
-//! Durations as callers write them.
+//! Durations in the short notation that callers write into headers.
 
 use std::time::Duration;
 
-/// Reads a duration: `90` and `90s` are seconds, `1.5m` minutes, `2h` hours, `7d` days. `None` for any other text.
+/// Parses a duration, where `90` and `90s` are seconds, `1.5m` minutes, `2h` hours and `7d` days. Returns `None` for
+/// any other text, such as a combination of two units.
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,7 +25,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !is_digits(whole) || !is_digits(fraction) {
-        return None; // signs, exponents, `inf`
+        return None; // rules out signs, exponents and `inf`, which `f64` would parse
     }
     Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit).ok()
 }

@@ -1,5 +1,7 @@
-//! The headers of stored requests: those by which a caller asks for one, those that the inner service gets, and those that
-//! are not kept.
+//! The headers of stored requests.
+//!
+//! Callers ask with some of them for a request to be stored, and workers add others for the inner service. This module
+//! also decides which headers of a request the store keeps.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +22,8 @@ pub(super) const CANCEL_ON_DISCONNECT: HeaderName =
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-triage-request-id");
 pub(super) const ATTEMPT: HeaderName = HeaderName::from_static("x-triage-attempt");
 
-/// Headers that say how a request is stored, or are set by workers: the inner service gets none of them from a caller.
+/// The headers that steer the storing of a request or that workers set themselves. They are dropped from a stored
+/// request, so a caller's values can't reach the inner service.
 const DURABLE: [HeaderName; 8] = [
     PREFER,
     IDEMPOTENCY_KEY,
@@ -32,28 +35,30 @@ const DURABLE: [HeaderName; 8] = [
     ATTEMPT,
 ];
 
-/// Returns `true` if a header of this name is kept.
+/// Returns `true` if the store keeps a header of this name. `Content-Length` is dropped because it follows from the
+/// body.
 pub(super) fn is_stored(name: &HeaderName) -> bool {
     *name != CONTENT_LENGTH && !DURABLE.contains(name) && !is_hop_by_hop(name)
 }
 
-/// A caller's preferences, of the header `Prefer`.
+/// The preferences of a caller, as its `Prefer` headers state them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Preferences {
-    /// `true` if the caller wants a receipt at once.
+    /// `true` while the caller wants a receipt at once instead of the answer.
     pub(super) respond_async: bool,
-    /// The time for which the caller waits before a receipt will do.
+    /// The time for which the caller waits for the answer before it accepts a receipt instead.
     pub(super) wait: Option<Duration>,
 }
 
 impl Preferences {
-    /// Reads them. Of a preference that is named twice, the first counts; an unreadable one counts as absent.
+    /// Reads the preferences from all `Prefer` headers. If a preference appears twice, its first readable value counts,
+    /// and an unreadable value is ignored.
     pub(super) fn from_headers(headers: &HeaderMap) -> Self {
         let mut found = Self::default();
         let values = headers.get_all(&PREFER).iter();
         let values = values.filter_map(|value| value.to_str().ok());
         for preference in values.flat_map(|value| value.split(',')) {
-            // Parameters follow a semicolon; none is known.
+            // Parameters follow a semicolon, and this module ignores all of them.
             let preference = preference.split(';').next().unwrap_or_default();
             let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
             let (name, value) = (name.trim(), value.trim().trim_matches('"'));
@@ -67,14 +72,14 @@ impl Preferences {
     }
 }
 
-/// Reads whole seconds, in digits alone.
+/// Parses a number of whole seconds that consists of digits only.
 pub(super) fn whole_seconds(text: &str) -> Option<Duration> {
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // Digits that no number holds are a very long time.
+    // A number that overflows `u64` becomes 2^32 - 1 seconds, about 136 years.
     is_digits.then(|| Duration::from_secs(text.parse().unwrap_or(u64::from(u32::MAX))))
 }
 
-/// Reads `Not-Before`: the seconds from now, or the time as an HTTP date. A time that has passed is now.
+/// Parses `Not-Before`, which is a duration from `now` or an HTTP date. A date in the past gives a duration of zero.
 pub(super) fn parse_not_before(text: &str, now: SystemTime) -> Option<Duration> {
     parse_duration(text).or_else(|| {
         let time = parse_http_date(text)?;

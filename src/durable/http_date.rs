@@ -1,8 +1,9 @@
-//! Times as HTTP writes them: `Sun, 06 Nov 1994 08:49:37 GMT`.
+//! Times in the format of HTTP headers, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Reads an HTTP date of the only form that may be sent today. `None` for any other text, and for times before 1970.
+/// Parses an HTTP date in the only format that senders may use today (`IMF-fixdate` of RFC 9110). Returns `None` for
+/// any other text and for times before 1970.
 pub(super) fn parse_http_date(text: &str) -> Option<SystemTime> {
     let (weekday, rest) = text.trim().split_once(", ")?;
     if !WEEKDAYS.contains(&weekday) {
@@ -19,7 +20,8 @@ pub(super) fn parse_http_date(text: &str) -> Option<SystemTime> {
     let month = 1 + MONTHS.iter().position(|name| *name == month)?;
     let (day, year) = (digits(day, 2)?, digits(year, 4)?);
     let (hour, minute, second) = (digits(hour, 2)?, digits(minute, 2)?, digits(second, 2)?);
-    // 60 is a leap second.
+    // A leap second has the number 60. The length of the month and the weekday stay unchecked, so 31 February is read
+    // as an early day of March.
     if !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
         return None;
     }
@@ -38,16 +40,17 @@ fn digits(text: &str, length: usize) -> Option<u64> {
     is_digits.then(|| text.parse().ok())?
 }
 
-/// Returns the days from 1 January 1970 to a day of the Gregorian calendar; `None` for an earlier one.
+/// Returns the number of days from 1 January 1970 to a day of the Gregorian calendar, or `None` for an earlier day.
 fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
-    // With years that begin in March, the leap day is the last one of its year.
+    // The year begins in March here, so that the leap day is the last day of its year.
     let (year, month) = match month {
         1 | 2 => (year.checked_sub(1)?, month + 9),
         _ => (year, month - 3),
     };
+    // The factor 153 / 5 spreads the pattern of 31, 30, 31, 30 and 31 days over each five months from March on.
     let in_year = (153 * month + 2) / 5 + day - 1;
     let since_0 = 365 * year + year / 4 - year / 100 + year / 400 + in_year;
-    since_0.checked_sub(719_468) // 1 March of year 0 to 1 January 1970
+    since_0.checked_sub(719_468) // the days from 1 March of year 0 to 1 January 1970
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,33 +1,33 @@
-//! The names of stored requests.
+//! The identifiers of stored requests.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a stored request: 128 random bits, so that it can't be guessed.
+/// The identifier of a stored request, made of 128 random bits so that callers can't guess those of others.
 ///
-/// Its text form is 32 hexadecimal digits.
+/// Its text form is 32 hexadecimal digits in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(u128);
 
 impl RequestId {
-    /// Returns a new random name.
+    /// Returns a new random identifier.
     ///
     /// # Errors
     ///
-    /// If the system has no random bytes.
+    /// Returns the error of the operating system if its random number generator fails.
     pub fn random() -> Result<Self, std::io::Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
         Ok(Self(u128::from_be_bytes(bytes)))
     }
 
-    /// Returns the name that these bits make, for names that are derived from others.
+    /// Returns the identifier with these bits, for identifiers that are derived from others.
     #[must_use]
     pub fn from_bits(bits: u128) -> Self {
         Self(bits)
     }
 
-    /// Returns its bits.
+    /// Returns the 128 bits of the identifier.
     #[must_use]
     pub fn bits(self) -> u128 {
         self.0
@@ -55,7 +55,7 @@ impl FromStr for RequestId {
     }
 }
 
-/// The text is not the name of a stored request.
+/// The error of a text that is not the identifier of a stored request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not the id of a request: expected 32 hexadecimal digits in lower case")]
 pub struct InvalidRequestId(());

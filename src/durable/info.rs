@@ -1,32 +1,32 @@
-//! Descriptions of stored requests, as a store returns them.
+//! Descriptions of stored requests, as a store returns them to fronts and workers.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use super::RequestId;
 
-/// The state of a stored request.
+/// The state of a stored request, from its arrival to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum RequestStatus {
-    /// It waits for a worker, or for the time from which it may begin.
+    /// The request waits for a worker or for the time from which it may begin.
     Queued,
-    /// A worker has it, and has not called the inner service yet.
+    /// A worker has taken the request and has yet to call the inner service.
     Starting,
-    /// The inner service works on it.
+    /// The inner service works on the request.
     Processing,
-    /// It ended with a response whose status is below 400.
+    /// The request ended with a response of a status below 400.
     Succeeded,
-    /// It ended with another response, or its worker was lost.
+    /// The request ended with another response or without one, for example because its worker was lost.
     Failed,
-    /// It was cancelled, or its time was up while it ran.
+    /// The request was cancelled, or its deadline passed while it ran.
     Canceled,
-    /// Its time was up before it was started.
+    /// The deadline of the request passed before a worker started it.
     Aborted,
 }
 
 impl RequestStatus {
-    /// All of them, in the order in which a request may pass through them.
+    /// All states, in the order in which a request may pass through them.
     pub const ALL: [Self; 7] = [
         Self::Queued,
         Self::Starting,
@@ -37,7 +37,7 @@ impl RequestStatus {
         Self::Aborted,
     ];
 
-    /// Returns its name in lower case.
+    /// Returns the name of the state in lower case.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -51,13 +51,13 @@ impl RequestStatus {
         }
     }
 
-    /// Returns the status of this name.
+    /// Returns the state with this name in lower case, or `None` for an unknown name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == name)
     }
 
-    /// Returns `true` if no other status follows.
+    /// Returns `true` if the request has ended, so only a [retry](super::Store::retry) can change its state.
     #[must_use]
     pub fn has_ended(self) -> bool {
         matches!(
@@ -73,42 +73,42 @@ impl fmt::Display for RequestStatus {
     }
 }
 
-/// A stored request, without its body and its response.
+/// A stored request without its body and its response.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct RequestInfo {
-    /// Its name.
+    /// The identifier under which its caller and its workers find the request.
     pub id: RequestId,
-    /// The queue that it belongs to.
+    /// The queue that the request waits in, such as the name of a model.
     pub queue: String,
-    /// The index of its level: 0 is the most urgent.
+    /// The index of the priority level of the request, where 0 is the most urgent.
     pub level: u8,
-    /// The tenant that it belongs to; empty if it named none.
+    /// The tenant that the request belongs to, empty if its caller left the tenant open.
     pub tenant: Vec<u8>,
-    /// Its state.
+    /// The state of the request at the time of this description.
     pub status: RequestStatus,
-    /// The number of times that a worker has started it.
+    /// The number of times that a worker has started the request.
     pub attempts: u32,
-    /// The time at which it was stored.
+    /// The time at which the store accepted the request.
     pub created: SystemTime,
-    /// The time at which its latest attempt was started.
+    /// The time at which a worker started the latest attempt.
     pub started: Option<SystemTime>,
-    /// The time at which it ended.
+    /// The time at which the request ended, with or without a response.
     pub ended: Option<SystemTime>,
-    /// The time at which it is stopped.
+    /// The time at which the store stops the request if it has not ended by then.
     pub deadline: Option<SystemTime>,
-    /// The time from which it may begin, of its next attempt if it was started before.
+    /// The time before which the first or the next attempt may not begin.
     pub not_before: Option<SystemTime>,
-    /// The reason of its end, in a word such as `worker_lost`, unless it succeeded.
+    /// The reason of the end in one word such as `worker_lost`, unless the request succeeded.
     pub reason: Option<String>,
-    /// The HTTP status of its response.
+    /// The HTTP status of the response, if the request has ended with one.
     pub response_status: Option<u16>,
-    /// `false` for one that lists leave out.
+    /// `true` while the request appears in lists. It is `false` for requests such as the lines of a batch.
     pub is_listed: bool,
 }
 
 impl RequestInfo {
-    /// Returns a request that was just stored.
+    /// Returns the description of a request that was just stored, in the default queue and at the most urgent level.
     #[must_use]
     pub fn queued(id: RequestId, created: SystemTime) -> Self {
         Self {
@@ -130,47 +130,47 @@ impl RequestInfo {
     }
 }
 
-/// The requests that are asked for, the newest first.
+/// The filter and the bounds of a list of requests, which begins with the newest one.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Listing {
-    /// Only those of this status.
+    /// The status of the requests to list, or `None` for every status.
     pub status: Option<RequestStatus>,
-    /// Only those of this tenant.
+    /// The tenant of the requests to list, or `None` for all tenants.
     pub tenant: Option<Vec<u8>>,
-    /// The largest number of requests.
+    /// The largest number of requests that the page may have.
     pub limit: usize,
-    /// Only those that are older than this one.
+    /// The last request of the page before, so that only older requests follow.
     pub after: Option<RequestId>,
 }
 
-/// A part of a list.
+/// One page of a list of requests.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
-    /// The requests, the newest first.
+    /// The requests of this page, the newest first.
     pub requests: Vec<RequestInfo>,
-    /// `true` if older ones follow.
+    /// `true` while older requests follow after this page.
     pub has_more: bool,
 }
 
-/// The requests that one level of one queue holds.
+/// The number of requests that one level of one queue holds, and the age of the oldest one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueDepth {
-    /// The queue.
+    /// The name of the queue, empty for the queue of the whole service.
     pub queue: String,
-    /// The index of the level.
+    /// The index of the level, where 0 is the most urgent.
     pub level: u8,
-    /// The number of requests that wait, delayed ones included.
+    /// The number of requests that wait, with those whose start is delayed.
     pub queued: u64,
-    /// The number of requests that workers have.
+    /// The number of requests that workers have taken and that have not ended.
     pub running: u64,
-    /// The time for which the oldest that may begin has waited. A delay (`Not-Before`) does not count.
+    /// The time for which the oldest request that may begin has waited. The time before `Not-Before` does not count.
     pub oldest: Option<Duration>,
 }
 
 impl QueueDepth {
-    /// Returns the depth of an empty level.
+    /// Returns the depth of a level that holds zero requests.
     #[must_use]
     pub fn empty(queue: String, level: u8) -> Self {
         Self {
@@ -183,20 +183,20 @@ impl QueueDepth {
     }
 }
 
-/// The number of times that something has happened to requests of one queue.
+/// The number of times that one kind of event has happened to the requests of one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueTotal {
-    /// The queue. Queues beyond the first few thousand are counted together, under the empty name.
+    /// The name of the queue. A store counts the queues beyond the first few thousand together, under the empty name.
     pub queue: String,
-    /// The event.
+    /// The kind of event that is counted.
     pub event: QueueEvent,
-    /// The number of times that it has happened.
+    /// The number of times that the event has happened.
     pub count: u64,
 }
 
 impl QueueTotal {
-    /// Returns a total.
+    /// Returns a total of `count` events of this kind in `queue`.
     #[must_use]
     pub fn new(queue: String, event: QueueEvent, count: u64) -> Self {
         Self {
@@ -207,18 +207,18 @@ impl QueueTotal {
     }
 }
 
-/// An event that a store counts.
+/// A kind of event that a store counts for each queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QueueEvent {
-    /// A request ended.
+    /// A request ended, with or without a response.
     Ended {
-        /// The status of its end.
+        /// The final state of the requests that are counted.
         status: RequestStatus,
-        /// The reason in a word, unless it succeeded.
+        /// The reason of the end in one word, unless the requests succeeded.
         reason: Option<String>,
     },
-    /// A request was taken from its worker, which was silent for too long or has died.
+    /// A store took a request away from its worker, because the worker died or was silent for too long.
     WorkerLost,
 }
 

@@ -1,18 +1,20 @@
-//! Requests that survive the process: they are stored before they are answered for, and served when a slot is free.
+//! Requests that survive the process: a store keeps each one before its caller gets an answer, and a worker serves it
+//! when a slot is free.
 //!
-//! A [`Store`] keeps requests, their outcomes and their order. Requests come in at a front and are run by workers, which may be
-//! in one process or on many machines. A worker takes a request from the store only when it has a slot for it, so the most
-//! urgent request goes first on whichever machine it arrived, and a pending request in the store is a running one.
+//! A [`Store`] keeps the requests, their outcomes and their order. Requests enter at a front and run in workers, which
+//! may share one process or be spread over many machines. A worker takes a request from the store only when it has a
+//! slot for it. So the most urgent request goes first, on whichever machine it arrived, and a request that has left the
+//! queue is really running.
 //!
-//! - A [`DurableLayer`] is a front: it stores the requests that ask for it, passes all others on, and shows what has become
-//!   of the stored ones.
-//! - [`batches`] has OpenAI's files and batches, in front of a store.
+//! - A [`DurableLayer`] is a front. It stores the requests that ask for it, passes all others on, and reports the
+//!   progress of the stored ones.
+//! - [`batches`] serves OpenAI's files and batches on top of a store.
 #![cfg_attr(
     feature = "client",
     doc = "- [`webhooks`] tell callers that their requests have ended."
 )]
-//! - A [`Worker`] runs stored requests in any Tower service. It waits for slots in the same [gate](crate::Gate) as the online
-//!   traffic, so that a low level of stored requests uses exactly the slots that the online traffic leaves.
+//! - A [`Worker`] runs stored requests in any Tower service. It waits for slots in the same [gate](crate::Gate) as the
+//!   online traffic, so a low level of stored requests uses exactly the slots that the online traffic leaves free.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -54,9 +56,9 @@
 //!
 //! # Semantics
 //!
-//! Each stored request has one recorded outcome. With [`OnCrash::Fail`] it is started at most once: if its worker dies, it
-//! has failed. With [`OnCrash::Retry`] it is started again, up to a number of attempts, so the inner service may see it
-//! more than once.
+//! Each stored request has exactly one recorded outcome. With [`OnCrash::Fail`] a request is started at most once, and
+//! it fails if its worker dies. With [`OnCrash::Retry`] it is started again, up to a number of attempts, so the inner
+//! service may see it several times.
 
 pub mod batches;
 mod config;

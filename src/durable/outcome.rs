@@ -1,29 +1,29 @@
-//! The end of an attempt.
+//! The outcome of an attempt.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
-/// The end of an attempt, as its worker records it.
+/// The outcome of an attempt, as its worker records it in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The inner service responded. The request has succeeded if `status` is below 400, and has failed otherwise.
+    /// The inner service responded. The request succeeds with a `status` below 400 and fails with any other.
     Responded {
-        /// The HTTP status.
+        /// The HTTP status of the response.
         status: u16,
-        /// The response, in a form that the store does not look into.
+        /// The encoded response, which the store keeps without looking into it.
         response: Bytes,
     },
-    /// There is no response.
+    /// The attempt ended without a response, so the request fails.
     Failed {
-        /// The reason in a word, such as `attempt_timeout`.
+        /// The reason of the failure in one word, such as `attempt_timeout`.
         reason: String,
     },
-    /// The request goes back into its queue, to be tried again.
+    /// The request goes back into its queue for another attempt.
     Retry {
-        /// The time for which it may not begin.
+        /// The time before the request may begin again.
         after: Duration,
-        /// `false` if this attempt does not count.
+        /// `true` if this attempt counts towards the bound on attempts.
         counts: bool,
     },
 }

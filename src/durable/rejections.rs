@@ -1,4 +1,4 @@
-//! The rejections of stored requests.
+//! The rejections that callers of stored requests get.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{RequestInfo, RequestStatus, StoreError};
 use crate::rejection::{Rejection, ToRejection};
 
 impl ToRejection for StoreError {
-    /// Returns the rejection, with the time after which it is worth to ask again.
+    /// Returns the rejection for a caller, with the time after which another try is worthwhile.
     fn to_rejection(&self) -> Rejection {
         let unavailable = StatusCode::SERVICE_UNAVAILABLE;
         let (status, code, again) = match self {
@@ -24,7 +24,7 @@ impl ToRejection for StoreError {
             Self::Unavailable(_) => (unavailable, "store_unavailable", 1),
         };
         let message = match self {
-            // The details, such as an address, are for the operator's log.
+            // The details, such as the address of a server, belong only in the operator's log.
             Self::StorageFull(_) => "the storage of requests is full".to_owned(),
             Self::Unavailable(_) => "the store of requests is unavailable".to_owned(),
             other => other.to_string(),
@@ -34,7 +34,7 @@ impl ToRejection for StoreError {
     }
 }
 
-/// Returns the answer to a caller whose request has ended without a response.
+/// Returns the rejection for a caller of a request that has ended without a response.
 pub(super) fn without_response(info: &RequestInfo) -> Rejection {
     let bad_gateway = StatusCode::BAD_GATEWAY;
     if is_late(info) {
@@ -75,14 +75,14 @@ pub(super) fn without_response(info: &RequestInfo) -> Rejection {
     }
 }
 
-/// Returns `true` if the request has ended because its time was up.
+/// Returns `true` if the request has ended because its deadline passed.
 fn is_late(info: &RequestInfo) -> bool {
     let reason = info.reason.as_deref();
     info.status == RequestStatus::Aborted
         || info.status == RequestStatus::Canceled && reason == Some("deadline_exceeded")
 }
 
-/// Returns the reason that a caller is told, unless the request has succeeded or not ended.
+/// Returns the reason that pages show to a caller, or `None` if the request has succeeded or has yet to end.
 pub(super) fn reason(info: &RequestInfo) -> Option<&str> {
     let given = info.reason.as_deref();
     match info.status {

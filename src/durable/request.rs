@@ -1,4 +1,4 @@
-//! A request that is to be stored.
+//! A request that is about to be stored.
 
 use std::time::Duration;
 
@@ -6,46 +6,48 @@ use bytes::Bytes;
 
 use super::RequestId;
 
-/// A request on its way into a [`Store`](super::Store).
+/// A request on its way into a [`Store`](super::Store), with the wishes of its caller.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct NewRequest {
-    /// Its name. To store it again under the same name changes nothing.
+    /// The identifier of the request. A store ignores a second request with the same identifier.
     pub id: RequestId,
-    /// The queue that it belongs to: requests of one queue ask for the same slots. A model's name, or empty for the whole
-    /// service.
+    /// The queue that the request waits in. All requests of one queue ask for the same slots, so it is the name of a
+    /// model, or empty for the whole service.
     pub queue: String,
-    /// The index of its level: 0 is the most urgent.
+    /// The index of the priority level of the request, where 0 is the most urgent.
     pub level: u8,
-    /// The tenant that it belongs to; empty if it names none.
+    /// The tenant that the request belongs to, empty if its caller left the tenant open.
     pub tenant: Vec<u8>,
-    /// The part of its tenant's share that it uses, as in [`Ticket::cost`](crate::Ticket::cost). Default 1.
+    /// The part of the tenant's share that the request uses, as in [`Ticket::cost`](crate::Ticket::cost). The default
+    /// is 1.
     pub cost: u32,
-    /// The time after which it is stopped, counted from when it is stored. Default: none.
+    /// The time from the storing of the request to its deadline. With the default of `None`, it may take any time.
     pub cancel_after: Option<Duration>,
-    /// The time for which it may not begin, counted from when it is stored. Default: none.
+    /// The time from the storing of the request to its earliest start. The default of `None` lets it begin at once.
     pub delay: Option<Duration>,
-    /// The key under which its caller may send it again without a second effect. Default: none.
+    /// The key under which the caller may safely send the request again. The default is `None`.
     pub idempotency: Option<Idempotency>,
-    /// The address that is told when it has ended. Default: none.
+    /// The address of the webhook that the store tells about the end of the request. The default is `None`.
     pub webhook: Option<String>,
-    /// `false` for one that lists leave out, such as a line of a batch. Default `true`.
+    /// `true` while the request appears in lists, which is the default. Lines of a batch set it to `false`.
     pub is_listed: bool,
-    /// The request itself, in a form that the store does not look into.
+    /// The encoded request, which the store keeps without looking into it.
     pub request: Bytes,
 }
 
-/// A key with which a caller marks requests that are the same.
+/// A key with which a caller marks repetitions of the same request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
-    /// The caller's key, which is its tenant's alone.
+    /// The key that the caller sent. Each tenant has keys of its own, so two tenants may use equal keys.
     pub key: String,
-    /// A digest of the request: another one under the same key is a mistake of the caller.
+    /// A digest of the request. A store rejects a request with a known key and another digest, as a mistake of the
+    /// caller.
     pub fingerprint: [u8; 32],
 }
 
 impl NewRequest {
-    /// Returns a request of the empty tenant at the most urgent level, without further wishes.
+    /// Returns a request of the empty tenant at the most urgent level, with all other fields at their defaults.
     #[must_use]
     pub fn new(id: RequestId, request: Bytes) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The trait of what keeps requests.
+//! The interface of all stores, which fronts and workers use.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,122 +11,133 @@ use super::{
     RequestInfo, Stop, StoreError,
 };
 
-/// An operation of a [`Store`].
+/// The future of an operation of a [`Store`].
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// Keeps requests, their outcomes and their order, and tells fronts and workers what has changed.
+/// A store of requests, their outcomes and their order, which also notifies fronts and workers of changes.
 ///
-/// All operations may be repeated, and their futures dropped at any time: the operation has then happened as a whole or not
-/// at all. What was answered with `Ok` is stored. A request ends once: the first outcome, cancellation or deadline that is
-/// recorded stands.
+/// Any operation may be repeated, and its future may be dropped at any time. The operation has then happened either
+/// completely or not at all. After an operation has returned `Ok`, its effect is stored. Each request ends exactly
+/// once, because the store keeps only the first outcome, cancellation or deadline that is recorded for it.
 ///
-/// A store looks after itself while it is open: it renews the leases that it gave, takes those of silent workers away, ends
-/// requests whose time is up, and forgets what has ended after its
+/// An open store maintains itself. It renews the leases that it has granted, takes leases from silent workers, and ends
+/// requests at their deadlines. It also forgets requests that ended longer ago than the
 /// [retention](super::StoreConfig::retention).
 pub trait Store: Send + Sync + 'static {
-    /// Stores a request. One of the same name, or of the same idempotency key and fingerprint, is returned as it is.
+    /// Stores a request and returns its description.
+    ///
+    /// If the store already has a request with the same identifier, or with the same idempotency key and fingerprint,
+    /// it returns that one unchanged.
     ///
     /// # Errors
     ///
-    /// If there is no place for it, its key belongs to another request, or it can't be stored.
+    /// Returns an error if the store is full, if another request has the idempotency key, or if the write fails.
     fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued>;
 
-    /// Returns the stored request of the same name, or of the same idempotency key and fingerprint, without storing this one.
+    /// Returns the stored request with the same identifier, or with the same idempotency key and fingerprint. The given
+    /// request itself is not stored.
     ///
     /// # Errors
     ///
-    /// If its key belongs to another request.
+    /// Returns an error if another request has the idempotency key.
     fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>>;
 
-    /// Returns a request; `None` if it is not known, or was forgotten.
+    /// Returns the description of a request, or `None` if it is unknown or forgotten.
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>>;
 
-    /// Returns its position among those of its queue, while it waits: 1 is next.
+    /// Returns the position of a waiting request in its queue, where 1 is the next one.
     fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>>;
 
-    /// Returns the request itself as it was stored.
+    /// Returns the request itself, in the form in which it was stored.
     fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>>;
 
-    /// Returns its response, if there is one.
+    /// Returns the response of a request, in the form in which its worker stored it.
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>>;
 
-    /// Resolves when a request has ended, or is not known. Returns it if the store has it at hand; otherwise it has to be
-    /// [read](Self::get).
+    /// Waits until a request has ended or turns out to be unknown.
     ///
-    /// A caller that stores a request and waits for its end may begin the wait first: then the store need not be asked for
-    /// that again, and may have the request at hand.
+    /// The store returns the request if it has it at hand. After `None`, the caller [reads](Self::get) the request
+    /// instead. A caller that stores a request may begin this wait before. The store can then keep the request at hand,
+    /// which spares another read.
     fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>>;
 
-    /// Ends a request that has not ended, and returns it as it is then; `None` if it is not known.
+    /// Cancels a request that has not ended, and returns its state after that, or `None` if it is unknown.
     fn cancel(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>>;
 
-    /// Puts a request that has failed back into its queue, and returns it as it is then: one of another status is left as it
-    /// is. Its attempts count from 0 again, and its deadline is gone.
+    /// Puts a failed request back into its queue, and returns its state after that.
+    ///
+    /// The attempts count from 0 again, and the deadline is removed. A request in any other state is returned
+    /// unchanged.
     fn retry(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>>;
 
-    /// Returns listed requests.
+    /// Returns one page of the requests that match a listing.
     fn list(&self, listing: Listing) -> StoreFuture<'_, Page>;
 
-    /// Returns the queues that have a request which may begin.
+    /// Returns the head of each queue that has a request which may begin.
     fn backlog(&self) -> StoreFuture<'_, Backlog>;
 
-    /// Resolves when the backlog may have changed since [`Backlog::version`].
+    /// Waits until the backlog may have changed since the given [`Backlog::version`], and returns the change.
     fn changed(&self, version: u64) -> StoreFuture<'_, BacklogChange>;
 
-    /// Takes the most urgent requests of a queue that may begin, `max` at most, to be run at once.
+    /// Takes up to `max` requests that may begin from a queue, the most urgent first, for a worker that runs them at
+    /// once.
     fn fetch(&self, queue: &str, max: usize) -> StoreFuture<'_, Vec<Fetched>>;
 
-    /// Notes that the inner service was called.
+    /// Records that the worker has called the inner service.
     fn called(&self, lease: &Lease) -> StoreFuture<'_, ()>;
 
-    /// Resolves when an attempt has to stop.
+    /// Waits until the attempt has to stop, and returns the reason.
     fn stopped(&self, lease: &Lease) -> StoreFuture<'_, Stop>;
 
-    /// Records the end of an attempt. Returns `false` if it has no effect, because the lease was taken away or the request
-    /// had ended before.
+    /// Records the outcome of an attempt.
+    ///
+    /// Returns `false` if the outcome is ignored, because the lease was taken away or the request had ended before.
     fn finish(&self, lease: Lease, outcome: Outcome) -> StoreFuture<'_, bool>;
 
-    /// Adds a piece of the response while it is being made, for those that read it as a stream.
+    /// Adds a piece to a response in progress, for callers that read it as a stream.
     fn append(&self, lease: &Lease, data: Bytes) -> StoreFuture<'_, ()>;
 
-    /// Waits until there are pieces with numbers above `after`, or the request has ended, and returns them. The first
-    /// piece has number 1. `None` if the request is not known.
+    /// Waits until a response has pieces with numbers above `after` or the request has ended, and returns those pieces.
+    ///
+    /// The first piece of a response has the number 1. Returns `None` if the request is unknown.
     fn chunks(&self, id: RequestId, after: u64) -> StoreFuture<'_, Option<Chunks>>;
 
-    /// Keeps requests from being taken. One of the same scope is replaced.
+    /// Begins a pause, during which workers can't take the requests of its scope. It replaces a pause of the same
+    /// scope.
     fn pause(&self, pause: Pause) -> StoreFuture<'_, ()>;
 
-    /// Ends a pause. Returns `false` if there was none.
+    /// Ends the pause of a scope. Returns `false` if the scope was not paused.
     fn resume(&self, scope: PauseScope) -> StoreFuture<'_, bool>;
 
-    /// Returns the pauses that hold.
+    /// Returns all pauses that are in force.
     fn pauses(&self) -> StoreFuture<'_, Vec<Pause>>;
 
-    /// Returns the depth of each level of each queue that is not empty.
+    /// Returns the depth of each level of each queue that holds at least one request.
     fn depths(&self) -> StoreFuture<'_, Vec<QueueDepth>>;
 
-    /// Returns the totals of each queue: of this opening of a store for one process, else of all processes since the store
-    /// was first used.
+    /// Returns the totals of each queue. A store for one process counts from its opening, and a shared store counts for
+    /// all processes since its first use.
     fn totals(&self) -> StoreFuture<'_, Vec<QueueTotal>>;
 
-    /// Takes webhooks that are due, `max` at most: they are due again a minute later, unless they are
+    /// Takes up to `max` webhooks that are due. Each becomes due again a minute later, unless it is
     /// [settled](Self::settle_webhook) before.
     fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>>;
 
-    /// Settles a webhook for good, or until some time later.
+    /// Settles a webhook for good, or makes it due again after the time in `again`.
     fn settle_webhook(&self, id: RequestId, again: Option<Duration>) -> StoreFuture<'_, ()>;
 
-    /// Keeps a value under a key, for what is built on a store: files, batches. It replaces the one before.
+    /// Stores a value under a key and replaces its former value. Components on top of a store use it, such as files and
+    /// batches.
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()>;
 
-    /// Returns the value of a key.
+    /// Returns the value of a key, or `None` for an unknown key.
     fn value(&self, key: &str) -> StoreFuture<'_, Option<Bytes>>;
 
-    /// Forgets a key. Returns `false` if it was not there.
+    /// Removes a key with its value. Returns `false` if the key was unknown.
     fn remove(&self, key: &str) -> StoreFuture<'_, bool>;
 
-    /// Returns the keys that begin with `prefix` and come after `after` in the order of their bytes, `max` at most, with
-    /// their values.
+    /// Returns up to `max` keys with their values, in the byte order of the keys. The keys begin with `prefix` and come
+    /// after `after`.
     fn values(
         &self,
         prefix: &str,
@@ -134,16 +145,20 @@ pub trait Store: Send + Sync + 'static {
         max: usize,
     ) -> StoreFuture<'_, Vec<(String, Bytes)>>;
 
-    /// Gives back what no worker runs, and stops looking after the store. No other operation may follow.
+    /// Closes the store, which then stops maintaining itself.
+    ///
+    /// Requests that a worker has taken without calling the inner service go back into their queues. Other operations
+    /// must not follow.
     fn close(&self) -> StoreFuture<'_, ()>;
 }
 
-/// A request as it is in the store.
+/// A request as a store returns it, with the response if that is at hand.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The request.
+    /// The description of the request.
     pub info: RequestInfo,
-    /// Its response; `None` if there is none, or if it has to be [read](Store::response).
+    /// The encoded response. With `None`, the request has ended without one or the response has to be
+    /// [read](Store::response) separately.
     pub response: Option<Bytes>,
 }
 
@@ -154,17 +169,17 @@ impl From<RequestInfo> for Found {
     }
 }
 
-/// A request that was to be stored.
+/// The result of [`Store::enqueue`], which tells a new request from a repetition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Enqueued {
-    /// It is stored.
+    /// The store has accepted the request as a new one.
     New(RequestInfo),
-    /// It was stored before.
+    /// The store had the request before, so it stored nothing now.
     Known(RequestInfo),
 }
 
 impl Enqueued {
-    /// Returns the stored request.
+    /// Returns the description of the stored request.
     #[must_use]
     pub fn info(&self) -> &RequestInfo {
         match self {
@@ -173,46 +188,46 @@ impl Enqueued {
     }
 }
 
-/// The queues that have a request which may begin.
+/// A snapshot of the queues that have a request which may begin.
 #[derive(Debug, Clone, Default)]
 pub struct Backlog {
-    /// The number of changes that it takes account of, as this process knows them; for [`Store::changed`].
+    /// The number of changes that this snapshot includes, as this process counts them. Pass it to [`Store::changed`].
     pub version: u64,
-    /// The queues, in no particular order.
+    /// The heads of the queues, in an arbitrary order.
     pub queues: Vec<QueueHead>,
-    /// The earliest time at which a request may begin that may not yet.
+    /// The earliest time at which a delayed request may begin.
     pub next: Option<SystemTime>,
 }
 
-/// A change of the [`Backlog`].
+/// A change of the [`Backlog`], as [`Store::changed`] returns it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum BacklogChange {
-    /// It may have changed in any way, and has to be [read](Store::backlog) again.
+    /// The backlog may have changed in any way, so the worker has to [read](Store::backlog) it again.
     Any,
-    /// A queue had no request that may begin, and has this one now. Nothing else has changed since the version before.
+    /// A queue without startable requests has got this one. Everything else is as it was in the version before.
     NewHead {
-        /// The version of the backlog with this change.
+        /// The version of the backlog that includes this change.
         version: u64,
-        /// The head of the queue.
+        /// The new head of the queue.
         head: Box<QueueHead>,
     },
 }
 
-/// A queue's most urgent request.
+/// The most urgent request of a queue that may begin.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct QueueHead {
-    /// The request.
+    /// The description of the request, with the name of its queue.
     pub info: RequestInfo,
-    /// The part of its tenant's share that it uses.
+    /// The part of the tenant's share that the request uses, in units of the user's choice.
     pub cost: u32,
-    /// The number of requests of its queue that may begin; as far as it is known, and 1 at least.
+    /// The number of requests of this queue that may begin, at least 1. A store may underestimate it.
     pub runnable: u64,
 }
 
 impl QueueHead {
-    /// Returns the head of a queue with one request.
+    /// Returns the head of a queue that has one request, with a cost of 1.
     #[must_use]
     pub fn new(info: RequestInfo) -> Self {
         Self {
@@ -223,55 +238,55 @@ impl QueueHead {
     }
 }
 
-/// A piece of a response that is being made.
+/// A piece of a response that is still in progress, such as one event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Its number, from 1.
+    /// The number of this piece, where the first piece of a response is 1.
     pub number: u64,
-    /// The piece.
+    /// The bytes of the piece.
     pub data: Bytes,
 }
 
-/// The pieces of a response after a given one.
+/// The pieces of a response that follow a given number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chunks {
-    /// The pieces, in their order.
+    /// The pieces in the order of their numbers.
     pub chunks: Vec<Chunk>,
-    /// `true` if pieces before them are gone.
+    /// `true` if the store has dropped pieces between the given number and the first of these.
     pub has_gap: bool,
-    /// `true` if none will follow them.
+    /// `true` if the response ends with these pieces.
     pub is_end: bool,
 }
 
-/// A time in which requests are not taken.
+/// A pause, during which workers can't take the requests of its scope.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pause {
-    /// The requests that it concerns.
+    /// The requests that the pause affects.
     pub scope: PauseScope,
-    /// The operator's reason.
+    /// The reason that the operator gave for the pause.
     pub reason: String,
-    /// The time at which it ends by itself.
+    /// The time at which the pause ends by itself, or `None` for a pause that lasts until it is resumed.
     pub until: Option<SystemTime>,
 }
 
-/// The requests that a pause concerns.
+/// The requests that a pause affects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PauseScope {
-    /// All requests.
+    /// All requests of the store.
     All,
-    /// Requests of one queue.
+    /// The requests of the queue with this name.
     Queue(String),
-    /// Requests of one tenant.
+    /// The requests of this tenant.
     Tenant(Vec<u8>),
 }
 
-/// A request that has ended and whose webhook has to be told.
+/// A webhook that has to be sent, because its request has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DueWebhook {
-    /// The request.
+    /// The description of the request that has ended.
     pub info: RequestInfo,
-    /// The address.
+    /// The address to which the webhook goes.
     pub url: String,
-    /// The number of times that it was told before.
+    /// The number of earlier tries to send this webhook.
     pub tries: u32,
 }

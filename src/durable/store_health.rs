@@ -1,18 +1,23 @@
-//! Operations that are repeated until the store does them.
+//! Operations of a store that are repeated until they succeed.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::{StoreError, StoreFuture};
 
-/// The state of a store, as its user sees it: an outage is logged once when it begins, and once when it is over.
+/// The health of a store, as one of its users sees it.
+///
+/// It keeps an outage down to two log lines, one when the outage begins and one when it is over.
 #[derive(Debug, Default)]
 pub(super) struct StoreHealth {
+    /// `true` from the first failure of an outage until the next operation that succeeds.
     is_failing: AtomicBool,
 }
 
 impl StoreHealth {
-    /// Repeats an operation until it succeeds, after 50 ms to 2 s.
+    /// Repeats an operation until it succeeds.
+    ///
+    /// The pause between two tries begins at 25 to 50 ms and doubles up to 1 to 2 s.
     pub(super) async fn until_done<'a, T>(
         &self,
         mut operation: impl FnMut() -> StoreFuture<'a, T>,
@@ -26,21 +31,21 @@ impl StoreHealth {
                 }
                 Err(error) => self.on_error(&error),
             }
-            // Spread, so that workers do not all come back at the same instant.
+            // Random pauses spread the workers, so that they do not all come back at the same instant.
             tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
             wait = (2 * wait).min(LONGEST_WAIT);
         }
     }
 
-    /// Notes that an operation succeeded.
+    /// Records that an operation succeeded, and logs the end of an outage.
     pub(super) fn on_success(&self) {
-        // Relaxed: it guards nothing but the log.
+        // Relaxed is enough because the flag guards only the log. The load first keeps the usual path free of writes.
         if self.is_failing.load(Relaxed) && self.is_failing.swap(false, Relaxed) {
             tracing::info!("the store of requests works again");
         }
     }
 
-    /// Notes that an operation failed. A bound that holds, or a mistake of a caller, is no outage.
+    /// Records that an operation failed. An exceeded bound or a mistake of a caller does not count as an outage.
     pub(super) fn on_error(&self, error: &StoreError) {
         let is_outage = matches!(
             error,

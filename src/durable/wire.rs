@@ -1,6 +1,7 @@
-//! The stored form of requests and responses: a head of lengths and bytes, then the body.
+//! The stored form of requests and responses, which is a head of lengths and bytes followed by the body.
 //!
-//! All numbers are 32 bits, the most significant byte first. The first byte is the version of the form.
+//! The first byte is the version of the form. All lengths and counts are 32 bits and the status of a response 16 bits,
+//! with the most significant byte first.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -9,10 +10,10 @@ use sha2::{Digest, Sha256};
 use super::headers;
 use crate::http::named_by_connection;
 
-/// Returns a request in the form in which it is stored.
+/// Encodes a request into the form in which a store keeps it.
 ///
-/// It leaves out the headers that are about one connection, those that say how the request is stored, and the length of the
-/// body, which follows from it.
+/// It omits the headers that concern a single connection, those that steer the storing, and the length of the body,
+/// which follows from the body itself.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -40,11 +41,11 @@ pub fn encode_request(request: &Request<Bytes>) -> Bytes {
     bytes.freeze()
 }
 
-/// Returns the request that [`encode_request`] wrote.
+/// Decodes a request that [`encode_request`] has encoded.
 ///
 /// # Errors
 ///
-/// If it did not write these bytes.
+/// Returns an error if the bytes have another form or version.
 pub fn decode_request(stored: Bytes) -> Result<Request<Bytes>, InvalidStored> {
     let mut rest = Reader::new(stored)?;
     let method = Method::from_bytes(&rest.take()?).map_err(|_| InvalidStored(()))?;
@@ -57,7 +58,7 @@ pub fn decode_request(stored: Bytes) -> Result<Request<Bytes>, InvalidStored> {
     Ok(request)
 }
 
-/// Returns a response in the form in which it is stored, without the headers that are about one connection.
+/// Encodes a response into the form in which a store keeps it. It omits the same headers as [`encode_request`].
 #[must_use]
 pub fn encode_response(response: &Response<Bytes>) -> Bytes {
     let mut bytes = BytesMut::with_capacity(512 + response.body().len());
@@ -68,11 +69,11 @@ pub fn encode_response(response: &Response<Bytes>) -> Bytes {
     bytes.freeze()
 }
 
-/// Returns the response that [`encode_response`] wrote.
+/// Decodes a response that [`encode_response`] has encoded.
 ///
 /// # Errors
 ///
-/// If it did not write these bytes.
+/// Returns an error if the bytes have another form or version.
 pub fn decode_response(stored: Bytes) -> Result<Response<Bytes>, InvalidStored> {
     let mut rest = Reader::new(stored)?;
     let status = rest.u16()?;
@@ -84,8 +85,8 @@ pub fn decode_response(stored: Bytes) -> Result<Response<Bytes>, InvalidStored> 
     Ok(response)
 }
 
-/// Returns the SHA-256 of a request's method, path, query and body, by which it is known again under its
-/// [idempotency key](super::Idempotency).
+/// Returns the SHA-256 digest of a request's method, path, query and body. A store compares it to tell a repetition
+/// from another request under the same [idempotency key](super::Idempotency).
 #[must_use]
 pub fn fingerprint(request: &Request<Bytes>) -> [u8; 32] {
     let path = request.uri().path_and_query();
@@ -93,13 +94,13 @@ pub fn fingerprint(request: &Request<Bytes>) -> [u8; 32] {
     let mut digest = Sha256::new();
     for part in [request.method().as_str(), path] {
         digest.update(part);
-        digest.update([0]); // neither part has such a byte
+        digest.update([0]); // a separator, because a method and a path never contain a zero byte
     }
     digest.update(request.body());
     digest.finalize().into()
 }
 
-/// The bytes are no stored request or response.
+/// The error of bytes that do not hold a stored request or response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a stored request or response of version {VERSION}")]
 pub struct InvalidStored(());
@@ -107,7 +108,7 @@ pub struct InvalidStored(());
 const VERSION: u8 = 1;
 
 fn put(bytes: &mut BytesMut, part: &[u8]) {
-    // A head is far below 4 GiB: servers bound it.
+    // Servers bound the size of a head, so a part is always far below 4 GiB.
     bytes.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
     bytes.put_slice(part);
 }
@@ -117,6 +118,7 @@ fn put_headers(bytes: &mut BytesMut, headers: &HeaderMap) {
     let kept = headers
         .iter()
         .filter(|(name, _)| headers::is_stored(name) && !named.contains(name));
+    // The count comes before the headers, so it is filled in once they are counted.
     let count_at = bytes.len();
     bytes.put_u32(0);
     let mut count = 0_u32;
@@ -128,7 +130,7 @@ fn put_headers(bytes: &mut BytesMut, headers: &HeaderMap) {
     bytes[count_at..count_at + 4].copy_from_slice(&count.to_be_bytes());
 }
 
-/// The part of the bytes that is not read yet.
+/// The part of the stored bytes that is still to be read.
 struct Reader(Bytes);
 
 impl Reader {

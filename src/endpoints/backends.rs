@@ -1,4 +1,4 @@
-//! The endpoints that serve one model, and which of them can serve a request.
+//! The endpoints that serve one model, with the tests that decide which of them can serve a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -10,27 +10,27 @@ use super::endpoint_word::{HealthFlags, Snapshot};
 use super::on_demand::OnDemand;
 use super::{EndpointRef, Lane, Model, RouteError};
 
-/// A model and the endpoints that serve it.
+/// A model with the endpoints that serve it.
 #[derive(Debug)]
 pub(super) struct ModelBackends {
     pub(super) model: Arc<str>,
-    /// Its place among the models of the table.
+    /// The index of the model in the table's list of models.
     pub(super) idx: usize,
-    /// In the registry's order.
+    /// The endpoints, in the order of the registry.
     pub(super) backends: Vec<Backend>,
-    /// The next rotation number, shared with earlier tables.
+    /// The next rotation number, which earlier tables share.
     pub(super) rotation: Arc<AtomicU64>,
-    /// Set if one of the endpoints may be half open. It may be set for nothing.
+    /// `true` if an endpoint may be half open. A false alarm only costs a look at all endpoints.
     pub(super) may_be_half_open: AtomicBool,
 }
 
-/// What a decision reads of an endpoint that serves a model. Small, because a decision reads all of them.
+/// The part of an endpoint that a decision reads for one model. It is small because a decision reads all endpoints.
 #[derive(Debug)]
 pub(crate) struct Backend {
     pub(crate) endpoint: EndpointRef,
-    /// The endpoint's, without the way through it.
+    /// The endpoint's state, which is here so that a decision saves the way through `endpoint`.
     pub(crate) state: Arc<EndpointState>,
-    /// The model's index among those of the endpoint, or `u16::MAX` beyond that.
+    /// The index of the model in the endpoint's list of models. It is `u16::MAX` if the index is larger than that.
     pub(crate) nth_model: u16,
     pub(super) context_length: u32,
     pub(crate) priority: u8,
@@ -38,24 +38,27 @@ pub(crate) struct Backend {
 }
 
 impl ModelBackends {
-    /// Without endpoints yet. `old` is the same model in the table before.
+    /// Makes the list without endpoints yet. It continues the rotation of `old`, which is the same model in the table
+    /// before.
     pub(super) fn new(model: &str, idx: usize, old: Option<&Self>) -> Self {
         Self {
             model: model.into(),
             idx,
             backends: Vec::new(),
             rotation: old.map(|old| Arc::clone(&old.rotation)).unwrap_or_default(),
-            may_be_half_open: AtomicBool::new(true), // the first decision finds out
+            may_be_half_open: AtomicBool::new(true), // the first decision clears it if that is wrong
         }
     }
 
-    /// What is missing here of what `lane` needs. `None` if one endpoint has all of it.
+    /// Returns the error with the capabilities that are missing here, or `None` if one endpoint has all that `lane`
+    /// needs.
     pub(super) fn missing(&self, lane: &Lane) -> Option<RouteError> {
         let lacks = || self.backends.iter().map(|backend| backend.lacks(lane));
         if lacks().any(|lacks| lacks.is_empty()) {
             return None;
         }
-        // What every endpoint lacks; if each lacks something else, all of that.
+        // The error names the capabilities that all endpoints lack. If each endpoint lacks another one, the error names
+        // them all.
         let nowhere = lacks().reduce(|a, b| a & b);
         let missing = match nowhere.filter(|nowhere| !nowhere.is_empty()) {
             Some(nowhere) => nowhere,
@@ -69,7 +72,7 @@ impl ModelBackends {
 }
 
 impl Backend {
-    /// An endpoint of which this is the `nth` model.
+    /// Makes the entry of an endpoint, for which this is the `nth` model.
     pub(super) fn new(endpoint: &EndpointRef, model: &Model, nth: usize) -> Self {
         Self {
             endpoint: endpoint.clone(),
@@ -81,10 +84,11 @@ impl Backend {
         }
     }
 
-    /// The endpoint's word, if a strategy may choose it: in the first round, or in the last one.
+    /// Returns the endpoint's word if a strategy may choose the endpoint in this round, which is the last one with
+    /// `last_resort`.
     #[inline]
     pub(crate) fn offer(&self, query: &Lane, last_resort: bool) -> Option<Snapshot> {
-        // Before the word is read: it may be in another core's cache.
+        // This check comes before the read of the word, which may be in another core's cache.
         if !self.is_capable(query) {
             return None;
         }
@@ -93,7 +97,7 @@ impl Backend {
         may.then_some(seen)
     }
 
-    /// Whether the endpoint may serve `query`, now or when it has a slot free.
+    /// Returns `true` if the endpoint may serve `query`, either now or when it has a slot free.
     pub(super) fn may_serve(&self, query: &Lane) -> bool {
         let flags = self.state.word.load().flags();
         self.is_capable(query)
@@ -102,7 +106,7 @@ impl Backend {
             && !self.is_refused(flags)
     }
 
-    /// Whether it does not run, and can't be waited for.
+    /// Returns `true` if the endpoint is stopped and its driver rejects requests for it.
     #[cfg(feature = "swap")]
     fn is_refused(&self, flags: HealthFlags) -> bool {
         let on_demand = self.endpoint.on_demand();
@@ -114,7 +118,7 @@ impl Backend {
         false
     }
 
-    /// Why it can't be waited for, if it does not run.
+    /// Returns the reason why requests cannot wait for the endpoint, if it is stopped and its driver has set a reason.
     #[cfg(feature = "swap")]
     pub(super) fn refusal(&self, model: &Arc<str>) -> Option<RouteError> {
         let on_demand = self.endpoint.on_demand()?;
@@ -128,7 +132,8 @@ impl Backend {
         self.capabilities.contains(query.needs) && query.context_length <= self.context_length
     }
 
-    /// Whether `query` may wait for the endpoint to be back in service. A retry does not: it has a response already.
+    /// Returns `true` if `query` may wait for the endpoint to come back into service. A retry may not, because its
+    /// client can have the response of the failed attempt.
     pub(super) fn is_expected_back(&self, query: &Lane) -> bool {
         let flags = self.state.word.load().flags();
         query.failed_at.is_none()
@@ -137,6 +142,7 @@ impl Backend {
             && !self.is_refused(flags)
     }
 
+    /// Returns the capabilities that `lane` needs and the endpoint lacks.
     fn lacks(&self, lane: &Lane) -> Capabilities {
         let mut lacks = lane.needs - self.capabilities;
         let too_short = self.context_length < lane.context_length;

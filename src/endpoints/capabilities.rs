@@ -1,9 +1,9 @@
-//! What a request may need of an endpoint beyond the model itself, as a set.
+//! The set of capabilities that a request may need of an endpoint.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a request may need of an endpoint beyond the model itself.
+    /// A set of capabilities that a request may need of an endpoint, beyond the model itself.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub(crate) struct Capabilities: u8 {
         const VISION = 1;
@@ -22,7 +22,7 @@ impl Capabilities {
         capabilities
     }
 
-    /// The names that a rejection lists.
+    /// Returns the names of the capabilities as a rejection lists them.
     pub(super) fn names(self) -> impl Iterator<Item = &'static str> {
         let names = [
             (Self::VISION, "vision"),

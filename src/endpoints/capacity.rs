@@ -1,7 +1,7 @@
-//! Many endpoints as one capacity, with a pool of slots for each.
+//! Many endpoints as one capacity, with a pool of slots for each endpoint.
 //!
-//! A decision reads a [`RoutingTable`] that no writer blocks, and takes the slot that it saw when it chose, or chooses
-//! again. Nothing is allocated on the way.
+//! A decision reads a [`RoutingTable`] without a lock. It chooses an endpoint and then takes the slot that it saw, or
+//! chooses again if that slot is gone. A decision does not allocate.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -21,67 +21,69 @@ use crate::admit::{Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet};
 #[cfg(feature = "swap")]
 use crate::admit::{Priority, SlotState};
 
-/// Many endpoints as one capacity, with a pool of slots for each.
+/// Many endpoints as one capacity, with a pool of slots for each endpoint.
 ///
-/// A request's model is tried first, then the model that its name is an alias of, then the fallbacks, in order. Among the
-/// endpoints that are healthy, can do what is asked and have a slot free, the strategy chooses.
+/// The router tries the model that a request names, then the model that the name is an alias of, then the fallbacks, in
+/// order. The strategy chooses among the endpoints that are healthy, have the capabilities and have a slot free.
 ///
-/// A demand that no endpoint can serve, or no healthy one, is unservable: it never waits. While the only endpoints left
-/// are ejected because they failed, it waits for them as for a slot. Demands share a lane if they ask for the same name
-/// with the same capabilities, and if the same endpoints have a context for their tokens.
+/// A demand is unservable if every endpoint lacks something that it needs or is unhealthy, so it is rejected instead of
+/// waiting. If the only endpoints left are ejected because they failed, the demand waits for them as for a slot.
+/// Demands share a lane if they ask for the same name and capabilities, and if the same endpoints have a context for
+/// their tokens.
 ///
 /// See the [module](super) for an example.
 #[derive(Debug)]
 pub struct Endpoints {
     pub(crate) table: ArcSwap<RoutingTable>,
-    /// Held while the table is replaced.
+    /// The lock that serialises changes of the table.
     pub(super) changing: Mutex<()>,
-    /// Held while an endpoint is ejected. No decision waits for it.
+    /// The lock that serialises ejections. Decisions do not take it.
     pub(super) ejecting: Mutex<()>,
     pub(super) leased: AtomicU64,
-    /// Whether a new endpoint gets one request at a time until it has answered one or passed a check.
+    /// `true` if a new endpoint gets one request at a time until it has answered a request or passed a check.
     pub(super) answers_first: bool,
-    /// `true` if endpoints have no slots but those that they are leased.
+    /// `true` if endpoints have only the slots that are leased to them.
     pub(super) leases_slots: AtomicBool,
-    /// A probe ended without a result, and waiters may wait for the next.
+    /// `true` after a probe ended without a result, until the router has looked for a waiter that can be the next
+    /// probe.
     pub(super) probe_abandoned: AtomicBool,
     #[cfg(feature = "swap")]
     pub(super) demanded: super::on_demand::Demanded,
 }
 
 impl Endpoints {
-    /// The endpoints of `registry`, all healthy and idle, by the default [`RoutingRules`].
+    /// Makes a capacity of the endpoints of `registry`, all healthy and idle, with the default [`RoutingRules`].
     #[must_use]
     pub fn new(registry: Registry) -> Self {
         Self::routed(registry, RoutingRules::default(), false)
     }
 
-    /// The demand of a request that has these `requirements`.
+    /// Returns the demand of a request with these `requirements`.
     ///
-    /// Copies the name only if it is not configured.
+    /// The name is copied only if it is not configured.
     #[must_use]
     pub fn demand(&self, requirements: &Requirements<'_>) -> Demand {
         self.table.load().demand(requirements)
     }
 
-    /// Every endpoint with its live numbers, in the registry's order.
+    /// Returns every endpoint with its live numbers, in the order of the registry.
     #[must_use]
     pub fn endpoints(&self) -> Arc<[EndpointRef]> {
         self.table.load().endpoints.clone()
     }
 
-    /// The present registry.
+    /// Returns the current registry.
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
         self.table.load().registry.clone()
     }
 
-    /// The present configuration.
+    /// Returns the current configuration.
     pub(crate) fn routing(&self) -> Arc<RoutingConfig> {
         self.table.load().rules.config.clone()
     }
 
-    /// Whether `name` is a model, an alias, or has fallbacks.
+    /// Returns `true` if `name` is a model or an alias, or has fallbacks.
     #[must_use]
     pub fn is_configured(&self, name: &str) -> bool {
         self.table.load().is_configured(name)
@@ -92,25 +94,26 @@ impl Endpoints {
         self.table.load().fits(&demand.asked, taken)
     }
 
-    /// Whether an endpoint could serve `demand`, now or when it has a slot free.
+    /// Returns `true` if an endpoint could serve `demand`, either now or when a slot is free.
     pub(crate) fn could_serve(&self, demand: &Demand) -> bool {
         !self.table.load().pools(&demand.asked).is_empty()
     }
 
-    /// Returns the models that were tried for `demand`, if no endpoint of a fallback chain could serve it.
+    /// Returns the error that lists the models tried for `demand`, if it has a fallback chain that cannot serve it.
     pub(crate) fn exhausted_chain(&self, demand: &Demand) -> Option<RouteError> {
         self.table.load().exhausted_chain(&demand.asked)
     }
 
-    /// Ejects `endpoint`. `None` if it has to stay, because too many are ejected already or no other would be left.
+    /// Ejects `endpoint`, or returns `None` if it has to stay because it is the last one or too many are ejected.
     pub(crate) fn eject(&self, endpoint: &EndpointRef) -> Option<HealthChange> {
-        // One at a time: of two that fail at the same instant, the second has to see that the first is ejected.
+        // Ejections run one at a time. If two endpoints fail at the same instant, the second ejection has to see the
+        // first.
         let _alone = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
         let may = self.table.load().may_eject(endpoint);
         may.then(|| endpoint.state().word.eject())
     }
 
-    /// Ends the ejection of `endpoint`: the next request may probe it. Returns `false` if it was not ejected.
+    /// Ends the ejection of `endpoint`, so that the next request may probe it. Returns `false` if it was not ejected.
     pub(crate) fn half_open(&self, endpoint: &EndpointRef) -> bool {
         let changed = endpoint.state().word.half_open();
         if changed {
@@ -119,14 +122,14 @@ impl Endpoints {
         changed
     }
 
-    /// The endpoint of which a slot was taken, by `table`.
+    /// Returns the endpoint of a slot that was taken by `table`, as the latest table has it.
     #[inline]
     #[cfg_attr(
         not(feature = "swap"),
         expect(unused_variables, reason = "an endpoint stays where it is")
     )]
     pub(super) fn chosen(&self, endpoint: &EndpointRef, table: &RoutingTable) -> EndpointRef {
-        // After the slot was taken. Nearly always the table is still the present one.
+        // The version is read after the slot was taken. The table is nearly always still the current one.
         #[cfg(feature = "swap")]
         if self.demanded.version() != table.version {
             return self.present(endpoint);
@@ -134,9 +137,9 @@ impl Endpoints {
         endpoint.clone()
     }
 
-    /// Whether a probe ended without a result since this was last called.
+    /// Returns `true` if a probe ended without a result since the last call, and forgets it.
     pub(crate) fn take_abandoned_probe(&self) -> bool {
-        // A load first: this runs after each request, and a swap writes.
+        // The load comes first because this runs after each request, and a swap would write the cache line.
         self.probe_abandoned.load(Relaxed) && self.probe_abandoned.swap(false, SeqCst)
     }
 }
@@ -195,8 +198,9 @@ impl Capacity for Endpoints {
         if !lease.is_end_noted {
             lease.endpoint().note_end_now();
         }
-        // After `return_probe`: the request that takes the slot may be the next probe.
+        // The probe is returned before the slot, because the request that takes the slot may be the next probe.
         let in_use = state.word.release();
+        // An endpoint that has become idle may be stopped, so the driver has to know if it waits for that.
         #[cfg(feature = "swap")]
         if in_use == 0
             && let Some(on_demand) = lease.endpoint().on_demand()
@@ -254,7 +258,7 @@ impl Capacity for Endpoints {
         }
     }
 
-    /// Those of the endpoints that are in service.
+    /// Returns the pools of the endpoints that are in service.
     fn all_pools(&self) -> Option<PoolSet> {
         let table = self.table.load();
         let endpoints = table.endpoints.iter();
@@ -281,18 +285,18 @@ impl Capacity for Endpoints {
     }
 }
 
-/// What a request asks of [`Endpoints`]. Made by [`Endpoints::demand`].
+/// A request's demand for a slot, which [`Endpoints::demand`] makes.
 #[derive(Debug, Clone)]
 pub struct Demand {
-    /// What it asks, to the token. Its lane depends on the contexts of the endpoints that there are.
+    /// The demand with its exact number of tokens. Its lane also depends on the contexts of the current endpoints.
     pub(super) asked: Lane,
-    /// The index of its name's resolution, in the table of the time.
+    /// The index of the name's resolution in the table that made the demand. A later table may have it elsewhere.
     pub(super) resolution: Option<usize>,
     pub(super) prefix: Option<u64>,
 }
 
 impl Demand {
-    /// The name that is asked for.
+    /// Returns the name that the request asks for.
     #[must_use]
     pub fn model(&self) -> &str {
         &self.asked.name
@@ -302,45 +306,45 @@ impl Demand {
         self.asked.name.clone()
     }
 
-    /// The demand of the next attempt, after one failed at `endpoint`: for another endpoint.
+    /// Returns the demand of the next attempt, which leaves out `endpoint` because an attempt failed there.
     pub(crate) fn retry(mut self, endpoint: &EndpointRef) -> Self {
         self.asked = self.asked.excluding(endpoint);
         self
     }
 }
 
-/// One slot of one endpoint. It is given back with [`Capacity::release`].
+/// A slot of an endpoint, which has to be given back with [`Capacity::release`].
 #[derive(Debug)]
 #[must_use = "a lease that is not released counts forever"]
 pub struct EndpointLease {
     pub(crate) decision: Decision,
-    /// The probe of the endpoint that its request is, without a result yet.
+    /// The probe that the request is, until it has a result.
     pub(crate) probe: Option<ProbeId>,
-    /// When the inner service was called.
+    /// The time at which the inner service was called.
     pub(crate) called: Option<Instant>,
-    /// How many requests the endpoint served once it had this one.
+    /// The number of requests that the endpoint served once it had this one, too.
     pub(crate) in_flight: u32,
-    /// The tokens that the request may cost.
+    /// Bounds on the tokens that the request may cost.
     pub(crate) tokens: TokenBounds,
-    /// Whether the body of its response notes when that ends, before the lease is given back.
+    /// `true` if the body of the response records the time of its end, so that `release` keeps that time.
     #[cfg(feature = "swap")]
     pub(crate) is_end_noted: bool,
 }
 
 impl EndpointLease {
-    /// What was decided, and why.
+    /// Returns the decision, which has the endpoint and the reasons for its choice.
     #[must_use]
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    /// The endpoint of the slot.
+    /// Returns the endpoint that the slot belongs to.
     #[must_use]
     pub fn endpoint(&self) -> &EndpointRef {
         &self.decision.endpoint
     }
 
-    /// The model that serves the request.
+    /// Returns the name of the model that serves the request.
     #[must_use]
     pub fn model(&self) -> &str {
         &self.decision.model

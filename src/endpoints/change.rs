@@ -1,6 +1,6 @@
-//! Changes of the registry and the rules: a new routing table is built, and replaces the old one in one store.
+//! Changes of the registry and the rules. A change builds a new routing table and replaces the old one in one store.
 //!
-//! Endpoints that stay keep their slots, health and latency; those that leave finish what they have in flight.
+//! Endpoints that stay keep their slots, health and latency. Endpoints that leave finish their requests in flight.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -12,21 +12,21 @@ use super::table::RoutingTable;
 use super::{Endpoint, EndpointRef, Endpoints, Registry, RoutingRules};
 use crate::admit::PoolId;
 
-/// What a change of the registry changed, as names of endpoints.
+/// The names of the endpoints that a change of the registry has affected.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Changes {
-    /// The new ones.
+    /// The endpoints that are new.
     pub added: Vec<String>,
-    /// Those that have left, and finish what they have in flight.
+    /// The endpoints that have left. They finish their requests in flight.
     pub removed: Vec<String>,
-    /// Those that are configured differently.
+    /// The endpoints that have another configuration under the same name.
     pub changed: Vec<String>,
 }
 
 impl Changes {
-    /// Whether nothing changed.
+    /// Returns `true` if the change left all endpoints as they were.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
@@ -34,7 +34,7 @@ impl Changes {
 }
 
 impl Endpoints {
-    /// The endpoints of `registry`, all healthy and idle.
+    /// Makes a capacity of the endpoints of `registry`, all healthy and idle, with these `rules`.
     ///
     /// ```
     /// use tower_triage::endpoints::{Endpoints, Registry};
@@ -50,7 +50,8 @@ impl Endpoints {
         Self::routed(registry, rules, false)
     }
 
-    /// With `answers_first`, an endpoint gets one request at a time until it has answered one or passed a check.
+    /// Makes a capacity. With `answers_first`, a new endpoint gets one request at a time until it has answered one or
+    /// passed a check.
     pub(crate) fn routed(registry: Registry, rules: RoutingRules, answers_first: bool) -> Self {
         let endpoints = (0..)
             .zip(registry.endpoints())
@@ -72,12 +73,12 @@ impl Endpoints {
         }
     }
 
-    /// Takes all slots away but those that are leased to the endpoints from now on. Endpoints that are started on demand
-    /// keep theirs.
+    /// Takes all slots away from the endpoints, which from now on have only the slots that are leased to them.
+    /// Endpoints that are started on demand keep their slots.
     pub(crate) fn lease_slots(&self) {
-        // No endpoint is added meanwhile.
+        // The lock keeps a change of the registry from adding an endpoint meanwhile.
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        // First, so that no slot of a lease is taken without a look at its end.
+        // The flag is set first, so that every slot of a lease is taken with a look at the end of the lease.
         self.leases_slots.store(true, SeqCst);
         let table = self.table.load();
         let endpoints = table.endpoints.iter().chain(&table.leaving);
@@ -87,17 +88,18 @@ impl Endpoints {
         }
     }
 
-    /// Changes the endpoints, and the rules if there are new ones, in one step. Call
-    /// [`Gate::capacity_changed`](crate::Gate::capacity_changed) afterwards.
+    /// Changes the endpoints, and the rules if there are new ones, in one step.
+    ///
+    /// Call [`Gate::capacity_changed`](crate::Gate::capacity_changed) afterwards.
     ///
     /// # Errors
     ///
-    /// Those of `change`, which is given the present registry. Nothing has changed then.
+    /// Returns the error of `change`, which gets the current registry. The endpoints and the rules are then unchanged.
     pub(crate) fn change<E>(
         &self,
         change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
     ) -> Result<Changes, E> {
-        // One change at a time: each is based on the table before.
+        // Changes run one at a time, because each is based on the table before.
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.table.load_full();
         let (registry, rules) = change(&old.registry)?;
@@ -110,7 +112,7 @@ impl Endpoints {
         );
         let is_gone = |it: &&EndpointRef| !endpoints.iter().any(|new| new.is_same(it));
         let gone: Vec<EndpointRef> = old.endpoints.iter().filter(is_gone).cloned().collect();
-        // Of those that left earlier, the ones that are still busy and did not come back.
+        // An endpoint that left earlier is kept while it is busy, unless it has come back.
         let leaving = old.leaving.iter().filter(is_gone);
         let leaving = leaving.filter(|leaving| leaving.in_flight() > 0);
         let leaving = leaving.chain(&gone).cloned().collect();
@@ -125,14 +127,15 @@ impl Endpoints {
         self.table.store(Arc::new(table));
         #[cfg(feature = "swap")]
         self.demanded.on_new_table();
-        // After the swap, or for a moment no endpoint would serve their models.
+        // The slots go after the swap. Otherwise the models would have a moment without an endpoint.
         gone.iter().for_each(|gone| gone.set_limit(0));
         Ok(changes)
     }
 }
 
-/// The endpoints of the new configuration, and what changed. An endpoint with the name and the URL of a present one, or
-/// of one that is leaving, keeps its state.
+/// Returns the endpoints of the new configuration, and a list of the changes.
+///
+/// An endpoint keeps its state if its name and URL are those of a current endpoint or of one that is leaving.
 fn succession(
     old: &RoutingTable,
     configured: &[Endpoint],
@@ -151,7 +154,8 @@ fn succession(
                     return old.clone();
                 }
                 changes.changed.push(endpoint.name.clone());
-                // Only if configured differently: `set_limit` may have changed it since, or measurements.
+                // The limit changes only with its configuration, because `set_limit` or measurements may have changed
+                // it since.
                 let slots = |endpoint: &Endpoint| (endpoint.max_concurrent, endpoint.limit);
                 let changed = old.changed_to(endpoint.clone());
                 if endpoint.limit.is_none() && slots(old.config()) != slots(endpoint) {
@@ -165,9 +169,9 @@ fn succession(
                 false => &mut changes.added,
             };
             list.push(endpoint.name.clone());
-            // It left while busy and comes back: its leases still count.
+            // The endpoint left while it was busy and comes back now, so its leases still count.
             if let Some(back) = old.leaving.iter().find(is_same) {
-                // An operator that had drained it to take it out has put it back.
+                // An operator may have drained it before it was taken out, and has now put it back.
                 _ = back.state().word.set_draining(false);
                 back.set_limit(endpoint.initial_slots());
                 return back.changed_to(endpoint.clone());
@@ -182,8 +186,10 @@ fn succession(
     (changes, endpoints)
 }
 
-/// Whether an endpoint is at the place that is configured; for those that are started on demand, wherever that is. One that
-/// ran on demand shares nothing with an endpoint at the same place: what started it stops it, and closes it for good.
+/// Returns `true` if the endpoint runs at the place that the configuration names.
+///
+/// An endpoint that is started on demand is matched by its link to the driver, because its URL may change. Another
+/// endpoint at the same URL gets a state of its own, because the driver stops and closes the old one for good.
 fn is_same_server(old: &EndpointRef, endpoint: &Endpoint) -> bool {
     #[cfg(feature = "swap")]
     if old.on_demand().is_some() || endpoint.on_demand.is_some() {
@@ -192,7 +198,7 @@ fn is_same_server(old: &EndpointRef, endpoint: &Endpoint) -> bool {
     *old.url() == endpoint.url
 }
 
-/// The pools that no endpoint uses, lowest first.
+/// Returns the pools that are unused, in ascending order.
 fn free_pools(old: &RoutingTable) -> impl Iterator<Item = PoolId> + use<> {
     let used = old.endpoints.iter().chain(&old.leaving);
     let mut used: Vec<PoolId> = used.map(EndpointRef::pool).collect();

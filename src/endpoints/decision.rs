@@ -1,13 +1,14 @@
-//! Decisions: the endpoint of a request, and why it was chosen.
+//! Decisions, each of which records the endpoint of a request and the reasons for the choice.
 
 use std::sync::Arc;
 
 use super::EndpointRef;
 
-/// What was decided about a request, and why.
+/// The endpoint that the router chose for a request, with the reasons for the choice.
 ///
-/// It is in the extensions of the request, for the inner service, and of the response, for the layers above. With
-/// feature `serde` it can be written as JSON or in another format, its endpoint by name.
+/// The router puts it into the extensions of the request, for the inner service, and into those of the response, for
+/// the layers above. With feature `serde`, it can be serialised, for example as JSON. The endpoint is then written as
+/// its name.
 ///
 /// ```
 /// use http::Response;
@@ -24,44 +25,44 @@ use super::EndpointRef;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Decision {
-    /// Where it goes.
+    /// The endpoint that serves the request.
     #[cfg_attr(feature = "serde", serde(serialize_with = "name"))]
     pub endpoint: EndpointRef,
-    /// The model that serves it.
+    /// The model that serves the request.
     #[cfg_attr(feature = "serde", serde(serialize_with = "text"))]
     pub model: Arc<str>,
-    /// The name that was asked for.
+    /// The name that the request asked for.
     #[cfg_attr(feature = "serde", serde(serialize_with = "text"))]
     pub asked: Arc<str>,
-    /// How the one became the other.
+    /// The rule that led from the name to the model.
     pub via: Via,
     /// The name of the strategy that chose the endpoint.
     pub strategy: &'static str,
-    /// The score by which it was chosen, if the strategy gives one.
+    /// The score that the strategy gave the endpoint, if the strategy gives scores.
     pub score: Option<u32>,
-    /// How often it had been tried before: 0 the first time.
+    /// The number of earlier attempts, which is 0 for the first one.
     pub retries: u32,
-    /// The index of the model among those of the endpoint.
+    /// The index of the model in the endpoint's list of models.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) nth_model: u16,
 }
 
-/// How the name that was asked for became the model that serves it.
+/// The rule by which the name that was asked for led to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Via {
-    /// They are the same.
+    /// The name is the name of the model.
     Direct,
-    /// The name is an alias.
+    /// The name is an alias of the model.
     Alias,
-    /// It is a fallback of the model that was asked for.
+    /// The model is a fallback of the model that was asked for.
     Fallback,
 }
 
 impl Via {
-    /// Its name in a log: `direct`, `alias`, `fallback`.
+    /// Returns the name in a log, which is `direct`, `alias` or `fallback`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

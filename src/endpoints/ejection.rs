@@ -1,78 +1,79 @@
-//! Outlier detection: counts the failures of an endpoint in a row, and says for how long it is ejected.
+//! Outlier detection, which counts an endpoint's failures in a row and computes the time of its ejection.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed; // counters: no other memory depends on them
+use std::sync::atomic::Ordering::Relaxed; // counters that guard no other memory
 use std::time::Duration;
 
-/// No ejection lasts longer, unless the first one does.
+/// The upper bound of an ejection's duration, unless the configured first duration is longer.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The failures of one endpoint.
+/// The counters of one endpoint's failures and ejections.
 #[derive(Debug, Default)]
 pub(crate) struct Ejection {
     in_a_row: AtomicU32,
-    /// Counted apart: a response that begins does not make up for one that never ended.
+    /// The number of responses in a row that broke off. It is counted apart because a response that begins does not
+    /// make up for one that broke off.
     resets_in_a_row: AtomicU32,
-    /// How often it was ejected since a probe last succeeded.
+    /// The number of ejections since a probe last succeeded.
     times: AtomicU32,
-    /// The number of ejections. It wraps around.
+    /// The total number of ejections of the endpoint. It wraps around.
     ejections: AtomicU32,
 }
 
 impl Ejection {
-    /// The endpoint answered a request.
+    /// Records that the endpoint answered a request.
     #[inline]
     pub(crate) fn succeeded(&self) {
         reset(&self.in_a_row);
     }
 
-    /// A response of the endpoint came to its end.
+    /// Records that a response of the endpoint came to its end.
     #[inline]
     pub(crate) fn ended(&self) {
         reset(&self.resets_in_a_row);
     }
 
-    /// Whether it failed the last request.
+    /// Returns `true` if the endpoint failed its last request.
     pub(crate) fn is_failing(&self) -> bool {
         self.in_a_row.load(Relaxed) > 0
     }
 
-    /// A probe succeeded.
+    /// Records that a probe succeeded, so that the next ejection is short again.
     pub(crate) fn closed(&self) {
         self.in_a_row.store(0, Relaxed);
         self.times.store(0, Relaxed);
     }
 
-    /// The endpoint failed a request. Returns whether it is to be ejected, which it is after `limit` failures in a
-    /// row; 0: never.
+    /// Records that the endpoint failed a request. Returns `true` if the endpoint is to be ejected, which happens after
+    /// `limit` failures in a row. With a `limit` of 0, it returns `false`.
     pub(crate) fn failed(&self, limit: u32) -> bool {
         count(&self.in_a_row, limit)
     }
 
-    /// A response body of the endpoint broke off. Returns whether it is to be ejected.
+    /// Records that a response of the endpoint broke off. Returns `true` if the endpoint is to be ejected.
     pub(crate) fn body_reset(&self, limit: u32) -> bool {
         count(&self.resets_in_a_row, limit)
     }
 
-    /// Returns the number of the last ejection. A timer of an earlier one does not end it.
+    /// Returns the number of the last ejection, by which the timer of an earlier one knows that it is stale.
     pub(crate) fn number(&self) -> u32 {
         self.ejections.load(Relaxed)
     }
 
-    /// Counts an ejection that the endpoint asked for, and returns how long it lasts. It is no failure.
+    /// Counts an ejection that the endpoint asked for, and returns its duration. It does not count as a failure.
     pub(crate) fn requested_duration(&self, asked: Duration) -> Duration {
         self.ejections.fetch_add(1, Relaxed);
         asked.min(LONGEST)
     }
 
-    /// Counts failures from 0 again.
+    /// Resets the counters of failures to 0.
     pub(crate) fn reset_failures(&self) {
         self.in_a_row.store(0, Relaxed);
         self.resets_in_a_row.store(0, Relaxed);
     }
 
-    /// Counts an ejection, and returns how long it lasts: the `first` one this long, each further one in a row twice as
-    /// long.
+    /// Counts an ejection, and returns its duration. The duration is `first` for the first ejection, and doubles for
+    /// each further one in a row.
     pub(crate) fn ejection_duration(&self, first: Duration) -> Duration {
         self.reset_failures();
         self.ejections.fetch_add(1, Relaxed);
@@ -83,14 +84,15 @@ impl Ejection {
     }
 }
 
+/// Resets a counter to 0.
 fn reset(in_a_row: &AtomicU32) {
-    // A load first: this runs after each response, and a store takes the cache line.
+    // The load comes first because this runs after each response, and a store would take the cache line.
     if in_a_row.load(Relaxed) != 0 {
         in_a_row.store(0, Relaxed);
     }
 }
 
-/// Counts a failure. Returns whether it was one too many.
+/// Counts a failure. Returns `true` if the counter has reached the limit.
 fn count(in_a_row: &AtomicU32, limit: u32) -> bool {
     let in_a_row = in_a_row.fetch_add(1, Relaxed).saturating_add(1);
     limit != 0 && in_a_row >= limit

@@ -1,4 +1,4 @@
-//! The configuration of an endpoint: where it is, how many requests it takes, and what it can do.
+//! The configuration of an endpoint, with its URL, its number of slots and the models that it serves.
 
 use http::Uri;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -6,7 +6,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use super::{EngineMetrics, HealthCheck};
 use crate::admit::AdaptiveLimit;
 
-/// A model that an endpoint serves, and what the endpoint can do with it.
+/// A model that an endpoint serves, with the abilities that it has there.
 ///
 /// ```
 /// use tower_triage::endpoints::Model;
@@ -19,27 +19,27 @@ use crate::admit::AdaptiveLimit;
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct Model {
-    /// The name by which requests ask for it, compared exactly.
+    /// The name by which requests ask for the model, compared exactly.
     pub name: String,
-    /// How many tokens it takes. Default 4096.
+    /// The number of tokens that the model takes. Default 4096.
     #[cfg_attr(
         feature = "serde",
         serde(default = "default_context_length", deserialize_with = "above_zero")
     )]
     pub context_length: u32,
-    /// Whether it takes images. Default `false`.
+    /// `true` if the model takes images. Default `false`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub vision: bool,
-    /// Whether it calls tools. Default `false`.
+    /// `true` if the model calls tools. Default `false`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub tools: bool,
-    /// Whether it can be held to JSON. Default `false`.
+    /// `true` if the model can be held to JSON. Default `false`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub json_mode: bool,
 }
 
 impl Model {
-    /// A model with a context of 4096 tokens and no capabilities.
+    /// Makes a model with a context of 4096 tokens that takes only text.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -51,28 +51,28 @@ impl Model {
         }
     }
 
-    /// How many tokens it takes.
+    /// Sets the number of tokens that the model takes.
     #[must_use]
     pub fn context_length(mut self, tokens: u32) -> Self {
         self.context_length = tokens;
         self
     }
 
-    /// Whether it takes images.
+    /// Sets whether the model takes images.
     #[must_use]
     pub fn vision(mut self, yes: bool) -> Self {
         self.vision = yes;
         self
     }
 
-    /// Whether it calls tools.
+    /// Sets whether the model calls tools.
     #[must_use]
     pub fn tools(mut self, yes: bool) -> Self {
         self.tools = yes;
         self
     }
 
-    /// Whether it can be held to JSON.
+    /// Sets whether the model can be held to JSON.
     #[must_use]
     pub fn json_mode(mut self, yes: bool) -> Self {
         self.json_mode = yes;
@@ -80,9 +80,9 @@ impl Model {
     }
 }
 
-/// A backend: where it is, how many requests it takes at a time, and which models it serves.
+/// The configuration of a backend, with its URL, its number of slots and the models that it serves.
 ///
-/// [`Registry::new`](super::Registry::new) checks it.
+/// [`Registry::new`](super::Registry::new) checks the configuration before it is used.
 ///
 /// ```
 /// use tower_triage::endpoints::{Endpoint, Model};
@@ -100,46 +100,51 @@ impl Model {
 )]
 #[non_exhaustive]
 pub struct Endpoint {
-    /// Its name in logs, metrics and response headers. Unique.
+    /// The name of the endpoint in logs, metrics and response headers, which must be unique.
     pub name: String,
-    /// Where it is: `http://` or `https://`. A path is put before that of every request.
+    /// The base URL, which begins with `http://` or `https://`. Its path is put before the path of every request.
     pub url: Uri,
-    /// Lower is preferred: 0 to 100, and above counts as 100. Default 1.
+    /// The priority number from 0 to 100, where a larger number counts as 100. Endpoints with a lower number are
+    /// preferred. Default 1.
     pub priority: u32,
-    /// How many requests it serves at a time: at least 1, and above 2²⁴ − 1 counts as that. Default 4.
+    /// The number of requests that the endpoint serves at a time. It must be at least 1, and more than 2²⁴ − 1 counts
+    /// as that. Default 4.
     pub max_concurrent: u32,
-    /// Finds by measurement how many requests it serves at a time, in place of `max_concurrent`. Default: it does not.
+    /// The settings by which measurements find the number of slots, in place of `max_concurrent`. Default `None`, which
+    /// keeps `max_concurrent`.
     ///
-    /// Measured is the time until the head of each response. A status of 429 or 503, and no response at all, count as
-    /// overload; a request that is dropped before its response counts for nothing. What was measured survives a change
-    /// of the configuration, and so does the limit, within the new bounds.
+    /// The router measures the time until the head of each response. A status of 429 or 503 counts as overload, and so
+    /// does a missing response. A request that is dropped before its response is ignored. The measurements survive a
+    /// change of the configuration, and so does the limit, as far as the new bounds allow.
     ///
-    /// For an engine of language models, use [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd): its latency
-    /// grows with the batch by design.
+    /// For an engine of language models, use [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd), because the
+    /// latency of such an engine grows with its batch by design.
     ///
-    /// In a configuration file: `max_concurrent = "auto"`, with or without a table `limit`.
+    /// In a configuration file, this is `max_concurrent = "auto"`, with or without a table `limit`.
     pub limit: Option<AdaptiveLimit>,
-    /// What it serves. Default: nothing.
+    /// The models that the endpoint serves. Default: empty.
     pub models: Vec<Model>,
-    /// How its health is checked. Default: not at all, and it counts as healthy until requests fail.
+    /// The check of the endpoint's health. Default `None`, so that the endpoint counts as healthy until requests fail.
     ///
-    /// A router gives a new endpoint one request at a time until it has answered one or passed a check. One that has a
-    /// check gets them only while no other endpoint that could serve them has a slot free.
+    /// A router gives a new endpoint one request at a time until it has answered a request or passed a check. If the
+    /// endpoint has a check, it gets these requests only while all other endpoints that could serve them are busy.
     ///
-    /// `Forward::checks` makes the checks. Not read from a configuration file.
+    /// `Forward::checks` runs the checks. This field is not read from a configuration file.
     pub health: Option<HealthCheck>,
-    /// Where its engine reports its load, for a [`limit`](Self::limit) that adapts. Default: nowhere. Not read from a
-    /// configuration file.
+    /// The place where the endpoint's engine reports its load, for a [`limit`](Self::limit) that adapts. Default
+    /// `None`. This field is not read from a configuration file.
     pub load: Option<EngineMetrics>,
-    /// The headers of requests to it. Not public, because each value has to be marked as sensitive.
+    /// The headers that are added to each request to the endpoint. The field is private because each value has to be
+    /// marked as sensitive.
     pub(crate) headers: HeaderMap,
-    /// What starts it when requests wait for it. `None`: it runs by itself.
+    /// The link to the driver that starts the endpoint when requests wait for it. An endpoint with `None` runs by
+    /// itself.
     #[cfg(feature = "swap")]
     pub(crate) on_demand: Option<super::on_demand::OnDemand>,
 }
 
 impl Endpoint {
-    /// An endpoint of priority 1 with 4 slots that serves no model yet.
+    /// Makes an endpoint with priority 1, 4 slots and an empty list of models.
     #[must_use]
     pub fn new(name: impl Into<String>, url: Uri) -> Self {
         Self {
@@ -157,21 +162,22 @@ impl Endpoint {
         }
     }
 
-    /// Lower is preferred: 0 to 100, and above counts as 100.
+    /// Sets the priority number from 0 to 100, where a larger number counts as 100. Endpoints with a lower number are
+    /// preferred.
     #[must_use]
     pub fn priority(mut self, priority: u32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// How many requests it serves at a time, at least 1.
+    /// Sets the number of requests that the endpoint serves at a time, which must be at least 1.
     #[must_use]
     pub fn max_concurrent(mut self, slots: u32) -> Self {
         self.max_concurrent = slots;
         self
     }
 
-    /// Finds by measurement how many requests it serves at a time.
+    /// Sets a limit that adapts, so that measurements find the number of requests that the endpoint serves at a time.
     ///
     /// ```
     /// use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
@@ -186,7 +192,7 @@ impl Endpoint {
         self
     }
 
-    /// Whether it is started when requests wait for it.
+    /// Returns `true` if the endpoint is started when requests wait for it.
     pub(crate) fn is_on_demand(&self) -> bool {
         #[cfg(feature = "swap")]
         return self.on_demand.is_some();
@@ -194,7 +200,7 @@ impl Endpoint {
         false
     }
 
-    /// How many requests it serves at a time before anything is measured.
+    /// Returns the number of slots that the endpoint has before the first measurement.
     pub(super) fn initial_slots(&self) -> u32 {
         let slots = self.limit.map(|limit| limit.initial_limit());
         slots.map_or(self.max_concurrent, |slots| {
@@ -202,30 +208,31 @@ impl Endpoint {
         })
     }
 
-    /// One more model that it serves.
+    /// Adds a model that the endpoint serves.
     #[must_use]
     pub fn model(mut self, model: Model) -> Self {
         self.models.push(model);
         self
     }
 
-    /// How its health is checked.
+    /// Sets the check of the endpoint's health.
     #[must_use]
     pub fn health(mut self, check: HealthCheck) -> Self {
         self.health = Some(check);
         self
     }
 
-    /// Where its engine reports its load.
+    /// Sets the place where the endpoint's engine reports its load.
     #[must_use]
     pub fn load(mut self, metrics: EngineMetrics) -> Self {
         self.load = Some(metrics);
         self
     }
 
-    /// A header that every request to it carries, in place of the client's of that name: its API key.
+    /// Adds a header to every request to this endpoint, such as its API key. It replaces the client's header of that
+    /// name.
     ///
-    /// `Forward` sends it to this endpoint and to no other, with health checks, too. The value is marked
+    /// `Forward` sends the header only to this endpoint, and with health checks, too. The value is marked as
     /// [sensitive](HeaderValue::set_sensitive), so that it is never shown. A second value of the same name replaces the
     /// first. Headers are not read from a configuration file.
     ///
@@ -259,10 +266,11 @@ fn default_max_concurrent() -> u32 {
     4
 }
 
+/// Reads a URL, and rejects a fragment.
 #[cfg(feature = "serde")]
 pub(super) fn uri<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
     let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-    // A `Uri` is parsed without it.
+    // The parser of `Uri` drops a fragment silently, so it is found here.
     if text.contains('#') {
         let message = "the URL must not contain a fragment";
         return Err(serde::de::Error::custom(message));
@@ -271,7 +279,7 @@ pub(super) fn uri<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<U
         .map_err(|error| serde::de::Error::custom(format_args!("{text:?} is not a URL: {error}")))
 }
 
-/// Reads a number of tokens.
+/// Reads a number of tokens, which must be above 0.
 #[cfg(feature = "serde")]
 fn above_zero<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     std::num::NonZeroU32::deserialize(deserializer).map(std::num::NonZeroU32::get)

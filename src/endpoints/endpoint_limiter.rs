@@ -1,6 +1,7 @@
-//! An endpoint's limit, where that is found by measurement.
+//! The limit of an endpoint that is found by measurement.
 //!
-//! Not in the endpoint's state, of which decisions read one cache line per candidate: only responses get here.
+//! It is kept outside the endpoint's state, because decisions read one cache line of that per candidate, while only
+//! responses need the limiter.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -8,20 +9,21 @@ use std::time::Instant;
 use super::{Endpoint, EndpointRef};
 use crate::admit::{LimitSample, Limiter};
 
-/// Finds an endpoint's limit. It outlives changes of the configuration; `None` once one of them has fixed the limit, while
-/// requests from before still run.
+/// A limiter that finds an endpoint's limit, and outlives changes of the configuration.
+///
+/// It becomes `None` if a change has fixed the limit while requests from before still run.
 #[derive(Clone)]
 pub(super) struct EndpointLimiter(Arc<Mutex<Option<Limiter>>>);
 
 impl EndpointLimiter {
-    /// That of a new endpoint. `None` if its limit does not adapt.
+    /// Makes the limiter of a new endpoint, or returns `None` if its limit does not adapt.
     pub(super) fn of(endpoint: &Endpoint) -> Option<Self> {
         let limiter = Limiter::new(endpoint.limit.as_ref()?);
         let limiter = limiter.expect("a registry has no limits that make no sense");
         Some(Self(Arc::new(Mutex::new(Some(limiter)))))
     }
 
-    /// Changes the limiter, and then the limit of `endpoint` to what the limiter says. Returns whether it is higher.
+    /// Changes the limiter, and then sets the limit of `endpoint` by it. Returns `true` if the limit is higher now.
     fn change(&self, endpoint: &EndpointRef, change: impl FnOnce(&mut Limiter)) -> bool {
         let mut limiter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(limiter) = &mut *limiter else {
@@ -29,19 +31,19 @@ impl EndpointLimiter {
         };
         change(limiter);
         let limit = u32::try_from(limiter.limit()).unwrap_or(u32::MAX);
-        // Under the lock: of two changes the later one stays.
+        // The limit is set under the lock, so that the later of two changes stays.
         let state = endpoint.state();
         state.cold.lease.adapt_own(&state.word, limit)
     }
 }
 
 impl EndpointRef {
-    /// Whether its limit is found by measurement.
+    /// Returns `true` if the endpoint's limit is found by measurement.
     pub(crate) fn is_adaptive(&self) -> bool {
         self.limiter().is_some()
     }
 
-    /// Learns from a response. Returns whether the limit is higher now: waiters are to be looked at again.
+    /// Records a response. Returns `true` if the limit is higher now, so that waiters have to be looked at again.
     pub(crate) fn observe(&self, sample: LimitSample, now: Instant) -> bool {
         self.limiter().is_some_and(|limiter| {
             limiter.change(self, |limiter| {
@@ -50,7 +52,7 @@ impl EndpointRef {
         })
     }
 
-    /// Learns whether requests wait inside its engine, `None` if that is not known.
+    /// Records whether requests wait inside the endpoint's engine, or `None` if that is unknown.
     #[cfg(feature = "client")]
     pub(super) fn engine_waits(&self, waits: Option<bool>) {
         if let Some(EndpointLimiter(limiter)) = self.limiter() {
@@ -61,7 +63,7 @@ impl EndpointRef {
         }
     }
 
-    /// The limiter of this endpoint as `changed`. It goes on from the limit that there is.
+    /// Returns the limiter of this endpoint after its configuration has `changed`. It continues from the current limit.
     pub(super) fn changed_limiter(&self, changed: &Endpoint) -> Option<EndpointLimiter> {
         let Some(mut config) = changed.limit else {
             if let Some(EndpointLimiter(limiter)) = self.limiter() {

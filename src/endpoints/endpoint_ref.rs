@@ -1,4 +1,4 @@
-//! An endpoint in service: its configuration, and its live state.
+//! An endpoint in service, which is its configuration with its live state.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,27 +19,28 @@ use super::slot_lease::SlotLease;
 use super::strategy::Candidate;
 use crate::admit::PoolId;
 
-/// An endpoint in service: its configuration and its live numbers. Clones are cheap and mean the same endpoint.
+/// A handle to an endpoint in service, with its configuration and its live numbers. Clones are cheap and refer to the
+/// same endpoint.
 #[derive(Clone)]
 pub struct EndpointRef(Arc<Inner>);
 
 struct Inner {
     endpoint: Endpoint,
     header: HeaderValue,
-    /// The names of its models; `None` where a header cannot carry one.
+    /// The names of the endpoint's models as header values, with `None` for a name that a header cannot carry.
     model_headers: Box<[Option<HeaderValue>]>,
     state: Arc<EndpointState>,
-    /// Finds the limit, if that adapts.
+    /// The limiter that finds the limit by measurement, if the limit adapts.
     limiter: Option<EndpointLimiter>,
     extensions: Extensions,
     #[cfg(feature = "swap")]
     ended_at: EndedAt,
 }
 
-/// What changes while an endpoint is in service. It outlives changes of the configuration.
+/// The live state of an endpoint in service, which outlives changes of the configuration.
 ///
-/// A decision reads one of these per candidate. Aligned to a cache line, each costs one line, and requests to other
-/// endpoints do not write it.
+/// A decision reads the state of each candidate. The state is aligned to a cache line, so that each read costs one line
+/// and requests to other endpoints do not write it.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct EndpointState {
@@ -48,49 +49,54 @@ pub(crate) struct EndpointState {
     pub(crate) ejection: Ejection,
     pub(crate) cold: Box<ColdState>,
     pub(crate) pool: PoolId,
-    /// The hash of the endpoint's name.
+    /// The hash of the endpoint's name, which `prefix_affinity` uses.
     pub(crate) hash: u64,
 }
 
-/// What decisions do not read, unless the request has failed elsewhere.
+/// The part of the state that a decision skips, unless the request has failed elsewhere. It has its own allocation so
+/// that it stays out of the cache line.
 #[derive(Debug)]
 pub(crate) struct ColdState {
-    /// How many responses and parts of responses it has sent apart from answers to checks; it wraps around. A backend
-    /// with one thread answers no check while it streams, and still works. Each frame of each response writes it.
+    /// The number of responses and parts of responses that the endpoint has sent, without the answers to checks. It
+    /// wraps around. A backend with one thread misses checks while it streams, and this count shows that it still
+    /// works. Each frame of each response writes it.
     pub(crate) activity: AtomicU32,
     pub(crate) id: EndpointId,
-    /// The slots that it has for a while, if it has no others. Read after each slot that is taken of such an endpoint.
+    /// The bound on the limit by leased slots. It is read after each slot that is taken if the endpoint has only leased
+    /// slots.
     pub(super) lease: SlotLease,
 }
 
-/// Tells endpoints apart for ever. A pool may be another one's once its endpoint has left.
+/// A number that identifies an endpoint forever, while its pool may be used again after the endpoint has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct EndpointId(u64);
 
 impl EndpointId {
     fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: only the numbers are compared.
+        // Relaxed is enough because the numbers are only compared.
         Self(NEXT.fetch_add(1, Relaxed))
     }
 }
 
 impl EndpointState {
-    /// Whether another endpoint may be ejected because this one stays: it is in service, and if it is new, it was not
-    /// asked anything yet.
+    /// Returns `true` if this endpoint is in service, so that another one may be ejected.
+    ///
+    /// A new endpoint counts only while it is idle and has not failed a request, because it may turn out not to work.
     pub(super) fn can_stand_in(&self) -> bool {
         let seen = self.word.load();
         let was_asked = seen.in_use() > 0 || self.ejection.is_failing();
         self.word.is_in_service() && !(seen.flags().is_new() && was_asked)
     }
 
-    /// Returns the slot that was just taken by `choice` if the lease of the endpoint's slots has ended, and takes all of
-    /// them away then. Returns `true` if it did.
+    /// Gives back the slot that `choice` has just taken if the lease of the endpoint's slots has ended. It then takes
+    /// all slots away from the endpoint, and returns `true`.
     pub(super) fn return_after_lease(&self, choice: &Candidate<'_>) -> bool {
         if !self.cold.lease.has_ended() {
             return false;
         }
         self.cold.lease.end(&self.word);
+        // If the request was the probe, the next request may be the probe instead.
         if choice.is_probe() {
             self.word.return_probe(choice.seen.next_probe());
         }
@@ -99,13 +105,15 @@ impl EndpointState {
     }
 }
 
-/// Numbers above this count as this.
+/// The upper bound of priority numbers. A larger number counts as this one.
 const LOWEST_PRIORITY: u8 = 100;
 
 impl EndpointRef {
-    /// An endpoint that enters service, with its slots in `pool`. With `answers_first`, it gets one request at a time
-    /// until it has answered one or passed a check. With `leases_slots`, it has no slots but those that it is leased, unless
-    /// it is started on demand.
+    /// Makes an endpoint that enters service, with its slots in `pool`.
+    ///
+    /// With `answers_first`, the endpoint gets one request at a time until it has answered a request or passed a check.
+    /// With `leases_slots`, it has only the slots that are leased to it. Both are ignored for an endpoint that is
+    /// started on demand.
     pub(super) fn new(
         endpoint: Endpoint,
         pool: PoolId,
@@ -138,7 +146,7 @@ impl EndpointRef {
         Self::with(endpoint, Arc::new(state), limiter)
     }
 
-    /// The same endpoint with another configuration.
+    /// Returns the same endpoint with another configuration, so that it keeps its live state.
     pub(super) fn changed_to(&self, endpoint: Endpoint) -> Self {
         if endpoint.health.is_none() {
             self.state().word.expect_no_check();
@@ -169,36 +177,36 @@ impl EndpointRef {
         }))
     }
 
-    /// Its name.
+    /// Returns the name of the endpoint.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.endpoint.name
     }
 
-    /// Its name as the value of a response header.
+    /// Returns the name of the endpoint as the value of a response header.
     #[must_use]
     pub fn header_value(&self) -> &HeaderValue {
         &self.0.header
     }
 
-    /// The name of one of its models as the value of a response header.
+    /// Returns the name of the endpoint's `nth` model as the value of a response header.
     pub(crate) fn model_header(&self, nth: u16) -> Option<&HeaderValue> {
         self.0.model_headers.get(usize::from(nth))?.as_ref()
     }
 
-    /// Where it is. The path is put before that of a request.
+    /// Returns the base URL of the endpoint. Its path is put before the path of a request.
     #[must_use]
     pub fn url(&self) -> &Uri {
         &self.0.endpoint.url
     }
 
-    /// Its configuration.
+    /// Returns the configuration of the endpoint.
     #[must_use]
     pub fn config(&self) -> &Endpoint {
         &self.0.endpoint
     }
 
-    /// Lower is preferred: 0 to 100.
+    /// Returns the priority number, from 0 to 100. Endpoints with a lower number are preferred.
     #[must_use]
     pub fn priority(&self) -> u32 {
         self.priority_byte().into()
@@ -209,78 +217,83 @@ impl EndpointRef {
         byte.map_or(LOWEST_PRIORITY, |byte| byte.min(LOWEST_PRIORITY))
     }
 
-    /// Which pool of [`Endpoints`](super::Endpoints) its slots are.
+    /// Returns the pool of [`Endpoints`](super::Endpoints) that the endpoint's slots belong to.
     #[must_use]
     pub fn pool(&self) -> PoolId {
         self.0.state.pool
     }
 
-    /// How many requests it serves now.
+    /// Returns the number of requests that the endpoint serves at this moment.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.state().word.load().in_use()
     }
 
-    /// How many requests it may serve at a time.
+    /// Returns the number of requests that the endpoint may serve at a time.
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.state().word.load().limit()
     }
 
-    /// Changes how many requests it may serve at a time.
+    /// Sets the number of requests that the endpoint may serve at a time.
     ///
-    /// Below what is in flight, nothing is interrupted: slots released then are retired. With 0 it gets nothing new, and
-    /// requests that only it can serve wait. After a higher limit, call
+    /// If more requests are in flight, they continue, and the slots that they give back are retired. With 0, new
+    /// requests stay away, and requests that only this endpoint can serve wait. After you raise the limit, call
     /// [`Gate::capacity_changed`](crate::Gate::capacity_changed).
     ///
-    /// A limit that adapts goes on from what was measured with the next response, or the next reading in which requests wait
-    /// in its [engine](super::EngineMetrics), except from 0, which stays.
+    /// A limit that adapts continues from its measurements with the next response, or with the next reading of its
+    /// [engine](super::EngineMetrics) in which requests wait. A limit of 0 is the exception and stays.
     pub fn set_limit(&self, slots: u32) {
         let state = self.state();
         state.cold.lease.set_own(&state.word, slots);
     }
 
-    /// Whether it is healthy: neither failed checks nor failed requests keep requests away.
+    /// Returns `true` if the endpoint is healthy, which means that it is up by its checks and is not ejected because of
+    /// failed requests.
     #[must_use]
     pub fn healthy(&self) -> bool {
         self.state().word.is_healthy()
     }
 
-    /// Sets whether it is healthy, as its checks do. What is in flight is not interrupted. Returns whether anything
-    /// changed.
+    /// Records whether the endpoint is healthy, as its checks do, and returns `true` if anything changed. Requests in
+    /// flight continue.
     ///
-    /// Call [`Gate::capacity_changed`](crate::Gate::capacity_changed) afterwards: waiters may be served by an endpoint
-    /// that is back, or have none left.
+    /// Call [`Gate::capacity_changed`](crate::Gate::capacity_changed) afterwards, because an endpoint that is back may
+    /// serve waiters, and an endpoint that is down may leave waiters that can no longer be served.
     pub fn set_healthy(&self, healthy: bool) -> bool {
         self.state().word.set_up(healthy).is_new()
     }
 
-    /// Whether the operator keeps new requests away.
+    /// Returns `true` while the operator keeps new requests away from the endpoint.
     #[must_use]
     pub fn draining(&self) -> bool {
         self.state().word.is_draining()
     }
 
-    /// The average time until the head of a response is there. It halves about every 8 s without a response; zero before the
-    /// first.
+    /// Returns the average time until the head of a response arrives.
+    ///
+    /// The average halves about every 8 s without a response, and is zero before the first one.
     #[must_use]
     pub fn first_byte_latency(&self) -> Duration {
         let average = &self.state().latency.first_byte;
         Duration::from_micros(average.micros(CoarseInstant::now()).into())
     }
 
-    /// The average time until a response has ended, as [`first_byte_latency`](Self::first_byte_latency).
+    /// Returns the average time until a response has ended.
+    ///
+    /// The average halves about every 8 s without a response, and is zero before the first one.
     #[must_use]
     pub fn total_latency(&self) -> Duration {
         let average = &self.state().latency.total;
         Duration::from_micros(average.micros(CoarseInstant::now()).into())
     }
 
-    /// A value of type `T` that is kept with the endpoint as it is configured now, made by `make` when it is first
-    /// asked for: a client of its own, prepared headers. Reading it takes no lock.
+    /// Returns the value of type `T` that is stored with this endpoint, such as a client of its own or prepared
+    /// headers.
     ///
-    /// Each type has one value, so make `T` a type of your own. An endpoint that is configured differently begins
-    /// without values.
+    /// The first call makes the value by `make`, and later calls return it without a lock. Each type has one value, so
+    /// make `T` a type of your own. The values belong to the configuration, so an endpoint that is configured
+    /// differently starts without them.
     ///
     /// ```
     /// use tower_triage::endpoints::{Endpoint, EndpointRef, Endpoints, Registry};
@@ -316,13 +329,13 @@ impl EndpointRef {
         &self.0.state
     }
 
-    /// Whether both are the same endpoint, whatever its configuration.
+    /// Returns `true` if both are the same endpoint, whatever its configuration.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0.state, &other.0.state)
     }
 }
 
-/// FNV-1a: the same in every process, so that prefixes keep their endpoints over a restart.
+/// Hashes a name by FNV-1a, which is the same in every process, so that prefixes keep their endpoints over a restart.
 fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

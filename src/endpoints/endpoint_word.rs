@@ -1,11 +1,11 @@
-//! An endpoint's leases, limit and health in one atomic word: a slot is taken under exactly the limit and the health
-//! that were checked, by one compare-and-swap.
+//! The leases, limit and health of an endpoint in one atomic word. One compare-and-swap takes a slot under exactly the
+//! limit and the health that were checked.
 //!
-//! In words of their own, a limit that falls or an endpoint that is drained between the check and the count would let
-//! one request too many through.
+//! With separate words, the limit could fall between the check and the count, or the endpoint could be drained. Then
+//! one request too many would get through.
 //!
-//! From the lowest bit: 24 bits of leases, 24 bits of the limit, 8 bits of the last probe's number, 8 bits of
-//! [`HealthFlags`].
+//! From the lowest bit, the word has 24 bits of leases, 24 bits of the limit, 8 bits of the last probe's number and 8
+//! bits of [`HealthFlags`].
 //!
 //! # Ejection
 //!
@@ -17,61 +17,64 @@
 //! closed <------------------------------close()----------------------------+  it succeeded
 //! ```
 //!
-//! Requests that began before may fail while a probe runs. The endpoint is ejected again then, and later probed by another
-//! request: so each probe has a number, and the end of one that is over changes nothing.
+//! Requests that began earlier may fail while a probe runs. The endpoint is then ejected again, and later probed by
+//! another request. So each probe has a number, and the end of an old probe is ignored.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst; // required by `Capacity`: slots and waiters are a store-load pair
+use std::sync::atomic::Ordering::SeqCst; // required by `Capacity`, because slots and waiters are a store-load pair
 
 use bitflags::bitflags;
 
-/// The leases, the limit and the health of one endpoint. The limit may fall below the leases: slots released then are
-/// not leased again.
+/// The leases, the limit and the health of one endpoint. If the limit falls below the leases, slots that come back are
+/// retired.
 #[derive(Debug)]
 pub(crate) struct EndpointWord(AtomicU64);
 
 bitflags! {
-    /// What keeps requests from an endpoint. Each source of bad news has a flag of its own, so that a good check does
-    /// no more than to begin the probe of an ejected endpoint, and a good probe does not end a failed check.
+    /// The reasons that keep requests from an endpoint.
+    ///
+    /// Each source of bad news has a flag of its own. So a good check can only begin the probe of an ejected endpoint,
+    /// and a good probe leaves a failed check in place.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct HealthFlags: u8 {
-        /// Its health checks fail.
+        /// Set while the health checks of the endpoint fail.
         const DOWN = 1;
-        /// It failed too many requests, and gets none for a while.
+        /// Set for a while after the endpoint failed too many requests, so that requests stay away.
         const EJECTED = 1 << 1;
-        /// That while is over: one request may probe it.
+        /// Set once the time of the ejection is over, so that one request may probe the endpoint.
         const HALF_OPEN = 1 << 2;
-        /// The probe is running.
+        /// Set while the probe is running, so that other requests stay away.
         const PROBING = 1 << 3;
-        /// The operator wants no new requests there.
+        /// Set while the operator keeps new requests away from the endpoint.
         const DRAINING = 1 << 4;
-        /// It has neither answered a request nor passed a check: it gets one request at a time.
+        /// Set until the endpoint has answered a request or had a check. It gets one request at a time until then.
         const NEW = 1 << 5;
-        /// Its first check is still to come: endpoints that are known go first.
+        /// Set until the first check, so that endpoints with known health go first.
         const UNCHECKED = 1 << 6;
-        /// It does not run, or is about to stop: its requests wait until it was started.
+        /// Set while the endpoint is stopped or about to stop, so that requests for it wait until it is started.
         const STOPPED = 1 << 7;
     }
 }
 
-/// Set until an endpoint has answered a request or had a check.
+/// The flags of an endpoint that has yet to answer a request or get the result of a check.
 const UNKNOWN: HealthFlags = HealthFlags::NEW.union(HealthFlags::UNCHECKED);
 
-/// Set while failures keep requests away. An endpoint that is probed is half open.
+/// The flags that are set while failures keep requests away. An endpoint that is being probed is half open.
 const FAILED: HealthFlags = HealthFlags::EJECTED
     .union(HealthFlags::HALF_OPEN)
     .union(HealthFlags::PROBING);
 
-/// Which requests an endpoint may get.
+/// The requests that an endpoint may get at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admissible {
-    /// Any.
+    /// Any request may go to the endpoint.
     Always,
-    /// Those for which no other endpoint has a slot free.
+    /// Requests go to the endpoint if all others that could serve them are busy.
     LastResort,
-    /// One: the probe.
+    /// One request may go to the endpoint as its probe.
     Probe,
+    /// Requests stay away from the endpoint.
     Never,
 }
 
@@ -83,11 +86,11 @@ pub(crate) struct HealthChange {
     new: HealthFlags,
 }
 
-/// The number of a probe. It wraps around.
+/// The number of a probe, which wraps around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProbeId(u8);
 
-/// The word at one moment.
+/// The value of the word at one moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Snapshot(u64);
 
@@ -95,11 +98,11 @@ const COUNT_BITS: u32 = 24;
 const PROBE_SHIFT: u32 = 2 * COUNT_BITS;
 const FLAGS_SHIFT: u32 = PROBE_SHIFT + u8::BITS;
 
-/// No endpoint has more slots, whatever is configured.
+/// The largest limit that fits into the word. A larger limit counts as this one.
 const MAX_SLOTS: u32 = (1 << COUNT_BITS) - 1;
 
 impl EndpointWord {
-    /// A healthy endpoint with `limit` slots.
+    /// Makes the word of a healthy endpoint with `limit` slots.
     pub(super) fn new(limit: u32) -> Self {
         Self(AtomicU64::new(Snapshot(0).with_limit(limit).0))
     }
@@ -109,8 +112,8 @@ impl EndpointWord {
         Snapshot(self.0.load(SeqCst))
     }
 
-    /// Takes the slot that is free in `seen`, and the probe if the endpoint is half open. Fails if the word has changed
-    /// since.
+    /// Takes the slot that is free in `seen`, and the probe if the endpoint is half open. Returns `false` if the word
+    /// has changed since.
     #[inline]
     pub(super) fn take(&self, seen: Snapshot) -> bool {
         let admitted = match seen.flags().admissible() {
@@ -118,28 +121,30 @@ impl EndpointWord {
             Admissible::Probe => seen.with_probe(seen.next_probe()),
             Admissible::Never => return false,
         };
-        let taken = Snapshot(admitted.0 + 1); // one more lease: it does not overflow, a slot is free
+        let taken = Snapshot(admitted.0 + 1); // one more lease, which cannot overflow because a slot is free
         self.0
             .compare_exchange(seen.0, taken.0, SeqCst, SeqCst)
             .is_ok()
     }
 
-    /// Gives a slot back. Returns how many are still leased.
+    /// Gives a slot back, and returns the number of slots that are still leased.
     pub(super) fn release(&self) -> u32 {
         let before = Snapshot(self.0.fetch_sub(1, SeqCst)); // the lowest bits are the leases
         debug_assert!(before.in_use() > 0, "released a slot that was not leased");
         before.in_use() - 1
     }
 
+    /// Sets the limit, and keeps the leases that exceed it.
     pub(super) fn set_limit(&self, limit: u32) {
         self.update(|word| word.with_limit(limit));
     }
 
-    /// Changes the limit to one that was found by measurement, and says whether it is higher. A limit of 0 stays: the
-    /// endpoint was taken out of service.
+    /// Sets the limit to one that was found by measurement. Returns `true` if the limit is higher now.
+    ///
+    /// A limit of 0 stays, because it means that the endpoint was taken out of service.
     pub(super) fn adapt_limit(&self, limit: u32) -> bool {
         if self.load().limit() == limit {
-            return false; // nearly always
+            return false; // the usual case, which saves the write
         }
         let old = self.update(|word| match word.limit() {
             0 => word,
@@ -148,7 +153,7 @@ impl EndpointWord {
         (1..limit).contains(&old.limit())
     }
 
-    /// Marks the endpoint as new. If it has a check, known endpoints go first until the first result.
+    /// Marks the endpoint as new. If it has a check, endpoints with known health go first until the first result.
     pub(super) fn set_unknown(&self, is_checked: bool) {
         let unknown = match is_checked {
             true => UNKNOWN,
@@ -157,21 +162,21 @@ impl EndpointWord {
         _ = self.change(|flags| flags | unknown);
     }
 
-    /// The endpoint has answered a request. `None` if it was known before.
+    /// Records that the endpoint has answered a request. Returns `None` if its health was known before.
     pub(crate) fn answered(&self) -> Option<HealthChange> {
-        // A load first: most endpoints are known, and this runs for each response.
+        // The load comes first because this runs for each response, while the health of most endpoints is known.
         let is_news = self.flags().intersects(UNKNOWN);
         is_news.then(|| self.change(|flags| flags - UNKNOWN))
     }
 
-    /// The endpoint has no check any more: only requests show whether it works.
+    /// Records that the endpoint has lost its check, so that only requests show if it works.
     pub(super) fn expect_no_check(&self) {
         if self.flags().contains(HealthFlags::UNCHECKED) {
             _ = self.change(|flags| flags - HealthFlags::UNCHECKED);
         }
     }
 
-    /// Past checks do not count any more. An endpoint that was down is new again.
+    /// Forgets past checks. An endpoint that was down is new again.
     #[cfg(feature = "client")]
     pub(crate) fn forget_checks(&self) -> HealthChange {
         self.change(|flags| match flags.contains(HealthFlags::DOWN) {
@@ -180,17 +185,17 @@ impl EndpointWord {
         })
     }
 
-    /// Whether neither checks nor failures keep requests away.
+    /// Returns `true` if neither checks nor failures keep requests away.
     pub(super) fn is_healthy(&self) -> bool {
         self.flags().is_healthy()
     }
 
-    /// Whether failures keep requests away: it is ejected or half open.
+    /// Returns `true` if failures keep requests away, because the endpoint is ejected or half open.
     pub(super) fn is_ejected(&self) -> bool {
         self.flags().intersects(FAILED)
     }
 
-    /// Whether it gets more requests than a probe.
+    /// Returns `true` if the endpoint may get more requests than a probe.
     pub(super) fn is_in_service(&self) -> bool {
         matches!(
             self.flags().admissible(),
@@ -198,7 +203,7 @@ impl EndpointWord {
         )
     }
 
-    /// Whether it is to be probed, now or when nothing else keeps requests away.
+    /// Returns `true` if the endpoint is to be probed, now or as soon as other reasons to keep requests away are gone.
     pub(super) fn is_half_open(&self) -> bool {
         self.flags().contains(HealthFlags::HALF_OPEN)
     }
@@ -207,7 +212,7 @@ impl EndpointWord {
         self.flags().contains(HealthFlags::DRAINING)
     }
 
-    /// A check passed or failed.
+    /// Records that a check passed or failed.
     pub(crate) fn set_up(&self, up: bool) -> HealthChange {
         self.change(|flags| match up {
             true => flags - UNKNOWN - HealthFlags::DOWN,
@@ -215,6 +220,7 @@ impl EndpointWord {
         })
     }
 
+    /// Records that the operator keeps new requests away, or lets them through again.
     pub(crate) fn set_draining(&self, draining: bool) -> HealthChange {
         self.change(|flags| match draining {
             true => flags | HealthFlags::DRAINING,
@@ -222,12 +228,13 @@ impl EndpointWord {
         })
     }
 
-    /// Whether it does not run, or is about to stop.
+    /// Returns `true` if the endpoint is stopped or about to stop.
     #[cfg(feature = "swap")]
     pub(super) fn is_stopped(&self) -> bool {
         self.flags().contains(HealthFlags::STOPPED)
     }
 
+    /// Records that the endpoint is stopped, or that it runs.
     #[cfg(feature = "swap")]
     pub(super) fn set_stopped(&self, stopped: bool) -> HealthChange {
         self.change(|flags| match stopped {
@@ -236,10 +243,10 @@ impl EndpointWord {
         })
     }
 
-    /// The same, to stop it, unless it serves a request. Returns whether it is stopped.
+    /// Stops the endpoint unless it serves a request. Returns `true` if it is stopped.
     #[cfg(feature = "swap")]
     pub(crate) fn stop_if_idle(&self) -> bool {
-        // One step: a request that takes a slot at the same time either is seen here or finds the endpoint stopped.
+        // One atomic step does both. A concurrent request either is seen here or finds the endpoint stopped.
         let update = self.0.fetch_update(SeqCst, SeqCst, |word| {
             let word = Snapshot(word);
             let stopped = word.flags() | HealthFlags::STOPPED;
@@ -248,14 +255,14 @@ impl EndpointWord {
         update.is_ok()
     }
 
-    /// Ejects the endpoint: it gets no requests until it is half open.
+    /// Ejects the endpoint, so that requests stay away until it is half open.
     pub(crate) fn eject(&self) -> HealthChange {
         self.change(|flags| (flags - FAILED) | HealthFlags::EJECTED)
     }
 
     /// Lets one request probe an ejected endpoint. Returns `false` if it was not ejected.
     pub(super) fn half_open(&self) -> bool {
-        // A load first: this runs after each check that passes.
+        // The load comes first because this runs after each check that passes.
         if !self.flags().contains(HealthFlags::EJECTED) {
             return false;
         }
@@ -266,7 +273,7 @@ impl EndpointWord {
         change.is_new()
     }
 
-    /// This probe ended without a result: the next request may probe. Returns whether it was still the endpoint's.
+    /// Ends a probe that has no result, so that the next request may probe. Returns `true` if it was the current probe.
     pub(super) fn return_probe(&self, probe: ProbeId) -> bool {
         let old = self.update(|word| match word.is_probed_by(probe) {
             true => word.with_flags(word.flags() - HealthFlags::PROBING),
@@ -275,12 +282,12 @@ impl EndpointWord {
         old.is_probed_by(probe)
     }
 
-    /// Whether this probe is still the endpoint's: it was not ejected or closed since.
+    /// Returns `true` if `probe` is the current probe, which it is until the endpoint is ejected or closed.
     pub(crate) fn is_probed_by(&self, probe: ProbeId) -> bool {
         self.load().is_probed_by(probe)
     }
 
-    /// The probe succeeded, or the endpoint must not be ejected: failures keep no requests away.
+    /// Ends the ejection, because the probe succeeded or the endpoint must not be ejected.
     pub(crate) fn close(&self) -> HealthChange {
         self.change(|flags| flags - FAILED)
     }
@@ -289,7 +296,7 @@ impl EndpointWord {
         self.load().flags()
     }
 
-    /// Changes the flags, and says from what to what.
+    /// Changes the flags by `next`, and returns the flags before and after.
     fn change(&self, next: impl Fn(HealthFlags) -> HealthFlags) -> HealthChange {
         let old = self.update(|word| word.with_flags(next(word.flags())));
         let old = old.flags();
@@ -297,12 +304,12 @@ impl EndpointWord {
         HealthChange { old, new }
     }
 
-    /// Replaces the word by a compare-and-swap loop. Returns the word before.
+    /// Replaces the word by a compare-and-swap loop, and returns the word before.
     fn update(&self, next: impl Fn(Snapshot) -> Snapshot) -> Snapshot {
         let word = self
             .0
             .fetch_update(SeqCst, SeqCst, |word| Some(next(Snapshot(word)).0));
-        // The closure never returns `None`, so both are the word before.
+        // The closure always returns `Some`, so both variants hold the word before.
         Snapshot(word.unwrap_or_else(|word| word))
     }
 }
@@ -317,13 +324,13 @@ impl HealthFlags {
         !self.intersects(Self::DOWN | FAILED)
     }
 
-    /// Whether it is out of service for a while only: ejected, or being probed.
+    /// Returns `true` if the endpoint is out of service only for a while, because it is ejected or being probed.
     pub(super) fn is_recovering(self) -> bool {
         self.intersects(Self::EJECTED | Self::PROBING)
             && !self.intersects(Self::DOWN | Self::DRAINING)
     }
 
-    /// Whether a strategy may choose the endpoint: in the first round, or in the last one.
+    /// Returns `true` if a strategy may choose the endpoint in this round, which is the last one with `last_resort`.
     #[inline]
     pub(super) fn are_offered(self, last_resort: bool) -> bool {
         match self.admissible() {
@@ -333,19 +340,21 @@ impl HealthFlags {
         }
     }
 
-    /// Whether requests may wait for it: it gets some now, or would if it were started.
+    /// Returns `true` if requests may wait for the endpoint. It gets requests now, or would get them if it were
+    /// started.
     pub(super) fn may_serve(self) -> bool {
         (self - Self::STOPPED).admissible() != Admissible::Never
     }
 
+    /// Returns the requests that the endpoint may get with these flags.
     #[inline]
     pub(super) fn admissible(self) -> Admissible {
         if self.is_empty() {
-            return Admissible::Always; // most endpoints, most of the time
+            return Admissible::Always; // the usual case
         }
         let known = self - UNKNOWN;
         if known == Self::HALF_OPEN {
-            // Half open, and nothing else: no probe is running, and it is up and not draining.
+            // Half open is the only flag, so a probe is not running and the endpoint is up and not draining.
             Admissible::Probe
         } else if !known.is_empty() {
             Admissible::Never
@@ -362,7 +371,7 @@ impl HealthChange {
         self.old != self.new
     }
 
-    /// Whether the endpoint is healthy now, if it was not before, or the other way round.
+    /// Returns the new health if the change made the endpoint healthy or unhealthy, and `None` otherwise.
     pub(crate) fn health(self) -> Option<bool> {
         let healthy = self.new.is_healthy();
         (healthy != self.old.is_healthy()).then_some(healthy)
@@ -385,7 +394,7 @@ impl Snapshot {
         HealthFlags::from_bits_retain((self.0 >> FLAGS_SHIFT) as u8)
     }
 
-    /// How many slots there are. A new endpoint has one slot.
+    /// Returns the number of slots, which is at most 1 for a new endpoint.
     pub(super) fn slots(self) -> u32 {
         match self.flags().is_new() {
             true => self.limit().min(1),
@@ -393,25 +402,27 @@ impl Snapshot {
         }
     }
 
-    /// Whether there is a slot for one more.
+    /// Returns `true` if there is a slot for one more request.
     #[inline]
     pub(super) fn is_free(self) -> bool {
         self.in_use() < self.limit() && (self.in_use() == 0 || !self.flags().is_new())
     }
 
-    /// Whether a larger share of the slots is free than in `other`. The limit of `other` must be above 0.
+    /// Returns `true` if a larger share of the slots is free than in `other`. The limit of `other` must be above 0.
     pub(super) fn is_idler_than(self, other: Self) -> bool {
-        // in_use / limit < other.in_use / other.limit, without a division; 24 + 24 bits do not overflow
+        // The comparison in_use / limit < other.in_use / other.limit, without a division. Products of 24 bits fit into
+        // 64 bits.
         u64::from(self.in_use()) * u64::from(other.limit())
             < u64::from(other.in_use()) * u64::from(self.limit())
     }
 
+    /// Replaces the bits of the limit, and keeps all others.
     fn with_limit(self, limit: u32) -> Self {
         let limit = u64::from(limit.min(MAX_SLOTS)) << COUNT_BITS;
         Self(self.0 & !(u64::from(MAX_SLOTS) << COUNT_BITS) | limit)
     }
 
-    /// The number of the probe that would begin now.
+    /// Returns the number of the probe that would begin now.
     pub(super) fn next_probe(self) -> ProbeId {
         ProbeId(self.last_probe().0.wrapping_add(1))
     }
@@ -420,16 +431,19 @@ impl Snapshot {
         ProbeId((self.0 >> PROBE_SHIFT) as u8)
     }
 
+    /// Returns `true` if `probe` is running, because the flag is set and the number is its own.
     fn is_probed_by(self, probe: ProbeId) -> bool {
         self.flags().contains(HealthFlags::PROBING) && self.last_probe() == probe
     }
 
+    /// Replaces the bits of the probe's number, and sets the flag of a running probe.
     fn with_probe(self, ProbeId(number): ProbeId) -> Self {
         let others = self.0 & !(u64::from(u8::MAX) << PROBE_SHIFT);
         let probed = Self(others | u64::from(number) << PROBE_SHIFT);
         probed.with_flags(self.flags() | HealthFlags::PROBING)
     }
 
+    /// Replaces the bits of the flags, which are the highest ones.
     fn with_flags(self, flags: HealthFlags) -> Self {
         let others = self.0 & ((1 << FLAGS_SHIFT) - 1);
         Self(others | u64::from(flags.bits()) << FLAGS_SHIFT)

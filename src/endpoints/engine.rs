@@ -1,4 +1,4 @@
-//! What the engine behind an endpoint says of its load, and how that changes a limit that adapts.
+//! The load that the engine behind an endpoint reports, and its effect on a limit that adapts.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,20 +11,23 @@ use super::EndpointRef;
 #[cfg(feature = "client")]
 use crate::admit::{LimitOutcome, LimitSample};
 
-/// Where an engine of language models reports its load, in Prometheus's text format.
+/// The place where an engine of language models reports its load, in the text format of Prometheus.
 ///
-/// For an endpoint with a [limit](super::Endpoint::limit) that adapts by
-/// [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd): the limit falls by a tenth for each reading in which
-/// requests wait inside the engine, and grows by at most one after each in which none does. The latency of such an engine grows with its batch by
-/// design, so it says little about the limit; that requests wait inside says that the batch is full. A reading does not
-/// count while more requests are in flight than the limit allows: then a lower limit has still to take effect. The other
-/// algorithms all but ignore it.
+/// It is for an endpoint with a [limit](super::Endpoint::limit) that adapts by
+/// [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd). The limit falls by a tenth for each reading in which
+/// requests wait inside the engine. It grows by at most one after each reading with an empty queue. The latency of such
+/// an engine grows with its batch by design, so it says little about the limit, while a queue inside shows that the
+/// batch is full. A reading is ignored while more requests are in flight than the limit allows, because a lower limit
+/// has yet to take effect. The other algorithms mostly ignore readings.
 ///
-/// Understood are, summed over their labels, the requests that wait: `vllm:num_requests_waiting`,
-/// `sglang:num_queue_reqs`, `tgi_queue_size`; and, the highest of them, how full the cache of keys and values is:
-/// `vllm:kv_cache_usage_perc`, `vllm:gpu_cache_usage_perc` of older versions, `sglang:token_usage`.
+/// The following metrics are understood:
 ///
-/// `Forward::checks` reads it, with the headers of the endpoint. The last reading is in
+/// - The number of requests that wait, summed over the labels. It is `vllm:num_requests_waiting`,
+///   `sglang:num_queue_reqs` or `tgi_queue_size`.
+/// - The share of the cache of keys and values that is full, as the maximum over the labels. It is
+///   `vllm:kv_cache_usage_perc`, `vllm:gpu_cache_usage_perc` of older versions, or `sglang:token_usage`.
+///
+/// `Forward::checks` reads the metrics, with the headers of the endpoint. The last reading is in
 /// [`EndpointStatus::engine`](super::EndpointStatus::engine).
 ///
 /// ```
@@ -38,15 +41,17 @@ use crate::admit::{LimitOutcome, LimitSample};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineMetrics {
-    /// The path, after the endpoint's base path. It begins with `/` and may have a query. Default `/metrics`.
+    /// The path after the endpoint's base path. It begins with `/` and may have a query. Default `/metrics`.
     pub path: String,
-    /// How long from the start of a reading to that of the next, give or take a tenth by chance. A reading that takes
-    /// longer delays the next; it is given up after 5 s. Above zero; default 1 s.
+    /// The time from the start of a reading to the start of the next one, which varies by a tenth at random. It must be
+    /// above zero. Default 1 s.
+    ///
+    /// A reading that takes longer delays the next one, and is given up after 5 s.
     pub interval: Duration,
 }
 
 impl EngineMetrics {
-    /// Read from `path` each second.
+    /// Makes a reading of `path` each second.
     #[must_use]
     pub fn new(path: impl Into<String>) -> Self {
         Self {
@@ -55,14 +60,14 @@ impl EngineMetrics {
         }
     }
 
-    /// How long from the start of a reading to that of the next, give or take a tenth.
+    /// Sets the time from the start of a reading to the start of the next one, which varies by a tenth at random.
     #[must_use]
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// What is wrong with it, if anything is.
+    /// Returns the part of the settings that is invalid, if there is one.
     pub(super) fn problem(&self) -> Option<&'static str> {
         if !self.path.starts_with('/') || self.path.parse::<PathAndQuery>().is_err() {
             Some("a path that does not begin with / or has characters in it that no path has")
@@ -75,30 +80,32 @@ impl EngineMetrics {
 }
 
 impl Default for EngineMetrics {
-    /// `/metrics`, each second.
+    /// Reads `/metrics` each second.
     fn default() -> Self {
         Self::new("/metrics")
     }
 }
 
-/// What an engine says of its load. `None` where it does not say.
+/// The load that an engine reports, with `None` for a number that it leaves out.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct EngineLoad {
-    /// How many requests wait inside.
+    /// The number of requests that wait inside the engine.
     pub waiting: Option<f64>,
-    /// How full its cache of keys and values is, from 0 to 1.
+    /// The share of the cache of keys and values that is full, from 0 to 1.
     pub cache_usage: Option<f64>,
 }
 
-/// The last reading.
+/// The cell for the last reading of an engine's load.
 #[derive(Default)]
 struct LastReading(Mutex<Option<EngineLoad>>);
 
 impl EndpointRef {
-    /// What its engine said last of its load. `None` if it is not [asked](super::Endpoint::load), did not answer, or said
-    /// nothing of its load.
+    /// Returns the last load that the endpoint's engine reported.
+    ///
+    /// Returns `None` if the engine is not [asked](super::Endpoint::load), did not answer, or left its load out of the
+    /// answer.
     #[must_use]
     pub fn engine(&self) -> Option<EngineLoad> {
         self.config().load.as_ref()?;
@@ -106,8 +113,10 @@ impl EndpointRef {
         *last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reading of its engine's load, `None` if it failed. Returns whether the limit is higher now, which it may be after
-    /// [`set_limit`](Self::set_limit) had lowered it: waiters are to be looked at again.
+    /// Records a reading of the engine's load, or `None` if the reading failed.
+    ///
+    /// Returns `true` if the limit is higher now, so that waiters have to be looked at again. This may happen after
+    /// [`set_limit`](Self::set_limit) had lowered it.
     #[cfg(feature = "client")]
     pub(crate) fn engine_said(&self, load: Option<EngineLoad>, now: Instant) -> bool {
         let LastReading(last) = self.extension(|_| LastReading::default());
@@ -116,7 +125,7 @@ impl EndpointRef {
         self.engine_waits(waiting.map(|waiting| waiting > 0.0));
         let waiting = waiting.unwrap_or_default();
         let in_flight = self.in_flight();
-        // Above the limit, an earlier decrease has still to take effect.
+        // While more requests are in flight than the limit allows, an earlier decrease has yet to take effect.
         let counts = waiting > 0.0 && in_flight <= self.own_limit();
         counts && {
             let sample = LimitSample {
@@ -136,7 +145,7 @@ mod tests {
     use crate::admit::{AdaptiveLimit, LimitAlgorithm, PoolId};
     use crate::endpoints::Endpoint;
 
-    /// An engine that serves 8 requests of 50 ms at a time, queues the others inside, and is read each second.
+    /// Runs an engine that serves 8 requests of 50 ms at a time, queues the others inside and is read each second.
     #[test]
     fn the_limit_stays_near_what_the_engine_serves_at_a_time() {
         const SERVED: u32 = 8;

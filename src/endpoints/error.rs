@@ -1,4 +1,4 @@
-//! Routing errors: why no endpoint can serve a request, with a status and a stable code for each reason.
+//! Routing errors, which tell a client why its request cannot be served. Each reason has a status and a stable code.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use http::StatusCode;
 
 use crate::http::{Rejection, ToRejection};
 
-/// Why no endpoint can serve a request. Waiting would not help, so such a request never waits.
+/// The reason why the endpoints cannot serve a request. Such a request does not wait, because waiting would not help.
 ///
 /// ```
 /// use tower_triage::rejection::ToRejection;
@@ -22,88 +22,88 @@ use crate::http::{Rejection, ToRejection};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// Endpoints are configured, and none of them to serve the model.
+    /// Endpoints are configured, but the model is missing from all of them.
     #[error(
         "Model '{}'{} not found",
         Cut(model),
         alias_of.as_ref().map_or_else(String::new, |target| format!(" (an alias of '{target}')"))
     )]
     ModelNotFound {
-        /// The name that was asked for.
+        /// The name that the request asked for.
         model: Arc<str>,
-        /// What it is an alias of, if it is one.
+        /// The model that the name is an alias of, if it is an alias.
         alias_of: Option<Arc<str>>,
     },
-    /// Endpoints serve the model, but none does all that the request needs.
+    /// Endpoints serve the model, but each of them lacks something that the request needs.
     #[error(
         "No backend supports required capabilities for model '{}': {}",
         Cut(model),
         missing.join(", ")
     )]
     CapabilityMismatch {
-        /// The model: the one asked for, or what its name is an alias of; or the first fallback, if only those have
-        /// endpoints.
+        /// The model that was asked for, or the model that its name is an alias of. If only the fallbacks have
+        /// endpoints, this is the first fallback.
         model: Arc<str>,
-        /// What is missing: `vision`, `tools`, `json_mode`, `context_length`.
+        /// The capabilities that are missing, out of `vision`, `tools`, `json_mode` and `context_length`.
         missing: Vec<&'static str>,
     },
-    /// All endpoints that could serve the request are unhealthy, or no endpoint is configured at all.
+    /// All endpoints that could serve the request are unhealthy, or the list of endpoints is empty.
     #[error("No healthy backend available for model '{}'", Cut(model))]
     NoHealthyBackend {
-        /// The model: the one asked for, or what its name is an alias of.
+        /// The model that was asked for, or the model that its name is an alias of.
         model: Arc<str>,
     },
-    /// None of the models that were tried has a healthy endpoint that can serve the request.
+    /// All models of the fallback chain were tried, and each lacks a healthy endpoint that can serve the request.
     #[error("All backends in fallback chain unavailable: {}", tried.join(", "))]
     FallbackChainExhausted {
-        /// The models, in order.
+        /// The models that were tried, in order.
         tried: Vec<Arc<str>>,
     },
-    /// The model is started when it is asked for, and could not be started.
+    /// The model is started on demand, and its start has failed.
     #[error("Model '{}' could not be started", Cut(model))]
     ModelStartFailed {
-        /// The model.
+        /// The model that could not be started.
         model: Arc<str>,
-        /// When it is tried again at the earliest.
+        /// The time until the start is tried again at the earliest.
         retry_after: Duration,
     },
     /// The model was unloaded while the request waited for it.
     #[error("Model '{}' was unloaded", Cut(model))]
     ModelUnloaded {
-        /// The model.
+        /// The model that was unloaded.
         model: Arc<str>,
     },
-    /// The body is encoded, and what it asks cannot be read.
+    /// The body has a `Content-Encoding`, so that the router cannot read the name of the model in it.
     #[error(
         "The request body is encoded as '{}': only unencoded bodies can be routed",
         Cut(encoding)
     )]
     EncodedBody {
-        /// Its `Content-Encoding`.
+        /// The `Content-Encoding` of the request.
         encoding: String,
     },
-    /// The body is not the JSON object that it should be.
+    /// The body is not the JSON object that the router expects.
     #[error("The request body cannot be read: {reason}")]
     MalformedBody {
-        /// What is wrong with it, and where.
+        /// A description of the syntax error, with its position.
         reason: String,
     },
-    /// The request does not say which model it wants.
+    /// The request does not name the model that it wants.
     #[error("The request must name a model: {place}")]
     ModelMissing {
-        /// Where the name is missing.
+        /// The place where the name is missing.
         place: String,
     },
     /// The body is larger than the service accepts.
     #[error("The request body is larger than the {limit} bytes allowed")]
     BodyTooLarge {
-        /// How many bytes a body may have.
+        /// The number of bytes that a body may have.
         limit: usize,
     },
 }
 
 impl RouteError {
-    /// The stable name of the reason, as in the `code` of an OpenAI error.
+    /// Returns the stable name of the reason, as in the `code` of an OpenAI error.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -120,6 +120,7 @@ impl RouteError {
         }
     }
 
+    /// Returns the HTTP status of a response that reports the error.
     fn status(&self) -> StatusCode {
         match self {
             Self::ModelNotFound { .. } => StatusCode::NOT_FOUND,
@@ -135,14 +136,15 @@ impl RouteError {
         }
     }
 
-    /// A body that names no model.
+    /// Returns the error of a body that does not name a model.
     pub(crate) fn model_missing() -> Self {
         Self::ModelMissing {
             place: "`model` in its body".to_owned(),
         }
     }
 
-    /// A body that cannot be read because of `reason`, which may quote the body at any length.
+    /// Returns the error of a body that cannot be read because of `reason`. The message cuts a long `reason`, because
+    /// it may quote the body.
     pub(crate) fn malformed(reason: impl fmt::Display) -> Self {
         Self::MalformedBody {
             reason: Cut(&reason.to_string()).to_string(),
@@ -163,10 +165,10 @@ impl ToRejection for RouteError {
     }
 }
 
-/// How much of a request a message quotes.
+/// The number of bytes that a message quotes at most from a request.
 const QUOTED_BYTES: usize = 200;
 
-/// Shows at most [`QUOTED_BYTES`] of a text that a client wrote, cut between characters.
+/// Shows at most [`QUOTED_BYTES`] of a text that a client wrote, and cuts it between two characters.
 struct Cut<'a>(&'a str);
 
 impl fmt::Display for Cut<'_> {
@@ -175,6 +177,7 @@ impl fmt::Display for Cut<'_> {
             return f.write_str(self.0);
         }
         let mut end = QUOTED_BYTES;
+        // A character has at most 4 bytes, so the loop runs at most 3 times.
         while !self.0.is_char_boundary(end) {
             end -= 1;
         }

@@ -1,10 +1,10 @@
-//! Values that other modules keep with an endpoint, found by their type.
+//! Values that other modules keep with an endpoint, each found by its type.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// A list of values of different types. Each is made when it is first asked for; reading takes no lock.
+/// A list of values of different types. Each value is made at its first use, and is read without a lock.
 #[derive(Default)]
 pub(super) struct Extensions(OnceLock<Box<Node>>);
 
@@ -14,13 +14,13 @@ struct Node {
 }
 
 impl Extensions {
-    /// The value of type `T`, made by `make` if there is none.
+    /// Returns the value of type `T`. The first call makes it by `make`.
     pub(super) fn get_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
         let mut make = Some(make);
         let mut list = self;
         loop {
             let node = list.0.get_or_init(|| {
-                // Called at most once: the node that it makes ends the loop.
+                // The closure runs at most once, because the node that it makes has the right type and ends the loop.
                 let make = make.take().unwrap_or_else(|| unreachable!("made once"));
                 Box::new(Node {
                     value: Box::new(make()),

@@ -1,20 +1,21 @@
-//! The configuration of an endpoint's health checks. The checks themselves are in `upstream`.
+//! The configuration of an endpoint's health checks. The code that runs the checks is in `upstream`.
 
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
-/// How an endpoint's health is checked.
+/// The settings of an endpoint's health check.
 ///
-/// A check is a `GET`, on a connection of its own, with the endpoint's own headers. It passes if a response of 2xx ends in
-/// time, of which no more than about 8 KiB are read, and fails otherwise: another status, no connection, a response that breaks off or is late. The first check
-/// decides at once. At the default path, 401, 403, 404, 405 and redirects pass, too: an endpoint need not have such a
-/// page, or not for all clients, but it is there to say so.
+/// A check is a `GET` on a connection of its own, with the endpoint's own headers. It passes if a response with a
+/// status of 2xx arrives in time, and reads at most about 8 KiB of it. Otherwise it fails, for example because the
+/// connection is refused, the response breaks off or the response is late. The first check decides at once. At the
+/// default path, a status of 401, 403, 404 or 405 and a redirect pass, too. An endpoint may lack such a page, or may
+/// hide it from some clients, but its response shows that it is there.
 ///
-/// A check does not count if it could not be made because this process has no file descriptors left, or if it was late and
-/// the endpoint has meanwhile answered a request or sent a part of a response.
+/// A check is ignored if it could not be made because this process has run out of file descriptors. It is also ignored
+/// if it was late and the endpoint has meanwhile answered a request or sent a part of a response.
 ///
-/// [`Registry::new`](super::Registry::new) refuses a check that could never be sent or never decide.
+/// [`Registry::new`](super::Registry::new) rejects a check that could not be sent or could not decide.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,24 +28,27 @@ use http::uri::PathAndQuery;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HealthCheck {
-    /// The path of the check, after the endpoint's base path. It begins with `/` and may have a query. Default
+    /// The path of the check after the endpoint's base path. It begins with `/` and may have a query. Default
     /// `/health`.
     pub path: String,
-    /// How long from the start of a check to that of the next, give or take a tenth by chance. A check that
-    /// takes longer delays the next: there is never more than one at a time. Above zero; default 10 s.
+    /// The time from the start of a check to the start of the next one, which varies by a tenth at random. It must be
+    /// above zero. Default 10 s.
+    ///
+    /// A check that takes longer delays the next one, so that at most one check runs at a time.
     pub interval: Duration,
-    /// How long a check may take, from connecting to the end of the response. Above zero; default 5 s.
+    /// The time that a check may take, from connecting to the end of the response. It must be above zero. Default 5 s.
     pub timeout: Duration,
-    /// How many failed checks in a row take a healthy endpoint out of service. At least 1; default 3.
+    /// The number of failed checks in a row that take a healthy endpoint out of service. It must be at least 1. Default
+    /// 3.
     pub unhealthy_after: u32,
-    /// How many passed checks in a row bring it back. At least 1; default 2.
+    /// The number of passed checks in a row that bring an endpoint back into service. It must be at least 1. Default 2.
     pub healthy_after: u32,
 }
 
 pub(crate) const DEFAULT_PATH: &str = "/health";
 
 impl HealthCheck {
-    /// A check of `path` every 10 s.
+    /// Makes a check of `path` every 10 s.
     #[must_use]
     pub fn new(path: impl Into<String>) -> Self {
         Self {
@@ -56,35 +60,35 @@ impl HealthCheck {
         }
     }
 
-    /// How long from the start of a check to that of the next, give or take a tenth.
+    /// Sets the time from the start of a check to the start of the next one, which varies by a tenth at random.
     #[must_use]
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// How long a check may take, from connecting to the end of the response.
+    /// Sets the time that a check may take, from connecting to the end of the response.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;
         self
     }
 
-    /// How many failed checks in a row take an endpoint out of service.
+    /// Sets the number of failed checks in a row that take an endpoint out of service.
     #[must_use]
     pub fn unhealthy_after(mut self, checks: u32) -> Self {
         self.unhealthy_after = checks;
         self
     }
 
-    /// How many passed checks in a row bring it back.
+    /// Sets the number of passed checks in a row that bring an endpoint back into service.
     #[must_use]
     pub fn healthy_after(mut self, checks: u32) -> Self {
         self.healthy_after = checks;
         self
     }
 
-    /// What is wrong with it, if anything is.
+    /// Returns the part of the settings that is invalid, if there is one.
     pub(super) fn problem(&self) -> Option<&'static str> {
         if !self.path.starts_with('/') || self.path.parse::<PathAndQuery>().is_err() {
             Some("a `path` that does not begin with / or has characters in it that no path has")
@@ -101,7 +105,7 @@ impl HealthCheck {
 }
 
 impl Default for HealthCheck {
-    /// A check of `/health` every 10 s.
+    /// Makes a check of `/health` every 10 s.
     fn default() -> Self {
         Self::new(DEFAULT_PATH)
     }

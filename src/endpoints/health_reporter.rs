@@ -1,4 +1,4 @@
-//! The interface between checks and readings of endpoints and a router: where they find the endpoints, and report.
+//! The interface through which health checks and load readings find the endpoints of a router and report to it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,30 +7,30 @@ use tokio::sync::watch;
 
 use super::{EndpointRef, EngineLoad};
 
-/// Where health checks find the endpoints to check, and report what they learn.
+/// A handle by which health checks find the endpoints to check, and report the results.
 ///
-/// A `&`[`RouterHandle`](crate::route::RouterHandle) converts into one.
+/// A `&`[`RouterHandle`](crate::route::RouterHandle) converts into a reporter.
 #[derive(Clone)]
 pub struct HealthReporter(Arc<dyn HealthSink>);
 
-/// Implemented by a router.
+/// The receiver of results, which a router implements.
 pub(crate) trait HealthSink: Send + Sync {
-    /// Every endpoint, in the registry's order.
+    /// Returns every endpoint, in the order of the registry.
     fn endpoints(&self) -> Arc<[EndpointRef]>;
 
-    /// Marked as changed after each change of the endpoints.
+    /// Returns a receiver that is marked as changed after each change of the endpoints.
     fn changes(&self) -> watch::Receiver<()>;
 
-    /// The checks of `endpoint` found it up or down.
+    /// Records that the checks of `endpoint` found it up or down.
     fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool);
 
-    /// `endpoint` has passed a check, be it up or not yet.
+    /// Records that `endpoint` has passed a check, even if it needs more passed checks to be up.
     fn check_passed(&self, endpoint: &EndpointRef);
 
-    /// `endpoint` is checked no more: results of the past do not count.
+    /// Forgets the past checks of `endpoint`, because it is not checked any more.
     fn forget_checks(&self, endpoint: &EndpointRef);
 
-    /// A reading of the load of `endpoint`'s engine, `None` if it failed.
+    /// Records a reading of the load of `endpoint`'s engine, or `None` if the reading failed.
     fn engine_said(&self, endpoint: &EndpointRef, load: Option<EngineLoad>);
 }
 

@@ -1,4 +1,4 @@
-//! Lanes: demands that the same endpoints can serve.
+//! Lanes, which group demands that the same endpoints can serve.
 
 use std::sync::Arc;
 
@@ -6,17 +6,18 @@ use super::EndpointRef;
 use super::capabilities::Capabilities;
 use super::endpoint_ref::{EndpointId, EndpointState};
 
-/// What all demands have in common that the same endpoints can serve.
+/// The properties that demands share if the same endpoints can serve them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lane {
     pub(super) name: Arc<str>,
     pub(super) needs: Capabilities,
-    /// The shortest context among the endpoints of the name that is long enough: demands for a few tokens more or less
-    /// share a lane.
+    /// The shortest sufficient context among the endpoints of the name. Demands share a lane although one of them needs
+    /// a few tokens more.
     pub(super) context_length: u32,
-    /// The endpoints at which a retried request has failed. It goes to another one, or nowhere.
+    /// The endpoints at which a retried request has failed, which may not serve it again.
     pub(super) failed_at: Option<Arc<[EndpointId]>>,
 }
+/// Returns `true` if a retried request has failed at `endpoint` before.
 
 impl Lane {
     #[inline]
@@ -25,7 +26,7 @@ impl Lane {
         failed_at.is_some_and(|failed_at| failed_at.contains(&endpoint.cold.id))
     }
 
-    /// The same for another endpoint, after a request failed at `endpoint`.
+    /// Returns the lane with `endpoint` added to the endpoints that failed the request.
     pub(super) fn excluding(mut self, endpoint: &EndpointRef) -> Self {
         let before = self.failed_at.as_deref().unwrap_or_default();
         let last = endpoint.state().cold.id;
@@ -34,7 +35,7 @@ impl Lane {
         self
     }
 
-    /// At how many endpoints it has failed.
+    /// Returns the number of endpoints at which the request has failed.
     pub(super) fn failures(&self) -> u32 {
         self.failed_at.as_deref().unwrap_or_default().len() as u32
     }

@@ -1,34 +1,35 @@
-//! Exponential averages of an endpoint's latency. They decay while there are no samples: an endpoint that was slow an
-//! hour ago and has idled since is not slow.
+//! Exponential averages of an endpoint's latency. An average decays while there are no samples, so that an endpoint
+//! that was slow an hour ago and has idled since does not count as slow.
 //!
-//! Each is one word, so that it is read without a lock and never half written.
+//! Each average is one atomic word, so that a reader needs no lock and always sees a complete value.
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed; // a measure: no other memory depends on it
+use std::sync::atomic::Ordering::Relaxed; // a measurement that guards no other memory
 use std::time::{Duration, Instant};
 
 use crate::gate;
 
-/// How long an endpoint takes to respond.
+/// The averages of the time that an endpoint takes to respond.
 #[derive(Debug, Default)]
 pub(crate) struct Latency {
-    /// Until the head of the response is there.
+    /// The time until the head of a response arrives.
     pub(crate) first_byte: Average,
-    /// The same, but a longer sample replaces the average at once.
+    /// The time until the head of a response arrives, where a longer sample replaces the average at once.
     pub(crate) peak: Average,
-    /// Until the response has ended.
+    /// The time until a response has ended.
     pub(crate) total: Average,
 }
 
 impl Latency {
+    /// Records that the head of a response arrived after the time `took`.
     pub(crate) fn answered(&self, took: Duration, now: CoarseInstant) {
         self.first_byte.add(took, now);
         self.peak.add_peak(took, now);
     }
 }
 
-/// Milliseconds since a fixed moment of the process. They wrap around after 49 days.
+/// A number of milliseconds since a fixed moment of the process, which wraps around after 49 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CoarseInstant(u32);
 
@@ -45,7 +46,7 @@ impl CoarseInstant {
         Self(instant.saturating_duration_since(*START).as_millis() as u32)
     }
 
-    /// To be kept in an atomic.
+    /// Returns the number, which fits into an atomic.
     #[cfg(feature = "swap")]
     pub(crate) fn to_bits(self) -> u32 {
         self.0
@@ -56,7 +57,7 @@ impl CoarseInstant {
         Self(bits)
     }
 
-    /// The instant within the last 49 days that this is, to the millisecond.
+    /// Returns the instant to the millisecond, if it is within the last 49 days.
     #[cfg(feature = "swap")]
     pub(crate) fn instant(self) -> Instant {
         let now = gate::now();
@@ -64,8 +65,8 @@ impl CoarseInstant {
         now.checked_sub(ago).unwrap_or(now)
     }
 
-    /// The milliseconds since `earlier`; 0 if that is a little later, because another thread has read the clock in
-    /// between.
+    /// Returns the milliseconds since `earlier`. It returns 0 if `earlier` is a little later, because another thread
+    /// has read the clock in between.
     fn since(self, earlier: Self) -> u32 {
         match self.0.wrapping_sub(earlier.0) {
             ms if ms > u32::MAX - MAX_SKEW_MS => 0,
@@ -74,43 +75,45 @@ impl CoarseInstant {
     }
 }
 
-/// No instant of the process is as long before the first that is asked for, not even of a clock that is paused.
+/// The time from the zero of [`CoarseInstant`] to the first use of the clock. It is so long that every instant of the
+/// process is later than zero, even with a paused clock.
 const BEFORE_ALL: Duration = Duration::from_secs(3600);
 
-/// How long a thread may be suspended between reading the clock and using it.
+/// The longest time for which a thread may be suspended between the read of the clock and its use.
 const MAX_SKEW_MS: u32 = 60_000;
 
-/// An exponential average of durations: microseconds in the upper half of the word, the time of the last sample in the
-/// lower half.
+/// An exponential average of durations. The upper half of the word has the microseconds, and the lower half has the
+/// time of the last sample.
 #[derive(Debug, Default)]
 pub(crate) struct Average(AtomicU64);
 
-/// Without samples, an average halves every 2^13 ms, about 8 s.
+/// The binary logarithm of the time after which an average halves without samples, which is 2^13 ms or about 8 s.
 const HALVES_AFTER_LOG2: u32 = 13;
 
-/// A sample weighs 2^-3 = 1/8.
+/// The binary logarithm of the inverse weight of a sample, which weighs 2^-3 = 1/8.
 const LEAST_WEIGHT_LOG2: u32 = 3;
 
 impl Average {
-    /// In microseconds; 0 without a sample, or long after the last one.
+    /// Returns the average in microseconds. It is 0 before the first sample and long after the last one.
     pub(crate) fn micros(&self, now: CoarseInstant) -> u32 {
         let (micros, since) = unpack(self.0.load(Relaxed));
         decayed(micros, now.since(since))
     }
 
-    /// Adds a sample.
+    /// Adds a sample, which moves the average towards it by an eighth.
     pub(crate) fn add(&self, sample: Duration, now: CoarseInstant) {
         self.update(now, |old| average(old, micros(sample)));
     }
 
-    /// Adds a sample. One above the average replaces it.
+    /// Adds a sample, which replaces the average if it is longer.
     fn add_peak(&self, sample: Duration, now: CoarseInstant) {
         let sample = micros(sample);
         self.update(now, |old| sample.max(average(old, sample)));
     }
 
+    /// Replaces the decayed average by `next` of it. An average of 0 means unknown, so the smallest result is 1.
     fn update(&self, now: CoarseInstant, next: impl Fn(u32) -> u32) {
-        // The closure never returns `None`: the result says nothing.
+        // The closure always returns `Some`, so the result can be ignored.
         let _ = self.0.fetch_update(Relaxed, Relaxed, |word| {
             let (micros, since) = unpack(word);
             let next = next(decayed(micros, now.since(since)));
@@ -119,7 +122,7 @@ impl Average {
     }
 }
 
-/// `old` moved towards `sample`; the sample alone if nothing is known.
+/// Returns `old` moved towards `sample`, or `sample` alone if there was none before.
 fn average(old: u32, sample: u32) -> u32 {
     if old == 0 {
         return sample;
@@ -128,6 +131,7 @@ fn average(old: u32, sample: u32) -> u32 {
     (i64::from(old) + step) as u32
 }
 
+/// Returns an average after `idle_ms` milliseconds without a sample.
 fn decayed(micros: u32, idle_ms: u32) -> u32 {
     micros
         .checked_shr(idle_ms >> HALVES_AFTER_LOG2)

@@ -1,4 +1,4 @@
-//! Reads an endpoint from a file, in which `max_concurrent` and `limit` say together how many slots it has.
+//! Reads an endpoint from a file, where `max_concurrent` and `limit` together determine its number of slots.
 
 use std::fmt;
 
@@ -9,22 +9,23 @@ use super::endpoint::{default_priority, uri};
 use super::{Endpoint, Model};
 use crate::admit::AdaptiveLimit;
 
-/// The key `max_concurrent` of an endpoint in a file: a positive integer, or `"auto"`.
+/// The key `max_concurrent` of an endpoint in a file, which is a positive integer or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MaxConcurrent {
-    /// This many slots.
+    /// A fixed number of slots.
     Slots(u32),
-    /// As many as [measurements](Endpoint::limit) say.
+    /// A number of slots that [measurements](Endpoint::limit) find.
     Auto,
 }
 
 impl MaxConcurrent {
-    /// Sets the slots of `endpoint` by this key and the table `limit`, each if it is there.
+    /// Sets the slots of `endpoint` by this key and by the table `limit`, as far as they are present.
     ///
     /// # Errors
     ///
-    /// If there is a `limit`, and this is not [`Auto`](Self::Auto): what is wrong, and what to do.
+    /// Returns an error if there is a `limit` while the key is not [`Auto`](Self::Auto). The message says how to mend
+    /// it.
     pub fn apply_to(
         key: Option<Self>,
         limit: Option<AdaptiveLimit>,
@@ -78,7 +79,7 @@ impl Visitor<'_> for SlotsOrAuto {
     }
 }
 
-/// An endpoint as it is written in a file.
+/// The format of an endpoint in a file.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EndpointFile {

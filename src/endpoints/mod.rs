@@ -1,10 +1,12 @@
-//! Many backends as one capacity: which endpoints there are, what they serve, and which of them gets a request.
+//! Many backends as one capacity, with a strategy that picks an endpoint for each request.
 //!
 //! A [`Registry`] lists each [`Endpoint`] and the [`Model`]s that it serves. [`Endpoints`] makes a [`Capacity`] of it
-//! with one pool of slots per endpoint: choosing an endpoint and taking its slot are one step. [`Requirements`] are
-//! what a request asks of an endpoint; [`RouteError`] says why no endpoint can serve it.
+//! with one pool of slots per endpoint, so that one step chooses an endpoint and takes its slot. A request states its
+//! [`Requirements`], such as the model and the length of the prompt. If they cannot be met, a [`RouteError`] tells the
+//! client why.
 //!
-//! Nothing here knows how a request is read, sent or measured: `route` and `upstream` are built on this module.
+//! This module knows only endpoints and slots. The modules `route` and `upstream` are built on it, and they read, send
+//! and measure the requests.
 //!
 //! ```
 //! use tower_triage::admit::Capacity;

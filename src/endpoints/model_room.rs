@@ -1,45 +1,46 @@
-//! The partition of the waiting room for one model: its size, by the number of its slots, and its order.
+//! The partition of the waiting room for one model, with its order and a size that may grow with the model's slots.
 
 use crate::Discipline;
 
-/// The part of the waiting room that is one model's.
+/// The settings of the part of the waiting room that belongs to one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 #[non_exhaustive]
 pub struct ModelRoom {
-    /// How many requests may wait. Default 0.
+    /// The number of requests that may wait. Default 0.
     pub max_size: usize,
-    /// How many may wait per slot of its endpoints. Default 0. The larger of the two counts; if both are 0, only the
-    /// size of the whole room does.
+    /// The number of requests that may wait per slot of the model's endpoints. Default 0.
+    ///
+    /// The larger of the two bounds applies. If both are 0, only the size of the whole room counts.
     pub max_size_per_slot: usize,
-    /// The order among requests of equal priority. Default: that of the whole room.
+    /// The order among requests of equal priority. Default `None`, which takes the order of the whole room.
     pub discipline: Option<Discipline>,
 }
 
 impl ModelRoom {
-    /// Up to `max_size` requests may wait.
+    /// Sets the number of requests that may wait.
     #[must_use]
     pub fn max_size(mut self, max_size: usize) -> Self {
         self.max_size = max_size;
         self
     }
 
-    /// Up to `max_size` requests per slot may wait.
+    /// Sets the number of requests that may wait per slot.
     #[must_use]
     pub fn max_size_per_slot(mut self, max_size: usize) -> Self {
         self.max_size_per_slot = max_size;
         self
     }
 
-    /// The order among requests of equal priority.
+    /// Sets the order among requests of equal priority.
     #[must_use]
     pub fn discipline(mut self, discipline: Discipline) -> Self {
         self.discipline = Some(discipline);
         self
     }
 
-    /// How many may wait for `slots` slots. `None`: no limit but the room's.
+    /// Returns the number of requests that may wait for `slots` slots, or `None` if only the whole room bounds them.
     pub(crate) fn max_size_for(&self, slots: usize, ceiling: usize) -> Option<usize> {
         let size = self
             .max_size

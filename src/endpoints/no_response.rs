@@ -1,9 +1,10 @@
 //! The reasons why an endpoint gave no response.
 
-/// Why an endpoint gave no response, as an extension of the response in its place.
+/// The reason why an endpoint gave no response, as an extension of the response that takes its place.
 ///
-/// `Forward` sets it, and a `RouteLayer` reads it: by its status alone, a 502 of the endpoint's own looks like one of a
-/// proxy that never reached it. A response of the endpoint's own has no such extension, whatever its status.
+/// `Forward` sets the extension and a `RouteLayer` reads it. By its status alone, a 502 from the endpoint looks like
+/// the 502 of a proxy that could not reach it. So a response from the endpoint itself lacks this extension, whatever
+/// its status.
 ///
 /// ```
 /// use http::{Response, StatusCode};
@@ -16,19 +17,21 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoResponse {
-    /// No connection could be made: refused, no such name, no trust. The endpoint has not seen the request.
+    /// The connection could not be made, because it was refused, the name is unknown or the certificate is not trusted.
+    /// The endpoint has not seen the request.
     Unreachable,
-    /// No connection could be made because this process has no file descriptors left. It says nothing of the
-    /// endpoint, which has not seen the request.
+    /// The connection could not be made because this process has run out of file descriptors. The endpoint has not seen
+    /// the request, and may well be healthy.
     OutOfFiles,
-    /// No connection was made in time. The endpoint has not seen the request.
+    /// The connection was not made in time. The endpoint has not seen the request.
     ConnectTimeout,
-    /// The connection ended, or sent something that is no HTTP, before the head of a response was there. The endpoint
-    /// may have worked on the request.
+    /// The connection ended before the head of a response arrived, or sent something other than HTTP. The endpoint may
+    /// have worked on the request.
     Reset,
-    /// The request's body could not be sent whole: its client broke off, or the connection ended before the
-    /// endpoint had read it, as when it refuses a body by its length. It says nothing of the endpoint.
+    /// The body of the request could not be sent in full. The client broke off, or the connection ended before the
+    /// endpoint had read the body, for example because the endpoint refuses a body of this length. The endpoint may
+    /// well be healthy.
     BodyNotSent,
-    /// The head of the response was not there in time. The endpoint may have worked on the request.
+    /// The head of the response did not arrive in time. The endpoint may have worked on the request.
     Timeout,
 }

@@ -1,7 +1,8 @@
 //! Endpoints that are started when requests wait for them.
 //!
-//! One that is stopped gives no slot, so its requests wait as for a busy one. What starts it learns of them by
-//! [`Demanded`], and says by [`OnDemand`] why it can't be waited for.
+//! A stopped endpoint gives no slot, so its requests wait for it as for a busy one. The driver in `swap` starts and
+//! stops endpoints. [`Demanded`] notifies the driver of waiters, and the driver reports by [`OnDemand`] if requests
+//! cannot wait for an endpoint.
 
 mod client_wait;
 mod life;
@@ -27,7 +28,7 @@ pub(crate) use life::{DoubtSettled, End};
 pub(crate) use loading::Loading;
 pub use loading::Progress;
 
-/// What an endpoint shares with what starts and stops it. Clones are the same.
+/// The state that an endpoint shares with the driver that starts and stops it. Clones refer to the same state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OnDemand(Arc<Shared>);
 
@@ -35,55 +36,56 @@ pub(crate) struct OnDemand(Arc<Shared>);
 struct Shared {
     refusal: ArcSwapOption<Refusal>,
     life: watch::Sender<Life>,
-    /// Notified when the endpoint is doubted.
+    /// The signal to the driver that a request got no answer, so that the endpoint may have ended.
     notify: Arc<Notify>,
-    /// How often it came to serve no request any more; and [`AWAITED`].
+    /// The number of times that the endpoint became idle, with the flag [`AWAITED`].
     idled: AtomicU64,
-    /// When it last ended one.
+    /// The time at which the endpoint last ended a request.
     ended_at: EndedAt,
     loading: ArcSwapOption<Loading>,
-    /// The last request that passed a more urgent one: its level, and when.
+    /// The level and the time of the last request that overtook a more urgent one.
     passed: Mutex<Option<(Priority, Instant)>>,
     client_waits: ClientWaits,
 }
 
-/// When an endpoint last ended a request: a [`CoarseInstant`]. An endpoint that is started on demand shares it with what
-/// starts it.
+/// The time at which an endpoint last ended a request, as a [`CoarseInstant`]. An endpoint that is started on demand
+/// shares it with its driver.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EndedAt(Arc<AtomicU32>);
 
 impl EndedAt {
-    /// That of an endpoint that is configured so.
+    /// Returns the shared time if `endpoint` is started on demand, and a time of its own otherwise.
     pub(super) fn of(endpoint: &Endpoint) -> Self {
         let on_demand = endpoint.on_demand.as_ref();
         on_demand.map_or_else(Self::default, |on_demand| on_demand.0.ended_at.clone())
     }
 
+    /// Records the time of an end.
     #[inline]
     fn set(&self, at: CoarseInstant) {
-        self.0.store(at.to_bits(), Relaxed); // published by the slot that comes back
+        self.0.store(at.to_bits(), Relaxed); // the slot that comes back publishes it
     }
 
-    /// To the millisecond.
+    /// Returns the time of the last end, to the millisecond.
     fn get(&self) -> Instant {
         CoarseInstant::from_bits(self.0.load(Relaxed)).instant()
     }
 }
 
-/// Set in `idled` while it matters at once that an endpoint serves no request any more.
+/// The bit of `idled` that is set while the driver has to know at once when the endpoint becomes idle.
 const AWAITED: u64 = 1 << 63;
 
-/// Why requests do not wait for an endpoint.
+/// The reason why requests do not wait for an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It could not be started, and is not tried again before that.
+    /// The start has failed, and is not tried again before `retry_at`.
     StartFailed { retry_at: Instant },
-    /// It is being unloaded.
+    /// The endpoint is being unloaded.
     Unloaded,
 }
 
 impl OnDemand {
-    /// What an endpoint shares with what starts it, which is notified when the endpoint is doubted.
+    /// Makes the state that an endpoint shares with its driver. `notify` wakes the driver when a request got no answer.
     pub(crate) fn new(notify: &Arc<Notify>) -> Self {
         Self(Arc::new(Shared {
             notify: Arc::clone(notify),
@@ -91,17 +93,20 @@ impl OnDemand {
         }))
     }
 
-    /// From now on requests are refused while the endpoint is stopped; or wait again. The gate has to be told. Returns the
-    /// refusal before.
+    /// Sets the reason for which requests are rejected while the endpoint is stopped, or lets them wait again. Returns
+    /// the reason before.
+    ///
+    /// Call [`Gate::capacity_changed`](crate::Gate::capacity_changed) afterwards.
     pub(crate) fn set_refusal(&self, refusal: Option<Refusal>) -> Option<Refusal> {
         self.0.refusal.swap(refusal.map(Arc::new)).map(|it| *it)
     }
 
+    /// Returns `true` if requests are rejected while the endpoint is stopped.
     pub(super) fn is_refused(&self) -> bool {
         self.0.refusal.load().is_some()
     }
 
-    /// The error of a request for `model`.
+    /// Returns the error of a request for `model`, if requests are rejected.
     pub(super) fn refusal(&self, model: &Arc<str>) -> Option<RouteError> {
         let refusal = self.0.refusal.load();
         let model = Arc::clone(model);
@@ -114,12 +119,12 @@ impl OnDemand {
         })
     }
 
-    /// It is being started from now on, or not any more.
+    /// Records that a start is under way, or that it has ended.
     pub(crate) fn set_loading(&self, loading: Option<Loading>) {
         self.0.loading.store(loading.map(Arc::new));
     }
 
-    /// The state of the slots of an endpoint that is stopped.
+    /// Returns the state of the slots of the endpoint while it is stopped.
     pub(super) fn slot_state(&self) -> SlotState {
         match &*self.0.loading.load() {
             None => SlotState::Unmade,
@@ -129,14 +134,14 @@ impl OnDemand {
         }
     }
 
-    /// It serves no request any more. Returns whether that is awaited.
-    // One word for both: either this sees that it is awaited, or what awaits it sees this.
+    /// Records that the endpoint has become idle. Returns `true` if the driver has to know it at once.
+    // One word has the count and the flag. So either this call sees the flag, or the driver sees the new count.
     #[inline]
     fn on_idle(&self) -> bool {
         self.0.idled.fetch_add(1, SeqCst) & AWAITED != 0
     }
 
-    /// Sets whether that is awaited.
+    /// Sets whether the driver has to know at once when the endpoint becomes idle.
     fn await_idleness(&self, is_awaited: bool) {
         match is_awaited {
             true => self.0.idled.fetch_or(AWAITED, SeqCst),
@@ -144,13 +149,14 @@ impl OnDemand {
         };
     }
 
-    /// How often it came to serve no request any more, and when it last ended one, to the millisecond.
+    /// Returns the number of times that the endpoint became idle, and the time of its last end to the millisecond.
     pub(crate) fn idled(&self) -> (u64, Instant) {
         let times = self.0.idled.load(SeqCst) & !AWAITED;
         (times, self.0.ended_at.get())
     }
 
-    /// The last request that got a slot though a more urgent one waits for another endpoint: its level, and when.
+    /// Returns the level and the time of the last request that overtook a more urgent one, which waits for another
+    /// endpoint.
     pub(crate) fn passed(&self) -> Option<(Priority, Instant)> {
         *self.lock_passed()
     }
@@ -168,14 +174,15 @@ impl PartialEq for OnDemand {
 
 impl Eq for OnDemand {}
 
-/// Tells what starts endpoints that requests wait for others than before, or that an endpoint serves none any more.
+/// The channel that notifies the driver if the first waiters have changed or if an endpoint has become idle.
 #[derive(Debug)]
 pub(super) struct Demanded {
-    /// Whether any endpoint is started on demand.
+    /// `true` once a driver has asked for notifications, because it starts endpoints on demand.
     is_on: AtomicBool,
-    /// That of the present table, or of one before.
+    /// The version of the current routing table, which may lag behind by one.
     version: AtomicU64,
-    /// The level of the most urgent request that waits for an endpoint that is stopped; the lowest if there is none.
+    /// The level of the most urgent request that waits for a stopped endpoint. It is `u8::MAX` while the queue for
+    /// stopped endpoints is empty.
     most_urgent: AtomicU8,
     notify: Arc<Notify>,
 }
@@ -202,19 +209,21 @@ impl Demanded {
         self.version.load(SeqCst)
     }
 
-    /// To be called after a new table was stored, and before any endpoint is started at its place in it.
+    /// Counts a new table. Call this after the table was stored, and before an endpoint is started at its place in the
+    /// new table.
     pub(super) fn on_new_table(&self) {
         self.version.fetch_add(1, SeqCst);
     }
 
-    /// Requests wait for others than before.
+    /// Notifies the driver that the first waiters have changed.
     pub(super) fn on_first_waiters(&self) {
         if self.is_on() {
             self.notify.notify_one();
         }
     }
 
-    /// A request of this level got a slot as it arrived, while others wait.
+    /// Records that a request of this level got a slot as it arrived. If it overtook a more urgent one that waits for a
+    /// stopped endpoint, the driver is notified.
     pub(super) fn on_passed(&self, on_demand: &OnDemand, level: Priority) {
         if level.0 > self.most_urgent.load(SeqCst) {
             *on_demand.lock_passed() = Some((level, gate::now()));
@@ -222,7 +231,7 @@ impl Demanded {
         }
     }
 
-    /// An endpoint that is started on demand serves none any more.
+    /// Records that an endpoint has become idle, and notifies the driver if it waits for that.
     #[inline]
     pub(super) fn on_idle(&self, on_demand: &OnDemand) {
         if on_demand.on_idle() {
@@ -232,25 +241,25 @@ impl Demanded {
 }
 
 impl Drop for Demanded {
-    /// The router is gone: what starts endpoints for it ends, too.
+    /// Wakes the driver so that it ends, because the router is gone.
     fn drop(&mut self) {
         self.notify.notify_one();
     }
 }
 
 impl EndpointRef {
-    /// What it shares with what starts it, if that is on demand.
+    /// Returns the state that the endpoint shares with its driver, if it is started on demand.
     pub(crate) fn on_demand(&self) -> Option<&OnDemand> {
         self.config().on_demand.as_ref()
     }
 
-    /// Records when a request of this endpoint ends. To be called before its slot comes back.
+    /// Records the time at which a request of this endpoint ends. Call this before the slot comes back.
     #[inline]
     pub(crate) fn note_end(&self, at: CoarseInstant) {
         self.ended_at().set(at);
     }
 
-    /// Records that a request ends now, if the endpoint is started on demand. For others it does not matter.
+    /// Records that a request ends now, if the endpoint is started on demand. Other endpoints do not need the time.
     #[cold]
     pub(crate) fn note_end_now(&self) {
         if self.on_demand().is_some() {
@@ -258,22 +267,22 @@ impl EndpointRef {
         }
     }
 
-    /// Whether it gives no slot because it does not run, or is about to stop.
+    /// Returns `true` if the endpoint gives no slots, because it is stopped or about to stop.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state().word.is_stopped()
     }
 }
 
 impl Endpoints {
-    /// Notified when requests wait for others than before; and when an endpoint serves none any more, if that is
-    /// [awaited](Self::await_idleness).
+    /// Returns the signal that wakes the driver if the first waiters have changed. It also wakes the driver when an
+    /// endpoint becomes idle, if that is [awaited](Self::await_idleness).
     pub(crate) fn watch_demand(&self) -> Arc<Notify> {
         self.demanded.is_on.store(true, SeqCst);
         Arc::clone(&self.demanded.notify)
     }
 
-    /// Sets whether it is notified when an endpoint serves no request any more. One that came to that just before is not
-    /// notified: it has to be looked at again.
+    /// Sets whether the driver is notified when an endpoint becomes idle. An endpoint that became idle just before does
+    /// not notify it, so the driver has to look at all endpoints again.
     pub(crate) fn await_idleness(&self, is_awaited: bool) {
         let table = self.table.load();
         let endpoints = table.endpoints.iter().chain(&table.leaving);
@@ -282,19 +291,20 @@ impl Endpoints {
             .for_each(|on_demand| on_demand.await_idleness(is_awaited));
     }
 
-    /// Sets the level of the most urgent request that waits for an endpoint that is stopped. It is notified when one that is
-    /// less urgent gets a slot of another endpoint.
+    /// Sets the level of the most urgent request that waits for a stopped endpoint. The driver is notified when a less
+    /// urgent request gets a slot of another endpoint.
     pub(crate) fn await_passing(&self, most_urgent: Option<Priority>) {
-        let level = most_urgent.map_or(u8::MAX, |level| level.0); // above which there is none
+        let level = most_urgent.map_or(u8::MAX, |level| level.0); // which every level stays within
         self.demanded.most_urgent.store(level, SeqCst);
     }
 
-    /// The pools that could serve a lane, in the registry's order.
+    /// Returns the pools that could serve a lane, in the order in which they are tried.
     pub(crate) fn pools_in_order(&self, lane: &super::Lane) -> Vec<crate::admit::PoolId> {
         self.table.load().pools_in_order(lane)
     }
 
-    /// The endpoint as the latest table has it: one that is started on demand may run at another URL by now.
+    /// Returns the endpoint as the latest table has it, because an endpoint that is started on demand may have moved to
+    /// another URL.
     #[cold]
     pub(super) fn present(&self, endpoint: &EndpointRef) -> EndpointRef {
         let table = self.table.load();
@@ -305,25 +315,25 @@ impl Endpoints {
 }
 
 impl EndpointWord {
-    /// Gives no more slots. Requests that have one keep it.
+    /// Stops the endpoint from giving slots. Requests that have a slot keep it.
     pub(crate) fn stop(&self) {
         _ = self.set_stopped(true);
     }
 
-    /// Gives slots again.
+    /// Lets the endpoint give slots again.
     pub(crate) fn start(&self) {
         _ = self.set_stopped(false);
     }
 }
 
-/// The endpoint of an instance that is started on demand. Where it will run is not known yet.
+/// Makes the endpoint of an instance that is started on demand, before its URL is known.
 pub(crate) fn endpoint(
     name: &str,
     model: &Model,
     slots: u32,
     on_demand: OnDemand,
 ) -> super::Endpoint {
-    let nowhere = http::Uri::from_static("http://127.0.0.1:9"); // the discard port: never connected to
+    let nowhere = http::Uri::from_static("http://127.0.0.1:9"); // the discard port, which is not connected to
     let mut endpoint = super::Endpoint::new(name, nowhere)
         .max_concurrent(slots)
         .model(model.clone());
@@ -342,7 +352,7 @@ mod tests {
     use crate::admit::{Capacity, LeaseError};
     use crate::endpoints::{Registry, Requirements};
 
-    /// An instance of `m` that runs at this port.
+    /// Makes the registry of an instance of `m` that runs at this port.
     fn registry(on_demand: &OnDemand, port: u16) -> Registry {
         let mut endpoint = endpoint("m", &Model::new("m"), 1, on_demand.clone());
         endpoint.url = format!("http://127.0.0.1:{port}").parse().unwrap();

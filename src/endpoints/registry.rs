@@ -1,4 +1,4 @@
-//! The registry: the endpoints of a configuration, checked against each other before the first request.
+//! Holds the endpoints of a configuration after they were checked, alone and against each other.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::{Endpoint, EngineMetrics, HealthCheck, Model};
 use crate::admit::InvalidAdaptiveLimit;
 use crate::http::is_hop_by_hop;
 
-/// Endpoints that were checked against each other, in the order in which they were given.
+/// A checked list of endpoints, in the order of the configuration.
 ///
 /// ```
 /// use tower_triage::endpoints::{Endpoint, InvalidRegistry, Registry};
@@ -27,15 +27,18 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Checks each endpoint, and all of them against each other.
+    /// Checks each endpoint by itself, and then all endpoints against each other.
     ///
     /// # Errors
     ///
-    /// If an endpoint has no printable name, another one's name, no slots, or a URL that is not `http` or `https`
-    /// or has more than a host, a port and a path; or if one of its models has no printable name, no context or is listed twice;
-    /// or if one of its headers is about a single connection or request, and not its to set; or if its health
-    /// check could never be sent, or never decide; or if its `limit` has bounds that cannot be kept, or its `load` could
-    /// never be read.
+    /// Returns an error if any of these is wrong with an endpoint:
+    ///
+    /// - Its name is empty, has control characters in it, or belongs to another endpoint, too.
+    /// - Its URL is not `http` or `https`, or has more than a host, a port and a path.
+    /// - It has 0 slots, or its `limit` has bounds that contradict each other.
+    /// - One of its models is listed twice, has a context of 0 tokens, or has a name that cannot be printed.
+    /// - One of its headers belongs to a single connection or request, so that the configuration cannot set it.
+    /// - Its health check could not be sent or could not decide, or its `load` could not be read.
     pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, InvalidRegistry> {
         let mut names = HashSet::new();
         for (index, endpoint) in endpoints.iter().enumerate() {
@@ -51,14 +54,14 @@ impl Registry {
         Ok(Self { endpoints })
     }
 
-    /// The endpoints that are started on demand, and the others.
+    /// Returns the endpoints that are started on demand, and a registry of all others.
     pub(crate) fn split_on_demand(&self) -> (Vec<Endpoint>, Self) {
         let endpoints = self.endpoints.iter().cloned();
         let (on_demand, endpoints) = endpoints.partition(Endpoint::is_on_demand);
         (on_demand, Self { endpoints })
     }
 
-    /// These endpoints, and those that are started on demand. Of two with one name, the latter is there.
+    /// Adds endpoints that are started on demand. If a name is taken twice, the endpoint of `on_demand` stays.
     pub(crate) fn with_on_demand(mut self, on_demand: Vec<Endpoint>) -> Self {
         let is_taken = |name: &str| on_demand.iter().any(|other| other.name == name);
         self.endpoints.retain(|endpoint| {
@@ -76,13 +79,13 @@ impl Registry {
         self
     }
 
-    /// The endpoints, in the order in which they were given.
+    /// Returns the endpoints, in the order of the configuration.
     #[must_use]
     pub fn endpoints(&self) -> &[Endpoint] {
         &self.endpoints
     }
 
-    /// The names of all models, each once, in the order in which they first appear.
+    /// Returns the names of all models in the order of their first appearance, each name once.
     pub fn models(&self) -> impl Iterator<Item = &str> {
         let mut seen = HashSet::new();
         let models = self.endpoints.iter().flat_map(|endpoint| &endpoint.models);
@@ -91,6 +94,7 @@ impl Registry {
     }
 }
 
+/// Checks one endpoint by itself, and returns the first problem.
 fn check(config: &Endpoint) -> Result<(), InvalidRegistry> {
     let endpoint = config.name.clone();
     if let Some(problem) = url_problem(config) {
@@ -138,22 +142,24 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(char::is_control)
 }
 
-/// Whether a header follows from the connection or the body that it goes with.
+/// Returns `true` if the header describes a connection or a body, so that it has to be written anew each time.
 fn is_reserved(name: &HeaderName) -> bool {
     is_hop_by_hop(name) || [HOST, CONTENT_LENGTH].contains(name)
 }
 
+/// Returns the reason why requests cannot be sent to the endpoint's URL, if there is one.
 fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
     let url = &endpoint.url;
     if url.scheme() != Some(&Scheme::HTTP) && url.scheme() != Some(&Scheme::HTTPS) {
         return Some("must begin with http:// or https://");
     }
     match url.authority() {
-        // Not shown: it may hold a password.
+        // The message leaves the URL out, because it may hold a password.
         Some(authority) if authority.as_str().contains('@') => {
             Some("must not contain a user or a password")
         }
         _ if url.host().is_none_or(str::is_empty) => Some("must name a host"),
+        // `Uri` keeps a port that is too large in the authority, but `port()` does not return it.
         Some(authority) if url.port().is_none() && url.host() != Some(authority.as_str()) => {
             Some("must have a port from 0 to 65535 behind its `:`")
         }
@@ -162,96 +168,96 @@ fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
     }
 }
 
-/// What is wrong with a registry, and at which endpoint.
+/// The reason why a [`Registry`] is invalid, with the endpoint at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRegistry {
-    /// An endpoint's name is empty or cannot be shown in a header.
+    /// The name of an endpoint is empty, or has control characters in it, so that a header cannot show it.
     #[error("endpoint {} has a `name` that is empty or has control characters in it", index + 1)]
     BadName {
-        /// Its index, counted from 0.
+        /// The index of the endpoint in the configuration, counted from 0.
         index: usize,
     },
-    /// Two endpoints have one name.
+    /// Two endpoints have the same name, so that logs and metrics could not tell them apart.
     #[error("two endpoints have the `name` {endpoint:?}: give each endpoint a name of its own")]
     DuplicateName {
-        /// The name.
+        /// The name that both endpoints have.
         endpoint: String,
     },
-    /// Requests cannot be sent to the URL, which is not shown: it may hold a password.
+    /// Requests cannot be sent to the endpoint's URL. The message leaves the URL out, because it may hold a password.
     #[error("the `url` of endpoint {endpoint:?} {problem}")]
     BadUrl {
-        /// The endpoint's name.
+        /// The name of the endpoint with this URL.
         endpoint: String,
-        /// What it must be and is not.
+        /// The rule for URLs that this one breaks.
         problem: &'static str,
     },
-    /// The endpoint could never serve anything.
+    /// An endpoint has 0 slots, so it could not serve a single request.
     #[error(
         "endpoint {endpoint:?} has `max_concurrent` = 0: give it at least 1 slot, or leave it out"
     )]
     NoSlots {
-        /// Its name.
+        /// The name of the endpoint without slots.
         endpoint: String,
     },
-    /// The endpoint's limit makes no sense.
+    /// An endpoint has a `limit` with settings that contradict each other.
     #[error("endpoint {endpoint:?}: {problem}")]
     BadLimit {
-        /// Its name.
+        /// The name of the endpoint with this limit.
         endpoint: String,
-        /// Which key, and what is allowed.
+        /// The key that is invalid, with the values that are allowed.
         problem: InvalidAdaptiveLimit,
     },
-    /// The endpoint's health could not be checked.
+    /// An endpoint has a health check that could not be sent, or that could not decide.
     #[error("endpoint {endpoint:?} has a health check with {problem}")]
     BadHealthCheck {
-        /// Its name.
+        /// The name of the endpoint with this health check.
         endpoint: String,
-        /// What the check has and must not have.
+        /// The part of the check that is invalid.
         problem: &'static str,
     },
-    /// The load of the endpoint's engine could not be read.
+    /// An endpoint has a `load` that could not be read from its engine.
     #[error("endpoint {endpoint:?} has a `load` with {problem}")]
     BadEngineMetrics {
-        /// Its name.
+        /// The name of the endpoint with this `load`.
         endpoint: String,
-        /// What it has and must not have.
+        /// The part of `load` that is invalid.
         problem: &'static str,
     },
-    /// A header that is written anew for each connection or request.
+    /// An endpoint has a header that has to be written anew for each connection or request.
     #[error(
         "endpoint {endpoint:?} has a header `{header}`, which follows from each connection and request: leave it out"
     )]
     ReservedHeader {
-        /// The endpoint's name.
+        /// The name of the endpoint with this header.
         endpoint: String,
-        /// The header's name.
+        /// The name of the header that has to be left out.
         header: HeaderName,
     },
-    /// A model's name is empty or cannot be shown in a header.
+    /// The name of a model is empty, or has control characters in it, so that a header cannot show it.
     #[error(
         "endpoint {endpoint:?} has a model whose `name` is empty or has control characters in it"
     )]
     BadModelName {
-        /// The endpoint's name.
+        /// The name of the endpoint that lists the model.
         endpoint: String,
     },
-    /// A model could take no request.
+    /// A model has a context of 0 tokens, so it could not take a single request.
     #[error(
         "endpoint {endpoint:?} has the model {model:?} with `context_length` = 0: it must be above 0"
     )]
     NoContext {
-        /// The endpoint's name.
+        /// The name of the endpoint that lists the model.
         endpoint: String,
-        /// The model's name.
+        /// The name of the model without a context.
         model: String,
     },
-    /// A model is listed twice.
+    /// An endpoint lists the same model twice.
     #[error("endpoint {endpoint:?} lists the model {model:?} twice: keep one")]
     DuplicateModel {
-        /// The endpoint's name.
+        /// The name of the endpoint with the list.
         endpoint: String,
-        /// The model's name.
+        /// The name that appears twice in the list.
         model: String,
     },
 }

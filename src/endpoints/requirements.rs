@@ -1,8 +1,8 @@
-//! Requirements: what a request asks of an endpoint, from whatever source.
+//! The requirements of a request, which may come from any source.
 
 use std::borrow::Cow;
 
-/// What a request asks of an endpoint.
+/// The properties that a request needs in an endpoint.
 ///
 /// ```
 /// use tower_triage::endpoints::Requirements;
@@ -16,26 +16,28 @@ use std::borrow::Cow;
 pub struct Requirements<'a> {
     /// The name of the model.
     pub model: Cow<'a, str>,
-    /// About how many tokens the model must take. Default 0.
+    /// The approximate number of tokens that the model must take. Default 0.
     pub estimated_tokens: u32,
-    /// The most tokens that one choice of the answer may have. Default `None`: as many as the model takes.
+    /// The maximum number of tokens in one choice of the answer. Default `None`, which allows as many as the model
+    /// takes.
     pub max_tokens: Option<u32>,
     /// The number of choices in the answer, over all prompts. Default 1.
     pub choices: u32,
-    /// Whether it must take images. Default `false`.
+    /// `true` if the model must take images. Default `false`.
     pub vision: bool,
-    /// Whether it must call tools. Default `false`.
+    /// `true` if the model must call tools. Default `false`.
     pub tools: bool,
-    /// Whether it must be held to JSON. Default `false`.
+    /// `true` if the model must be held to JSON. Default `false`.
     pub json_mode: bool,
-    /// Whether the answer is to be streamed. Default `false`.
+    /// `true` if the answer is to be streamed. Default `false`.
     pub stream: bool,
-    /// A hash of the prompt's beginning, equal for requests that share it. Default `None`: no prompt.
+    /// A hash of the prompt's beginning, which is equal for requests that share it. Default `None`, for a request
+    /// without a prompt.
     pub prefix: Option<u64>,
 }
 
 impl<'a> Requirements<'a> {
-    /// Nothing but the model.
+    /// Makes requirements that consist of the model alone.
     #[must_use]
     pub fn new(model: impl Into<Cow<'a, str>>) -> Self {
         Self {
@@ -52,17 +54,17 @@ impl<'a> Requirements<'a> {
     }
 }
 
-/// Tokens that a request may cost, as far as its body says.
+/// Bounds on the tokens that a request may cost, as far as its body tells.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenBounds {
-    /// The estimated length of the prompt.
+    /// The estimated length of the prompt in tokens.
     pub(crate) prompt: u32,
     max_tokens: Option<u32>,
     choices: u32,
 }
 
 impl TokenBounds {
-    /// Returns the most tokens that the answer may have, by a model with this context.
+    /// Returns the maximum number of tokens in the answer of a model with this context.
     pub(crate) fn answer(self, context_length: u32) -> u64 {
         let each = self
             .max_tokens

@@ -1,4 +1,4 @@
-//! Name resolution: from a name to the models to try, in order, by aliases and fallbacks. Done once per routing table.
+//! Name resolution, which turns a name into the models to try by aliases and fallbacks. It runs once per routing table.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use super::backends::ModelBackends;
 use super::config::RoutingConfig;
 use super::{RouteError, Via};
 
-/// When a fallback is taken.
+/// The condition on which a request goes to a fallback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum FallbackWhen {
-    /// When no endpoint in service can serve the model that was asked for. While those that can are busy, the request
-    /// waits, or is rejected if the waiting room is full.
+    /// Takes a fallback if all endpoints that can serve the model asked for are out of service. While they are busy,
+    /// the request waits, or is rejected if the waiting room is full.
     #[default]
     Unavailable,
-    /// Also when all endpoints that can are busy and the fallback is not. While all are busy, the request waits for
-    /// whichever is free first.
+    /// Takes a fallback also if all endpoints that can serve the model asked for are busy, while the fallback has a
+    /// slot free. If the fallbacks are busy, too, the request waits for the first slot of any of them.
     Busy,
 }
 
@@ -27,20 +27,20 @@ pub enum FallbackWhen {
 pub(super) struct Resolution {
     pub(super) name: Arc<str>,
     pub(super) targets: Box<[Target]>,
-    /// The context lengths of their endpoints, each once, ascending.
+    /// The context lengths of the models' endpoints in ascending order, each once.
     pub(super) contexts: Box<[u32]>,
 }
 
-/// A model to try.
+/// A model to try, with the rule that led to it.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) model: Arc<str>,
     pub(super) via: Via,
-    /// `None` if no endpoint has it.
+    /// The endpoints that serve the model, or `None` if it has none.
     pub(super) served: Option<Arc<ModelBackends>>,
 }
 
-/// The resolutions of all names that are models or aliases or have fallbacks.
+/// Resolves all names that are models or aliases or have fallbacks.
 pub(super) fn resolve_all(
     config: &RoutingConfig,
     models: &HashMap<&str, Arc<ModelBackends>>,
@@ -55,19 +55,20 @@ pub(super) fn resolve_all(
 }
 
 impl Resolution {
+    /// Resolves one name, and leaves out models that come up a second time.
     fn new(name: &str, config: &RoutingConfig, models: &HashMap<&str, Arc<ModelBackends>>) -> Self {
         let shared = |name: &str| {
             let served = models.get(name);
             served.map_or_else(|| name.into(), |served| Arc::clone(&served.model))
         };
         let alias = config.aliases.get(name).map(String::as_str);
-        // A name that is an alias only is no model of its own.
+        // A name that is only an alias is not a model of its own.
         let direct = (alias.is_none() || models.contains_key(name)).then_some((name, Via::Direct));
         let chain_of = |name: &str| {
             let chain = config.fallbacks.get(name);
             chain.filter(|chain| !chain.is_empty())
         };
-        // An alias without fallbacks has those of its model.
+        // An alias without fallbacks takes those of its target.
         let chain = chain_of(name).or_else(|| chain_of(alias?));
         let fallbacks = chain.into_iter().flatten();
         let all = direct
@@ -97,20 +98,20 @@ impl Resolution {
         }
     }
 
-    /// The endpoints of each model to try that has any.
+    /// Returns the endpoints of each model to try, and skips models without any.
     pub(super) fn served(&self) -> impl Iterator<Item = &ModelBackends> {
         let targets = self.targets.iter();
         targets.filter_map(|target| target.served.as_deref())
     }
 
-    /// The model that the name is an alias of.
+    /// Returns the model that the name is an alias of, if it is an alias.
     pub(super) fn alias_of(&self) -> Option<&Arc<str>> {
         let mut targets = self.targets.iter();
         let alias = targets.find(|target| target.via == Via::Alias);
         alias.map(|target| &target.model)
     }
 
-    /// Returns the error that none of the models could serve the request, if there are fallbacks.
+    /// Returns the error that all models of the fallback chain failed, or `None` if the name has no fallbacks.
     pub(super) fn exhausted(&self) -> Option<RouteError> {
         let mut targets = self.targets.iter();
         let has_fallbacks = targets.any(|target| target.via == Via::Fallback);
@@ -126,7 +127,7 @@ impl Resolution {
 mod tests {
     use super::*;
 
-    /// The resolution of `name` where endpoints serve `models`, as `model:via` for each target.
+    /// Resolves `name` while endpoints serve `models`, and writes each target as `model:via`.
     fn resolve(name: &str, config: &RoutingConfig, models: &[&str]) -> String {
         let served = |&model| (model, Arc::new(ModelBackends::new(model, 0, None)));
         let all = resolve_all(config, &models.iter().map(served).collect());

@@ -1,8 +1,8 @@
-//! Slots that an endpoint has for a while only: a bound on its limit that ends by itself.
+//! Slots that an endpoint has only for a while, by a bound on its limit that ends on its own.
 //!
-//! Processes that share a backend must not use slots that another one may have been given meanwhile. A task that lowers
-//! the limit in time is not enough for that, because a process may be stopped and continued at any point. So whatever
-//! takes a slot reads the clock, and finds that the lease has ended.
+//! Processes that share a backend must not use slots that another process may have been given meanwhile. A task that
+//! lowers the limit in time would not be enough, because a process may be stopped and continued at any point. So every
+//! request that takes a slot reads the clock, and finds out if the lease has ended.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,29 +13,31 @@ use super::EndpointRef;
 use super::endpoint_word::EndpointWord;
 use crate::clock;
 
-/// The bound on an endpoint's limit by the slots that are leased to it, if it has any such bound.
+/// The bound that leased slots put on an endpoint's limit, for endpoints that have only leased slots.
 #[derive(Debug)]
 pub(super) struct SlotLease {
-    /// The end of the lease in nanoseconds since [`START`], or [`UNBOUNDED`]. Written under the lock.
+    /// The end of the lease in nanoseconds since [`START`], or [`UNBOUNDED`]. It is written under the lock.
     until: AtomicU64,
     bounds: Mutex<Bounds>,
 }
 
 #[derive(Debug, Default)]
 struct Bounds {
-    /// The limit that the configuration, an operator or measurements have set. Unused while the endpoint is unbounded.
+    /// The limit that the configuration, an operator or measurements have set. It is unused while the endpoint is
+    /// unbounded.
     own: u32,
     leased: u32,
 }
 
-/// Stands for an endpoint with all slots that its own limit says.
+/// The value of `until` for an endpoint that has all slots of its own limit.
 const UNBOUNDED: u64 = u64::MAX;
 
-/// An instant before all others, also those of a clock that is paused.
+/// An instant before all others, even before those of a paused clock.
 static START: LazyLock<Instant> = LazyLock::new(|| {
     let now = Instant::now();
     now.checked_sub(Duration::from_secs(3600)).unwrap_or(now)
 });
+/// Returns the nanoseconds since [`START`], kept below [`UNBOUNDED`].
 
 fn nanos(at: Instant) -> u64 {
     let since = at.saturating_duration_since(*START).as_nanos();
@@ -52,7 +54,7 @@ impl Default for SlotLease {
 }
 
 impl SlotLease {
-    /// Returns `true` if the endpoint has had leased slots, and their time is over.
+    /// Returns `true` if the endpoint has only leased slots, and their time is over.
     pub(super) fn has_ended(&self) -> bool {
         match self.until.load(SeqCst) {
             UNBOUNDED => false,
@@ -71,30 +73,30 @@ impl SlotLease {
         }
     }
 
-    /// Sets the number of leased slots, and the end of the lease. Returns `true` if the limit is higher now.
+    /// Sets the number of leased slots and the end of the lease. Returns `true` if the limit is higher now.
     fn set(&self, word: &EndpointWord, slots: u32, until: Instant) -> bool {
         let mut bounds = self.lock();
         if self.until.load(SeqCst) == UNBOUNDED {
             return false;
         }
-        // In this order: a slot of the new lease must not be refused because the old one has ended.
+        // The end is set first, because a slot of the new lease must not be refused after the old lease has ended.
         self.until.store(nanos(until), SeqCst);
         bounds.leased = slots;
         bounds.apply(word)
     }
 
-    /// Takes the slots of a lease that has ended away.
+    /// Takes away the slots of a lease that has ended.
     #[cold]
     pub(super) fn end(&self, word: &EndpointWord) {
         let mut bounds = self.lock();
-        // Looked at again under the lock: it may have been renewed.
+        // The end is read again under the lock, because the lease may have been renewed.
         if self.has_ended() {
             bounds.leased = 0;
             bounds.apply(word);
         }
     }
 
-    /// Sets the endpoint's own limit.
+    /// Sets the endpoint's own limit, which a lease may bound further.
     pub(super) fn set_own(&self, word: &EndpointWord, limit: u32) {
         let mut bounds = self.lock();
         match self.until.load(SeqCst) {
@@ -106,9 +108,11 @@ impl SlotLease {
         }
     }
 
-    /// Changes the endpoint's own limit to one that was found by measurement, unless it is 0. Returns `true` if the endpoint
-    /// has more slots than before.
+    /// Sets the endpoint's own limit to one that was found by measurement, unless it is 0. Returns `true` if the
+    /// endpoint has more slots than before.
     pub(super) fn adapt_own(&self, word: &EndpointWord, limit: u32) -> bool {
+        // Without the lock, `begin` may run at the same time. It sets the limit to 0, which `adapt_limit` does not
+        // change.
         if self.until.load(SeqCst) == UNBOUNDED {
             return word.adapt_limit(limit);
         }
@@ -120,7 +124,7 @@ impl SlotLease {
         bounds.apply(word)
     }
 
-    /// Returns the endpoint's own limit.
+    /// Returns the endpoint's own limit, without the bound by the lease.
     fn own(&self, word: &EndpointWord) -> u32 {
         let bounds = self.lock();
         match self.until.load(SeqCst) {
@@ -135,10 +139,10 @@ impl SlotLease {
 }
 
 impl Bounds {
-    /// Sets the limit to what both bounds allow. Returns `true` if it is higher than before.
+    /// Sets the limit to the lower one of both bounds. Returns `true` if it is higher than before.
     fn apply(&mut self, word: &EndpointWord) -> bool {
         let limit = self.own.min(self.leased);
-        let before = word.load().limit(); // only changed under the lock
+        let before = word.load().limit(); // changes only under the lock
         if before != limit {
             word.set_limit(limit);
         }
@@ -147,15 +151,17 @@ impl Bounds {
 }
 
 impl EndpointRef {
-    /// The number of requests that it might serve at a time if it were leased as many slots: its [`limit`](Self::limit)
-    /// unless it has [leased slots only](crate::route::RouterHandle::lease_slots).
+    /// Returns the number of requests that the endpoint could serve at a time if it had as many leased slots.
+    ///
+    /// This is its [`limit`](Self::limit), unless it has [leased slots only](crate::route::RouterHandle::lease_slots).
     #[must_use]
     pub fn own_limit(&self) -> u32 {
         let state = self.state();
         state.cold.lease.own(&state.word)
     }
 
-    /// Sets the slots that it is leased, and until when. Returns `true` if it has more slots than before.
+    /// Sets the number of slots that the endpoint is leased, with the end of the lease. Returns `true` if it has more
+    /// slots than before.
     pub(crate) fn set_lease(&self, slots: u32, until: Instant) -> bool {
         let state = self.state();
         state.cold.lease.set(&state.word, slots, until)

@@ -1,51 +1,51 @@
-//! The status of an endpoint: its live numbers at one moment.
+//! The status of an endpoint, which is a snapshot of its live numbers.
 
 use std::time::Duration;
 
 use super::{EndpointRef, EngineLoad};
 use crate::admit::AdaptiveLimit;
 
-/// An endpoint's live numbers at one moment. Made by [`EndpointRef::status`].
+/// A snapshot of an endpoint's live numbers, as [`EndpointRef::status`] returns it.
 ///
-/// With feature `serde` it can be written as JSON or in another format, its durations as seconds.
+/// With feature `serde` a status can be serialised, for example as JSON. Durations are then written as seconds.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct EndpointStatus {
-    /// Its name.
+    /// The name of the endpoint.
     pub name: String,
-    /// Lower is preferred: 0 to 100.
+    /// The priority number of the endpoint, from 0 to 100. Endpoints with a lower number are preferred.
     pub priority: u32,
-    /// How many requests it serves.
+    /// The number of requests that the endpoint serves at this moment.
     pub in_flight: u32,
-    /// How many requests it may serve at a time.
+    /// The number of requests that the endpoint may serve at a time.
     pub limit: u32,
-    /// How the limit is found, if it adapts. Absent otherwise.
+    /// The settings by which measurements find the limit. They are left out if the limit is fixed.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub adaptive: Option<AdaptiveLimit>,
-    /// Whether neither its checks nor its failures keep requests away.
+    /// `true` while the endpoint passes its checks and is not ejected because of failed requests.
     pub healthy: bool,
-    /// Whether the operator keeps new requests away.
+    /// `true` while the operator keeps new requests away from the endpoint.
     pub draining: bool,
-    /// The average time until the head of a response is there; zero if there was none of late.
+    /// The average time until the head of a response arrives. It is zero if the endpoint has not responded lately.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "first_byte_seconds", serialize_with = "seconds")
     )]
     pub first_byte_latency: Duration,
-    /// The average time until a response has ended; zero if there was none of late.
+    /// The average time until a response has ended. It is zero if the endpoint has not responded lately.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "total_seconds", serialize_with = "seconds")
     )]
     pub total_latency: Duration,
-    /// What its engine said last of its load, if it is asked and answered. Absent otherwise.
+    /// The last load that the endpoint's engine reported. It is left out if the engine is not asked or did not answer.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub engine: Option<EngineLoad>,
 }
 
 impl EndpointRef {
-    /// Its live numbers, read together.
+    /// Returns the live numbers of the endpoint, all read in one call.
     ///
     /// ```
     /// use tower_triage::endpoints::{Endpoint, Endpoints, Registry};

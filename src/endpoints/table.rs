@@ -1,7 +1,7 @@
-//! The routing table: from a name to the models to try, and from a model to its endpoints.
+//! The routing table, which leads from a name to the models to try, and from a model to its endpoints.
 //!
-//! It is made once per change of the registry or the rules and never changes itself, so that a decision neither
-//! compares names nor allocates.
+//! Each change of the registry or the rules makes a new table. A table itself does not change, so that a decision
+//! neither compares names nor allocates.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -18,34 +18,37 @@ use super::{
 };
 use crate::admit::{KeptSlots, LeaseError, Partition, PoolId, PoolSet};
 
+/// A routing table, which is shared by all decisions until the next change replaces it.
 #[derive(Debug)]
 pub(crate) struct RoutingTable {
-    /// How many tables there were before.
+    /// The number of tables that there were before this one.
     #[cfg(feature = "swap")]
     pub(super) version: u64,
     pub(super) registry: Arc<Registry>,
     pub(crate) rules: RoutingRules,
     pub(super) strategy_name: &'static str,
     pub(crate) endpoints: Arc<[EndpointRef]>,
-    /// Endpoints that are no longer registered and have requests in flight.
+    /// The endpoints that have left the registry and still have requests in flight.
     pub(super) leaving: Vec<EndpointRef>,
-    /// The index of each endpoint, by the number of its pool.
+    /// The index of each endpoint in `endpoints`, by the number of its pool.
     by_pool: Vec<Option<usize>>,
     resolutions: Vec<Resolution>,
-    /// Indices into `resolutions`.
+    /// The index of each name's resolution in `resolutions`.
     by_name: HashMap<Arc<str>, usize>,
 }
 
-/// The result of trying one model.
+/// The result of a try to take a slot for one model.
 enum TargetOutcome<'a> {
+    /// A slot was taken by this choice.
     Taken(Choice<'a>),
+    /// All endpoints that can serve the model are busy.
     Busy,
-    /// No endpoint in service can serve it.
+    /// Every endpoint of the model is out of service or cannot serve the demand.
     Unavailable,
 }
 
 impl RoutingTable {
-    /// `endpoints` are those of the registry, by the same index. Rotations go on from `old`.
+    /// Makes a table of `endpoints`, which are those of the registry in the same order. Rotations continue from `old`.
     pub(super) fn new(
         registry: Arc<Registry>,
         rules: RoutingRules,
@@ -86,12 +89,13 @@ impl RoutingTable {
         }
     }
 
-    /// The endpoint with the slots of this pool.
+    /// Returns the endpoint with the slots of this pool.
     pub(super) fn endpoint(&self, PoolId(pool): PoolId) -> Option<&EndpointRef> {
         let idx = *self.by_pool.get(pool as usize)?;
         Some(&self.endpoints[idx?])
     }
 
+    /// Returns the demand of a request. The name is copied only if it is not configured.
     pub(super) fn demand(&self, asked: &Requirements<'_>) -> Demand {
         let (name, resolution) = match self.by_name.get_key_value(&*asked.model) {
             Some((name, &idx)) => (Arc::clone(name), Some(idx)),
@@ -109,7 +113,7 @@ impl RoutingTable {
         }
     }
 
-    /// The lane of `asked`: its tokens are rounded up to a context length that an endpoint has.
+    /// Returns the lane of `asked`, with its tokens rounded up to a context length that an endpoint has.
     pub(super) fn lane(&self, asked: &Lane) -> Lane {
         let tokens = asked.context_length;
         let resolution = self.resolution(&asked.name);
@@ -121,7 +125,7 @@ impl RoutingTable {
         }
     }
 
-    /// The part of the waiting room for `lane`: that of the first model that it asks for.
+    /// Returns the partition of the waiting room for `lane`, which is that of the first model that the lane leads to.
     pub(super) fn partition(&self, lane: &Lane) -> Partition {
         let Some(model) = self.served(&lane.name).next() else {
             return Partition::default();
@@ -141,8 +145,8 @@ impl RoutingTable {
         }
     }
 
-    /// Takes a slot for `demand` where one is free beside those that are `kept`. With `leases_slots`, the slots of a lease that
-    /// has ended are not free.
+    /// Takes a free slot for `demand`, and leaves the `kept` slots to higher levels. With `leases_slots`, the slots of
+    /// a lease that has ended are not free.
     pub(super) fn take<'a>(
         &'a self,
         demand: &'a Demand,
@@ -150,13 +154,14 @@ impl RoutingTable {
         leases_slots: bool,
     ) -> Result<(&'a Target, Choice<'a>), LeaseError<RouteError>> {
         let lane = &demand.asked;
-        // Known from the demand, unless the table is another one by now.
+        // The demand knows its resolution, unless another table has replaced the table that made it.
         let known = demand.resolution.and_then(|idx| self.resolutions.get(idx));
         let known = known.filter(|known| Arc::ptr_eq(&known.name, &lane.name));
         let Some(resolution) = known.or_else(|| self.resolution(&lane.name)) else {
             return Err(LeaseError::Unservable(self.not_configured(lane, None)));
         };
-        // A later target is tried only if the earlier ones are unavailable, or busy and a fallback may be taken then.
+        // A later target is tried only if the earlier ones are unavailable, or if they are busy and a fallback may be
+        // taken then.
         let mut busy = false;
         for target in &resolution.targets {
             match self.try_target(target, demand, kept, leases_slots) {
@@ -166,6 +171,7 @@ impl RoutingTable {
                 TargetOutcome::Unavailable => {}
             }
         }
+        // An endpoint that is out only for a while is worth a wait, like a busy one.
         let mut expected = expected_back(resolution.served(), lane);
         match busy || expected.next().is_some() {
             true => Err(LeaseError::Busy),
@@ -173,11 +179,12 @@ impl RoutingTable {
         }
     }
 
-    /// Whether a demand waits for the first model that can serve it, rather than take a fallback.
+    /// Returns `true` if a demand waits for the first model that can serve it, rather than take a fallback.
     fn waits_for_first(&self) -> bool {
         self.rules.config.fallback_when == FallbackWhen::Unavailable
     }
 
+    /// Tries to take a slot of an endpoint that serves `target`.
     fn try_target<'a>(
         &'a self,
         target: &'a Target,
@@ -198,12 +205,12 @@ impl RoutingTable {
             rotation: Cell::new(None),
             now: Cell::new(None),
         };
-        // Lock-free: a round is repeated once for the last resort, or because another thread changed the word that was
-        // chosen.
+        // The loop is lock-free. A round is repeated once for the last resort, or because another thread has changed
+        // the word of the choice.
         loop {
             let Some(choice) = self.choose(model, &candidates) else {
                 if !candidates.last_resort {
-                    candidates.last_resort = true; // now the endpoints that are not checked yet
+                    candidates.last_resort = true; // now the endpoints that have yet to be checked
                     continue;
                 }
                 let may_serve = |backend: &Backend| backend.may_serve(candidates.query);
@@ -213,24 +220,26 @@ impl RoutingTable {
                 };
             };
             let Candidate { backend, seen, .. } = choice.candidate;
-            // Returned after the end of its lease, the slot is taken from the endpoint, too.
+            // If the lease of the endpoint's slots has ended, the slot is given back, and all slots are taken away from
+            // it.
             if backend.state.word.take(seen)
                 && !(leases_slots && backend.state.return_after_lease(&choice.candidate))
             {
                 return TargetOutcome::Taken(choice);
             }
-            // The word has changed. The preferred endpoints may have a slot by now.
+            // The word has changed, so the preferred endpoints may have a slot free by now.
             candidates.last_resort = false;
         }
     }
 
+    /// Returns the choice of the strategy, or the endpoint that has to be probed, or `None` if all candidates are busy.
     fn choose<'a>(&self, model: &ModelBackends, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
         let choice = ask(&*self.rules.strategy, candidates);
-        // A strategy that chose a busy endpoint, or none, gets the first free one.
+        // If the strategy returns `None` or chooses a busy endpoint, the first free one is taken.
         let choice = choice
             .filter(|choice| choice.candidate.is_free())
             .or_else(|| candidates.free().next().map(Choice::new))?;
-        // A probe goes first, or a strategy that avoids the endpoint would keep it half open.
+        // A probe goes first. Otherwise a strategy that avoids the endpoint would keep it half open.
         match half_open_candidate(model, candidates) {
             Some(other) if other.priority() <= choice.candidate.priority() => {
                 Some(Choice::new(other))
@@ -239,8 +248,8 @@ impl RoutingTable {
         }
     }
 
-    /// Returns `true` if `lane` may use a slot that was taken: it asks for the same name, and the endpoint may serve it with
-    /// the same model.
+    /// Returns `true` if `lane` may use a slot that was taken before. It must ask for the same name, and the endpoint
+    /// must be able to serve it with the same model.
     pub(super) fn fits(&self, lane: &Lane, taken: &EndpointLease) -> bool {
         let decision = &taken.decision;
         if lane.name != decision.asked {
@@ -250,7 +259,7 @@ impl RoutingTable {
         let mut backends = models
             .filter(|model| model.model == decision.model)
             .flat_map(|model| &model.backends);
-        // A probe keeps others from the endpoint, but not itself.
+        // A probe keeps other requests from the endpoint, but may stay there itself.
         backends.any(|it| {
             it.endpoint.is_same(&decision.endpoint)
                 && it.is_capable(lane)
@@ -258,12 +267,12 @@ impl RoutingTable {
         })
     }
 
-    /// The pools in which [`take`](Self::take) would look for a slot now.
+    /// Returns the pools in which [`take`](Self::take) would look for a slot now.
     pub(super) fn pools(&self, lane: &Lane) -> PoolSet {
         self.pools_in_order(lane).into_iter().collect()
     }
 
-    /// The same, in the order of the steps and the registry.
+    /// Returns the pools in which [`take`](Self::take) would look for a slot now, in the order in which it tries them.
     pub(super) fn pools_in_order(&self, lane: &Lane) -> Vec<PoolId> {
         let mut pools = Vec::new();
         for model in self.served(&lane.name) {
@@ -281,9 +290,9 @@ impl RoutingTable {
         pools
     }
 
-    /// Why no endpoint will serve `lane`.
+    /// Returns the reason why the endpoints will not serve `lane`.
     fn why(&self, resolution: &Resolution, lane: &Lane) -> RouteError {
-        // If every model lacks something, the request is at fault; otherwise the health of the endpoints is.
+        // If every model lacks something, the request is at fault. Otherwise the health of the endpoints is at fault.
         let mut missing = resolution.served().map(|model| model.missing(lane));
         if let Some(Some(missing_at_first)) = missing.next()
             && missing.all(|missing| missing.is_some())
@@ -311,13 +320,13 @@ impl RoutingTable {
         }
     }
 
-    /// Returns the models that were tried for `lane`, if they are a fallback chain that no endpoint could serve.
+    /// Returns the error that lists the models tried for `lane`, if it has a fallback chain that cannot serve it.
     pub(super) fn exhausted_chain(&self, lane: &Lane) -> Option<RouteError> {
         let exhausted = self.resolution(&lane.name)?.exhausted()?;
         self.pools_in_order(lane).is_empty().then_some(exhausted)
     }
 
-    /// No endpoint is configured for `lane`. Without any endpoint, the name may well be right.
+    /// Returns the error of a `lane` without endpoints. If the whole registry is empty, the name may well be right.
     fn not_configured(&self, lane: &Lane, alias_of: Option<&Arc<str>>) -> RouteError {
         let model = lane.name.clone();
         if self.endpoints.is_empty() {
@@ -329,33 +338,37 @@ impl RoutingTable {
         }
     }
 
+    /// Returns the resolution of `name`, if it is a model or an alias or has fallbacks.
     fn resolution(&self, name: &str) -> Option<&Resolution> {
         self.by_name.get(name).map(|&idx| &self.resolutions[idx])
     }
 
-    /// The models that requests for `name` may go to, in order.
+    /// Returns the models that requests for `name` may go to, in order.
     fn served(&self, name: &str) -> impl Iterator<Item = &ModelBackends> {
         self.resolution(name)
             .into_iter()
             .flat_map(Resolution::served)
     }
 
+    /// Returns the model of this very name with its endpoints, if endpoints serve it.
     fn model(&self, name: &str) -> Option<&ModelBackends> {
         let first = self.resolution(name)?.targets.first()?;
         let served = first.served.as_deref();
         served.filter(|_| first.via == Via::Direct)
     }
 
-    /// Whether `name` is a model, an alias, or has fallbacks.
+    /// Returns `true` if `name` is a model or an alias, or has fallbacks.
     pub(crate) fn is_configured(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// Whether `endpoint` may be ejected: of each of its models, no more than a share of the endpoints is ejected, and
-    /// another one stays in service. A model's only endpoint may be ejected where a fallback could serve.
+    /// Returns `true` if `endpoint` may be ejected.
+    ///
+    /// For each of its models, the ejected endpoints must stay within their share, and another endpoint must stay in
+    /// service. A model's only endpoint may be ejected if a fallback can serve it.
     pub(super) fn may_eject(&self, endpoint: &EndpointRef) -> bool {
         if self.present(endpoint).is_none() {
-            return false; // it is leaving: no request would probe it
+            return false; // it is leaving, so requests could not probe it
         }
         let percent = self.rules.config.max_ejected_percent as usize;
         self.models_of(endpoint).all(|model| {
@@ -366,6 +379,7 @@ impl RoutingTable {
             let substitutes = || self.substitutes(&model.model, endpoint);
             let has_fallback = substitutes().any(|other| other.model != model.model);
             let share = model.backends.len() * percent / 100;
+            // If a fallback can take over, one endpoint may be ejected even if the share rounds down to 0.
             let most = match percent > 0 && has_fallback {
                 true => share.max(1),
                 false => share,
@@ -374,7 +388,7 @@ impl RoutingTable {
         })
     }
 
-    /// The models that requests for `name` could go to at an endpoint in service other than `endpoint`.
+    /// Returns the models that requests for `name` could go to at another endpoint in service than `endpoint`.
     fn substitutes(
         &self,
         name: &str,
@@ -386,18 +400,19 @@ impl RoutingTable {
         })
     }
 
-    /// `endpoint` has become half open: decisions about its models look for it.
+    /// Records that `endpoint` is half open now, so that decisions about its models look for it.
     pub(super) fn expect_half_open(&self, endpoint: &EndpointRef) {
         self.models_of(endpoint)
             .for_each(|model| model.may_be_half_open.store(true, SeqCst));
     }
 
-    /// `endpoint` as it is configured now.
+    /// Returns `endpoint` with its current configuration, unless it has left.
     fn present(&self, endpoint: &EndpointRef) -> Option<&EndpointRef> {
         let mut present = self.endpoints.iter();
         present.find(|present| present.is_same(endpoint))
     }
 
+    /// Returns the models that `endpoint` serves with its current configuration.
     fn models_of(&self, endpoint: &EndpointRef) -> impl Iterator<Item = &ModelBackends> {
         let present = self.present(endpoint).into_iter();
         let models = present.flat_map(|present| &present.config().models);
@@ -405,7 +420,8 @@ impl RoutingTable {
     }
 }
 
-/// Pools are numbered densely, but those of endpoints that left are missing.
+/// Maps the number of a pool to an endpoint's index. Numbers are dense, apart from the pools of endpoints that have
+/// left.
 fn by_pool(endpoints: &[EndpointRef]) -> Vec<Option<usize>> {
     let mut by_pool = Vec::new();
     for (idx, endpoint) in endpoints.iter().enumerate() {
@@ -418,16 +434,17 @@ fn by_pool(endpoints: &[EndpointRef]) -> Vec<Option<usize>> {
     by_pool
 }
 
-/// A half-open endpoint with a slot free.
+/// Returns a half-open endpoint with a slot free, which the request may probe.
 fn half_open_candidate<'a>(
     model: &ModelBackends,
     candidates: &Candidates<'a>,
 ) -> Option<Candidate<'a>> {
     let may_be_half_open = &model.may_be_half_open;
     if !may_be_half_open.load(SeqCst) {
-        return None; // most of the time
+        return None; // the usual case
     }
-    // Cleared before the words are read: an endpoint that becomes half open meanwhile sets it again and is not missed.
+    // The flag is cleared before the words are read. An endpoint that becomes half open meanwhile sets it again, so it
+    // is not missed.
     may_be_half_open.store(false, SeqCst);
     let mut backends = model.backends.iter();
     if !backends.any(|backend| backend.state.word.is_half_open()) {
@@ -437,7 +454,7 @@ fn half_open_candidate<'a>(
     candidates.free().find(Candidate::is_probe)
 }
 
-/// The endpoints for which `lane` waits if no endpoint in service can serve it: those that are out for a while.
+/// Returns the endpoints that `lane` waits for if all others are out of service, because they are out only for a while.
 fn expected_back<'a>(
     models: impl Iterator<Item = &'a ModelBackends>,
     lane: &Lane,

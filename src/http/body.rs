@@ -1,6 +1,6 @@
 //! Response bodies that hold a permit.
 //!
-//! If the slot were freed with the response's head, a streamed body would run outside the limit.
+//! If the slot were freed with the head of the response, a streamed body would run outside the limit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,14 +10,14 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// A response body that holds a permit, or another guard, until it ends; or the body of a rejection, which holds
-    /// none.
+    /// A response body that holds a permit, or another guard, until the body ends. The body of a rejection is of this
+    /// type, too, but without a guard.
     ///
-    /// The guard is dropped when the body says that it is at its end, when it fails or when it is dropped, whichever
-    /// comes first. A body of known length says so with its last frame.
+    /// The guard is dropped when the body reports its end, when the body fails or when it is dropped, whichever comes
+    /// first. A body of known length reports its end with its last frame.
     ///
-    /// For handlers that acquire a permit of a [`Gate`](crate::Gate) themselves; a [`QueueLayer`](crate::QueueLayer)
-    /// does this for all requests.
+    /// This type is for handlers that acquire a permit of a [`Gate`](crate::Gate) themselves. A
+    /// [`QueueLayer`](crate::QueueLayer) does this for all requests.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -37,7 +37,8 @@ pin_project! {
     /// ```
     #[derive(Debug)]
     pub struct PermitBody<B, G> {
-        // Declared, and so dropped, before the guard: the slot is free once the work behind it is gone.
+        // This field is declared before the guard and so dropped first, because the slot must be free only after the
+        // work is gone.
         #[pin]
         content: Content<B>,
         guard: Option<G>,
@@ -49,13 +50,14 @@ pin_project! {
     #[project = ContentProj]
     enum Content<B> {
         Inner { #[pin] body: B },
-        // Boxed, so that this is no larger than `B`.
+        // The bytes are boxed, so that this type is as small as `B`.
         Rejected { bytes: Box<Bytes> },
     }
 }
 
 impl<B: Body<Data = Bytes>, G> PermitBody<B, G> {
-    /// A body that holds the guard, if there is one, until it ends, which it may have done already.
+    /// Creates a body that holds `guard`, if there is one, until `body` ends. A body that has ended already drops the
+    /// guard at once.
     #[inline]
     #[must_use]
     pub fn new(body: B, guard: Option<G>) -> Self {
@@ -65,14 +67,14 @@ impl<B: Body<Data = Bytes>, G> PermitBody<B, G> {
 }
 
 impl<B, G> PermitBody<B, G> {
-    /// A body that has not ended, with its guard, or one without.
+    /// Creates a body from one that has not ended, with its guard or without one.
     #[inline]
     pub(crate) fn holding(body: B, guard: Option<G>) -> Self {
         let content = Content::Inner { body };
         Self { content, guard }
     }
 
-    /// The body of a rejection.
+    /// Creates the body of a rejection, which holds no guard.
     #[must_use]
     pub fn rejection(bytes: Bytes) -> Self {
         Self {
@@ -84,7 +86,7 @@ impl<B, G> PermitBody<B, G> {
     }
 }
 
-/// Empty: layers that answer in place of a service (timeouts, CORS) need such a body.
+/// Creates an empty body. Layers that answer in place of a service (timeouts, CORS) need such a body.
 impl<B, G> Default for PermitBody<B, G> {
     fn default() -> Self {
         Self::rejection(Bytes::new())
@@ -104,7 +106,7 @@ impl<B: Body<Data = Bytes>, G> Body for PermitBody<B, G> {
         match this.content.project() {
             ContentProj::Inner { mut body } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
-                // Asked after each frame: a body of known length is over with its last one.
+                // The end is checked after each frame, because a body of known length is over with its last frame.
                 if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
                     *this.guard = None;
                 }
@@ -143,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// A slot, and whether it is taken.
+    /// A guard that shows if its slot is taken.
     #[derive(Clone, Default)]
     struct Slot(Arc<()>);
 
@@ -153,7 +155,7 @@ mod tests {
         }
     }
 
-    /// A body of unknown length, which says that it ended only when it is asked for one frame more.
+    /// A body of unknown length, which reports its end only when it is asked for one more frame.
     #[derive(Default)]
     struct Script(VecDeque<Result<Frame<Bytes>, &'static str>>);
 

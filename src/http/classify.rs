@@ -1,6 +1,6 @@
-//! Tickets from request headers.
+//! Tickets that are read from request headers.
 //!
-//! A header that can't be read counts as absent: a client's typo fails no request, and no value panics.
+//! A header that cannot be read counts as absent, so that a client's typo fails no request, and no value panics.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,11 @@ use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::client_retry::says_retry;
-#[cfg(feature = "place")]
-use super::place::{Places, X_TRIAGE_PLACE};
-use crate::admit::{ClientRetry, Priority, PriorityLevels, Tenant, Ticket};
+use crate::admit::{Priority, PriorityLevels, Tenant, Ticket};
 
-/// Reads a request's [`Ticket`] from its headers. Made by [`QueueConfig::classifier`](crate::QueueConfig::classifier),
-/// for requests that pass no [`QueueLayer`](crate::QueueLayer).
+/// A classifier that reads a request's [`Ticket`] from its headers.
+/// [`QueueConfig::classifier`](crate::QueueConfig::classifier) creates one for requests that do not pass a
+/// [`QueueLayer`](crate::QueueLayer).
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -38,13 +37,11 @@ pub struct HeaderClassifier {
     tenant_header: Option<HeaderName>,
     /// The lengths of the names that a ticket is made of.
     lengths: NameLengths,
-    #[cfg(feature = "place")]
-    places: Option<Places>,
 }
 
 impl HeaderClassifier {
-    /// Creates a classifier that reads the level's name from `priority_header` and the tenant's from `tenant_header`; without
-    /// one, every request is of the empty tenant.
+    /// Creates a classifier that reads the level's name from `priority_header` and the tenant's name from
+    /// `tenant_header`. Without a `tenant_header`, every request belongs to the empty tenant.
     #[must_use]
     pub fn new(
         levels: PriorityLevels,
@@ -58,24 +55,22 @@ impl HeaderClassifier {
             priority_header,
             tenant_header,
             lengths,
-            #[cfg(feature = "place")]
-            places: None,
         }
     }
 
-    /// Returns the priority levels by name.
+    /// Returns the priority levels with their names.
     #[must_use]
     pub fn levels(&self) -> &PriorityLevels {
         &self.levels
     }
 
-    /// Returns the level of requests that name none.
+    /// Returns the level of requests that do not name a level.
     #[must_use]
     pub fn default_priority(&self) -> Priority {
         self.levels.default_priority()
     }
 
-    /// Returns the priority of a request with these headers, as in its [`ticket`](Self::ticket).
+    /// Returns the priority of a request with these headers, which is equal to that of its [`ticket`](Self::ticket).
     #[must_use]
     pub fn priority(&self, headers: &HeaderMap) -> Priority {
         match headers.get(&self.priority_header) {
@@ -86,16 +81,14 @@ impl HeaderClassifier {
 
     /// Returns the ticket of a request with these headers that arrived at `arrival`.
     ///
-    /// - The priority header names the level. A missing or unknown name is the default level.
-    /// - The tenant header's bytes are the tenant.
-    /// - `x-request-timeout` (seconds, which may be a fraction), `grpc-timeout`, and the `x-stainless-read-timeout` of the
-    ///   OpenAI and Anthropic clients (`x-stainless-timeout` of older ones; seconds) set the deadline, counted from
-    ///   `arrival`: the earliest of those that can be read. By then the head of the answer has to be there, so a request for
-    ///   which that is impossible is refused, or gets no slot.
-    /// - A retry, by `x-stainless-retry-count`, `x-retry-attempt` (more than 0) or `x-envoy-attempt-count` (more than 1),
-    ///   is [`ClientRetry::Early`].
-    /// - With `retry_places` (feature `place`), a token in `x-triage-place` makes it [`ClientRetry::Kept`], if the time
-    ///   that it was told to wait has passed at `arrival`, else `Early`.
+    /// - The priority header names the level. A missing or unknown name stands for the default level.
+    /// - The bytes of the tenant header are the tenant.
+    /// - The deadline is `arrival` plus the shortest of the timeouts that can be read. These are `x-request-timeout` in
+    ///   seconds, which may be a fraction, `grpc-timeout`, and the `x-stainless-read-timeout` of the OpenAI and
+    ///   Anthropic clients in seconds (`x-stainless-timeout` of older ones). The head of the answer has to be there by
+    ///   the deadline, so a request that cannot meet it is refused, or gets no slot.
+    /// - A request is a [client's retry](Ticket::client_retry), and goes behind the first attempts of its level, if
+    ///   `x-stainless-retry-count` or `x-retry-attempt` is more than 0, or if `x-envoy-attempt-count` is more than 1.
     #[must_use]
     pub fn ticket(&self, headers: &HeaderMap, arrival: Instant) -> Ticket {
         let found = self.find(headers);
@@ -111,48 +104,9 @@ impl HeaderClassifier {
             ticket = ticket.timeout(timeout);
         }
         if found.says_retry {
-            ticket = ticket.client_retry(ClientRetry::Early);
-        }
-        #[cfg(feature = "place")]
-        if let (Some(places), Some(token)) = (&self.places, found.place) {
-            // Last: the deadline counts from the arrival now, and not from the first one.
-            ticket = places.keep(ticket, self.levels.name(priority), token);
+            ticket = ticket.client_retry();
         }
         ticket
-    }
-
-    /// Keeps the places of requests that are rejected and come back when they are told to.
-    #[cfg(feature = "place")]
-    pub(crate) fn with_places(mut self, places: Option<Places>) -> Self {
-        self.places = places;
-        self
-    }
-
-    /// Returns `true` if a request with these headers may have a place from an earlier arrival.
-    #[cfg(feature = "place")]
-    pub(crate) fn may_keep_place(&self, headers: &HeaderMap) -> bool {
-        self.keeps_places() && headers.contains_key(X_TRIAGE_PLACE)
-    }
-
-    /// Returns `true` if it keeps places.
-    #[cfg(feature = "place")]
-    pub(crate) fn keeps_places(&self) -> bool {
-        self.places.is_some()
-    }
-
-    /// Returns the token with which a request that arrived at `arrival`, and is now told to come back after `retry_after`,
-    /// keeps its place.
-    #[cfg(feature = "place")]
-    pub(crate) fn place_token(
-        &self,
-        request: &HeaderMap,
-        arrival: Instant,
-        retry_after: Duration,
-    ) -> Option<HeaderValue> {
-        let places = self.places.as_ref()?;
-        let ticket = self.ticket(request, arrival);
-        let level = self.levels.name(ticket.priority);
-        Some(places.token(&ticket, level, retry_after))
     }
 
     /// Finds the headers of a ticket. The names are looked through once, most of them by their length alone, because each
@@ -179,8 +133,6 @@ impl HeaderClassifier {
             older_read_timeout: get(Roles::OLDER_READ_TIMEOUT, &OLDER_READ_TIMEOUT),
             says_retry: roles.contains(Roles::RETRY)
                 && headers.iter().any(|(name, value)| says_retry(name, value)),
-            #[cfg(feature = "place")]
-            place: headers.get(X_TRIAGE_PLACE),
         }
     }
 
@@ -251,8 +203,6 @@ struct TicketHeaders<'a> {
     read_timeout: Option<&'a HeaderValue>,
     older_read_timeout: Option<&'a HeaderValue>,
     says_retry: bool,
-    #[cfg(feature = "place")]
-    place: Option<&'a HeaderValue>,
 }
 
 impl TicketHeaders<'_> {
@@ -273,8 +223,8 @@ impl TicketHeaders<'_> {
     }
 }
 
-/// Returns `true` if the client accepts a stream of server-sent events: an `Accept` header names `text/event-stream`, and not
-/// with `q=0`. Wildcards do not count, because every client sends `*/*`.
+/// Returns `true` if the client accepts a stream of server-sent events. It does if an `Accept` header names
+/// `text/event-stream` without `q=0`. Wildcards do not count, because every client sends `*/*`.
 #[must_use]
 pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
     headers
@@ -286,17 +236,20 @@ pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
 
 const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
-/// The header of the OpenAI and Anthropic clients, in every request, with the time in seconds after which they give up.
+/// The header that OpenAI and Anthropic clients add to every request, with the time in seconds after which they give
+/// up.
 const READ_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-read-timeout");
-/// The header of older OpenAI and Anthropic clients with the time in seconds after which they give up.
+/// The header of older OpenAI and Anthropic clients, with the time in seconds after which they give up.
 const OLDER_READ_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-timeout");
 
-/// Reads seconds: `2`, `0.3`. `None` if the value is negative, no number, or more than a [`Duration`] can hold.
+/// Reads a number of seconds, such as `2` or `0.3`. Returns `None` if the value is negative, not a number, or more than
+/// a [`Duration`] can hold.
 fn seconds(value: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(value.parse().ok()?).ok()
 }
 
-/// Reads one to eight digits and a unit, as the gRPC protocol has it: `250m` is a quarter of a second.
+/// Reads one to eight digits and a unit, as the gRPC protocol defines them. For example, `250m` is a quarter of a
+/// second.
 fn grpc_timeout(value: &str) -> Option<Duration> {
     let (unit, digits) = value.as_bytes().split_last()?;
     if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
@@ -316,7 +269,7 @@ fn grpc_timeout(value: &str) -> Option<Duration> {
     }
 }
 
-/// Returns `true` if one element of an `Accept` list is `text/event-stream`, with any parameters but `q=0`.
+/// Returns `true` if one element of an `Accept` list is `text/event-stream`, with any parameters except `q=0`.
 fn accepts_event_stream(range: &[u8]) -> bool {
     let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     parts
@@ -325,7 +278,7 @@ fn accepts_event_stream(range: &[u8]) -> bool {
         && !parts.any(refuses)
 }
 
-/// Returns `true` if a parameter is `q=0`, `q=0.0` and so on, which means "anything but this".
+/// Returns `true` if a parameter is `q=0`, `q=0.0` and so on, which means "anything except this".
 fn refuses(parameter: &[u8]) -> bool {
     match parameter {
         [b'q' | b'Q', b'=', weight @ ..] => {
@@ -464,51 +417,14 @@ mod tests {
     #[test]
     fn a_client_that_tries_again_says_so() {
         let retry = |pairs: &[(&'static str, &[u8])]| ticket(pairs, Instant::now()).client_retry;
-        assert_eq!(retry(&[]), ClientRetry::No);
-        assert_eq!(retry(&[("x-retry-attempt", b"0")]), ClientRetry::No);
-        assert_eq!(retry(&[("x-retry-attempt", b"1")]), ClientRetry::Early);
+        assert!(!retry(&[]));
+        assert!(!retry(&[("x-retry-attempt", b"0")]));
+        assert!(retry(&[("x-retry-attempt", b"1")]));
         let both: [(&'static str, &[u8]); 2] = [
             ("x-envoy-attempt-count", b"1"),
             ("x-stainless-retry-count", b"2"),
         ];
-        assert_eq!(retry(&both), ClientRetry::Early);
-        // Places are not kept by default.
-        assert_eq!(retry(&[("x-triage-place", b"01")]), ClientRetry::No);
-    }
-
-    #[cfg(feature = "place")]
-    #[test]
-    fn a_token_makes_a_retry_a_kept_one() {
-        let config = crate::QueueConfig::new(1).retry_places(super::super::RetryPlaces::random());
-        let classifier = config.classifier().unwrap();
-        let arrival = crate::clock::now();
-        let pairs: [(&'static str, &[u8]); 3] = [
-            ("x-tenant-id", b"team-a"),
-            ("x-request-timeout", b"5"),
-            ("x-retry-attempt", b"1"),
-        ];
-        let mut headers = headers(&pairs);
-        let token = classifier.place_token(&headers, arrival, Duration::from_secs(3));
-        headers.insert("x-triage-place", token.unwrap());
-
-        let early = classifier.ticket(&headers, arrival + Duration::from_secs(2));
-        assert_eq!(
-            (early.client_retry, early.requeued),
-            (ClientRetry::Early, false)
-        );
-        let back = arrival + Duration::from_secs(4);
-        let kept = classifier.ticket(&headers, back);
-        assert_eq!(
-            (kept.client_retry, kept.requeued),
-            (ClientRetry::Kept, true)
-        );
-        assert!(kept.arrival.unwrap() < arrival + Duration::from_secs(1));
-        assert_eq!(kept.deadline, Some(back + Duration::from_secs(5)));
-
-        headers.insert("x-priority", HeaderValue::from_static("high"));
-        let other_level = classifier.ticket(&headers, back);
-        assert_eq!(other_level.client_retry, ClientRetry::Early);
-        assert_eq!(other_level.arrival, Some(back));
+        assert!(retry(&both));
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Whether a request says that its client tries again.
+//! The recognition of requests that a client tries again.
 
 use http::{HeaderName, HeaderValue};
 
-/// Whether a header of this name and value says that its request is a retry. What is no number says nothing.
+/// Returns `true` if a header of this name and value says that its request is a retry. A value that is not a number is
+/// ignored.
 pub(super) fn says_retry(name: &HeaderName, value: &HeaderValue) -> bool {
     let first_attempt: u64 = match name.as_str() {
         // The clients of OpenAI and Anthropic, and others, count retries.

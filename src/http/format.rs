@@ -1,13 +1,13 @@
-//! The format of a rejection, by the content type of the request.
+//! The format of a rejection, which depends on the content type of the request.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
-/// The content type of the gRPC answer that the client of a request with these headers can read. `None` if the answer is
-/// not gRPC, but HTTP.
+/// Returns the content type of the gRPC answer that the client of a request with these headers can read. Returns `None`
+/// if the answer is plain HTTP.
 ///
-/// gRPC-Web differs in its content type alone: its clients read the status from the headers, too, and a rejection has no
-/// body that Base64 would change.
+/// gRPC-Web differs only in its content type. Its clients read the status from the headers, too, and the body of a
+/// rejection is empty, so Base64 would not change it.
 pub(crate) fn grpc_content_type(request: &HeaderMap) -> Option<&'static str> {
     let value = request.get(CONTENT_TYPE)?;
     let rest = strip(value.as_bytes(), b"application/grpc")?; // most requests end here
@@ -21,7 +21,7 @@ pub(crate) fn grpc_content_type(request: &HeaderMap) -> Option<&'static str> {
     matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..]).then_some(content_type)
 }
 
-/// What comes after `prefix`, in any case.
+/// Returns the rest of `value` after `prefix`, which is compared without regard to case.
 fn strip<'a>(value: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     let (start, rest) = value.split_at_checked(prefix.len())?;
     start.eq_ignore_ascii_case(prefix).then_some(rest)

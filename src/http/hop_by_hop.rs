@@ -1,4 +1,4 @@
-//! Hop-by-hop headers: those about one connection, which are neither passed on nor stored.
+//! Hop-by-hop headers, which describe one connection and are neither passed on nor stored.
 
 use http::HeaderName;
 #[cfg(any(feature = "client", feature = "durable"))]
@@ -15,7 +15,7 @@ pub(crate) const HOP_BY_HOP: [&str; 10] = [
     "upgrade",
     "proxy-authenticate",
     "proxy-authorization",
-    "expect", // answered already: the body is being sent
+    "expect", // answered already, because the body is being sent
 ];
 
 /// Returns `true` if a header is hop-by-hop even if `Connection` does not name it.

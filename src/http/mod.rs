@@ -1,8 +1,8 @@
-//! HTTP: tickets from headers, rejections as responses, bodies that hold a permit.
+//! The HTTP side of the crate, with tickets from headers, rejections as responses, and bodies that hold a permit.
 //!
-//! On the way in, [`HeaderClassifier`] reads a ticket from a request's headers. On the way out, [`PermitBody`] holds
-//! the slot until the body ends, and a [`Rejection`] says, as HTTP or as gRPC, why a request was not served and, by
-//! [`RetryAfter`], when to retry.
+//! On the way in, [`HeaderClassifier`] reads a ticket from the headers of a request. On the way out, [`PermitBody`]
+//! holds the slot until the body ends. A [`Rejection`] tells the client, as HTTP or as gRPC, why its request was not
+//! served, and [`RetryAfter`] computes the time of the retry.
 
 mod body;
 mod classify;
@@ -11,8 +11,6 @@ mod format;
 #[cfg(any(feature = "route", feature = "durable"))]
 mod hop_by_hop;
 mod overload;
-#[cfg(feature = "place")]
-mod place;
 mod rejection;
 mod render;
 mod retry_after;
@@ -31,10 +29,6 @@ pub(crate) use hop_by_hop::is_hop_by_hop;
 #[cfg(any(feature = "client", feature = "durable"))]
 pub(crate) use hop_by_hop::named_by_connection;
 pub(crate) use overload::is_overload;
-#[cfg(feature = "place")]
-pub use place::RetryPlaces;
-#[cfg(feature = "place")]
-pub(crate) use place::{Places, X_TRIAGE_PLACE};
 pub(crate) use rejection::queue_full;
 pub use rejection::{Rejection, ToRejection};
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};

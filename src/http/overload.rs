@@ -1,8 +1,8 @@
-//! Which statuses say that a service has too much to do.
+//! The statuses by which a service reports that it has too much to do.
 
 use http::StatusCode;
 
-/// Whether a service that answers so has too much to do.
+/// Returns `true` if a service reports with this status that it has too much to do.
 pub(crate) fn is_overload(status: StatusCode) -> bool {
     matches!(
         status,

@@ -1,6 +1,6 @@
-//! Rejections: the responses to requests that are not served.
+//! Rejections, which are the responses to requests that are not served.
 //!
-//! A [`Rejection`] says what was wrong, whether a retry helps, and when.
+//! A [`Rejection`] tells the client the problem, if a retry helps, and the time of that retry.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use http::{HeaderMap, Response, StatusCode};
 use super::{grpc_content_type, render};
 use crate::admit::RejectReason;
 
-/// The response to a request that is not served: status, code, message and `Retry-After`.
+/// The response to a request that is not served, with its status, code, message and `Retry-After`.
 ///
 /// ```
 /// use http::StatusCode;
@@ -39,12 +39,12 @@ pub struct Rejection {
     pub(super) message: Cow<'static, str>,
     param: Option<Cow<'static, str>>,
     retry_after: Option<Duration>,
-    /// The JSON body, if it was rendered at compile time. A full waiting room rejects often.
+    /// The JSON body, if it was rendered at compile time. This saves work because a full waiting room rejects often.
     pub(super) prerendered: Option<&'static str>,
 }
 
 impl Rejection {
-    /// A rejection with the `kind` and the gRPC status that follow from the HTTP status:
+    /// Creates a rejection. Its `kind` and its gRPC status follow from the HTTP status:
     ///
     /// | HTTP | kind | gRPC |
     /// |---|---|---|
@@ -58,7 +58,7 @@ impl Rejection {
     /// | other 4xx | `invalid_request_error` | 2 `UNKNOWN` |
     /// | any other | `server_error` | 2 `UNKNOWN` |
     ///
-    /// `code` is for programs and must stay the same from release to release; `message` is for people.
+    /// `code` is for programs and must stay the same from release to release, while `message` is for people.
     #[must_use]
     pub fn new(
         status: StatusCode,
@@ -77,7 +77,7 @@ impl Rejection {
         }
     }
 
-    /// Names the parameter of the request that is at fault.
+    /// Sets the parameter of the request that is at fault.
     #[must_use]
     pub fn with_param(mut self, param: impl Into<Cow<'static, str>>) -> Self {
         self.param = Some(param.into());
@@ -93,16 +93,17 @@ impl Rejection {
         self
     }
 
-    /// Says when to try again: sent as whole seconds, rounded up, at least 1; to gRPC as milliseconds.
+    /// Sets the wait before the client tries again. Over HTTP it is sent in whole seconds, rounded up and at least 1.
+    /// Over gRPC it is sent in milliseconds.
     ///
-    /// Ignored unless trying again helps (see [`is_retryable`](Self::is_retryable)).
+    /// The wait is ignored unless trying again helps (see [`is_retryable`](Self::is_retryable)).
     #[must_use]
     pub fn with_retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = self.is_retryable().then_some(wait);
         self
     }
 
-    /// Whether the same request may be served later: the status is 503 or 429.
+    /// Returns `true` if the same request may be served later, which is so for the statuses 503 and 429.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(
@@ -111,60 +112,60 @@ impl Rejection {
         )
     }
 
-    /// The HTTP status.
+    /// Returns the HTTP status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The gRPC status code, as a number.
+    /// Returns the gRPC status code as a number.
     #[must_use]
     pub fn grpc_status(&self) -> i32 {
         self.grpc_status
     }
 
-    /// The class of the error, `type` in the body, in the words that OpenAI's clients know.
+    /// Returns the class of the error, which is the `type` in the body, in the words that OpenAI's clients know.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// The cause, for programs: `queue_full`, `model_not_found`.
+    /// Returns the cause for programs, such as `queue_full` or `model_not_found`.
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.code
     }
 
-    /// The cause, for people.
+    /// Returns the cause for people.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The parameter of the request that is at fault.
+    /// Returns the parameter of the request that is at fault.
     #[must_use]
     pub fn param(&self) -> Option<&str> {
         self.param.as_deref()
     }
 
-    /// When to try again.
+    /// Returns the wait before the client should try again.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// The response over HTTP, with a JSON body shaped like OpenAI's errors.
+    /// Returns the response over HTTP, with a JSON body shaped like OpenAI's errors.
     #[must_use]
     pub fn into_response(self) -> Response<Bytes> {
         render::http(&self)
     }
 
-    /// The JSON body of the response over HTTP.
+    /// Returns the JSON body of the response over HTTP.
     pub(crate) fn to_json(&self) -> String {
         render::json(self)
     }
 
-    /// The response to the client that sent these headers. By their content type:
+    /// Returns the response to the client that sent these headers. The content type of the request decides its form:
     ///
     /// | request | response |
     /// |---|---|
@@ -180,7 +181,7 @@ impl Rejection {
     }
 }
 
-/// A reason why a request is not served, as a [`Rejection`].
+/// A reason for which a request is not served, as a [`Rejection`].
 ///
 /// ```
 /// use http::StatusCode;
@@ -197,7 +198,7 @@ impl Rejection {
 /// assert_eq!(NoSuchModel("gpt-5".to_owned()).to_rejection().kind(), "invalid_request_error");
 /// ```
 pub trait ToRejection {
-    /// The rejection for this reason. The layer adds when to retry.
+    /// Returns the rejection for this reason. The layer adds the time of a retry.
     fn to_rejection(&self) -> Rejection;
 }
 
@@ -219,8 +220,8 @@ impl<N: ToRejection> ToRejection for RejectReason<N> {
 }
 
 impl<N: ToRejection> RejectReason<N> {
-    /// Returns `true` if the same request may be served later: its rejection says when to [try
-    /// again](Rejection::retry_after).
+    /// Returns `true` if the same request may be served later. Its rejection then has the time to
+    /// [try again](Rejection::retry_after).
     ///
     /// ```
     /// use tower_triage::RejectReason;
@@ -240,8 +241,9 @@ impl ToRejection for Infallible {
     }
 }
 
-/// The HTTP response of a full room to a request that has not waited. Only the seconds differ, so there is one response
-/// per number of seconds, made once and then cloned: cloning headers hashes no names.
+/// Returns the HTTP response of a full waiting room to a request that has not waited. Only the seconds differ, so there
+/// is one response for each number of seconds. It is built once and then cloned, because cloning headers hashes no
+/// names.
 pub(crate) fn queue_full(retry_after: u64) -> Response<Bytes> {
     static CACHED: [OnceLock<Response<Bytes>>; MAX_CACHED] =
         [const { OnceLock::new() }; MAX_CACHED];
@@ -252,11 +254,11 @@ pub(crate) fn queue_full(retry_after: u64) -> Response<Bytes> {
     let seconds = usize::try_from(retry_after).unwrap_or(usize::MAX);
     match CACHED.get(seconds) {
         Some(kept) => kept.get_or_init(write).clone(),
-        None => write(), // a longer maximum is configured
+        None => write(), // the configured maximum is longer than the cache
     }
 }
 
-/// From 0 s to the default maximum, 60 s.
+/// The number of cached responses, for 0 s up to the default maximum of 60 s.
 const MAX_CACHED: usize = 61;
 
 const fn grpc_status(status: StatusCode) -> i32 {
@@ -279,7 +281,7 @@ fn kind(status: StatusCode) -> &'static str {
     }
 }
 
-/// A rejection with a body that is rendered at compile time. Its texts need no escaping.
+/// Defines a rejection with a body that is rendered at compile time. Its texts must not need escaping.
 macro_rules! static_rejection {
     ($name:ident: $status:ident, $kind:literal, $code:literal, $message:literal) => {
         const $name: Rejection = Rejection {

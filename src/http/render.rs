@@ -1,6 +1,6 @@
-//! Renders a [`Rejection`] as HTTP or as gRPC.
+//! The rendering of a [`Rejection`] as HTTP or as gRPC.
 //!
-//! An overloaded service rejects more than it serves, so what is known at compile time is not formatted here.
+//! An overloaded service rejects more than it serves, so texts that are known at compile time are not formatted here.
 
 use std::borrow::Cow;
 
@@ -11,13 +11,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use super::Rejection;
 use super::retry_after::whole_seconds;
 
-/// The HTTP status and a JSON body shaped like OpenAI's errors.
+/// Renders the HTTP status and a JSON body shaped like OpenAI's errors.
 pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
     let body = match rejection.prerendered {
         Some(prerendered) => Bytes::from_static(prerendered.as_bytes()),
         None => json(rejection).into(),
     };
-    let mut headers = HeaderMap::with_capacity(MOST_HEADERS); // one allocation
+    let mut headers = HeaderMap::with_capacity(MOST_HEADERS); // one allocation for all headers
     headers.insert(CONTENT_TYPE, JSON);
     if let Some(wait) = rejection.retry_after() {
         headers.insert(RETRY_AFTER, number(whole_seconds(wait).max(1))); // 0 would mean at once
@@ -28,10 +28,10 @@ pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
     response
 }
 
-/// The number of headers over HTTP, `server-timing` included.
+/// The number of headers over HTTP, including `server-timing`.
 const MOST_HEADERS: usize = 3;
 
-/// A trailers-only response: HTTP 200, the trailers as headers, and an empty body.
+/// Renders a trailers-only response with the status HTTP 200, the trailers as headers, and an empty body.
 pub(super) fn grpc(rejection: &Rejection, content_type: &'static str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
@@ -50,7 +50,8 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// Clients read it into 32 bits, and take a number that does not fit for "never try again".
+/// The longest pushback in milliseconds. Clients read it into 32 bits, and take a number that does not fit for "never
+/// try again".
 const MAX_PUSHBACK: u128 = i32::MAX as u128;
 
 pub(super) fn json(rejection: &Rejection) -> String {
@@ -92,7 +93,7 @@ fn quote(text: &str, out: &mut String) {
 
 fn grpc_message(rejection: &Rejection) -> HeaderValue {
     match rejection.message {
-        // Known at compile time, and nothing to encode: no copy.
+        // The message is known at compile time and needs no encoding, so it is not copied.
         Cow::Borrowed(message) if message.bytes().all(is_plain) => {
             HeaderValue::from_static(message)
         }
@@ -101,7 +102,7 @@ fn grpc_message(rejection: &Rejection) -> HeaderValue {
     }
 }
 
-/// The bytes of the text, with all but printable ASCII as `%XX`, as the gRPC protocol has it.
+/// Returns the text with all bytes except printable ASCII as `%XX`, as the gRPC protocol defines it.
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -125,7 +126,7 @@ fn push_hex(byte: u8, out: &mut String) {
     }
 }
 
-/// A number as a header value, without an allocation up to 99.
+/// Returns a number as a header value. Numbers up to 99 need no allocation.
 fn number(number: u64) -> HeaderValue {
     const TWO_DIGITS: &str = "\
         00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748\

@@ -1,10 +1,10 @@
-//! `Retry-After`: how many seconds a rejected client waits before it retries.
+//! The header `Retry-After`, which is the number of seconds that a rejected client waits before it retries.
 //!
-//! Without it, or with the same number for all, clients retry in one wave and are rejected again.
+//! Without the header, or with the same number for all, clients retry in one wave and are rejected again.
 
 use std::time::Duration;
 
-/// How the seconds in `Retry-After` are computed, after which a rejected client may retry.
+/// The settings for `Retry-After`, the number of seconds after which a rejected client may retry.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,39 +21,40 @@ use std::time::Duration;
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 #[non_exhaustive]
 pub struct RetryAfter {
-    /// Where the seconds come from. Default [`RetryAfterMode::Estimate`].
+    /// The source of the seconds, which is [`RetryAfterMode::Estimate`] by default.
     pub mode: RetryAfterMode,
-    /// The smallest number that is sent, and what is taken for the estimate, with jitter, while there is none; with
-    /// [`RetryAfterMode::Fixed`], the one that is always sent. 0 counts as 1. Default 1.
+    /// The smallest number that is sent, which is 1 by default. It replaces the estimate, with jitter, while there is
+    /// none. With [`RetryAfterMode::Fixed`], it is the number that is always sent. 0 counts as 1.
     pub min_seconds: u64,
-    /// The largest number that is sent by estimate, jitter included. Default 60.
+    /// The largest number that is sent in the mode `Estimate`, including jitter. The default is 60.
     pub max_seconds: u64,
-    /// Up to this share of an estimate is added, rounded up to whole seconds, so that clients don't return together.
-    /// From 0 to 1. Default 0.2.
+    /// The largest share of an estimate that is added at random. It is from 0 to 1, and the default is 0.2. The
+    /// addition is rounded up to whole seconds, and it keeps clients from returning together.
     pub jitter: f64,
 }
 
-/// Where the seconds of a [`RetryAfter`] come from.
+/// The source of the seconds of a [`RetryAfter`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum RetryAfterMode {
-    /// From how fast the waiting room empties.
+    /// The seconds follow from the speed at which the waiting room empties.
     #[default]
     Estimate,
-    /// From the configuration: always `min_seconds`, without jitter.
+    /// The seconds are always the configured `min_seconds`, without jitter.
     Fixed,
 }
 
 impl RetryAfter {
-    /// By how fast the waiting room empties. The default.
+    /// Creates settings that estimate the seconds from the speed at which the waiting room empties. This is the
+    /// default.
     #[must_use]
     pub fn estimate() -> Self {
         Self::default()
     }
 
-    /// Always `seconds`, of which 0 counts as 1.
+    /// Creates settings that always send `seconds`, where 0 counts as 1.
     #[must_use]
     pub fn fixed(seconds: u64) -> Self {
         Self::default()
@@ -61,35 +62,35 @@ impl RetryAfter {
             .min_seconds(seconds)
     }
 
-    /// Where the seconds come from.
+    /// Sets the source of the seconds.
     #[must_use]
     pub fn mode(mut self, mode: RetryAfterMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// The smallest number that is sent.
+    /// Sets the smallest number that is sent.
     #[must_use]
     pub fn min_seconds(mut self, seconds: u64) -> Self {
         self.min_seconds = seconds;
         self
     }
 
-    /// The largest number that is sent by estimate, jitter included.
+    /// Sets the largest number that is sent by estimate, including jitter.
     #[must_use]
     pub fn max_seconds(mut self, seconds: u64) -> Self {
         self.max_seconds = seconds;
         self
     }
 
-    /// Up to this share of an estimate is added.
+    /// Sets the largest share of an estimate that is added at random.
     #[must_use]
     pub fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;
         self
     }
 
-    /// The whole seconds to send, at least 1. `random` is uniform in `0.0..1.0`.
+    /// Returns the whole seconds to send, which are at least 1. `random` is uniform in `0.0..1.0`.
     #[must_use]
     pub fn seconds(&self, estimated_wait: Option<Duration>, random: f64) -> u64 {
         let seconds = match self.mode {
@@ -107,12 +108,11 @@ impl RetryAfter {
         seconds.max(1)
     }
 
-    /// Checks the numbers against each other.
+    /// Checks the settings against each other.
     ///
     /// # Errors
     ///
-    /// If estimates are bounded from `min_seconds` down to a smaller `max_seconds`, or if `jitter` is not
-    /// from 0 to 1.
+    /// If `min_seconds` is above `max_seconds` in the mode `Estimate`, or if `jitter` is not from 0 to 1.
     pub fn validate(&self) -> Result<(), InvalidRetryAfter> {
         if self.mode == RetryAfterMode::Estimate && self.min_seconds > self.max_seconds {
             return Err(InvalidRetryAfter::Range {
@@ -138,33 +138,33 @@ impl Default for RetryAfter {
     }
 }
 
-/// A [`RetryAfter`] that makes no sense: which field, its value, and what is allowed.
+/// An error in a [`RetryAfter`], with the field, its value, and the allowed values.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRetryAfter {
-    /// There is no number in the range.
+    /// The range of allowed estimates is empty.
     #[error(
         "`retry_after.min_seconds` is {min}: it must not exceed `retry_after.max_seconds`, {max}"
     )]
     Range {
-        /// `min_seconds`.
+        /// The value of `min_seconds`.
         min: u64,
-        /// `max_seconds`.
+        /// The value of `max_seconds`.
         max: u64,
     },
-    /// Not a share of something.
+    /// The jitter is not a share from 0 to 1.
     #[error("`retry_after.jitter` is {0}: it must be from 0 to 1")]
     Jitter(f64),
 }
 
-/// Rounded up, because a client that retries too early is rejected again.
+/// Returns the duration in whole seconds. It is rounded up, because a client that retries too early is rejected again.
 pub(super) fn whole_seconds(duration: Duration) -> u64 {
     duration
         .as_secs()
         .saturating_add(u64::from(duration.subsec_nanos() > 0))
 }
 
-/// From 0 to `jitter` × `seconds`, rounded up, every whole number equally likely.
+/// Returns a whole number from 0 to `jitter` × `seconds`, rounded up. Every whole number is equally likely.
 fn extra(seconds: u64, jitter: f64, random: f64) -> u64 {
     let most = (seconds as f64 * jitter).ceil();
     (random * (most + 1.0)).min(most) as u64

@@ -1,4 +1,4 @@
-//! Reads the body of a failed response, as long as it is short.
+//! A reader for the body of a failed response, if that body is short.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -6,10 +6,11 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 
-/// Longer bodies are not kept: error messages are short.
+/// The longest body in bytes that is kept. Error messages are short, so longer bodies are given up.
 const LENGTH_LIMIT: usize = 64 << 10;
 
-/// Reads on, without the trailers. Resolves to whether the whole body was read: it may be too long, or break off.
+/// Reads the rest of a body into `read`, without the trailers. Resolves to `true` if the whole body was read, and to
+/// `false` if it is too long or breaks off.
 pub(crate) fn read_short<R>(
     mut body: Pin<&mut R>,
     read: &mut BytesMut,
@@ -19,7 +20,7 @@ where
     R: Body<Data = Bytes>,
 {
     loop {
-        // At least this much is still to come: a body that is too long may be known before it is read.
+        // At least the announced bytes are still to come, so a body may be known to be too long before it is read.
         let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
         if read.len().saturating_add(announced) > LENGTH_LIMIT {
             return Poll::Ready(false);
@@ -30,7 +31,7 @@ where
         match ready!(body.as_mut().poll_frame(cx)) {
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
-                    read.extend_from_slice(&data); // not the trailers
+                    read.extend_from_slice(&data); // trailers are dropped
                 }
             }
             Some(Err(_)) => return Poll::Ready(false),

@@ -1,4 +1,4 @@
-//! Server-sent events: where a request is in the queue, an error, and text that was no stream of events.
+//! Server-sent events: reports of a queue position, errors, and texts that were not a stream of events before.
 
 use std::borrow::Cow;
 
@@ -13,18 +13,18 @@ use crate::gate::QueuePlace;
 /// The media type of a stream of events.
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 
-/// Whether a response with these headers is a stream of events.
+/// Returns `true` if a response with these headers is a stream of events.
 pub(crate) fn is_event_stream(response: &HeaderMap) -> bool {
     media_type(response).eq_ignore_ascii_case(EVENT_STREAM.as_bytes())
 }
 
-/// Whether a response with these headers says that its body is JSON.
+/// Returns `true` if a response with these headers declares its body as JSON.
 pub(crate) fn is_json(response: &HeaderMap) -> bool {
     let media = media_type(response).to_ascii_lowercase();
     media == b"application/json" || media.ends_with(b"+json")
 }
 
-/// The media type without its parameters; empty if there is none.
+/// Returns the media type without its parameters, or an empty slice if there is none.
 fn media_type(headers: &HeaderMap) -> &[u8] {
     let value = headers.get(CONTENT_TYPE);
     let value = value.map_or(&b""[..], |value| value.as_bytes());
@@ -32,8 +32,9 @@ fn media_type(headers: &HeaderMap) -> &[u8] {
     media.unwrap_or_default().trim_ascii()
 }
 
-/// A comment, which clients ignore: the request's position in the queue, 1 is next, and in how many seconds it will
-/// probably be served; or that what it waits for is being loaded, and how far that has come.
+/// Returns a comment, which clients ignore, with the position of the request in the queue. Position 1 is next. The
+/// estimated seconds until the request is served follow. If the request waits for a model that is being loaded, the
+/// state and the progress of the loading replace the seconds.
 pub(crate) fn queue_comment(place: &QueuePlace) -> Bytes {
     let position = place.position;
     let rest = match (place.making, place.estimated_wait) {
@@ -52,14 +53,14 @@ pub(crate) fn queue_comment(place: &QueuePlace) -> Bytes {
     format!(": queue position={position}{rest}\n\n").into()
 }
 
-/// An event of type `error` with this data. Clients join its lines again.
+/// Returns an event of type `error` with this data. Clients join the lines of the data again.
 pub(crate) fn error_event(data: &[u8]) -> Bytes {
     let mut event = BytesMut::with_capacity(data.len() + 32);
     event.extend_from_slice(b"event: error\n");
     let text = data.strip_suffix(b"\n").unwrap_or(data);
     for line in text.split(|byte| *byte == b'\n') {
         event.extend_from_slice(b"data: ");
-        // A carriage return would end the line; JSON has none within a string.
+        // A carriage return would end the line. JSON strings contain none, so it is safe to leave out.
         event.extend(line.iter().filter(|byte| **byte != b'\r'));
         event.extend_from_slice(b"\n");
     }
@@ -67,8 +68,8 @@ pub(crate) fn error_event(data: &[u8]) -> Bytes {
     event.freeze()
 }
 
-/// The JSON of an error, with the seconds of its `Retry-After`, which an event has no header for. What is not shaped like
-/// OpenAI's errors, or says it already, stays as it is.
+/// Adds the seconds of `Retry-After` to the JSON of an error, because an event has no header for them. JSON in another
+/// shape than OpenAI's errors, or with the seconds already in it, stays as it is.
 pub(crate) fn with_retry_after(json: &str, seconds: u64) -> Cow<'_, str> {
     const WHITE: [char; 4] = [' ', '\t', '\n', '\r'];
     let opening = ["{", "\"error\"", ":", "{"];
@@ -86,17 +87,17 @@ pub(crate) fn with_retry_after(json: &str, seconds: u64) -> Cow<'_, str> {
     }
 }
 
-/// Writes text as events, one for each line. A line is passed on piece by piece, as it comes.
+/// A writer of text as events, one for each line. Each piece of a line is passed on as it comes.
 #[derive(Debug, Default)]
 pub(crate) struct LineEvents {
-    /// Whether an event has begun and not ended.
+    /// `true` while an event has begun and not ended.
     in_line: bool,
-    /// Whether the last byte was a carriage return: a line feed after it ends no other line.
+    /// `true` if the last byte was a carriage return. A line feed after it then does not end another line.
     after_return: bool,
 }
 
 impl LineEvents {
-    /// The events of the text's next piece.
+    /// Returns the events of the text's next piece.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Bytes {
         let mut events = BytesMut::with_capacity(piece.len() + 16);
         for &byte in piece {
@@ -117,7 +118,7 @@ impl LineEvents {
         events.freeze()
     }
 
-    /// The end of the last event, unless the text ended with a line.
+    /// Returns the end of the last event, or `None` if the text ended with a full line.
     pub(crate) fn end(&mut self) -> Option<Bytes> {
         std::mem::take(&mut self.in_line).then(|| Bytes::from_static(b"\n\n"))
     }

@@ -1,6 +1,7 @@
-//! The `server-timing` header, which says how long a request waited.
+//! The `server-timing` header, which tells the client the wait of its request.
 //!
-//! Browsers and tracing tools show it, which separates the time in the queue from the time in the service.
+//! Browsers and tracing tools show this header, so users can separate the time in the queue from the time in the
+//! service.
 
 use std::time::Duration;
 
@@ -8,18 +9,19 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Adds `server-timing: queue;dur=<ms>`, in milliseconds with at most three decimals.
 ///
-/// A `server-timing` of the inner service stays beside it.
+/// If the inner service has set a `server-timing`, that header stays beside this one.
 pub(crate) fn insert_server_timing(headers: &mut HeaderMap, waited: Duration) {
-    // Fails if the map can hold no more headers. The response is sent without it then.
+    // This fails if the map can hold no more headers. The response is then sent without this one.
     let _ = headers.try_append(SERVER_TIMING, value(waited));
 }
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// At most three decimals, and no zeros at the end. Not by `write!`, which takes several times as long.
+/// Returns the header value with at most three decimals and without zeros at the end. It avoids `write!`, which takes
+/// several times as long.
 fn value(waited: Duration) -> HeaderValue {
-    // Not a `String`: one with room to spare costs a second allocation.
-    let mut text = [0; 37]; // as long as that of `Duration::MAX`
+    // The text is an array, because a `String` with room to spare costs a second allocation.
+    let mut text = [0; 37]; // as long as the value of `Duration::MAX`
     let mut len = 0;
     let mut push = |part: &[u8]| {
         text[len..len + part.len()].copy_from_slice(part);
@@ -30,7 +32,7 @@ fn value(waited: Duration) -> HeaderValue {
     push(digits.format(waited.as_millis()).as_bytes());
     let decimals = waited.subsec_micros() % 1000;
     if decimals > 0 {
-        // The 1 in front keeps the zeros that follow it.
+        // The 1 in front preserves the zeros that follow it.
         let decimals = &digits.format(1000 + decimals)[1..];
         push(b".");
         push(decimals.trim_end_matches('0').as_bytes());

@@ -1,7 +1,7 @@
-//! What the body of an OpenAI-compatible request asks: the model, tools, images, tokens and stream.
+//! The demand in the body of an OpenAI-compatible request: its model, tools, images, tokens and stream.
 //!
-//! [`ReadBody`] reads a body up to a limit;
-//! [`Requirements::from_json`](crate::endpoints::Requirements::from_json) says what it asks.
+//! [`ReadBody`] reads a body up to a limit, and [`Requirements::from_json`](crate::endpoints::Requirements::from_json)
+//! returns the demand in it.
 
 mod json;
 mod read_body;

@@ -1,4 +1,4 @@
-//! Reads a body whole, up to a limit.
+//! A future that reads a whole body, up to a limit.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -11,15 +11,17 @@ use pin_project_lite::pin_project;
 use crate::endpoints::RouteError;
 
 pin_project! {
-    /// Reads a body whole, up to a limit, for [`Requirements::from_json`](crate::endpoints::Requirements::from_json).
+    /// A future that reads a whole body, up to a limit, for
+    /// [`Requirements::from_json`](crate::endpoints::Requirements::from_json).
     ///
-    /// A body that arrives in a single piece is not copied. Trailers are dropped. A body that is too large is not kept,
-    /// but up to 64 MiB more are read: over HTTP/1, a client that is still sending when it is refused gets a connection
-    /// reset instead of the response.
+    /// A body that arrives in a single piece is not copied, and trailers are dropped. A body that is too large is not
+    /// kept, but up to 64 MiB beyond the limit are read. The reason is HTTP/1, where a client that is still sending
+    /// when it is refused gets a connection reset instead of the response.
     ///
     /// # Errors
     ///
-    /// [`RouteError::BodyTooLarge`], and [`RouteError::MalformedBody`] if the body breaks off.
+    /// Resolves to [`RouteError::BodyTooLarge`] if the body exceeds the limit, and to [`RouteError::MalformedBody`] if
+    /// it breaks off.
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct ReadBody<B> {
@@ -27,14 +29,14 @@ pin_project! {
         body: B,
         limit: usize,
         excess_limit: usize,
-        // How many bytes were read.
+        // The number of bytes that were read.
         length: usize,
-        // `None` if they are too many.
+        // The bytes that were read. `None` once they exceed the limit.
         kept: Option<Kept>,
     }
 }
 
-/// How many bytes beyond the limit are read of a body that is too large. Beyond that, the connection is cut.
+/// The number of bytes beyond the limit that are read of a body that is too large. After them, the connection is cut.
 const EXCESS_LIMIT: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -44,7 +46,7 @@ enum Kept {
 }
 
 impl<B> ReadBody<B> {
-    /// Reads `body`, of at most `limit` bytes.
+    /// Creates a future that reads `body`, which may have at most `limit` bytes.
     pub fn new(body: B, limit: usize) -> Self {
         Self {
             body,
@@ -55,7 +57,8 @@ impl<B> ReadBody<B> {
         }
     }
 
-    /// Refuses a body with an announced length that is too large at once: its client asked before sending it.
+    /// Refuses a body at once if its announced length is too large. This is for a client that asks before it sends the
+    /// body.
     pub(crate) fn announced(mut self) -> Self {
         self.excess_limit = 0;
         self
@@ -73,7 +76,7 @@ where
         let mut this = self.project();
         let too_large = RouteError::BodyTooLarge { limit: *this.limit };
         loop {
-            // At least this much is still to come: a body that is too large may be known before it is read.
+            // At least the announced bytes are still to come, so a body may be known to be too large before it is read.
             let announced = usize::try_from(this.body.size_hint().lower()).unwrap_or(usize::MAX);
             let at_least = this.length.saturating_add(announced);
             if at_least > *this.limit {
@@ -85,7 +88,7 @@ where
             match ready!(this.body.as_mut().poll_frame(cx)) {
                 Some(Ok(frame)) => {
                     let Ok(data) = frame.into_data() else {
-                        continue; // trailers
+                        continue; // trailers are dropped
                     };
                     *this.length = this.length.saturating_add(data.len());
                     match this.kept {
@@ -111,7 +114,7 @@ impl Kept {
         match self {
             Self::One(first) if first.is_empty() => *first = data,
             Self::One(first) => {
-                // More will follow: room for twice as much saves the next copies.
+                // More pieces will follow, so room for twice as much saves the next copies.
                 let mut many = BytesMut::with_capacity(2 * (first.len() + data.len()));
                 many.extend_from_slice(first);
                 many.extend_from_slice(&data);
@@ -215,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_excess_counts_from_the_limit() {
-        struct Unsent(u64); // its length is announced
+        struct Unsent(u64); // the length of the body is announced
         impl Body for Unsent {
             type Data = Bytes;
             type Error = Infallible;

@@ -1,4 +1,4 @@
-//! What a JSON body asks of an endpoint.
+//! The demand that a JSON body has for its endpoint.
 
 use std::ops::Range;
 
@@ -6,7 +6,8 @@ use super::json;
 use crate::endpoints::{Requirements, RouteError};
 
 impl<'a> Requirements<'a> {
-    /// What the JSON object `body` asks, be it for a chat, a completion, an embedding or a response:
+    /// Returns the demand in the JSON object `body`, which may ask for a chat, a completion, an embedding or a
+    /// response:
     ///
     /// | field | from |
     /// |---|---|
@@ -20,18 +21,18 @@ impl<'a> Requirements<'a> {
     /// | `stream` | `stream`, if it is `true` |
     /// | `prefix` | the first 1,024 bytes of `messages`, `prompt` or `input`, up to the end of the first message of a user; after those of `instructions` or `system`, which are all of it if they are as many |
     ///
-    /// A value of any other type counts as absent: the endpoint says whether it is allowed. Borrows from the body where
-    /// it can.
+    /// A value of any other type counts as absent, because the endpoint decides if it is allowed. The result borrows
+    /// from the body where it can.
     ///
     /// # Errors
     ///
-    /// [`RouteError::MalformedBody`] if it is not one JSON object in UTF-8, or has a `model` that is no
-    /// string or is there twice; [`RouteError::ModelMissing`] if it names none.
+    /// Returns [`RouteError::MalformedBody`] if the body is not one JSON object in UTF-8, or if its `model` is not a
+    /// string or occurs twice. Returns [`RouteError::ModelMissing`] if the body does not name a model.
     pub fn from_json(body: &'a [u8]) -> Result<Self, RouteError> {
         Self::read(body).map(|(asked, _)| asked)
     }
 
-    /// What `body` asks, and the range of the model's name in it, quotes included.
+    /// Returns the demand in `body`, and the range of the model's name in it, including the quotes.
     pub(crate) fn read(body: &'a [u8]) -> Result<(Self, Range<usize>), RouteError> {
         let read = json::read(body)?;
         let asked = Self {
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!(
             asked,
             Requirements {
-                estimated_tokens: 7, // of 28 characters
+                estimated_tokens: 7, // a quarter of the 28 characters
                 vision: true,
                 tools: true,
                 json_mode: true,

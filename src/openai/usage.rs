@@ -1,4 +1,4 @@
-//! How many tokens an answer has, by its `usage` or by its length.
+//! The number of tokens in an answer, taken from its `usage` or estimated from its length.
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -7,16 +7,16 @@ use memchr::memmem::{find, rfind_iter};
 
 use crate::http::is_event_stream;
 
-/// The form of an answer, which says how its tokens are counted.
+/// The form of an answer, which decides the way to count its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnswerForm {
     /// A stream of events, with a `usage` in the last ones.
     Events,
-    /// JSON, with a `usage` near its end. So counts an answer that does not say what it is.
+    /// JSON with a `usage` near its end. An answer without a content type is counted as JSON, too.
     Json,
-    /// Any other text. A `usage` in it would be the model's own words.
+    /// Any other text. A `usage` in such a text would be the model's own words.
     Text,
-    /// Compressed, though the endpoint was asked for something else.
+    /// A compressed answer, although the endpoint was asked for an uncompressed one.
     Encoded,
     /// Audio, images and other data without tokens.
     Data,
@@ -46,26 +46,28 @@ impl AnswerForm {
     }
 }
 
-/// Reads an answer as it goes by, and keeps no more of it than its beginning and its end.
+/// A reader of an answer that goes by. It keeps only the beginning and the end of the answer.
 #[derive(Debug)]
 pub(crate) struct UsageReader {
     form: AnswerForm,
     bytes: u64,
-    /// How many lines with `data:` there were, in a stream.
+    /// The number of lines of a stream that begin with `data:`.
     pieces: u64,
-    /// How much of `data:` the present line begins with; `None` once it is known whether it does.
+    /// The number of bytes of `data:` that the current line has matched so far. `None` once the line matched or
+    /// differed.
     matched: Option<usize>,
-    /// The first bytes, at most [`HEAD`] of them.
+    /// The first bytes of the answer, which are at most [`HEAD`].
     head: Vec<u8>,
-    /// The end of what was read: at least [`TAIL`] bytes, if there were so many.
+    /// The last bytes that were read. These are at least [`TAIL`], if the answer has had so many.
     tail: Vec<u8>,
 }
 
-/// An answer with embeddings shows within so many bytes that it is one.
+/// The number of bytes at the start of an answer within which embeddings can be recognised.
 const HEAD: usize = 512;
-/// `usage` is in the last event, or near the end of a body.
+/// The number of bytes at the end of an answer that contain its `usage`, which is in the last event or near the end of
+/// a body.
 const TAIL: usize = 4 << 10;
-/// A token has about so many characters. Compression makes about one byte of them.
+/// The average number of characters in a token. Compression turns them into about one byte.
 const BYTES_PER_TOKEN: u64 = 4;
 const DATA: &[u8] = b"data:";
 
@@ -96,7 +98,7 @@ impl UsageReader {
             self.tail.extend_from_slice(&data[data.len() - TAIL..]);
             return;
         }
-        // Not with each piece: that would copy the whole tail each time.
+        // The tail is not cut with each piece, because that would copy all of it each time.
         if self.tail.len() + data.len() > 2 * TAIL {
             self.tail.drain(..self.tail.len() - TAIL);
         }
@@ -104,7 +106,7 @@ impl UsageReader {
     }
 
     fn count_pieces(&mut self, mut data: &[u8]) {
-        // Ends because each round takes a line, or the rest.
+        // The loop ends because each round takes a line, or the rest of the data.
         loop {
             if let Some(matched) = self.matched {
                 let rest = &DATA[matched..];
@@ -127,33 +129,35 @@ impl UsageReader {
         }
     }
 
-    /// Returns the number of tokens of the answer, which had at most `most`. A `usage` of 0 or above `most` is false and
-    /// is ignored. `is_whole` is `true` if the answer was read to its end.
+    /// Returns the number of tokens of the answer, which may have had at most `most`. A `usage` of 0 or above `most` is
+    /// false and is ignored. `is_whole` is `true` if the answer was read to its end.
     pub(crate) fn output_tokens(&self, is_whole: bool, most: u64) -> u64 {
         let counted = self.counted().min(most);
         let said = self.said(["completion_tokens", "output_tokens"]);
         let believed = |tokens: &f64| *tokens >= 1.0 && *tokens <= most as f64;
         match said {
             Some(said) if believed(&said) && is_whole => said as u64,
-            // What an earlier event said.
+            // The number is from an earlier event, so the events that followed may have added to it.
             Some(said) if believed(&said) => counted.max(said as u64),
-            // An answer without text, such as embeddings, says only how long its prompt was.
+            // An answer without text, such as embeddings, reports only the length of its prompt.
             None if self.prompt_tokens(u64::MAX).is_some() => 0,
             _ => counted,
         }
     }
 
-    /// Returns the number of tokens of the prompt, if `usage` says so and it is neither 0 nor above `most`.
+    /// Returns the number of tokens of the prompt, if `usage` reports it and it is from 1 to `most`.
     pub(crate) fn prompt_tokens(&self, most: u64) -> Option<u64> {
         let said = self.said(["prompt_tokens", "input_tokens"])?;
         (said >= 1.0 && said <= most as f64).then_some(said as u64)
     }
 
-    /// Estimates the tokens by what was read: of a stream the events, of another text a quarter of its bytes.
+    /// Estimates the tokens from the part that was read. A stream counts its events, and another text a quarter of its
+    /// bytes.
     fn counted(&self) -> u64 {
         match self.form {
             AnswerForm::Events => self.pieces,
-            // Numbers, which are no text. Not found in a text: quotes are escaped there.
+            // Embeddings are numbers and not text. The word cannot match inside a text, because quotes are escaped
+            // there.
             AnswerForm::Json if find(&self.head, b"\"embedding\"").is_some() => 0,
             AnswerForm::Json | AnswerForm::Text => self.bytes / BYTES_PER_TOKEN,
             AnswerForm::Encoded => self.bytes,
@@ -161,8 +165,8 @@ impl UsageReader {
         }
     }
 
-    /// Returns the number in the last field with one of these names that has a number. Not found in a text: quotes are
-    /// escaped there.
+    /// Returns the number in the last field that has one of these names and a number. The names cannot match inside a
+    /// text, because quotes are escaped there.
     fn said(&self, names: [&str; 2]) -> Option<f64> {
         let last = names.map(|name| {
             let quoted = format!("\"{name}\"");
@@ -174,7 +178,7 @@ impl UsageReader {
     }
 }
 
-/// Returns the number of a field, whose name `rest` comes after.
+/// Returns the number of a field, where `rest` is the JSON text after the name of the field.
 fn number(rest: &[u8]) -> Option<f64> {
     let value = rest
         .trim_ascii_start()
@@ -189,7 +193,8 @@ fn number(rest: &[u8]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// The tokens of an answer, whole or broken off, wherever it is split.
+    /// Returns the tokens of an answer that is whole or broken off, and checks that its division into pieces does not
+    /// matter.
     fn tokens(is_stream: bool, is_whole: bool, answer: &str) -> u64 {
         let form = match is_stream {
             true => AnswerForm::Events,

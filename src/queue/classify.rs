@@ -127,10 +127,6 @@ impl<B> Classify<http::Request<B>> for FromHeaders {
     }
 
     fn priority(&self, request: &http::Request<B>, headers: &HeaderClassifier) -> Option<Priority> {
-        #[cfg(feature = "place")]
-        if headers.may_keep_place(request.headers()) {
-            return None; // promotions count from its first arrival
-        }
         Some(headers.priority(request.headers()))
     }
 }

@@ -11,7 +11,7 @@ use tower_layer::Layer;
 
 use super::classify::{ClassifyContext, DefaultPriority, FromHeaders};
 use super::handle::QueueHandle;
-use super::protocol::{Http, Plain, UntilBodyEnds, UntilHeaders, WithStatus};
+use super::protocol::{Http, Plain, Render, UntilBodyEnds, UntilHeaders, WithStatus};
 use super::response_body::RenderedBody;
 use super::service::Queue;
 use super::shared_inner::{InnerServices, SharedInner};
@@ -376,9 +376,10 @@ impl<K> QueueLayer<Http<K>> {
         F: Fn(&Rejection, &HeaderMap) -> Response<B> + Send + Sync + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
-        self.protocol.mode.render = Some(Arc::new(move |rejection: &_, headers: &_| {
+        let render = Render(Box::new(move |rejection: &_, headers: &_| {
             render(rejection, headers).map(RenderedBody::new)
         }));
+        self.protocol.mode.render = Some(Arc::new(render));
         self
     }
 }

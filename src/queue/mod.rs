@@ -43,8 +43,6 @@ mod service;
 mod shared_inner;
 
 pub use crate::http::HeaderClassifier;
-#[cfg(feature = "place")]
-pub use crate::http::RetryPlaces;
 pub use classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 pub use clone_or_share_inner::CloneOrShareInner;
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};

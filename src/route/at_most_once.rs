@@ -1,12 +1,12 @@
-//! The mark of a request that no two endpoints may work on.
+//! The mark of a request that at most one endpoint may work on.
 
-/// An extension of a request that at most one endpoint may work on.
+/// A request extension that lets at most one endpoint work on the request.
 ///
-/// A router retries such a request only if no connection to the endpoint could be made, or the endpoint refused it with 429
-/// or 503. Without this extension it also retries what broke off before a response was there, and what was answered with 502
-/// or 504, though the endpoint may have worked on it. `Forward` sends it over a new connection, because a request that a kept
-/// one lost would have to be sent again. A [durable worker] sets it unless its requests are
-/// started again after a crash.
+/// A router retries such a request only if the connection to the endpoint failed, or if the endpoint refused the
+/// request with 429 or 503. Without this extension, the router also retries a request that broke off before its
+/// response, or that was answered with 502 or 504, although the endpoint may have worked on it. `Forward` sends a
+/// marked request over a new connection, because a request that is lost on a kept connection would have to be sent
+/// again. A [durable worker] sets this extension unless its requests are started again after a crash.
 ///
 /// ```
 /// use http::Request;

@@ -1,4 +1,4 @@
-//! One attempt of a request: to which endpoint it goes, and how it ended.
+//! One attempt at a request: the choice of its endpoint and the outcome.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tower_service::Service;
 use super::RouteBody;
 use super::request_body::BufferedBody;
 use super::shared::RouterShared;
-use crate::admit::{ClientRetry, Priority, RejectReason, Ticket};
+use crate::admit::{Priority, RejectReason, Ticket};
 use crate::endpoints::{
     Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, TokenBounds, Via,
 };
@@ -23,27 +23,27 @@ use crate::service::{
     Admission, AdmissionHandler, JustQueued, ResponseOptions, ask_for_identity, asks_for_status,
 };
 
-/// One attempt of a request: its handler at the gate.
+/// One attempt at a request, which acts as the request's handler at the gate.
 #[derive(Clone)]
 pub(super) struct Attempt {
     pub(super) shared: Arc<RouterShared>,
-    /// The request's body, which can be sent again. `None` if it is streamed, or not there yet.
+    /// The body of the request, which can be sent again. `None` if the body is streamed or has not been read yet.
     pub(super) body: Option<BufferedBody>,
-    /// Whether the request asks for a stream.
+    /// `true` if the request asks for a stream.
     pub(super) stream: bool,
-    /// The tokens that it may cost.
+    /// Bounds on the tokens that the request may cost.
     pub(super) tokens: TokenBounds,
-    /// Since when its body was read, if that was not there at once.
+    /// The time since which the body was read. `None` if the whole body was there at once.
     pub(super) since: Option<Instant>,
-    /// When the request first arrived, if this is a retry.
+    /// The first arrival of the request, if this attempt is a retry.
     pub(super) first_arrival: Option<Instant>,
-    /// Where it failed last, if this is a retry.
+    /// The endpoint at which the request failed last, if this attempt is a retry.
     pub(super) failed_at: Option<EndpointRef>,
-    /// The level at which it waits, and since when, if it has to.
+    /// The level at which the request waits, and the start of the wait. Both are set when the attempt gets its ticket.
     pub(super) waits: Option<(Priority, Instant)>,
 }
 
-/// The future of an attempt.
+/// The future of one attempt.
 pub(super) type Admitted<S, B, R> = Admission<
     Endpoints,
     S,
@@ -52,17 +52,17 @@ pub(super) type Admitted<S, B, R> = Admission<
     Option<AttemptOutcome<R, <S as Service<Request<RouteBody<B>>>>::Error>>,
 >;
 
-/// How one attempt ended.
+/// The outcome of one attempt.
 pub(super) enum AttemptOutcome<R, E> {
-    /// The inner service answered or failed.
+    /// The inner service answered, or it failed.
     Answered {
         result: Result<Response<R>, E>,
-        /// `None` if the inner service failed before it was called.
+        /// The permit for the slot. `None` if the inner service failed before it was called.
         permit: Option<Permit<Endpoints>>,
         waited: Duration,
         options: ResponseOptions,
     },
-    /// The request got no slot.
+    /// The request was rejected before it got a slot.
     Refused {
         headers: HeaderMap,
         why: RejectReason<RouteError>,
@@ -84,25 +84,18 @@ impl Attempt {
         }
     }
 
-    /// Notes what the request asks.
+    /// Records the properties of the request that the attempt needs later.
     #[inline]
     pub(super) fn ask(&mut self, asked: &Requirements<'_>) {
         (self.stream, self.tokens) = (asked.stream, asked.into());
     }
 
-    /// The ticket by `headers`. The client's timeout counts from the first arrival, or the start of the body.
+    /// Returns the ticket that `headers` ask for. The client's timeout counts from the start of the body or from the
+    /// first arrival, and otherwise from `now`.
     pub(super) fn classify(&self, headers: &HeaderMap, now: Instant) -> Ticket {
         let arrived = self.since.or(self.first_arrival).unwrap_or(now);
         let settings = self.shared.state.settings();
         settings.classifier.ticket(headers, arrived)
-    }
-}
-
-/// The arrival by which a retry of a request is queued: the first one, or the one that its client has kept.
-pub(super) fn requeued_arrival(ticket: &Ticket, first: Instant) -> Instant {
-    match ticket.client_retry {
-        ClientRetry::Kept => ticket.arrival.unwrap_or(first),
-        _ => first,
     }
 }
 
@@ -112,7 +105,7 @@ where
     B: Body<Data = Bytes>,
     R: Body<Data = Bytes>,
 {
-    /// `None`: it has not ended. The request waits, and is to be answered meanwhile.
+    /// The outcome of the attempt. `None` while the request waits, if it is to be answered with its status meanwhile.
     type Answer = Option<AttemptOutcome<R, S::Error>>;
 
     fn gate(&self) -> &Gate<Endpoints> {
@@ -128,19 +121,9 @@ where
         let headers = request.headers();
         let mut ticket = self.classify(headers, now);
         self.waits = Some((ticket.priority, now));
-        match (self.first_arrival, ticket.client_retry) {
-            // An attempt after the first keeps its place.
-            (Some(first), client_retry) => {
-                ticket.arrival = Some(requeued_arrival(&ticket, first));
-                ticket = ticket.requeued();
-                if client_retry == ClientRetry::Kept {
-                    ticket = ticket.client_retry(ClientRetry::No);
-                }
-            }
-            (None, ClientRetry::Kept) => {}
-            // The place in the queue counts from the end of the body.
-            (None, _) => ticket.arrival = Some(now),
-        }
+        // The position in the queue counts from the end of the body. An attempt after the first keeps its own.
+        ticket.arrival = Some(self.first_arrival.unwrap_or(now));
+        ticket.requeued = self.first_arrival.is_some();
         if self.shared.charges_tokens() {
             ticket = ticket.cost(self.tokens.prompt);
         }
@@ -151,7 +134,7 @@ where
         }
     }
 
-    /// A request that did not wait has no ticket yet, and is to be charged all the same.
+    /// Charges a request that skipped the queue. Such a request has no ticket yet, so the ticket is made here.
     #[inline]
     fn on_fast_path(
         &self,
@@ -165,7 +148,8 @@ where
         }
     }
 
-    /// Takes the slot that the request brings along. One of an endpoint that can't serve the request goes back.
+    /// Takes the slot that the request brings along. If the slot's endpoint cannot serve the request, the slot goes
+    /// back.
     fn carried(
         &self,
         request: &mut Request<RouteBody<B>>,
@@ -191,7 +175,7 @@ where
         Some(None)
     }
 
-    /// Makes the request one to the endpoint of `lease`.
+    /// Turns the request into one for the endpoint of `lease`.
     fn on_admitted(
         &self,
         request: &mut Request<RouteBody<B>>,
@@ -202,7 +186,7 @@ where
         if let Some(body) = &self.body
             && decision.via != Via::Direct
         {
-            // Another model serves it: its name replaces the one in the body.
+            // Another model serves the request, so its name replaces the one in the body.
             *request.body_mut() = body.clone().naming(&decision.model);
             let length = request.body().size_hint().exact();
             if let (Some(length), Some(old)) =
@@ -226,10 +210,11 @@ where
             ask_for_identity(request.headers_mut()); // `usage` is read from the answer
         }
         if lease.probe.is_some() {
-            // No other request gets the endpoint for now: those that wait for it may have a fallback.
+            // Only this probe uses the endpoint for now, so waiters for the endpoint may move on to a fallback.
             self.shared.state.gate.capacity_changed();
         }
-        // A request that got its slot at once may have a ticket, too: others waited, for something else.
+        // A request that got its slot at once may have a ticket, too, because it arrived while others waited for
+        // another endpoint. Only a real wait is counted.
         if let Some((priority, since)) = self.waits.filter(|_| !waited.is_zero()) {
             self.shared.metrics.waited(|| {
                 let settings = self.shared.state.settings();

@@ -1,4 +1,4 @@
-//! Builds a `RouteLayer`.
+//! The builder of a `RouteLayer`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{InvalidRouting, RouteLayer, RoutingConfig};
 use crate::endpoints::{Registry, Requirements, RouteError};
 use crate::queue::{InvalidQueueConfig, QueueConfig};
 
-/// Builds a [`RouteLayer`]. Made by [`RouteLayer::builder`].
+/// A builder of a [`RouteLayer`]. [`RouteLayer::builder`] creates one.
 ///
 /// ```
 /// use tower_triage::endpoints::{Endpoint, Model, Registry};
@@ -42,7 +42,7 @@ pub struct RouteLayerBuilder {
     pub(super) tells_queue_time: bool,
 }
 
-const BODY_LIMIT: usize = 10 << 20; // a chat with images
+const BODY_LIMIT: usize = 10 << 20; // 10 MiB: enough for a chat with images
 
 impl RouteLayerBuilder {
     pub(super) fn new(registry: Registry) -> Self {
@@ -58,51 +58,53 @@ impl RouteLayerBuilder {
         }
     }
 
-    /// The endpoints, as they were given.
+    /// Returns the endpoints as they were given to the builder.
     #[cfg(feature = "swap")]
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Aliases, fallbacks, the strategy, retries and ejection. Default: [`RoutingConfig::default`].
+    /// Sets the aliases, fallbacks, strategy, retries and ejection. The default is [`RoutingConfig::default`].
     pub fn routing(mut self, routing: RoutingConfig) -> Self {
         self.routing = routing;
         self
     }
 
-    /// Tells the inner service how long each request waited: a [`QueueTime`](crate::queue::QueueTime) is among the
-    /// request's extensions, of zero if it found a slot free. Off by default.
+    /// Tells the inner service the wait of each request, which it does not learn by default. A
+    /// [`QueueTime`](crate::queue::QueueTime) is then among the request's extensions, and it is zero if the request
+    /// found a free slot.
     pub fn queue_time_extension(mut self) -> Self {
         self.tells_queue_time = true;
         self
     }
 
-    /// The waiting room for requests that find their endpoints busy. Its `concurrency` has no effect: each endpoint has
-    /// its own limit. Default: [`QueueConfig::default`].
+    /// Sets the waiting room for requests that find their endpoints busy. The default is [`QueueConfig::default`]. The
+    /// `concurrency` of `queue` has no effect, because each endpoint has its own limit.
     pub fn queue(mut self, queue: QueueConfig) -> Self {
         self.queue = queue;
         self
     }
 
-    /// How many bytes a request's body may have; a larger one gets 413. Default 10 MiB.
+    /// Sets the largest size of a request body in bytes, which is 10 MiB by default. A larger body is rejected with
+    /// 413.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_limit = bytes;
         self
     }
 
-    /// Whether a response has the header `x-triage-endpoint`. Default `true`.
+    /// Sets whether a response names its endpoint in the header `x-triage-endpoint`. It does so by default.
     pub fn endpoint_header(mut self, yes: bool) -> Self {
         self.endpoint_header = yes;
         self
     }
 
-    /// Whether a response has the header `x-triage-model`. Default `true`.
+    /// Sets whether a response names its model in the header `x-triage-model`. It does so by default.
     pub fn model_header(mut self, yes: bool) -> Self {
         self.model_header = yes;
         self
     }
 
-    /// Takes the model's name from a header instead of the body, which is then streamed.
+    /// Takes the model's name from a header instead of the body, so the body is streamed.
     pub fn demand_from_header(self, name: HeaderName) -> Self {
         self.demand_from(move |head| {
             let value = head.headers.get(&name);
@@ -111,8 +113,8 @@ impl RouteLayerBuilder {
         })
     }
 
-    /// Takes the model's name from a segment of the path, counted from 0, instead of the body, which is then
-    /// streamed. The name is percent-decoded; the path is passed on as it came.
+    /// Takes the model's name from a segment of the path, counted from 0, instead of the body, so the body is streamed.
+    /// The name is percent-decoded, while the path is passed on unchanged.
     pub fn demand_from_path_segment(self, index: usize) -> Self {
         self.demand_from(move |head| {
             let mut segments = head.uri.path().trim_start_matches('/').split('/');
@@ -123,8 +125,8 @@ impl RouteLayerBuilder {
         })
     }
 
-    /// Takes the demand from an extension of the request, a `Requirements<'static>`, instead of the body, which is
-    /// then streamed.
+    /// Takes the demand from an extension of the request instead of the body, so the body is streamed. The extension is
+    /// a `Requirements<'static>`.
     pub fn demand_from_extension(self) -> Self {
         self.demand_from(|head| {
             let asked = head.extensions.get::<Requirements<'static>>().cloned();
@@ -134,7 +136,7 @@ impl RouteLayerBuilder {
         })
     }
 
-    /// Takes the demand from what `extract` returns for a request's head, instead of the body, which is then
+    /// Takes the demand from the value that `extract` returns for a request's head instead of the body, so the body is
     /// streamed.
     ///
     /// ```
@@ -160,8 +162,8 @@ impl RouteLayerBuilder {
     ///
     /// # Panics
     ///
-    /// If the queue or routing configuration is invalid: the message names the field and what is allowed. Use
-    /// [`try_build`](Self::try_build) for a configuration from outside of the program.
+    /// If the queue or routing configuration is invalid. The message names the field and the allowed values. Use
+    /// [`try_build`](Self::try_build) for a configuration that comes from outside the program.
     #[must_use]
     #[track_caller]
     pub fn build(self) -> RouteLayer {
@@ -171,24 +173,24 @@ impl RouteLayerBuilder {
         }
     }
 
-    /// Builds the layer.
+    /// Builds the layer, or reports the first invalid setting.
     ///
     /// # Errors
     ///
-    /// If the queue or routing configuration is invalid: which field, its value, and what is allowed.
+    /// If the queue or routing configuration is invalid. The error names the field, its value, and the allowed values.
     pub fn try_build(self) -> Result<RouteLayer, InvalidRoute> {
         Ok(RouteLayer(Arc::new(RouterShared::new(self)?)))
     }
 }
 
-/// What is wrong with the configuration of a [`RouteLayer`].
+/// An error in the configuration of a [`RouteLayer`].
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRoute {
-    /// Its waiting room.
+    /// The configuration of the waiting room is invalid.
     #[error("invalid `QueueConfig`: {0}")]
     Queue(#[from] InvalidQueueConfig),
-    /// Its routing.
+    /// The configuration of the routing is invalid.
     #[error("invalid `RoutingConfig`: {0}")]
     Routing(#[from] InvalidRouting),
 }

@@ -1,9 +1,9 @@
-//! Requests that wait for their clients, where that is counted.
+//! Counters of requests that wait for their clients, which do nothing without the feature `swap`.
 
 #[cfg(feature = "swap")]
 pub(super) use crate::endpoints::on_demand::{ClientWait, UploadWait};
 
-/// Counted for no endpoint.
+/// A stand-in without state for the wait of an upload, so that callers work without the feature `swap`.
 #[cfg(not(feature = "swap"))]
 #[derive(Debug, Default)]
 pub(super) struct UploadWait(());
@@ -19,7 +19,7 @@ impl UploadWait {
     pub(super) fn on_sent(&mut self) {}
 }
 
-/// Counted for no endpoint.
+/// A stand-in without state for the wait of a response, so that callers work without the feature `swap`.
 #[cfg(not(feature = "swap"))]
 #[derive(Debug, Default)]
 pub(super) struct ClientWait(());

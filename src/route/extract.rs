@@ -1,4 +1,4 @@
-//! Where the demand of a request is read from: its body, or its head.
+//! The source of a request's demand, which is its body or its head.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,18 +9,19 @@ use percent_encoding::percent_decode_str;
 
 use crate::endpoints::{Requirements, RouteError};
 
-/// Where the demand of a request is read from.
+/// The part of a request that its demand is read from.
 #[derive(Clone)]
 pub(super) enum DemandSource {
-    /// Its body, in the format of OpenAI.
+    /// The body of the request, in OpenAI's format.
     Body,
-    /// Its head. The body is streamed.
+    /// The head of the request. The body is then streamed.
     Head(Arc<Extract>),
 }
 
 type Extract = dyn Fn(&Parts) -> Result<Requirements<'static>, RouteError> + Send + Sync;
 
-/// Nothing but a model's `name`. If there is none, the error says in which `place`.
+/// Returns requirements that consist only of a model's `name`. If the name is missing, the error says in which `place`
+/// it was expected.
 pub(super) fn named(
     name: Option<&str>,
     place: impl FnOnce() -> String,
@@ -30,7 +31,8 @@ pub(super) fn named(
     Ok(Requirements::new(name.to_owned()))
 }
 
-/// A segment of a path without its percent-encoding. What is not encoded as it should be stays. `None` if it is not UTF-8.
+/// Returns a path segment without its percent-encoding. Invalid escapes stay as they are. Returns `None` if the result
+/// is not UTF-8.
 pub(super) fn percent_decoded(segment: &str) -> Option<Cow<'_, str>> {
     percent_decode_str(segment).decode_utf8().ok()
 }

@@ -1,6 +1,6 @@
 //! The response of a failed attempt, which is read before the next attempt begins.
 //!
-//! An unread response would keep its connection, and keep its endpoint busy although the slot is free again.
+//! An unread response would hold its connection, and it would keep the endpoint busy although the slot is free again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -17,26 +17,26 @@ use crate::gate::Permit;
 use crate::http::read_short;
 
 pin_project! {
-    /// The body of a failed attempt's response, while it is read. It has its slot until then.
+    /// The body of a failed attempt's response, while it is read. The attempt keeps its slot until then.
     ///
-    /// Resolves to `None` if it is too long, takes too long, or breaks off.
+    /// Resolves to `None` if the body is too long, takes too long, or breaks off.
     pub(super) struct ReadFailed<R> {
         #[pin]
         body: Option<R>,
         read: BytesMut,
-        // `None` without Tokio's clock.
+        // The timer of `TIME_LIMIT`. `None` without Tokio's clock.
         #[pin]
         late: Option<Sleep>,
-        // Released once the body is dropped.
+        // The slot's permit, which is released once the body is dropped.
         permit: Option<Permit<Endpoints>>,
     }
 }
 
-/// Slower bodies are not kept: the request waits meanwhile.
+/// The longest time for reading a failed body. A slower body is given up, because the request waits meanwhile.
 const TIME_LIMIT: Duration = Duration::from_secs(1);
 
 impl<R> ReadFailed<R> {
-    /// Without a `body`, there was no response.
+    /// Creates the reader of a failed attempt. `body` is `None` if the attempt ended without a response.
     pub(super) fn new(body: Option<R>, permit: Permit<Endpoints>) -> Self {
         Self {
             body,
@@ -64,7 +64,7 @@ impl<R: Body<Data = Bytes>> Future for ReadFailed<R> {
             },
             None => true,
         };
-        this.body.set(None); // before the slot: dropping it ends the endpoint's work
+        this.body.set(None); // before the slot is freed, because dropping the body ends the endpoint's work
         *this.permit = None;
         Poll::Ready(is_whole.then(|| this.read.split().freeze()))
     }

@@ -1,4 +1,4 @@
-//! The response future of a routed request: read the body, attempt, retry, respond.
+//! The response future of a routed request, which reads the body, attempts the request, retries it and responds.
 
 use std::error::Error;
 use std::fmt;
@@ -35,11 +35,12 @@ use crate::service::Prepared;
 mod status;
 
 pin_project! {
-    /// The response of a [`Route`](super::Route).
+    /// The future of a [`Route`](super::Route)'s response.
     ///
     /// # Cancel safety
     ///
-    /// Dropping it gives up the place in the waiting room or the slot at once, and cancels the inner service's work.
+    /// Dropping the future gives up the place in the waiting room or the slot at once, and it cancels the inner
+    /// service's work.
     pub struct RouteFuture<S, B>
     where
         S: RouteInner<B>,
@@ -71,7 +72,8 @@ where
 }
 
 pin_project! {
-    /// A request from its arrival to its response: its body is read, and attempts follow until one is answered.
+    /// A request from its arrival to its response. Its body is read first, and attempts follow until one of them is
+    /// answered.
     pub struct Attempts<S, B, R>
     where
         S: Service<Request<RouteBody<B>>>,
@@ -79,7 +81,7 @@ pin_project! {
         #[pin]
         state: State<S, B, Admitted<S, B, R>, R>,
         retry: Retryable<S, S::Error>,
-        // Dropped last: it counts a probe that the other fields may have abandoned.
+        // This field is dropped last, because it counts a probe that the other fields may have abandoned.
         metrics: Option<RequestMetrics>,
     }
 
@@ -104,13 +106,13 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S, B, A, R> {
-        /// The body is read, for what it asks.
+        /// The body is read, because it says which model the request asks for.
         Reading { #[pin] body: ReadBody<B>, head: Option<RequestHead<S>> },
-        /// The head says what the request asks.
+        /// The demand is read from the head of the request, while the body is streamed.
         Streaming { body: Option<B>, head: Option<RequestHead<S>> },
         /// An attempt waits for a slot or for the inner service's response.
         Admitted { #[pin] admission: A },
-        /// The attempt failed: its response is read before the next.
+        /// The attempt failed, and its response is read before the next attempt.
         Failed { response: Pin<Box<ReadFailed<R>>> },
     }
 }
@@ -182,19 +184,20 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
     R: Body<Data = Bytes> + Send + 'static,
 {
-    /// Resolves with the response; or with `None`, once, if the request waits and its client asked for its status.
+    /// Resolves with the response. Resolves with `None` once before that, if the request waits and its client asked for
+    /// its status.
     #[inline]
     fn poll_response(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Routed<R>, S::Error>>> {
         let mut this = self.project();
-        // Each round ends a state: the request is parsed, attempted, and perhaps attempted again.
+        // Each round ends one state: the request is parsed, then attempted, and perhaps attempted again.
         loop {
             let (head, parsed) = match this.state.as_mut().project() {
                 StateProj::Reading { body, head } => {
                     let Poll::Ready(body) = body.poll(cx) else {
-                        // The body is not there at once: reading it counts as time since the arrival.
+                        // The body is not there at once, so the time to read it counts as time since the arrival.
                         if let Some(head) = head {
                             head.attempt.since.get_or_insert_with(gate::now);
                         }
@@ -252,6 +255,7 @@ where
     }
 }
 
+/// Takes a value that exists until the future is answered.
 fn take_once<T>(value: &mut Option<T>) -> T {
     match value.take() {
         Some(value) => value,
@@ -259,7 +263,7 @@ fn take_once<T>(value: &mut Option<T>) -> T {
     }
 }
 
-/// A value that is taken once, and is still there.
+/// Returns a value that is taken once and has to be there still.
 fn some<T>(value: &mut Option<T>) -> &mut T {
     match value {
         Some(value) => value,
@@ -267,6 +271,7 @@ fn some<T>(value: &mut Option<T>) -> &mut T {
     }
 }
 
+/// Panics because the future was polled after it had resolved.
 fn answered() -> ! {
     panic!("response future polled after it was answered")
 }

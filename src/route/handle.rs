@@ -1,4 +1,4 @@
-//! The handle of a router: reports on it and changes it while it runs.
+//! The handle of a router, which reports on it and changes it while it runs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -13,8 +13,8 @@ use crate::endpoints::{Changes, Endpoint, EndpointRef, Endpoints, InvalidRegistr
 use crate::gate::{Gate, GateStatus};
 use crate::queue::{InvalidQueueConfig, QueueConfig};
 
-/// Reports on a router and changes it while requests wait. Made by
-/// [`RouteLayer::handle`](super::RouteLayer::handle); clones are the same handle.
+/// A handle that reports on a router and changes it while requests wait.
+/// [`RouteLayer::handle`](super::RouteLayer::handle) creates one, and clones are the same handle.
 ///
 /// ```
 /// use tower_triage::RouteLayer;
@@ -37,23 +37,24 @@ use crate::queue::{InvalidQueueConfig, QueueConfig};
 ///
 /// # Panics
 ///
-/// Methods that report on the waiting room, or change anything, panic if a [`Strategy`](crate::endpoints::Strategy) calls them: it
-/// is asked under the lock for which they would wait.
+/// Methods that report on the waiting room, or change anything, panic if a [`Strategy`](crate::endpoints::Strategy)
+/// calls them. The strategy runs under the lock that these methods would wait for.
 #[derive(Debug, Clone)]
 pub struct RouterHandle(pub(super) Arc<RouterShared>);
 
 impl RouterHandle {
-    /// How many requests wait and run, how the others ended, and how long the next would wait.
+    /// Returns the numbers of waiting and running requests, the outcomes of the others, and the estimated wait of the
+    /// next request.
     #[must_use]
     pub fn status(&self) -> GateStatus {
         forbid_in_strategy("RouterHandle::status");
         self.0.state.gate.status()
     }
 
-    /// The gate that requests pass, to acquire a slot [ahead of a request](crate::gate::PermitExtension). Change its
-    /// configuration, and close it, with this handle.
+    /// Returns the gate that all requests pass. Use it to acquire a slot
+    /// [ahead of a request](crate::gate::PermitExtension). To change its configuration or to close it, use this handle.
     ///
-    /// With [`fair_by`](RoutingConfig::fair_by) tokens, the ticket's cost stands for the tokens of the prompt.
+    /// With [`fair_by`](RoutingConfig::fair_by) tokens, the cost of the ticket stands for the tokens of the prompt.
     ///
     /// ```
     /// use tower_triage::endpoints::{Endpoint, Model, Registry, Requirements};
@@ -82,60 +83,61 @@ impl RouterHandle {
         &self.0.state.gate
     }
 
-    /// How many requests were rejected, by code.
+    /// Returns the number of rejected requests for each error code.
     #[must_use]
     pub fn rejected(&self) -> BTreeMap<&'static str, u64> {
         let rejected = self.0.rejected.lock();
         rejected.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the gauges of the `metrics` facade: how many requests wait and run, how long each level waits, which slots are
-    /// kept for it and lent, and how busy and healthy each endpoint is; and the counters of what each level was refused.
-    /// Gauges of endpoints and levels that have left become 0; a level's estimated wait becomes NaN, its target +Inf.
+    /// Sets the gauges of the `metrics` facade. They show the numbers of waiting and running requests, the
+    /// estimated wait and the reserved and lent slots of each level, and the load and health of each endpoint. The
+    /// counters of the rejections of each level are set, too. If an endpoint or a level has left, its gauges become 0,
+    /// except that the estimated wait of a level becomes NaN and its target +Inf.
     ///
-    /// Call it before each scrape, or every few seconds. The first call also describes all metrics to the
-    /// recorder, which has to be installed by then.
+    /// Call this before each scrape, or every few seconds. The first call also describes all metrics to the recorder,
+    /// so the recorder has to be installed by then.
     #[cfg(feature = "metrics")]
     pub fn record_gauges(&self) {
         let (status, endpoints) = (self.status(), self.endpoints());
         self.0.metrics.record_gauges(&status, &endpoints);
     }
 
-    /// Every endpoint with its live numbers, in the registry's order.
+    /// Returns every endpoint with its live numbers, in the order of the registry.
     #[must_use]
     pub fn endpoints(&self) -> Arc<[EndpointRef]> {
         self.0.endpoints().endpoints()
     }
 
-    /// The present registry.
+    /// Returns the current registry.
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
         self.0.endpoints().registry()
     }
 
-    /// Changes how many requests an endpoint may serve at a time. A lower limit takes effect as slots come
-    /// back.
+    /// Sets the number of requests that an endpoint may serve at a time. A lower limit takes effect as slots come back.
     pub fn set_limit(&self, endpoint: &EndpointRef, slots: u32) {
         forbid_in_strategy("RouterHandle::set_limit");
         endpoint.set_limit(slots);
         self.0.state.gate.capacity_changed();
     }
 
-    /// Takes all slots away from the endpoints but those that [`set_lease`](Self::set_lease) gives them for a while, also from
-    /// endpoints that are added later. Those that are started on demand keep theirs. It can't be undone.
+    /// Takes all slots away from the endpoints, except those that [`set_lease`](Self::set_lease) grants for a while.
+    /// This also holds for endpoints that are added later, while endpoints that are started on demand keep their slots.
+    /// The change is permanent.
     ///
-    /// For gateways that share the slots of a backend: what a gateway may not use any more, it stops using by itself, even if
-    /// it was stopped for a while.
+    /// This is meant for gateways that share the slots of a backend. A gateway stops using slots by itself when its
+    /// lease ends, even if the gateway was stopped for a while.
     pub fn lease_slots(&self) {
         forbid_in_strategy("RouterHandle::lease_slots");
         self.0.endpoints().lease_slots();
     }
 
-    /// Sets the number of slots that an endpoint may use until an instant, after [`lease_slots`](Self::lease_slots); before,
-    /// it has no effect. From then on, requests wait until there is another lease. The endpoint's own limit, as configured,
-    /// [set](Self::set_limit) or measured, holds as well.
+    /// Sets the number of slots that an endpoint may use until the instant `until`. It has an effect only after
+    /// [`lease_slots`](Self::lease_slots). After `until`, requests wait until there is another lease. The endpoint's
+    /// own limit, as configured, [set](Self::set_limit) or measured, holds as well.
     ///
-    /// Running requests go on when the lease ends, or is lower.
+    /// Running requests go on when the lease ends or becomes lower.
     pub fn set_lease(&self, endpoint: &EndpointRef, slots: u32, until: Instant) {
         forbid_in_strategy("RouterHandle::set_lease");
         if endpoint.set_lease(slots, until) {
@@ -143,33 +145,35 @@ impl RouterHandle {
         }
     }
 
-    /// Sets whether an endpoint is healthy, as its checks do. Requests that wait for no other endpoint are rejected.
+    /// Sets the health of an endpoint, as its health checks do. Requests that wait only for an unhealthy endpoint are
+    /// rejected.
     pub fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
         forbid_in_strategy("RouterHandle::set_healthy");
         let change = endpoint.state().word.set_up(healthy);
         self.0.health_changed(endpoint, change);
     }
 
-    /// Keeps new requests from an endpoint, or ends that. What it has in flight finishes; requests that wait for no other
-    /// endpoint are rejected. Ends when the endpoint is removed: one that is added again is in service.
+    /// Keeps new requests from an endpoint, or allows them again. Requests in flight finish, while requests that wait
+    /// only for this endpoint are rejected. Draining ends when the endpoint is removed, so an endpoint that is added
+    /// again is in service.
     pub fn set_draining(&self, endpoint: &EndpointRef, draining: bool) {
         forbid_in_strategy("RouterHandle::set_draining");
         let change = endpoint.state().word.set_draining(draining);
         self.0.health_changed(endpoint, change);
     }
 
-    /// The present routing configuration.
+    /// Returns the current routing configuration.
     #[must_use]
     pub fn routing(&self) -> Arc<RoutingConfig> {
         self.0.endpoints().routing()
     }
 
     /// Replaces all endpoints and the routing in one step. An endpoint of the same name and URL keeps its slots, health
-    /// and latency; one that has left finishes what it has in flight.
+    /// and latency, while an endpoint that has left finishes its requests in flight.
     ///
     /// # Errors
     ///
-    /// If the routing is invalid. Nothing has changed then.
+    /// If the routing is invalid. The router is unchanged then.
     pub fn replace(
         &self,
         registry: Registry,
@@ -180,11 +184,11 @@ impl RouterHandle {
         self.0.change(|_| Ok((registry, Some(rules))))
     }
 
-    /// Changes the endpoints: to add one, push it; to remove one, take it out.
+    /// Changes the list of endpoints. Push an endpoint to add it, or take it out of the list to remove it.
     ///
     /// # Errors
     ///
-    /// If the result is no valid [`Registry`]. Nothing has changed then.
+    /// If the result is an invalid [`Registry`]. The router is unchanged then.
     pub fn change_endpoints(
         &self,
         change: impl FnOnce(&mut Vec<Endpoint>),
@@ -197,28 +201,28 @@ impl RouterHandle {
         })
     }
 
-    /// Changes the waiting room. Waiting requests keep their order; those that no longer fit are rejected, the latest of
-    /// the lowest level first.
+    /// Changes the configuration of the waiting room. Waiting requests keep their order. Requests that exceed the new
+    /// limits are rejected, the latest of the lowest level first.
     ///
     /// # Errors
     ///
-    /// If the configuration is invalid. Nothing has changed then.
+    /// If the configuration is invalid. The waiting room is unchanged then.
     pub fn reconfigure(&self, queue: QueueConfig) -> Result<(), InvalidQueueConfig> {
         forbid_in_strategy("RouterHandle::reconfigure");
         self.0.state.reconfigure(queue, |_, _| Ok(()))
     }
 
-    /// Rejects all waiting and all further requests with `shutting_down`. Running requests finish.
+    /// Rejects all waiting and all later requests with `shutting_down`, while running requests finish.
     pub fn close(&self) {
         forbid_in_strategy("RouterHandle::close");
         self.0.state.gate.close();
     }
 
-    /// Resolves when the router is closed and the last running request has finished, its body included.
+    /// Waits until the router is closed and the last running request has finished, including its body.
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped and called again at any time.
+    /// The future may be dropped and created again at any time.
     pub async fn closed(&self) {
         self.0.state.gate.closed().await;
     }

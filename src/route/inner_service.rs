@@ -1,4 +1,4 @@
-//! The bounds on the inner service of a route and on its requests, with messages that say what to do.
+//! The bounds on the inner service of a route and on its requests. Their compiler messages say how to meet them.
 
 use std::error::Error;
 use std::future::Future;
@@ -15,11 +15,12 @@ use crate::implies::Implies;
 
 /// An inner service of a [`Route`], for requests with bodies of type `B`.
 ///
-/// Implemented for every `Clone` service that takes an `http::Request<`[`RouteBody`]`<B>>` and returns an `http::Response`
-/// with a body of [`Bytes`]. The service, its future and error and both bodies are `Send` and borrow nothing, because a
-/// response may [begin while its request waits](crate::QueueLayer#status-while-waiting).
+/// This trait is implemented for every `Clone` service that takes an `http::Request<`[`RouteBody`]`<B>>` and returns an
+/// `http::Response` with a body of [`Bytes`]. The service, its future, its error and both bodies are `Send` and borrow
+/// nothing, because a response may [begin while its request waits](crate::QueueLayer#status-while-waiting).
 ///
-/// A service that can't be cloned, such as a rate limit, needs a buffer. Without one this does not compile:
+/// A service that can't be cloned, such as a rate limit, needs a buffer in front of it. Without a buffer, this does not
+/// compile:
 ///
 /// ```compile_fail,E0277
 /// # use std::convert::Infallible;
@@ -45,11 +46,11 @@ use crate::implies::Implies;
     note = "the service, its future and error and the bodies must be `Send` and borrow nothing: a response may begin while its request waits"
 )]
 pub trait RouteInner<B>: Sized {
-    /// The body of the inner service's responses.
+    /// The body of a response from the inner service.
     type Body;
     /// The error of the inner service.
     type Error;
-    /// The future of an answer.
+    /// The future that resolves with the route's response.
     #[doc(hidden)]
     type Attempts: Future<Output = Result<Routed<Self::Body>, Self::Error>>;
 
@@ -79,7 +80,7 @@ where
 
 /// The body of a request that a [`Route<S>`](Route) serves.
 ///
-/// Implemented for every body for which `S` is an [inner service](RouteInner).
+/// This trait is implemented for every body for which `S` is an [inner service](RouteInner).
 pub trait RoutableBody<S>: Sized + Implies<S, Is: RouteInner<Self>> {}
 
 impl<B, S: RouteInner<B>> RoutableBody<S> for B {}

@@ -1,4 +1,4 @@
-//! What a response says of an endpoint's limit, where that adapts.
+//! The adaptation of an endpoint's limit to its responses.
 
 use http::{Response, StatusCode};
 
@@ -10,8 +10,8 @@ use crate::gate::{self, Permit};
 use crate::http::is_overload;
 
 impl RouterShared {
-    /// Adapts the limit of the endpoint that `permit` is for, if it is one that adapts. Returns `true` if the endpoint
-    /// refused the request because there were too many, and a lower limit helps.
+    /// Adapts the limit of the permit's endpoint, if that limit is adaptive. Returns `true` if the endpoint refused the
+    /// request because it had too many, and a lower limit helps.
     pub(super) fn measure<R, E>(
         &self,
         permit: &Permit<Endpoints>,
@@ -21,13 +21,13 @@ impl RouterShared {
         let lease = permit.lease();
         let endpoint = lease.endpoint();
         let (true, Some(called)) = (endpoint.is_adaptive(), lease.called) else {
-            return false; // nearly always
+            return false; // nearly every endpoint has a fixed limit
         };
         let now = gate::now();
         let sample = LimitSample {
             latency: now.saturating_duration_since(called),
             in_flight: lease.in_flight as usize,
-            // Others may wait for other endpoints: what is in flight says enough.
+            // Waiters may wait for other endpoints, so the requests in flight alone show the load.
             waiting: false,
             outcome: outcome(result.as_ref().ok().map(Response::status), class),
         };
@@ -39,8 +39,9 @@ impl RouterShared {
         let limit = endpoint.limit();
         let lowest = endpoint.config().limit.map_or(limit, |it| it.min as u32);
         let in_flight = lease.in_flight.max(endpoint.in_flight());
-        // Requests overtake each other on their way, so the endpoint may refuse another one than the last. Each refusal lowers
-        // the limit, so a request that is refused again and again finds it at its lowest in the end.
+        // Requests overtake each other on their way, so the endpoint may refuse a request other than the last. Each
+        // refusal lowers the limit, so a request that is refused again and again finds the limit at its lowest in the
+        // end.
         is_refused && (in_flight > limit || limit > lowest && in_flight.saturating_mul(2) > limit)
     }
 }

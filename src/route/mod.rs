@@ -1,12 +1,12 @@
 //! The middleware that sends each request to an endpoint that can serve it.
 //!
-//! A [`RouteLayer`] reads what a request asks, waits for a slot of one of its [`Endpoints`], and passes the choice to the
-//! inner service: a [`Decision`] in the request's extensions. A request that failed before anything
-//! of its response went out is tried again at another endpoint. With feature `client`, `upstream::Forward` is an
-//! inner service that sends the request on.
+//! A [`RouteLayer`] reads the demand of a request and waits for a slot of one of its [`Endpoints`]. It passes the
+//! choice to the inner service as a [`Decision`] in the request's extensions. If a request fails before any part of a
+//! response went out, the layer tries it again at another endpoint. With the feature `client`, `upstream::Forward` is
+//! an inner service that sends the request on.
 //!
-//! [`RoutingConfig`] has the aliases, fallbacks, strategy, retries and ejection; a [`RouterHandle`] reports on the
-//! endpoints and the waiting room and changes both while requests run.
+//! [`RoutingConfig`] has the settings of aliases, fallbacks, strategy, retries and ejection. A [`RouterHandle`] reports
+//! on the endpoints and the waiting room, and changes both while requests run.
 //!
 //! ```
 //! use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! What starts endpoints on demand sees of a router.
+//! The part of a router that the launcher of on-demand endpoints uses.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use super::RouterHandle;
 use super::shared::RouterShared;
 use crate::endpoints::{Changes, Endpoint, Registry, RoutingRules};
 
-/// A router that is dropped when nothing else uses it.
+/// A reference that does not keep its router alive.
 #[derive(Debug, Clone)]
 pub(crate) struct WeakRouter(Weak<RouterShared>);
 
@@ -22,7 +22,7 @@ impl RouterHandle {
         WeakRouter(Arc::downgrade(&self.0))
     }
 
-    /// Changes the endpoints that are started on demand. Their names must be there once, and no other endpoint's.
+    /// Changes the endpoints that are started on demand. Their names must be unique, also among all other endpoints.
     pub(crate) fn change_on_demand(&self, change: impl FnOnce(&mut Vec<Endpoint>)) {
         let changed = self.0.change_all(|registry| {
             let (mut on_demand, own) = registry.split_on_demand();
@@ -35,7 +35,7 @@ impl RouterHandle {
         }
     }
 
-    /// Replaces all endpoints and the routing in one step. Returns what has changed of those that are not started on
+    /// Replaces all endpoints and the routing in one step. Returns the changes of the endpoints that are not started on
     /// demand.
     pub(crate) fn replace_all(
         &self,

@@ -1,4 +1,4 @@
-//! A parsed request: its demand is known, and it can acquire a slot.
+//! A parsed request with a known demand, which can acquire a slot.
 
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
@@ -15,11 +15,11 @@ use crate::endpoints::{Demand, Endpoints, Requirements, RouteError};
 use crate::gate::Shared;
 use crate::service::{Admission, Prepared};
 
-/// A request without its body, and what it needs to be admitted.
+/// The head of a request, with everything that its admission needs.
 pub(super) struct RequestHead<S> {
     pub(super) attempt: Attempt,
     pub(super) inner: S,
-    /// What `poll_ready` prepared.
+    /// The result of `poll_ready`, such as a reserved place in the waiting room.
     pub(super) prepared: Option<Prepared<Shared<Endpoints>>>,
     pub(super) head: Parts,
 }
@@ -29,17 +29,17 @@ impl<S: Clone> Clone for RequestHead<S> {
         Self {
             attempt: self.attempt.clone(),
             inner: self.inner.clone(),
-            prepared: None, // it is for one attempt
+            prepared: None, // a reservation is for one attempt
             head: self.head.clone(),
         }
     }
 }
 
-/// What a request asks, and its body as the inner service gets it.
+/// The demand of a request, and its body as the inner service gets it.
 pub(super) type Parsed<B> = Result<(Demand, RouteBody<B>), RouteError>;
 
 impl<S> RequestHead<S> {
-    /// Parses a request by its body, which was read.
+    /// Parses a request from its body, which has been read.
     pub(super) fn parse_body<B>(&mut self, body: Result<Bytes, RouteError>) -> Parsed<B> {
         let bytes = body?;
         if let Some(encoding) = encoding(&self.head.headers) {
@@ -53,7 +53,7 @@ impl<S> RequestHead<S> {
         Ok((demand, body.clone().unchanged()))
     }
 
-    /// Parses a request by its head. The body is streamed, if there is one.
+    /// Parses a request from its head. The body is streamed unless it is empty.
     pub(super) fn parse_head<B: Body>(&mut self, body: B) -> Parsed<B> {
         let DemandSource::Head(extract) = &self.attempt.shared.demand_from else {
             unreachable!("the body is read unless the head has the demand");
@@ -62,13 +62,13 @@ impl<S> RequestHead<S> {
         let demand = self.attempt.shared.endpoints().demand(&asked);
         self.attempt.ask(&asked);
         if body.is_end_stream() {
-            let empty = self.attempt.body.insert(BufferedBody::default()); // can be sent again
+            let empty = self.attempt.body.insert(BufferedBody::default()); // an empty body can be sent again
             return Ok((demand, empty.clone().unchanged()));
         }
         Ok((demand, RouteBody::streamed(body)))
     }
 
-    /// Takes a slot if there is one for the request, or queues it.
+    /// Takes a slot if one is free for the request, or else queues the request.
     pub(super) fn admit<B, R>(mut self, demand: Demand, body: RouteBody<B>) -> Admitted<S, B, R>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
@@ -81,7 +81,7 @@ impl<S> RequestHead<S> {
     }
 }
 
-/// The `Content-Encoding` of a body that is encoded.
+/// Returns the `Content-Encoding` of the body, if the body is encoded.
 fn encoding(headers: &HeaderMap) -> Option<String> {
     let values = headers.get_all(CONTENT_ENCODING).into_iter();
     let mut encodings = values.map(|value| String::from_utf8_lossy(value.as_bytes()));

@@ -12,11 +12,11 @@ use super::client_wait::UploadWait;
 use crate::endpoints::EndpointRef;
 
 pin_project! {
-    /// The body of a request as the inner service gets it: read whole, where the route is read from the body;
-    /// else the caller's own.
+    /// The body of a request as the inner service gets it. If the demand is read from the body, this is the whole body
+    /// in memory. Otherwise it is the caller's own body, which is streamed.
     ///
-    /// A body that was read is passed on byte for byte. Only where another model serves the request than the
-    /// one that it names, because of an alias or a fallback, the name is that of the other one.
+    /// A body that was read is passed on byte for byte, with one exception. If an alias or a fallback has another model
+    /// serve the request, the other model's name replaces the one in the body.
     #[derive(Debug)]
     pub struct RouteBody<B> {
         #[pin]
@@ -34,7 +34,8 @@ pin_project! {
     }
 }
 
-/// A body with another model's name in it. The parts still to be sent: before the name, the name, after it.
+/// A body in which another model's name replaces the original one. The parts still to be sent are the bytes before the
+/// name, the name, and the bytes after it.
 #[derive(Debug, Clone)]
 struct SplicedBody([Bytes; 3]);
 
@@ -49,22 +50,22 @@ impl SplicedBody {
     }
 }
 
-/// A body that was read whole.
+/// A body that was read as a whole.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BufferedBody {
     pub(super) bytes: Bytes,
-    /// The range of the model's name in it, quotes included.
+    /// The range of the model's name within the bytes, including the quotes.
     pub(super) model_at: Option<Range<usize>>,
 }
 
 impl BufferedBody {
-    /// The body as it came.
+    /// Returns the body unchanged.
     pub(super) fn unchanged<B>(self) -> RouteBody<B> {
         let inner = Inner::Buffered { bytes: self.bytes };
         RouteBody { inner }
     }
 
-    /// The body with another model's name in it, if it names one.
+    /// Returns the body with `model` in place of the model that it names. It stays unchanged if it names no model.
     pub(super) fn naming<B>(self, model: &str) -> RouteBody<B> {
         let Some(model_at) = self.model_at else {
             return self.unchanged();
@@ -85,7 +86,7 @@ impl<B> RouteBody<B> {
         Self { inner }
     }
 
-    /// It is sent to this endpoint.
+    /// Notes the endpoint that the body is sent to, so that waits for the client are counted for it.
     #[inline]
     pub(super) fn set_endpoint(&mut self, endpoint: &EndpointRef) {
         if let Inner::Streamed { wait, .. } = &mut self.inner {

@@ -1,4 +1,4 @@
-//! The metrics of one request: counted when it is dropped, however it ended.
+//! The metrics of one request, which is counted when they are dropped, on every outcome.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -12,15 +12,16 @@ use crate::admit::RejectReason;
 use crate::endpoints::{Decision, RouteError};
 use crate::http::PermitBody;
 
-/// Counts one request when it is dropped: a client that leaves early is counted, too.
+/// A guard that counts one request when it is dropped, so that a client that leaves early is counted, too.
 #[derive(Debug)]
 pub(super) struct RequestMetrics {
     pub(super) shared: Arc<RouterShared>,
-    /// The name that was asked for, once it is known.
+    /// The name that the request asks for. `None` until the name is known.
     pub(super) asked: Option<Arc<str>>,
-    /// Where the request went last, once it is known.
+    /// The last decision for the request. `None` until there is one.
     pub(super) decision: Option<Decision>,
-    /// Whether an attempt failed. It counted against the endpoint then; no other endpoint is to blame.
+    /// `true` after an attempt failed. That failure counted against its endpoint, and later failures count against no
+    /// other endpoint, because the request may be at fault.
     pub(super) has_failed: bool,
     pub(super) outcome: RequestOutcome,
 }
@@ -36,7 +37,7 @@ impl RequestMetrics {
         }
     }
 
-    /// Rejects the request.
+    /// Rejects the request, counts the rejection and returns the response for it.
     pub(super) fn reject<R>(
         mut self,
         headers: &HeaderMap,
@@ -65,6 +66,6 @@ impl Drop for RequestMetrics {
         shared
             .metrics
             .ended(shared.endpoints(), asked, decision, self.outcome);
-        shared.pass_probe_on(); // the request may have been a probe
+        shared.pass_probe_on(); // if the request was a probe, a waiter may be the next one
     }
 }

@@ -1,4 +1,4 @@
-//! The step after an attempt: a response to the client, or another attempt.
+//! The step after an attempt, which is a response to the client or another attempt.
 
 use std::time::Duration;
 
@@ -28,11 +28,12 @@ use crate::service::{hold_in_body, insert_waited};
 /// The step after an attempt.
 pub(super) enum NextStep<R, E> {
     Respond(Result<Routed<R>, E>),
-    /// Another attempt, once the response of the failed one has been read.
+    /// The request is attempted again, once the response of the failed attempt has been read.
     Retry(ReadFailed<R>, RequestMetrics),
 }
 
-/// The step after an attempt.
+/// Decides between a response to the client and another attempt, and records the outcome of the attempt that just
+/// ended.
 pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
     outcome: AttemptOutcome<R, E>,
     mut metrics: RequestMetrics,
@@ -46,7 +47,7 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
         } => {
             let failed = retry.as_mut().ok();
             let failed = failed.and_then(|retry| retry.refused(waited));
-            // What health has noticed meanwhile says more than an endpoint that gave no response.
+            // These rejections are newer than an endpoint's failure to respond, because health has changed meanwhile.
             let failed = failed.filter(|failed| {
                 let says_more = matches!(
                     why,
@@ -61,8 +62,8 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             let Some(failed) = failed else {
                 return NextStep::Respond(Ok(metrics.reject(&headers, &why, waited)));
             };
-            // A retry that got no slot: the client gets the failure, not the rejection.
-            // The attempt may have had a slot, as a probe, while the inner service was not ready.
+            // The retry got no slot, so the client gets the earlier failure instead of the rejection. The attempt may
+            // have held a slot as a probe, while the inner service was not ready.
             metrics.shared.pass_probe_on();
             let mut result = failed.result;
             record_decision(&mut result, failed.decision, &mut metrics);
@@ -76,7 +77,7 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             permit: None,
             ..
         } => {
-            // The inner service failed before it was called: there is an error and no response.
+            // The inner service failed before it was called, so there is only an error to return.
             metrics.outcome = RequestOutcome::Failed;
             NextStep::Respond(result.map(|response| response.map(|_| PermitBody::default())))
         }
@@ -97,7 +98,7 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
             let requeues = retry.as_mut().is_ok_and(|retry| {
                 is_refused_probe && retry.may_requeue() || may_have_ended && retry.may_await_start()
             });
-            // Neither a limit that was probed nor the end of an idle process is a failure of the endpoint.
+            // A limit that was probed and the end of an idle process do not count as failures of the endpoint.
             if !requeues {
                 metrics.shared.learn(&mut permit, class, metrics.has_failed);
                 metrics.has_failed |= class.is_failure();
@@ -147,7 +148,7 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
                 && let Ok(retry) = retry
                 && let Some(exhausted) = retry.exhausted_chain(&decision)
             {
-                drop((result, permit)); // in this order: the slot is free once the endpoint's work has ended
+                drop((result, permit)); // in this order, because the slot is free once the endpoint's work has ended
                 let why = RejectReason::Unservable(exhausted);
                 let response = metrics.reject(retry.headers(), &why, waited);
                 return NextStep::Respond(Ok(response));
@@ -157,7 +158,7 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
                 Ok(response) => response,
                 Err(error) => return NextStep::Respond(Err(error)),
             };
-            // Its duration says something of the endpoint only if the response does.
+            // The duration describes the endpoint only if the response does.
             let is_unknown = matches!(class, ResponseClass::Unknown { .. });
             let is_measured = !is_unknown && !response.status().is_server_error();
             let called = called.filter(|_| is_measured);
@@ -176,20 +177,20 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
     }
 }
 
-/// Returns `true` if no connection could be made.
+/// Returns `true` if the connection to the endpoint could not be made.
 fn has_no_connection<R, E>(result: &Result<Response<R>, E>) -> bool {
     let extensions = result.as_ref().map(Response::extensions);
     extensions.is_ok_and(|it| it.get() == Some(&NoResponse::Unreachable))
 }
 
-/// Returns `true` if it is known, as far as possible, whether the endpoint has ended.
+/// Returns `true` if the response says that the end of the endpoint was checked as far as possible.
 #[cfg(feature = "swap")]
 fn is_doubt_settled<R, E>(result: &Result<Response<R>, E>) -> bool {
     let extensions = result.as_ref().map(Response::extensions);
     extensions.is_ok_and(|it| it.get::<DoubtSettled>().is_some())
 }
 
-/// Returns the `Retry-After` of a 429 in seconds. A date is not read.
+/// Returns the `Retry-After` of a 429 if it is given in seconds. Dates are ignored.
 fn asks_for_pause<R>(response: &Response<R>) -> Option<Duration> {
     if response.status() != StatusCode::TOO_MANY_REQUESTS {
         return None;
@@ -202,7 +203,7 @@ fn asks_for_pause<R>(response: &Response<R>) -> Option<Duration> {
 const X_TRIAGE_ENDPOINT: HeaderName = HeaderName::from_static("x-triage-endpoint");
 const X_TRIAGE_MODEL: HeaderName = HeaderName::from_static("x-triage-model");
 
-/// Records in the response and the metrics which endpoint it is from.
+/// Records the endpoint and the model in the response and in the metrics.
 #[inline]
 fn record_decision<R, E>(
     result: &mut Result<Response<R>, E>,

@@ -1,7 +1,7 @@
-//! The body of a routed response: it measures how long the response takes and whether it breaks off.
+//! The body of a routed response, which measures the response's duration and notices when the body breaks off.
 
 use std::pin::Pin;
-use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
+use std::sync::atomic::Ordering::Relaxed; // the counter is only compared with an earlier count
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -21,8 +21,8 @@ use crate::http::PermitBody;
 use crate::service::StatusStream;
 
 pin_project! {
-    /// The body of a response of a [`Route`](super::Route). It measures how long the response takes, and whether it
-    /// breaks off.
+    /// The body of a response of a [`Route`](super::Route). It measures the duration of the response, and it reports a
+    /// body that breaks off.
     #[derive(Debug)]
     pub struct RouteResponseBody<B> {
         #[pin]
@@ -48,7 +48,7 @@ pin_project! {
             // `None` once the body is over.
             measure: Option<Measure>,
         },
-        // That of a response that began while its request waited. The answer is in it.
+        // The body of a response that began while its request waited. The final answer is part of it.
         Status { stream: Box<StatusStream<RoutedBody<B>>> },
     }
 }
@@ -56,23 +56,24 @@ pin_project! {
 /// A response of a [`Route`](super::Route).
 pub(super) type Routed<R> = Response<RoutedBody<R>>;
 
-/// The body of a response of a [`Route`](super::Route).
+/// The body of a response of a [`Route`](super::Route), which holds the slot until it ends.
 pub(super) type RoutedBody<R> = PermitBody<RouteResponseBody<R>, Permit<Endpoints>>;
 
 #[derive(Debug)]
 struct Measure {
     metrics: RequestMetrics,
-    /// When the inner service was called, if the duration of the response says something of the endpoint.
+    /// The time at which the inner service was called. `None` if the duration of the response does not describe the
+    /// endpoint.
     called: Option<Instant>,
-    /// The outcome if the body is read to its end.
+    /// The outcome to record if the body is read to its end.
     outcome: RequestOutcome,
-    /// Where the tokens of the response are charged for.
+    /// The meter that charges the tenant for the tokens of the response. `None` if tokens are not charged.
     tokens: Option<Box<TokenMeter>>,
     wait: ClientWait,
 }
 
 impl<B: Body> RouteResponseBody<B> {
-    /// `metrics` has the outcome for the case that this body is read to its end.
+    /// Creates the body. `metrics` holds the outcome to record if the body is read to its end.
     #[inline]
     pub(super) fn new(
         body: B,
@@ -80,7 +81,7 @@ impl<B: Body> RouteResponseBody<B> {
         called: Option<Instant>,
         tokens: Option<Box<TokenMeter>>,
     ) -> Self {
-        // Dropped before that, the request counts as cancelled.
+        // If the body is dropped before its end, the request counts as cancelled.
         let outcome = std::mem::replace(&mut metrics.outcome, RequestOutcome::Cancelled);
         let mut measure = Some(Measure {
             metrics,
@@ -92,7 +93,7 @@ impl<B: Body> RouteResponseBody<B> {
         if let Some(measured) = &mut measure {
             match body.is_end_stream() {
                 true => finish(&mut measure, Measure::end),
-                false => measured.set_client_wait(true), // to read
+                false => measured.set_client_wait(true), // the body waits for the client to read
             }
         }
         let content = Content::Answer { body, measure };
@@ -101,7 +102,7 @@ impl<B: Body> RouteResponseBody<B> {
 }
 
 impl<B> RouteResponseBody<B> {
-    /// The body of a response that began while its request waited.
+    /// Creates the body of a response that began while its request waited.
     pub(super) fn status(stream: StatusStream<RoutedBody<B>>) -> Self {
         let stream = Box::new(stream);
         let content = Content::Status { stream };
@@ -117,7 +118,7 @@ impl Measure {
         }
     }
 
-    /// The body was read to its end.
+    /// Records that the body was read to its end.
     fn end(&mut self) {
         self.set_client_wait(false);
         if let (Some(called), Some(decision)) = (self.called, &self.metrics.decision) {
@@ -136,7 +137,7 @@ impl Measure {
         }
     }
 
-    /// A frame of the body has come.
+    /// Counts a frame of the body for the token meter and as activity of the endpoint.
     fn frame(&mut self, frame: &Frame<Bytes>) {
         if let Some(tokens) = &mut self.tokens {
             tokens.read(frame);
@@ -151,7 +152,7 @@ impl Measure {
         }
     }
 
-    /// The body broke off, or was not read to its end.
+    /// Records that the body broke off, or that it was dropped before its end.
     #[cold]
     fn cut_short(&mut self) {
         self.set_client_wait(false);
@@ -161,7 +162,7 @@ impl Measure {
         }
     }
 
-    /// The body broke off.
+    /// Records that the body broke off, which counts against the endpoint unless the request has failed elsewhere.
     fn reset(&mut self) {
         self.cut_short();
         self.metrics.outcome = RequestOutcome::Reset;
@@ -176,7 +177,7 @@ impl Measure {
     }
 }
 
-/// Ends the measurement, once, where it is: a copy of it would cost more.
+/// Ends the measurement once, and in place, because moving it out would cost more.
 fn finish(measure: &mut Option<Measure>, how: impl FnOnce(&mut Measure)) {
     if let Some(measured) = measure {
         how(measured);
@@ -215,10 +216,10 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
             measure.frame(frame);
         }
         match &frame {
-            // Trailers are the end: a server reads nothing after them.
+            // Trailers are the end of the body, because a server reads nothing after them.
             Some(Ok(frame)) if !frame.is_trailers() && !body.is_end_stream() => {
                 if let Some(measure) = measured {
-                    measure.set_client_wait(true); // to read
+                    measure.set_client_wait(true); // the body waits for the client to read
                 }
             }
             Some(Ok(_)) | None => finish(measured, Measure::end),
@@ -229,7 +230,7 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            // Not before it was noted: the slot comes back once this is so.
+            // The end is reported only after it was recorded, because the slot comes back once this is `true`.
             Content::Answer { body, measure } => measure.is_none() && body.is_end_stream(),
             Content::Status { stream } => stream.is_end_stream(),
         }

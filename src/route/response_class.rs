@@ -1,29 +1,29 @@
-//! The class of a response: what it says of the endpoint, and whether another endpoint may do better.
+//! The class of a response, which decides the endpoint's health and whether another endpoint may do better.
 
 use http::{Response, StatusCode};
 
 use crate::endpoints::NoResponse;
 use crate::http::is_overload;
 
-/// What a response says of the endpoint. A client's mistake (4xx) is no failure of the endpoint.
+/// The effect of a response on the endpoint's health. A client's mistake (4xx) does not count as a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResponseClass {
-    /// The endpoint served the request, or said what is wrong with it.
+    /// The endpoint served the request, or it rejected the request as the client's mistake.
     Success,
-    /// Nothing: the endpoint was not asked, or not to the end.
+    /// The health is unaffected, because the endpoint was not asked, or not to the end.
     Unknown { retry: Retry },
     Failure {
-        /// Whether the endpoint gave a response at all.
+        /// `true` if the endpoint gave a response at all.
         answered: bool,
         retry: Retry,
     },
 }
 
-/// Whether another endpoint may do better.
+/// Advice on a retry at another endpoint, which may do better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
     No,
-    /// One more attempt: it may be the request that makes endpoints break off.
+    /// One more attempt is allowed, because the request itself may make endpoints break off.
     Once,
     Yes,
 }
@@ -35,14 +35,14 @@ impl ResponseClass {
         };
         if let Some(why) = response.extensions().get::<NoResponse>() {
             return match why {
-                // Not retried: the endpoint may still work on it, and the whole timeout is spent.
+                // A timeout is not retried: the endpoint may still work on the request, and the whole timeout is spent.
                 NoResponse::Timeout => Self::no_response(Retry::No),
                 NoResponse::Reset => Self::no_response(Retry::Once),
                 NoResponse::Unreachable | NoResponse::ConnectTimeout => {
                     Self::no_response(Retry::Yes)
                 }
                 NoResponse::BodyNotSent => Self::Unknown { retry: Retry::Yes },
-                // This process has no files left: another endpoint would not help.
+                // This process has reached its limit of open files, so another endpoint would not help.
                 NoResponse::OutOfFiles => Self::Unknown { retry: Retry::No },
             };
         }
@@ -61,8 +61,8 @@ impl ResponseClass {
         }
     }
 
-    /// Returns `true` if the endpoint may have worked on the request: it had a connection for it, and did not refuse it as one
-    /// too many.
+    /// Returns `true` if the endpoint may have worked on the request. This holds if it had a connection for the request
+    /// and did not refuse the request as one too many.
     pub(super) fn may_have_worked<R, E>(result: &Result<Response<R>, E>) -> bool {
         let Ok(response) = result else {
             return true;

@@ -1,4 +1,4 @@
-//! Retries: keeps a request, to try it again at another endpoint as long as nothing of a response went out.
+//! Retries, which keep a request so that it can go to another endpoint until a part of a response went out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use http_body::Body;
 use tower::retry::budget::Budget;
 use tower_service::Service;
 
-use super::attempt::{Admitted, requeued_arrival};
+use super::attempt::Admitted;
 use super::parsed_request::RequestHead;
 use super::response_class::Retry;
 use super::{AtMostOnce, RouteBody};
@@ -19,45 +19,45 @@ use crate::gate;
 use crate::http::Rejection;
 use crate::service::{ResponseOptions, ask_for_identity};
 
-/// A request as it came, and what is left of its retries.
+/// A request as it came, together with its remaining retries.
 pub(super) struct RetryState<S, E> {
-    /// Its first arrival is known from the first attempt on.
+    /// The request as it came. Its first arrival is known from the first attempt on.
     request: RequestHead<S>,
     demand: Demand,
-    /// From the arrival that a retry keeps to the start of this attempt.
+    /// The time from the arrival that a retry keeps to the start of the current attempt.
     requeued_after: Duration,
     retries_left: u32,
     /// `true` once the request has waited for its endpoint to be started again.
     has_awaited_start: bool,
-    /// The response if no other endpoint can serve the request.
+    /// The response to send if the request can be served nowhere else.
     pub(super) failed: Option<Box<FailedResponse<E>>>,
 }
 
-/// What a retry of the request needs, or why it cannot be retried.
+/// The state for retries of the request, or the reason why the request cannot be retried.
 pub(super) type Retryable<S, E> = Result<Box<RetryState<S, E>>, NotRetryable>;
 
 /// The response of an endpoint that failed.
 pub(super) struct FailedResponse<E> {
     pub(super) result: Result<Response<Bytes>, E>,
     pub(super) decision: Decision,
-    /// The wait of all attempts together.
+    /// The total wait of all attempts.
     pub(super) waited: Duration,
     pub(super) options: ResponseOptions,
 }
 
-/// Why a request cannot be retried.
+/// The reason why a request cannot be retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotRetryable {
-    /// Retries are off.
+    /// Retries are switched off, and the endpoints have neither adaptive limits nor a start on demand.
     NoRetries,
-    /// Its body is too large to be kept.
+    /// The body of the request is too large to be kept.
     TooLarge,
-    /// Its body is streamed.
+    /// The body of the request is streamed.
     Streamed,
 }
 
 impl NotRetryable {
-    /// Logs why a request that failed is not retried, if that may surprise.
+    /// Logs the reason why a failed request is not retried, if it may be a surprise.
     pub(super) fn log(self, decision: &Decision) {
         let endpoint = decision.endpoint.name();
         match self {
@@ -74,7 +74,7 @@ impl NotRetryable {
 }
 
 impl<S: Clone, E> RetryState<S, E> {
-    /// Keeps the request for retries.
+    /// Keeps a copy of the request for retries, or returns the reason why it cannot be retried.
     pub(super) fn keep(request: &RequestHead<S>, demand: &Demand) -> Retryable<S, E> {
         let attempt = &request.attempt;
         let table = attempt.shared.endpoints().table.load();
@@ -100,7 +100,8 @@ impl<S: Clone, E> RetryState<S, E> {
 }
 
 impl<S, E> RetryState<S, E> {
-    /// Records an attempt at `model` that arrived at `arrived` and waited for `waited`. Returns the wait of all attempts together.
+    /// Records an attempt at `model` that arrived at `arrived` and waited for `waited`. Returns the total wait of all
+    /// attempts.
     #[inline]
     pub(super) fn attempted(
         &mut self,
@@ -111,23 +112,25 @@ impl<S, E> RetryState<S, E> {
         let attempt = &mut self.request.attempt;
         if attempt.first_arrival.is_none() {
             attempt.first_arrival = Some(arrived);
-            // With the first attempt, not on arrival: rejected requests are no load and earn no retries.
+            // The deposit is made at the first attempt and not on arrival, because rejected requests are not load and
+            // so must not earn retries.
             attempt.shared.budgets.load().of(model).deposit();
         }
-        // `waited` counts from the arrival that a retry keeps: only the part since the requeueing is new.
+        // `waited` counts from the arrival that a retry keeps, so only the part since the requeueing is new.
         let before = self.failed.as_ref().map(|failed| failed.waited);
         before.unwrap_or_default() + waited.saturating_sub(self.requeued_after)
     }
 
-    /// The failure that a request is answered with if a retry got no slot. `waited` is that of [`attempted`](Self::attempted).
+    /// Takes the failure that the client gets because a retry was refused a slot. `waited` is counted as in
+    /// [`attempted`](Self::attempted).
     pub(super) fn refused(&mut self, waited: Duration) -> Option<Box<FailedResponse<E>>> {
         let mut failed = self.failed.take()?;
         failed.waited += waited.saturating_sub(self.requeued_after);
         Some(failed)
     }
 
-    /// Returns `true` if the request may be retried after it failed by this decision. If so, the retry is paid for by the
-    /// budget of its model, and its demand excludes the endpoint.
+    /// Returns `true` if the request may be retried after it failed by the decision `failed`. In that case the retry is
+    /// withdrawn from the budget of its model, and the demand excludes the endpoint from then on.
     pub(super) fn may_retry(&mut self, failed: &Decision, advice: Retry) -> bool {
         match advice {
             Retry::No => return false,
@@ -147,7 +150,7 @@ impl<S, E> RetryState<S, E> {
             tracing::debug!("request not retried: no other endpoint could serve it");
             return false;
         }
-        // Last, because it takes from the budget.
+        // This check is the last one, because it takes a retry from the budget.
         if !shared.budgets.load().of(&failed.model).withdraw() {
             tracing::debug!("request not retried: the budget for retries is spent");
             return false;
@@ -157,40 +160,42 @@ impl<S, E> RetryState<S, E> {
         true
     }
 
-    /// Returns the error in place of a response that an endpoint did not give, if no endpoint of a fallback chain is left.
-    /// The health of the endpoints may not have noticed yet that they are gone.
+    /// Returns the error that replaces the missing response of an endpoint, if every endpoint of a fallback chain has
+    /// been tried. The health of the endpoints may not have noticed yet that they are gone.
     pub(super) fn exhausted_chain(&self, failed: &Decision) -> Option<RouteError> {
         let elsewhere = self.demand.clone().retry(&failed.endpoint);
         let endpoints = self.request.attempt.shared.endpoints();
         endpoints.exhausted_chain(&elsewhere)
     }
 
-    /// The headers of the request.
+    /// Returns the headers of the request.
     pub(super) fn headers(&self) -> &HeaderMap {
         &self.request.head.headers
     }
 
     /// Returns `true` if the request may wait for another slot, at the same endpoint or elsewhere, because the endpoint
-    /// refused it as one too many. This costs neither a retry nor the budget.
+    /// refused it as one too many. Such a wait is free: it costs neither a retry nor a part of the budget.
     pub(super) fn may_requeue(&self) -> bool {
         !self.is_too_late()
     }
 
-    /// Returns `true`, once, if the request may wait for a slot again because an endpoint that is started on demand refused
-    /// the connection: it may have ended a moment ago, and is started again. This costs neither a retry nor the budget.
+    /// Returns `true`, once, if the request may wait for a slot again because an on-demand endpoint refused the
+    /// connection. The endpoint may have ended a moment ago, and it is started again. The wait costs neither a retry
+    /// nor a part of the budget.
     pub(super) fn may_await_start(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.has_awaited_start, true);
-        // A request that was sent over a kept connection before may have ended the endpoint, and may end the next one.
+        // A request that was sent over a kept connection before may have ended the endpoint, and it may end the next
+        // one, too. So at most one retry is left.
         self.retries_left = self.retries_left.min(1);
         is_first && !self.is_too_late()
     }
 
-    /// Returns `true` if no other endpoint may get the request once one may have worked on it.
+    /// Returns `true` if the request must not go to another endpoint after one endpoint may have worked on it.
     pub(super) fn is_at_most_once(&self) -> bool {
         self.request.head.extensions.get::<AtMostOnce>().is_some()
     }
 
-    /// Has the attempts to come ask for a body that is not encoded.
+    /// Makes the later attempts ask for a response without a content encoding.
     pub(super) fn ask_for_identity(&mut self) {
         ask_for_identity(&mut self.request.head.headers);
     }
@@ -202,8 +207,8 @@ impl<S, E> RetryState<S, E> {
         ticket.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Completes the response of the failed attempt with its body. If the body could not be read, the status and
-    /// `Retry-After` are left.
+    /// Completes the response of the failed attempt with its body. If the body could not be read, only the status and
+    /// `Retry-After` are kept, and a short explanation replaces the body.
     pub(super) fn failed_with(&mut self, body: Option<Bytes>) {
         let Some(failed) = &mut self.failed else {
             return;
@@ -230,7 +235,7 @@ impl<S, E> RetryState<S, E> {
         }
     }
 
-    /// Begins the next attempt. The slot of the failed one is free.
+    /// Begins the next attempt. The slot of the failed attempt is already free.
     pub(super) fn next_attempt<B, R>(&mut self) -> Admitted<S, B, R>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
@@ -238,12 +243,10 @@ impl<S, E> RetryState<S, E> {
         R: Body<Data = Bytes>,
     {
         let attempt = &mut self.request.attempt;
-        attempt.shared.pass_probe_on(); // the failed attempt may have been a probe
+        attempt.shared.pass_probe_on(); // if the failed attempt was a probe, a waiter may be the next one
         let now = gate::now();
         let first_arrival = *attempt.first_arrival.get_or_insert(now);
-        let ticket = attempt.classify(&self.request.head.headers, now);
-        let kept = requeued_arrival(&ticket, first_arrival);
-        self.requeued_after = now.saturating_duration_since(kept);
+        self.requeued_after = now.saturating_duration_since(first_arrival);
         attempt.failed_at = self.failed.as_ref().map(|it| it.decision.endpoint.clone());
         let body = attempt.body.clone().unwrap_or_default().unchanged();
         self.request.clone().admit(self.demand.clone(), body)

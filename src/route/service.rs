@@ -17,10 +17,10 @@ use crate::endpoints::Endpoints;
 use crate::gate::Shared;
 use crate::service::ReadyState;
 
-/// Sends each request to an endpoint that can serve it. Made by [`RouteLayer`](super::RouteLayer).
+/// A service that sends each request to an endpoint that can serve it. A [`RouteLayer`](super::RouteLayer) creates it.
 ///
-/// With `overflow = "backpressure"`, `poll_ready` reserves a place in the waiting room. It belongs to the service that was
-/// polled: a clone starts without one.
+/// With `overflow = "backpressure"`, `poll_ready` reserves a place in the waiting room. The place belongs to the
+/// service that was polled, so a clone starts without one.
 pub struct Route<S> {
     inner: S,
     shared: Arc<RouterShared>,
@@ -36,22 +36,22 @@ impl<S> Route<S> {
         }
     }
 
-    /// The inner service.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service, without the routing in front of it.
+    /// Returns the inner service without the routing in front of it.
     pub fn into_inner(self) -> S {
         self.inner
     }
 
-    /// A handle to the endpoints and the waiting room.
+    /// Returns a handle to the endpoints and the waiting room.
     #[must_use]
     pub fn handle(&self) -> RouterHandle {
         RouterHandle(Arc::clone(&self.shared))
@@ -80,8 +80,8 @@ where
     type Error = <S as RouteInner<B>>::Error;
     type Future = RouteFuture<S, B>;
 
-    /// Always ready, so that a full room can reject; with `overflow = "backpressure"`, ready once a place is reserved
-    /// for the call that follows.
+    /// Returns ready at once, so that a full waiting room can reject the request. With `overflow = "backpressure"`, it
+    /// is ready once a place is reserved for the call that follows.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let state = &self.shared.state;
         if !state.has_backpressure() {
@@ -102,7 +102,7 @@ impl<S: Clone> Clone for Route<S> {
         Self {
             inner: self.inner.clone(),
             shared: Arc::clone(&self.shared),
-            // A reservation is for one request: the clone makes its own.
+            // A reservation is for one request, so the clone makes its own.
             ready: ReadyState::Idle,
         }
     }

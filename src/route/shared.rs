@@ -1,7 +1,7 @@
-//! What all services of one `RouteLayer` share, and what it learns from each response.
+//! The state that all services of one `RouteLayer` share, and its updates from each response.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
+use std::sync::atomic::Ordering::Relaxed; // the counter is only compared with an earlier count
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::endpoints::{EngineLoad, HealthSink};
 use crate::gate::{self, Gate, Permit};
 use crate::service::LayerState;
 
-/// What all services of one `RouteLayer` share.
+/// The state that all services of one `RouteLayer` share.
 #[derive(Debug)]
 pub(super) struct RouterShared {
     pub(super) state: Arc<LayerState<Endpoints>>,
@@ -31,28 +31,29 @@ pub(super) struct RouterShared {
     pub(super) demand_from: DemandSource,
     pub(super) endpoint_header: bool,
     pub(super) model_header: bool,
-    /// `true` if requests say how long they waited.
+    /// `true` if the inner service is told the wait of each request.
     pub(super) tells_queue_time: bool,
     pub(super) metrics: Metrics,
-    /// Marked as changed after each change of the endpoints.
+    /// A channel that is marked as changed after each change of the endpoints.
     pub(super) changed: watch::Sender<()>,
     pub(super) budgets: ArcSwap<RetryBudgets>,
-    /// How many requests were rejected, by code.
+    /// The number of rejected requests for each error code.
     pub(super) rejected: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-/// How long a request counts as recent traffic.
+/// The time for which a request counts as recent traffic.
 const RECENT: Duration = Duration::from_secs(10);
 
-/// How many retries a second are allowed however little traffic there is.
+/// The number of retries per second that are allowed even with little traffic.
 const MIN_RETRIES: u32 = 10;
 
-/// The budgets of retries, one for each model, so that a model that fails takes no retry from another one. An attempt
-/// that may be retried adds a share of one to the budget of its model.
+/// The retry budgets of all models. Each model has its own, so a failing model does not use up the retries of another
+/// one. The first attempt of each request that may be retried adds a fraction of a retry to the budget of its model.
 #[derive(Debug)]
 pub(super) struct RetryBudgets {
     share: f64,
-    /// The budgets of the models that have had a request. It has no more names than the configuration had models.
+    /// The budgets of the models that have had a request. Only names that the configuration had are in the map, which
+    /// bounds its size.
     by_model: ArcSwap<HashMap<Arc<str>, Arc<TpsBudget>>>,
 }
 
@@ -62,7 +63,7 @@ impl RetryBudgets {
         Arc::new(Self { share, by_model })
     }
 
-    /// Returns the budget of `model`.
+    /// Returns the budget of `model`, which is created at first use.
     pub(super) fn of(&self, model: &Arc<str>) -> Arc<TpsBudget> {
         if let Some(budget) = self.by_model.load().get(model) {
             return Arc::clone(budget);
@@ -75,7 +76,7 @@ impl RetryBudgets {
             budget.or_insert_with(|| Arc::clone(&new));
             budgets
         });
-        // Another request may have added it first.
+        // Another request may have added a budget first, so the map decides which one is used.
         let budgets = self.by_model.load();
         budgets.get(model).map_or(new, Arc::clone)
     }
@@ -110,11 +111,12 @@ impl RouterShared {
         })
     }
 
-    /// Changes the endpoints, and the routing if there are new rules. Those that are started on demand stay.
+    /// Changes the endpoints that the configuration names, and the routing if there are new rules. Endpoints that are
+    /// started on demand stay.
     ///
     /// # Errors
     ///
-    /// Those of `change`, which is given the present registry. Nothing has changed then.
+    /// Returns the errors of `change`, which is given the current registry. The router is unchanged then.
     pub(super) fn change<E>(
         &self,
         change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
@@ -126,11 +128,11 @@ impl RouterShared {
         })
     }
 
-    /// The same, with those that are started on demand.
+    /// Changes all endpoints, including those that are started on demand, and the routing if there are new rules.
     ///
     /// # Errors
     ///
-    /// Those of `change`.
+    /// Returns the errors of `change`. The router is unchanged then.
     pub(super) fn change_all<E>(
         &self,
         change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
@@ -138,7 +140,7 @@ impl RouterShared {
         let endpoints = self.endpoints();
         let changes = endpoints.change(|registry| {
             let (registry, rules) = change(registry)?;
-            // New budgets have all of their reserve, so an unchanged share keeps the old ones.
+            // New budgets start with their full reserve, so an unchanged share keeps the old budgets.
             if let Some(rules) = &rules
                 && rules.config.retry_share != endpoints.routing().retry_share
             {
@@ -159,8 +161,8 @@ impl RouterShared {
         self.state.gate.capacity()
     }
 
-    /// Updates the health of an endpoint by its response. If the request `has_failed` elsewhere, a failure does not count:
-    /// the request may be at fault.
+    /// Updates the health of the permit's endpoint after a response of the class `class`. If the request `has_failed`
+    /// elsewhere, its failure does not count, because the request may be at fault.
     #[inline]
     pub(super) fn learn(
         self: &Arc<Self>,
@@ -178,7 +180,7 @@ impl RouterShared {
             }
         }
         match class {
-            // Not a result for a probe: the next request probes.
+            // An unknown result decides nothing about a probe, so the next request probes again.
             ResponseClass::Unknown { .. } => {}
             ResponseClass::Failure { .. } if has_failed => {}
             ResponseClass::Failure { .. } => {
@@ -197,7 +199,7 @@ impl RouterShared {
                 }
                 let probe = lease.probe.take();
                 if !probe.is_some_and(|it| state.word.is_probed_by(it)) {
-                    return state.ejection.succeeded(); // nearly always
+                    return state.ejection.succeeded(); // nearly every request is not a probe
                 }
                 state.ejection.closed();
                 self.health_changed(endpoint, state.word.close());
@@ -205,7 +207,7 @@ impl RouterShared {
         }
     }
 
-    /// The response body of an endpoint broke off.
+    /// Counts a response body of the endpoint that broke off, and ejects the endpoint if there were too many.
     pub(super) fn body_reset(self: &Arc<Self>, endpoint: &EndpointRef) {
         let routing = self.endpoints().routing();
         if endpoint.state().ejection.body_reset(routing.eject_after) {
@@ -213,12 +215,12 @@ impl RouterShared {
         }
     }
 
-    /// Keeps new requests off an endpoint that answered 429 for as long as it says, for 60 s at most. The last endpoint
-    /// that could serve stays in service.
+    /// Keeps new requests off an endpoint that answered 429, for as long as the response asks, but for 60 s at most.
+    /// The last endpoint that could serve stays in service.
     pub(super) fn keep_off(self: &Arc<Self>, endpoint: &EndpointRef, retry_after: Duration) {
         let has_clock = clock::sleep_until(clock::now()).is_some();
         let Some(runtime) = Handle::try_current().ok().filter(|_| has_clock) else {
-            return; // it would never end
+            return; // without a timer, the pause would last for ever
         };
         let Some(change) = self.endpoints().eject(endpoint).filter(|it| it.is_new()) else {
             return;
@@ -232,18 +234,19 @@ impl RouterShared {
 
     fn eject(self: &Arc<Self>, endpoint: &EndpointRef, routing: &RoutingConfig) {
         let state = endpoint.state();
-        // Without Tokio's clock, the ejection would never end.
+        // Without Tokio's clock, the ejection would last for ever.
         let has_clock = clock::sleep_until(clock::now()).is_some();
         let Some(runtime) = Handle::try_current().ok().filter(|_| has_clock) else {
             return self.health_changed(endpoint, state.word.close());
         };
         let Some(change) = self.endpoints().eject(endpoint) else {
-            // The last one, or too many are out: it stays in service, and its failures count from 0 again.
+            // The endpoint is the last one, or too many are ejected. It stays in service, and its failures count from 0
+            // again.
             state.ejection.reset_failures();
             return self.health_changed(endpoint, state.word.close());
         };
         if !change.is_new() {
-            return; // another request has ejected it at the same time
+            return; // another request has ejected the endpoint at the same time
         }
         let ejection_duration = state.ejection.ejection_duration(routing.eject_for);
         tracing::warn!(
@@ -255,7 +258,7 @@ impl RouterShared {
         self.end_ejection(&runtime, endpoint, ejection_duration);
     }
 
-    /// Ends an ejection after `duration`.
+    /// Starts a task that ends the current ejection of `endpoint` after `duration`.
     fn end_ejection(
         self: &Arc<Self>,
         runtime: &Handle,
@@ -263,7 +266,7 @@ impl RouterShared {
         duration: Duration,
     ) {
         let end = EjectionEnd {
-            shared: Arc::downgrade(self), // the task does not keep the router alive
+            shared: Arc::downgrade(self), // weak, so that the task does not keep the router alive
             endpoint: endpoint.clone(),
             number: endpoint.state().ejection.number(),
         };
@@ -273,7 +276,8 @@ impl RouterShared {
         });
     }
 
-    /// Logs and counts a change in the health of `endpoint`, if it is one, and notifies the waiters.
+    /// Logs and counts a change in the health of `endpoint`, and notifies the waiters. A call without a change is
+    /// ignored.
     pub(super) fn health_changed(&self, endpoint: &EndpointRef, change: HealthChange) {
         if !change.is_new() {
             return;
@@ -290,7 +294,7 @@ impl RouterShared {
         self.state.gate.capacity_changed();
     }
 
-    /// If a probe ended without a result, a waiter may be the next one.
+    /// Notifies the waiters if a probe ended without a result, because a waiter may be the next probe.
     pub(super) fn pass_probe_on(&self) {
         if self.endpoints().take_abandoned_probe() {
             self.state.gate.capacity_changed();
@@ -298,11 +302,12 @@ impl RouterShared {
     }
 }
 
-/// Ends an ejection when it is dropped: after its time, or with the runtime that would have measured that.
+/// A guard that ends an ejection when it is dropped. This happens after the ejection's time, or at the end of the
+/// runtime that would have measured it.
 struct EjectionEnd {
     shared: Weak<RouterShared>,
     endpoint: EndpointRef,
-    /// The number of the ejection. A check may have ended it early, and a probe may have begun the next one.
+    /// The number of the ejection. A check may have ended this ejection early, and a probe may have begun the next one.
     number: u32,
 }
 
@@ -317,7 +322,7 @@ impl Drop for EjectionEnd {
     }
 }
 
-/// Health checks act on a router as its handle does.
+/// Lets health checks act on a router in the same way as its handle does.
 #[cfg(feature = "client")]
 impl HealthSink for RouterShared {
     fn endpoints(&self) -> Arc<[EndpointRef]> {
@@ -345,7 +350,8 @@ impl HealthSink for RouterShared {
         if endpoints.iter().any(|present| present.is_same(endpoint)) {
             self.health_changed(endpoint, change);
         } else if change.is_new() {
-            // It has left: its health is not logged any more, but waiters may wait for it.
+            // The endpoint has left the registry, so its health is not logged any more, but requests may still wait for
+            // it.
             self.state.gate.capacity_changed();
         }
     }

@@ -1,4 +1,4 @@
-//! Charges a request's tenant for the tokens of its answer, with the discipline `fair`.
+//! The charging of a request's tenant for the tokens of its answer, with the discipline `fair`.
 
 use bytes::Bytes;
 use http::Response;
@@ -11,33 +11,34 @@ use crate::endpoints::config::FairBy;
 use crate::gate::{Charger, Permit};
 use crate::openai::{AnswerForm, UsageReader};
 
-/// Counts the tokens of an answer, and charges for them when it is dropped: at the end of the answer, or where it breaks
-/// off. Before the permit gives its slot back, so that the next request is chosen by it.
+/// A meter that counts the tokens of an answer and charges for them when it is dropped. This happens at the end of the
+/// answer or where the answer breaks off. The meter is dropped before the permit gives its slot back, so the charge
+/// already affects the choice of the next request.
 #[derive(Debug)]
 pub(super) struct TokenMeter {
     charger: Charger<Endpoints>,
     reader: UsageReader,
-    /// What the ticket cost.
+    /// The estimate of prompt tokens that the ticket was charged for.
     estimated_prompt: u32,
-    /// The most tokens that the prompt may have.
+    /// The largest number of tokens that the prompt may have.
     most_prompt: u64,
-    /// The most tokens that the answer may have.
+    /// The largest number of tokens that the answer may have.
     most_output: u64,
     is_whole: bool,
 }
 
-/// A token of an answer costs as much as two of a prompt.
+/// The cost of an answer's token in tokens of a prompt.
 const OUTPUT_WEIGHT: u64 = 2;
 
 impl TokenMeter {
-    /// A frame of the answer has come.
+    /// Counts the tokens in a frame of the answer.
     pub(super) fn read(&mut self, frame: &Frame<Bytes>) {
         if let Some(data) = frame.data_ref() {
             self.reader.read(data);
         }
     }
 
-    /// The answer was read to its end.
+    /// Marks the answer as read to its end, and charges for it.
     pub(super) fn end(mut self) {
         self.is_whole = true;
     }
@@ -54,20 +55,20 @@ impl Drop for TokenMeter {
 }
 
 impl RouterShared {
-    /// Whether requests cost their tokens.
+    /// Returns `true` if requests cost their tokens.
     pub(super) fn charges_tokens(&self) -> bool {
-        // In this order: nearly always the first says no.
+        // The cheap check is first, because it is nearly always `false`.
         self.state.gate.is_fair() && self.endpoints().routing().fair_by == FairBy::Tokens
     }
 
-    /// Counts the tokens of this answer, if its tenant is to be charged for them.
+    /// Returns a meter for the tokens of this answer, if its tenant is to be charged for them.
     #[inline]
     pub(super) fn token_meter<R>(
         &self,
         permit: &Permit<Endpoints>,
         response: &Response<R>,
     ) -> Option<Box<TokenMeter>> {
-        // Nearly always.
+        // Nearly all routers use another discipline and stop here.
         if !self.state.gate.is_fair() {
             return None;
         }

@@ -9,8 +9,6 @@ mod adaptive_limit;
 mod admission;
 mod call_watch;
 mod layer_state;
-#[cfg(feature = "place")]
-mod place;
 mod queue_status;
 mod ready_state;
 mod response;

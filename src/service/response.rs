@@ -87,11 +87,7 @@ impl<C: Capacity> LayerState<C> {
         headers: &http::HeaderMap,
         waited: Duration,
     ) -> http::Response<Bytes> {
-        #[cfg(feature = "place")]
-        let retry_after = rejection.retry_after();
         let mut response = rejection.into_response_to(headers);
-        #[cfg(feature = "place")]
-        self.insert_place(&mut response, headers, retry_after, waited);
         insert_waited(&mut response, waited, self.options());
         response
     }

@@ -12,7 +12,7 @@ use super::AdmissionHandler;
 use super::adaptive_limit::MeasuredCall;
 use super::call_watch::CallWatch;
 use super::served_call::ServedCall;
-use crate::admit::{Capacity, ClientRetry, RejectReason, ServiceSample, Ticket};
+use crate::admit::{Capacity, RejectReason, ServiceSample, Ticket};
 use crate::clock;
 use crate::gate::{self, Acquire, Permit, ReadinessClaim};
 
@@ -69,10 +69,9 @@ pub(super) type WaitingForSlot<C, S, Req, H> = PendingCall<S, Req, H, SlotWait<C
 /// A request that has a slot and waits for the inner service to be ready.
 pub(super) type WaitingForInner<C, S, Req, H> = PendingCall<S, Req, H, InnerWait<C>>;
 
-/// When a wait began, and when its ticket says that it ends.
+/// The beginning of a wait, and its end by the ticket.
 pub(super) struct WaitTimes {
-    began: Instant,
-    /// When the request first arrived: `max_wait` counts from then.
+    /// The time of the request's first arrival, from which `max_wait` counts.
     arrival: Instant,
     deadline: Option<Instant>,
     is_patient: bool,
@@ -84,11 +83,6 @@ impl WaitTimes {
         // Not after `now`, whatever the ticket says, so that the wait has a bound.
         let arrival = ticket.arrival.map_or(now, |arrival| arrival.min(now));
         Self {
-            began: match ticket.client_retry {
-                // The time until its client came back is no wait.
-                ClientRetry::Kept => now,
-                _ => arrival,
-            },
             arrival,
             deadline: ticket.deadline,
             is_patient: ticket.patient,
@@ -109,7 +103,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
     }
 
     fn time_waited(&self) -> Duration {
-        gate::now().saturating_duration_since(self.times.began)
+        gate::now().saturating_duration_since(self.times.arrival)
     }
 
     /// Calls the inner service. The slot goes with the response.
@@ -142,6 +136,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         drop(claim); // used up: the next head may poll the inner service
         let watch = CallWatch {
             permit,
+            waited,
             served,
             measured,
         };

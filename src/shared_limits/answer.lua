@@ -1,6 +1,8 @@
--- Answers one gateway's question about one endpoint: src/shared_limits/ledger.rs is the same, and says why.
+-- Answers one gateway's question about one endpoint. src/shared_limits/ledger.rs models the same rules and explains
+-- them.
 --
--- A member of the hash is `seq slots want limit version`; a gateway is in the queue while it wants more than it has.
+-- A member of the hash is `seq slots want limit version`. A gateway is in the queue while it wants more slots than it
+-- has.
 local members, ends, queue, limits = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local who, channel, name = ARGV[1], ARGV[8], ARGV[9]
 local seq, keep, want = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -12,7 +14,7 @@ local fields = redis.call('HMGET', members, '#leased', '#asked', '#number', '#ve
 local leased = tonumber(fields[1] or 0)
 local asked = tonumber(fields[2] or 0)
 local number = tonumber(fields[3] or 0)
--- By the clock, so that versions go on where they were if the keys are lost.
+-- The version follows the clock, so that it keeps growing even if the keys are lost.
 local version = math.max(tonumber(fields[4] or 0), time[1] * 1000000 + time[2])
 local told_none = fields[5] == '1'
 local expires = tonumber(fields[6] or 0)
@@ -102,7 +104,7 @@ if not is_late then
     end
     local member = get(gateway)
     if not member then
-      -- Its record is lost: what it asked for is not known any more.
+      -- The record of this gateway is lost, and so is its wish. It leaves the queue.
       redis.call('ZREM', queue, gateway)
       waiting = waiting - 1
     else
@@ -187,7 +189,7 @@ if is_renewed then
 end
 redis.call('HSET', members, unpack(set))
 if is_renewed then
-  -- Keys of endpoints that no gateway has any more do not stay.
+  -- The keys expire, so that an endpoint that all gateways have left does not stay in Redis.
   for _, key in ipairs(KEYS) do
     redis.call('PEXPIRE', key, 10 * lease)
   end

@@ -1,31 +1,32 @@
-//! What the gateways have leased of one endpoint's slots: the model of what the script does in Redis.
+//! The ledger of one endpoint's slots: a model in Rust of the script that runs in Redis.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ask, Grant};
 
-/// The slots of one endpoint, and the gateways that have leased some or wait for some. Times are milliseconds of the
-/// ledger's own clock.
+/// A record of the slots of one endpoint, of the gateways that have leased some, and of the gateways that wait for
+/// some. Times are milliseconds of the ledger's own clock.
 ///
-/// Slots that are free go to the gateways on the waiting list, the longest waiting first, an equal part to each. A gateway
-/// that wants more is at the end of the list then.
+/// Free slots go to the gateways on the waiting list, in equal parts, beginning with the gateway that has waited for
+/// the longest time. A gateway that wants more than its part goes back to the end of the list.
 ///
-/// In production a script in Redis does the same. This model is for tests and simulations.
+/// In production, a script in Redis keeps the ledger by the same rules. This model is for tests and simulations.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger<K: Ord + Clone> {
     members: BTreeMap<K, Member>,
-    /// The waiting list, by number.
+    /// The waiting list: gateways by their number, the lowest of which has waited for the longest time.
     queue: BTreeMap<u64, K>,
-    /// The number of slots, by gateway, as each is configured.
+    /// The configured number of slots of each gateway, sorted by that number, so that the first one is the limit.
     limits: BTreeSet<(u32, K)>,
     leased: u32,
-    /// The slots that are waited for.
+    /// The number of slots that gateways on the waiting list still want.
     asked: u32,
     last_number: u64,
     last_version: u64,
-    /// `true` if a gateway with slots believes that no other one waits.
+    /// `true` if the ledger has told a gateway with slots that the other gateways want none of them. A shortage must
+    /// then be announced to the gateways that hold slots.
     told_none: bool,
-    /// No lease ends before this.
+    /// A lower bound of the times at which leases end. Until then, the search for expired leases is skipped.
     first_end: u64,
 }
 
@@ -61,8 +62,9 @@ impl<K: Ord + Clone> Ledger<K> {
         member.map_or(0, |it| it.slots)
     }
 
-    /// Answers a question of `who`, whose lease ends at `now + lease` then. Returns the answer, and the notices for other
-    /// gateways.
+    /// Answers a question of the gateway `who`, and lets its lease end at `now + lease`. Returns the answer, and the
+    /// notices for other gateways. A question that is older than the latest one of this gateway changes nothing, and is
+    /// only answered.
     pub fn answer(&mut self, who: &K, ask: &Ask, lease: u64, now: u64) -> (Grant, Vec<(K, Grant)>) {
         self.remove_expired(now);
         let mut told = BTreeSet::new();
@@ -87,7 +89,7 @@ impl<K: Ord + Clone> Ledger<K> {
         (grant, notices)
     }
 
-    /// The slots that there are: the lowest number that a gateway has.
+    /// Returns the number of slots of the endpoint, which is the lowest number that any gateway is configured with.
     fn limit(&self) -> u32 {
         self.limits.first().map_or(0, |&(limit, _)| limit)
     }
@@ -97,6 +99,8 @@ impl<K: Ord + Clone> Ledger<K> {
         self.last_version
     }
 
+    /// Records the settings of a question: the gateway returns the slots beyond `ask.keep`, and waits for the slots
+    /// that it still wants.
     fn note(&mut self, who: &K, ask: &Ask, until: u64) {
         self.first_end = self.first_end.min(until);
         let version = self.next_version();
@@ -117,7 +121,7 @@ impl<K: Ord + Clone> Ledger<K> {
             version,
             number: None,
         };
-        // A gateway that gives slots back for others waits behind them.
+        // A gateway that returns slots for others goes to the end of the list, behind the gateways that already wait.
         if let Some(old) = number.filter(|_| kept < slots || member.ask() == 0) {
             self.queue.remove(&old);
             number = None;
@@ -137,9 +141,10 @@ impl<K: Ord + Clone> Ledger<K> {
         self.last_number
     }
 
-    /// Gives free slots to those that wait.
+    /// Distributes the free slots among the gateways that wait.
     fn hand_out(&mut self, told: &mut BTreeSet<K>) {
         while let free @ 1.. = self.free() {
+            // At least one gateway waits while the list is not empty, so the divisor below is at least 1.
             let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
             let Some((_, who)) = self.queue.pop_first() else {
                 return;
@@ -155,7 +160,8 @@ impl<K: Ord + Clone> Ledger<K> {
         }
     }
 
-    /// Gives a gateway slots beyond those that it wants, if they are free. Then no other one waits.
+    /// Gives a gateway slots beyond its wish, as far as slots are free. Slots are free only if all other gateways have
+    /// enough.
     fn give_ahead(&mut self, who: &K, ahead: u32) {
         let free = self.free();
         if let Some(member) = self.members.get_mut(who).filter(|_| free > 0) {
@@ -169,7 +175,7 @@ impl<K: Ord + Clone> Ledger<K> {
         self.limit().saturating_sub(self.leased)
     }
 
-    /// Gives a gateway up to `most` slots of those that it wants. Returns how many.
+    /// Gives a gateway up to `most` of the slots that it wants. Returns the number of slots given.
     fn give(&mut self, who: &K, most: u32) -> u32 {
         let version = self.next_version();
         let Some(member) = self.members.get_mut(who) else {
@@ -183,7 +189,7 @@ impl<K: Ord + Clone> Ledger<K> {
         given
     }
 
-    /// Tells those with slots that others wait, if one of them may believe that none does.
+    /// Notifies all gateways with slots of a shortage, if at least one of them may believe that the others have enough.
     fn recall(&mut self, told: &mut BTreeSet<K>) {
         let is_short = self.asked > 0 || self.leased > self.limit();
         if !is_short || !self.told_none {
@@ -217,13 +223,14 @@ impl<K: Ord + Clone> Ledger<K> {
         }
     }
 
-    /// An equal part of the slots.
+    /// Returns an equal part of the slots, rounded down.
     fn fair(&self) -> u32 {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         self.limit() / members.max(1)
     }
 
     fn remove_expired(&mut self, now: u64) {
+        // Returns early while even the first lease is valid, because most questions find no expired lease.
         if now < self.first_end {
             return;
         }

@@ -1,6 +1,7 @@
-//! The ledgers in Redis: a script for each question, many in one round trip, and a channel for each gateway's notices.
+//! The ledgers in Redis. A script answers each question, many questions share one round trip, and each gateway receives
+//! notices on a channel of its own.
 //!
-//! All keys of an endpoint have one hash tag, so in a cluster the endpoints are spread over the masters.
+//! All keys of an endpoint have one hash tag, so that a cluster can spread the endpoints over its masters.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -14,9 +15,9 @@ use tokio::sync::mpsc;
 
 use super::{Ask, Grant};
 
-/// The time that a connection may take to be made.
+/// The time limit for opening a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// The time that Redis may take to answer.
+/// The time limit for an answer of Redis.
 const ANSWER: Duration = Duration::from_secs(1);
 
 const PREFIX: &str = "triage:limits:";
@@ -26,17 +27,17 @@ const GATEWAYS: &str = "triage:limits:gateways";
 static QUESTION: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("answer.lua")));
 static PRESENCE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("gateways.lua")));
 
-/// The ledgers, as one gateway reaches them.
+/// A client for the ledgers, on behalf of one gateway.
 pub(super) struct Redis {
     client: Client,
-    /// Its host and port, without user and password.
+    /// The host and port of Redis, without user and password, for log messages.
     pub(super) address: String,
-    /// The name of this gateway, which no other one has or ever had.
+    /// The name of this gateway. It is random, so that each start of a gateway has a name of its own.
     gateway: Arc<str>,
     lease: Duration,
 }
 
-/// A connection with all that it takes to ask.
+/// A connection to Redis, with the name and the lease that each question carries.
 #[derive(Clone)]
 pub(super) struct Connection {
     connection: MultiplexedConnection,
@@ -44,20 +45,20 @@ pub(super) struct Connection {
     lease: u64,
 }
 
-/// The answer to a question.
+/// The answer of a ledger to one question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) grant: Grant,
-    /// The slots of the endpoint: the lowest number that a gateway has.
+    /// The number of slots of the endpoint, which is the lowest number that any gateway is configured with.
     pub(super) slots: u32,
 }
 
-/// What a connection says by itself.
+/// A message that a connection receives without having asked.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// A notice about an endpoint.
+    /// A notice of a ledger about an endpoint of this name.
     Notice(String, Grant),
-    /// The connection is lost.
+    /// The loss of the connection.
     Lost,
 }
 
@@ -71,7 +72,8 @@ impl Redis {
         }
     }
 
-    /// Connects, and sends what the connection says to `news`.
+    /// Connects to Redis, loads the scripts, and subscribes to this gateway's channel. Messages go to `news` as they
+    /// arrive.
     pub(super) async fn connect(
         &self,
         news: mpsc::UnboundedSender<News>,
@@ -84,6 +86,7 @@ impl Redis {
             .set_connection_timeout(Some(CONNECT))
             .set_response_timeout(Some(ANSWER))
             .set_pipeline_buffer_size(1_024)
+            // Pushes other than notices and the loss of the connection, such as confirmations, are dropped.
             .set_push_sender(move |push: PushInfo| match read_push(push) {
                 Some(push) => news.send(push),
                 None => Ok(()),
@@ -108,11 +111,11 @@ impl Redis {
 }
 
 impl Connection {
-    /// Sends questions, each about the endpoint of this name. The answers are in their order.
+    /// Sends questions, each about the endpoint of the given name. The answers come back in the same order.
     ///
     /// # Errors
     ///
-    /// The first error. Each question may have been answered, or not.
+    /// Returns the first error. The ledger may have answered each of the questions all the same.
     pub(super) async fn ask(&mut self, questions: &[(Arc<str>, Ask)]) -> RedisResult<Vec<Answer>> {
         let mut pipe = redis::pipe();
         for (endpoint, ask) in questions {
@@ -147,7 +150,7 @@ impl Connection {
         Ok(answers.collect())
     }
 
-    /// Says that this gateway is there, or that it goes. Returns how many gateways there are.
+    /// Records that this gateway is present, or that it is going. Returns the number of gateways that are present.
     pub(super) async fn present(&mut self, is_going: bool) -> RedisResult<u32> {
         let lease = if is_going { 0 } else { self.lease };
         let mut command = redis::cmd("EVALSHA");
@@ -157,7 +160,7 @@ impl Connection {
     }
 }
 
-/// Returns the name of an endpoint as a hash tag: without braces, which would end it early.
+/// Returns the name of an endpoint as a hash tag. Braces are escaped, because a brace would end the tag early.
 fn tag(name: &str) -> String {
     let mut tag = String::with_capacity(name.len());
     for char in name.chars() {
@@ -206,7 +209,7 @@ mod tests {
     use super::*;
     use crate::shared_limits::Ledger;
 
-    /// The longest that a test waits for what has to come.
+    /// The time limit for events that a test waits for.
     const SOON: Duration = Duration::from_secs(30);
 
     #[test]
@@ -228,7 +231,7 @@ mod tests {
         assert_eq!(read_notice(b"2 17 3"), None);
     }
 
-    /// What is said, without the version, which follows from a clock.
+    /// Returns a grant without its version, because the script derives the version from a clock.
     fn said(grant: Grant) -> (u32, u32, u32) {
         (grant.slots, grant.others, grant.fair)
     }
@@ -290,7 +293,7 @@ mod tests {
                 assert_eq!(asked.unwrap()[0].grant.slots, 0);
             }
         }
-        // Nothing is left of endpoints without slots that are leased.
+        // Endpoints without leased slots leave no keys behind.
         assert_eq!(server.ask("DBSIZE").as_deref(), Some(":0\r\n"));
     }
 

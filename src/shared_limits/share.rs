@@ -1,12 +1,13 @@
-//! One gateway's share of one endpoint's slots: how many it leases, uses and gives back.
+//! One gateway's share of one endpoint's slots: the slots that it leases, uses and gives back.
 //!
-//! A state machine without a clock, a connection or a lock. Its owner tells it what runs and waits
-//! ([`observe`](Share::observe)), sends what [`ask`](Share::ask) returns to the [`Ledger`](super::Ledger) of the endpoint,
-//! and hands in the answers. [`cap`](Share::cap) is the number of slots that may be used at an instant.
+//! A share is a state machine without a clock, a connection or a lock. Its owner reports the running and waiting
+//! requests with [`observe`](Share::observe), sends the question that [`ask`](Share::ask) returns to the endpoint's
+//! [`Ledger`](super::Ledger), and passes the answers on. [`cap`](Share::cap) returns the number of slots that may be
+//! used at an instant.
 //!
-//! A question may be lost, and so may its answer. From the moment in which slots are offered back, they are not used any
-//! more; what was asked for counts only once it was granted. So a lost message costs slots for a while, and never gives
-//! one slot to two gateways.
+//! A question or its answer may get lost. The share therefore stops using slots from the moment in which it offers them
+//! back, and counts new slots only once the ledger has granted them. So a lost message costs slots for a while, but it
+//! never gives one slot to two gateways.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,109 +17,112 @@ use std::time::{Duration, Instant};
 pub struct LeaseTimes {
     /// The time for which slots are leased. A gateway renews its leases each third of it.
     pub lease: Duration,
-    /// The time for which a slot may serve one gateway's waiters after another one has asked for it.
+    /// The time for which a slot may serve this gateway's waiters after another gateway has asked for it.
     pub turn: Duration,
 }
 
 impl LeaseTimes {
-    /// Returns the times for leases of this length, with turns of a thirtieth of it, from 50 ms to 1 s.
+    /// Returns the times for leases of this length. A turn is a thirtieth of the lease, but at least 50 ms and at most
+    /// 1 s.
     #[must_use]
     pub fn of(lease: Duration) -> Self {
         let turn = (lease / 30).clamp(Duration::from_millis(50), Duration::from_secs(1));
         Self { lease, turn }
     }
 
-    /// The time after which leases are renewed.
+    /// Returns the time after which a gateway renews its leases.
     fn renewal(&self) -> Duration {
         self.lease / 3
     }
 
-    /// The time before the end of a lease in which its slots are not used any more: the clocks of two machines differ, and a
-    /// request that has a slot is still to be sent.
+    /// Returns the time before the end of a lease in which its slots are no longer used. It covers the difference
+    /// between the clocks of two machines, and the time to send a request that has just taken a slot.
     fn margin(&self) -> Duration {
         self.lease / 8
     }
 }
 
-/// What a gateway could do with the slots of an endpoint.
+/// The number of an endpoint's slots that a gateway could use, and the reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Need {
     /// The number of requests that run on the endpoint.
     pub running: u32,
-    /// The number of requests that wait for a slot which may be one of the endpoint's.
+    /// The number of requests that wait for a slot, and could use a slot of this endpoint.
     pub waiting: u32,
-    /// The number of slots that the gateway may use for reasons of its own, as by a measured limit.
+    /// The number of slots that the gateway may use by its own rules, such as a measured limit.
     pub most: u32,
-    /// The number of slots to have at hand for requests that are still to come, while no other gateway wants them.
+    /// The number of spare slots for requests that have yet to arrive. They are held only while other gateways have
+    /// enough.
     pub ahead: u32,
 }
 
 impl Need {
-    /// The slots that it could use now.
+    /// Returns the number of slots that the gateway could use now: at most `most`, but at least the running ones.
     fn slots(&self) -> u32 {
         let wanted = self.running.saturating_add(self.waiting);
         wanted.min(self.most).max(self.running)
     }
 }
 
-/// A question of a gateway to the ledger of an endpoint. It may be repeated, and may come late.
+/// A question of a gateway to the ledger of an endpoint. The ledger tolerates repeated and late questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
-    /// The number of the question. The ledger does nothing for one that is older than the latest that it has seen.
+    /// The number of the question. The ledger ignores a question that is older than the latest one that it has seen.
     pub seq: u64,
-    /// The number of slots that the gateway keeps, at most. It has stopped to use the others.
+    /// The maximum number of slots that the gateway keeps. It has already stopped using the others.
     pub keep: u32,
-    /// The number of slots that it could use. It is on a waiting list for those that it does not get.
+    /// The number of slots that the gateway could use. It joins a waiting list for the slots that it does not get.
     pub want: u32,
-    /// The number of slots that it takes beyond, if they are free and no gateway waits.
+    /// The number of slots that the gateway takes in addition, if they are free and all other gateways have enough.
     pub ahead: u32,
-    /// The number of slots that the endpoint has, as this gateway is configured. The lowest number of all gateways holds.
+    /// The number of slots of the endpoint in this gateway's configuration. The lowest number of all gateways holds.
     pub slots: u32,
 }
 
-/// The answer of a ledger, or its notice to a gateway that had asked before.
+/// The answer of a ledger to a question, or a later notice to a gateway that has asked before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     /// The number of slots that the gateway has leased.
     pub slots: u32,
-    /// Orders what a ledger says to one gateway. Later ones are higher.
+    /// The number that orders the messages of a ledger to one gateway. A later message has a higher version.
     pub version: u64,
     /// The number of slots that other gateways wait for.
     pub others: u32,
-    /// The number of slots that each gateway may keep though others wait: an equal part, rounded down.
+    /// The number of slots that each gateway may keep while others wait. It is an equal part, rounded down.
     pub fair: u32,
 }
 
-/// One gateway's share of one endpoint's slots.
+/// The share of one gateway in the slots of one endpoint.
 #[derive(Debug, Clone)]
 pub struct Share {
     times: LeaseTimes,
     need: Need,
-    /// The most slots that were needed since the last renewal.
+    /// The highest number of slots that the gateway needed since the last renewal.
     peak: u32,
-    /// The leased slots, by when they were: the longest leased first.
+    /// The leased slots as pairs of the time of the grant and the number of slots. The oldest grant is first.
     slots: VecDeque<(Instant, u32)>,
-    /// The end of the lease, less the margin. `None` before the first one.
+    /// The end of the lease, less the margin. `None` before the first lease, and after a lease has expired.
     until: Option<Instant>,
     version: u64,
     others: u32,
     fair: u32,
-    /// The slots that the ledger knows to be wanted.
+    /// The number of wanted slots that the ledger knows of, from the latest question that it answered.
     known_want: u32,
-    /// The leased slots at which none could be had ahead; it is not asked for any again until that changes.
+    /// The number of leased slots at which the ledger last had no spare slot to give. The share asks for spare slots
+    /// again only once this number has changed.
     none_ahead_at: Option<u32>,
     seq: u64,
     sent: Option<Sent>,
-    /// The most slots that may be used because of questions whose answers have not come.
+    /// The limit on usable slots while a question that offers slots back is unanswered.
     offered: Option<u32>,
-    /// The latest notice that came while an answer was awaited.
+    /// The latest notice that arrived while an answer was due. It is applied after the answer.
     notice: Option<Grant>,
     renew_at: Instant,
-    /// No question is sent before this.
+    /// The time before which no question is sent, because an earlier one failed.
     retry_at: Instant,
 }
 
-/// A question whose answer is awaited.
+/// A question that still waits for its answer.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     seq: u64,
@@ -128,7 +132,7 @@ struct Sent {
     is_ahead: bool,
 }
 
-/// The time after which a question that failed is asked again.
+/// The time after which a failed question is sent again.
 const RETRY: Duration = Duration::from_millis(100);
 
 impl Share {
@@ -155,19 +159,19 @@ impl Share {
         }
     }
 
-    /// Returns the number of slots that are leased, whether they may be used or not.
+    /// Returns the number of leased slots, including slots that may not be used any more.
     #[must_use]
     pub fn leased(&self) -> u32 {
         self.slots.iter().map(|&(_, slots)| slots).sum()
     }
 
-    /// Returns the instant until which [`cap`](Self::cap) holds without news; `None` before the first lease.
+    /// Returns the instant until which [`cap`](Self::cap) holds without news. Returns `None` before the first lease.
     #[must_use]
     pub fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// Returns `true` if it has no slots, wants none, and awaits no answer.
+    /// Returns `true` if the share holds and wants no slots, and all its questions are answered.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.slots.is_empty()
@@ -176,7 +180,7 @@ impl Share {
             && self.need.slots() == 0
     }
 
-    /// Returns the number of slots that may be used at `now`, those in use included.
+    /// Returns the number of slots that may be used at `now`, including the slots in use.
     #[must_use]
     pub fn cap(&self, now: Instant) -> u32 {
         if self.until.is_none_or(|until| now >= until) {
@@ -187,7 +191,7 @@ impl Share {
         self.offered.map_or(usable, |offered| usable.min(offered))
     }
 
-    /// The slots beyond an equal part that other gateways wait for, and that have had their turn here.
+    /// Returns the number of slots beyond an equal part that have had their turn here and that other gateways wait for.
     fn due_to_others(&self, now: Instant) -> u32 {
         let turn = self.times.turn;
         let excess = self.leased().saturating_sub(self.fair);
@@ -199,12 +203,12 @@ impl Share {
         old.min(self.others).min(excess)
     }
 
-    /// Takes note of what runs and waits.
+    /// Records the running and waiting requests. Forgets all slots once the lease has expired.
     pub fn observe(&mut self, need: Need, now: Instant) {
         self.need = need;
         self.peak = self.peak.max(need.slots());
         if self.until.is_some_and(|until| now >= until) {
-            // The ledger may have given the slots to others by now.
+            // The ledger may have given the slots to other gateways by now.
             self.until = None;
             self.slots.clear();
             self.known_want = 0;
@@ -212,9 +216,10 @@ impl Share {
         }
     }
 
-    /// The slots to keep, if a question were sent now.
+    /// Returns the number of slots to keep, if a question were sent now.
     fn to_keep(&self, now: Instant) -> u32 {
         let leased = self.leased();
+        // While the others have enough, slots are returned at a renewal only, and as far as the peak allows.
         let needed = match self.others {
             0 if now < self.renew_at => leased,
             0 => self.peak,
@@ -223,7 +228,8 @@ impl Share {
         needed.max(self.need.running).min(leased)
     }
 
-    /// The slots to have at hand for requests that are still to come.
+    /// Returns the number of spare slots to ask for, so that the next requests find one. It is 0 while other gateways
+    /// wait.
     fn ahead(&self) -> u32 {
         let most = self.need.most.saturating_sub(self.need.slots());
         match self.others == 0 && self.peak > 0 {
@@ -247,17 +253,17 @@ impl Share {
             return true;
         }
         if self.known_want > leased {
-            // On the waiting list already: what it wants is only told again when it has doubled.
+            // The share is on the waiting list already, so it asks again only once its wish has doubled.
             let (told, more) = (self.known_want - leased, need.saturating_sub(leased));
             return more >= told.saturating_mul(2);
         }
-        // All in use: some are fetched before the next request comes.
+        // All slots are in use, so the share fetches spare ones before the next request arrives.
         let is_used_up = need == leased && self.none_ahead_at != Some(leased);
         need > leased || is_used_up && self.ahead() > 0
     }
 
-    /// Returns the number of slots that may be used from now on, because the others are about to be offered back. To be
-    /// called when a question [is due](Self::is_due), before [`ask`](Self::ask).
+    /// Returns the number of slots that may be used from now on, because the question will offer the others back. Call
+    /// this when a question [is due](Self::is_due), before [`ask`](Self::ask).
     pub fn offer(&mut self, now: Instant) -> u32 {
         let keep = self.to_keep(now);
         let offered = self.offered.map_or(keep, |offered| offered.min(keep));
@@ -265,15 +271,15 @@ impl Share {
         self.cap(now)
     }
 
-    /// Returns the question to send. `running`: the number of requests that run on the endpoint once the cap that
-    /// [`offer`](Self::offer) returned holds. `slots`: the slots of the endpoint, as configured.
+    /// Returns the question to send. `running` is the number of requests that run on the endpoint after the caller has
+    /// applied the cap that [`offer`](Self::offer) returned. `slots` is the configured number of slots of the endpoint.
     pub fn ask(&mut self, running: u32, slots: u32, now: Instant) -> Ask {
         self.need.running = running;
         self.seq += 1;
-        // A request may have taken a slot just before the cap was lowered.
+        // A request may have taken a slot just before the cap was lowered, so running requests raise the offer.
         let keep = self.offered.unwrap_or(0).max(running);
         self.offered = Some(keep);
-        // A share that has lost its lease says what it has, so that it gets that back if it is still there.
+        // A share that has lost its lease names its full need, so that it gets its slots back if they are still there.
         let keep = match self.until {
             Some(_) => keep,
             None => self.need.slots(),
@@ -296,19 +302,19 @@ impl Share {
         }
     }
 
-    /// Takes the answer to question `seq`.
+    /// Applies the answer to question `seq`. An answer to any other question than the current one is ignored.
     pub fn on_answer(&mut self, seq: u64, grant: Grant, now: Instant) {
         let Some(sent) = self.sent.filter(|sent| sent.seq == seq) else {
-            return; // it had been given up
+            return; // the question was given up
         };
         self.sent = None;
         self.offered = None;
         self.known_want = sent.want;
-        // From when it was sent: the ledger's time began later.
+        // The lease counts from the sending of the question, because the ledger started its clock later.
         self.until = Some(sent.at + self.times.lease - self.times.margin());
         self.renew_at = sent.at + self.times.renewal();
         self.peak = self.need.slots();
-        // Those that it gave back are others' now, also if it got as many new ones.
+        // The returned slots belong to others now, even if the ledger has granted as many new ones.
         self.shrink_to(sent.keep);
         self.apply(grant, now);
         let is_none_ahead = sent.is_ahead && grant.slots <= sent.want;
@@ -318,10 +324,11 @@ impl Share {
         }
     }
 
-    /// Takes a notice: slots that came later, or that others wait for slots.
+    /// Applies a notice, which grants more slots or reports that other gateways wait.
     pub fn on_notice(&mut self, notice: Grant, now: Instant) {
         if self.sent.is_some() || self.offered.is_some() {
-            // The slots may be among those that are offered back: the answer says.
+            // The granted slots may be among the slots that are offered back. The answer will tell, so the notice waits
+            // for it.
             let is_later = |last: Grant| last.version < notice.version;
             if self.notice.is_none_or(is_later) {
                 self.notice = Some(notice);
@@ -331,7 +338,7 @@ impl Share {
         }
     }
 
-    /// Takes note that question `seq` has failed. Whether the ledger has seen it is not known.
+    /// Records that question `seq` has failed. The ledger may have seen it or not, so the offer stays in force.
     pub fn on_failed(&mut self, seq: u64, now: Instant) {
         if self.sent.is_some_and(|sent| sent.seq == seq) {
             self.sent = None;
@@ -350,7 +357,7 @@ impl Share {
         }
     }
 
-    /// Forgets the slots that were leased for the longest time.
+    /// Forgets slots until `slots` are left, beginning with those that were leased for the longest time.
     fn shrink_to(&mut self, slots: u32) {
         let mut excess = self.leased().saturating_sub(slots);
         while let Some((_, oldest)) = self.slots.front_mut().filter(|_| excess > 0) {
@@ -363,7 +370,7 @@ impl Share {
         }
     }
 
-    /// Returns the question with which all slots are given back, but those of requests that run.
+    /// Returns the question that gives back all slots except those of running requests.
     pub fn give_back(&mut self, running: u32, slots: u32, now: Instant) -> Ask {
         self.need = Need {
             running,
@@ -374,25 +381,27 @@ impl Share {
         self.ask(running, slots, now)
     }
 
-    /// Takes note of a new connection to the ledger: notices may have been lost before.
+    /// Records a new connection to the ledger. A question is due at once, because notices may have been lost before.
     pub fn on_connected(&mut self, now: Instant) {
         self.renew_at = now;
         self.retry_at = now;
     }
 
-    /// Returns `true` while slots are waited for, here or by others, so that what follows has to follow soon.
+    /// Returns `true` while this gateway or another one waits for slots, so that the owner should check the share
+    /// often.
     #[must_use]
     pub fn is_contended(&self) -> bool {
         self.need.slots() > self.leased() || self.others > 0 && self.leased() > 0
     }
 
-    /// Returns `true` while it is on the waiting list.
+    /// Returns `true` while the gateway is on the waiting list of this endpoint.
     #[must_use]
     pub fn is_starved(&self) -> bool {
         self.known_want > self.leased()
     }
 
-    /// Returns the next instant at which a question may be due though nothing has changed; `None` if there is none.
+    /// Returns the next instant at which a question may become due by time alone. Returns `None` if time alone changes
+    /// nothing.
     #[must_use]
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
         if self.sent.is_some() {
@@ -409,8 +418,8 @@ impl Share {
     }
 }
 
-/// Returns the number of slots that each of `gateways` may use while the ledger is away: an equal part, and at least one,
-/// so that requests go on. It is one if it is not known how many gateways there are.
+/// Returns the number of slots that each of `gateways` may use while the ledger is unreachable. It is an equal part of
+/// the slots, and at least one, so that requests go on. With an unknown number of gateways, it is one slot.
 #[must_use]
 pub fn fallback(slots: u32, gateways: Option<u32>) -> u32 {
     let part = gateways.map_or(1, |gateways| slots / gateways.max(1));

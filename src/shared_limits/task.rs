@@ -1,5 +1,5 @@
-//! The task between a router and the ledgers in Redis: it tells each share what runs and waits, sends its questions, and
-//! gives the endpoints the slots that the shares may use.
+//! The task between a router and the ledgers in Redis. It reports running and waiting requests to each share, sends the
+//! questions of the shares, and gives the endpoints the slots that the shares may use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,42 +18,42 @@ use crate::durable::{ConnectError, RequestId};
 use crate::endpoints::EndpointRef;
 use crate::route::RouterHandle;
 
-/// The time between two looks at what waits. A request that finds no leased slot waits for half of it before the ledger is
-/// asked.
+/// The time between two looks at the waiting requests. A request that finds all leased slots taken waits for half of
+/// this time on average before the task asks the ledger.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// While no request waits and no other gateway wants slots, each so many looks are at the endpoints.
+/// The task checks the endpoints at every tenth look only, while all requests and all other gateways have their slots.
 const IDLE_LOOKS: u32 = 10;
 
-/// The most questions of one round trip.
+/// The highest number of questions in one round trip.
 const BATCH: usize = 256;
 
-/// The time for which the ledgers must be away before a gateway goes on without them, once its leases have ended.
+/// The time for which Redis must be away before a gateway goes on without it, once its leases have ended.
 const AWAY: Duration = Duration::from_secs(1);
 
-/// The pause after a failed attempt to connect. It doubles up to [`MAX_PAUSE`].
+/// The pause after the first failed attempt to connect. It doubles with each failure, up to [`MAX_PAUSE`].
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// The time for which slots are given to endpoints without a lease, while the ledgers are away.
+/// The time for which endpoints get slots without a lease while Redis is away.
 const FALLBACK: Duration = Duration::from_secs(2);
 
-/// The time that the last questions may take, with which a gateway gives its slots back.
+/// The time limit for the last questions, with which a gateway gives its slots back.
 const CLOSE: Duration = Duration::from_secs(1);
 
 /// The configuration of shared limits.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct SharedLimitsConfig {
-    /// The address: `redis://[user:password@]host[:port][/database]`.
+    /// The address of Redis: `redis://[user:password@]host[:port][/database]`.
     pub url: String,
-    /// The time after which the slots of a gateway that has died are others'. All gateways should have the same. At least
-    /// 100 ms; default 30 s.
+    /// The time after which the slots of a dead gateway go to others. All gateways should have the same value. Values
+    /// below 100 ms count as 100 ms; the default is 30 s.
     pub lease: Duration,
 }
 
 impl SharedLimitsConfig {
-    /// Returns the configuration for the ledgers at this address.
+    /// Returns the configuration for the ledgers at this address, with a lease of 30 s.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl SharedLimitsConfig {
         }
     }
 
-    /// Sets the time after which the slots of a gateway that has died are others'.
+    /// Sets the time after which the slots of a dead gateway go to others.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -71,7 +71,7 @@ impl SharedLimitsConfig {
 }
 
 impl std::fmt::Debug for SharedLimitsConfig {
-    /// The address is left out, because it may hold a password.
+    /// Formats the configuration without the address, because the address may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SharedLimitsConfig")
             .field("lease", &self.lease)
@@ -79,8 +79,8 @@ impl std::fmt::Debug for SharedLimitsConfig {
     }
 }
 
-/// The task that leases the slots of a router's endpoints. When it is dropped, the slots are given back, and the router has
-/// none any more.
+/// A handle to the task that leases the slots of a router's endpoints. When the handle is dropped, the task gives the
+/// slots back, and the router has no slots left.
 #[derive(Debug)]
 pub struct SharedLimits {
     stop: CancellationToken,
@@ -88,14 +88,14 @@ pub struct SharedLimits {
 }
 
 impl SharedLimits {
-    /// Shares the slots of all endpoints of `router` with the other gateways on the same Redis. From now on, its endpoints have
-    /// leased slots only; those that are started on demand keep theirs.
+    /// Shares the slots of all endpoints of `router` with the other gateways on the same Redis. From now on, the
+    /// endpoints have leased slots only, except that endpoints started on demand keep their own slots.
     ///
-    /// Redis need not be there yet.
+    /// Redis may still be unreachable when this is called.
     ///
     /// # Errors
     ///
-    /// If the configuration can't work, or there is no Tokio runtime.
+    /// Returns an error if the address or the random source is unusable, or if this is called outside a Tokio runtime.
     pub fn start(config: SharedLimitsConfig, router: RouterHandle) -> Result<Self, ConnectError> {
         let runtime = tokio::runtime::Handle::try_current();
         let runtime = runtime.map_err(|_| ConnectError::NoRuntime)?;
@@ -113,8 +113,8 @@ impl SharedLimits {
         })
     }
 
-    /// Gives all slots back, within a second. To be called when no request runs any more: the slots of those that do are given
-    /// to others when the lease ends.
+    /// Gives all slots back, within a second. Call this after the last request has ended, because the slots of requests
+    /// that still run go to others only when the lease ends.
     pub async fn close(mut self) {
         self.stop.cancel();
         if let Some(task) = self.task.take() {
@@ -133,15 +133,15 @@ struct Task {
     redis: Arc<Redis>,
     times: LeaseTimes,
     router: RouterHandle,
-    /// The endpoints when they were last looked at.
+    /// The endpoints at the latest look, to notice a change of the list by pointer.
     present: Option<Arc<[EndpointRef]>>,
-    /// By name.
+    /// The entries by endpoint name.
     entries: HashMap<Arc<str>, Entry>,
     connection: State,
     work: JoinSet<Done>,
-    /// The number of the connection that is in use, or was last.
+    /// The number of the current connection, or of the latest one. Errors of earlier connections are ignored.
     generation: u64,
-    /// The number of gateways, if Redis was there before.
+    /// The number of gateways that Redis last reported. `None` until Redis has answered once.
     gateways: Option<u32>,
     counted_at: Option<Instant>,
     looks: u32,
@@ -149,17 +149,17 @@ struct Task {
     is_busy: bool,
 }
 
-/// An endpoint name, with the endpoints that have or had it.
+/// The state of one endpoint name, with the present endpoint and its predecessors.
 struct Entry {
     share: Share,
-    /// `None` if no endpoint has the name any more.
+    /// The present endpoint. `None` once the name is gone from the router.
     endpoint: Option<EndpointRef>,
-    /// Endpoints of the same name that were replaced or removed, and still serve requests.
+    /// Former endpoints of the same name that were replaced or removed, and still serve requests.
     old: Vec<EndpointRef>,
     waiting: u32,
-    /// The lease that the endpoint was last given.
+    /// The slots and the end of the lease that the endpoint was last given.
     given: Option<(u32, Instant)>,
-    /// The configured number of slots that was logged as higher than another gateway's.
+    /// The configured number of slots of the latest warning that another gateway has fewer, so that it is logged once.
     warned_of: Option<u32>,
 }
 
@@ -169,7 +169,7 @@ enum State {
     Away { again: Instant },
 }
 
-/// What failed, and since when.
+/// A period without answers from Redis: its beginning and the number of failures.
 struct Outage {
     since: Instant,
     failures: u32,
@@ -200,7 +200,7 @@ impl Entry {
         }
     }
 
-    /// The requests that run on endpoints that were replaced or removed.
+    /// Returns the number of requests that run on endpoints that were replaced or removed.
     fn running_old(&self) -> u32 {
         self.old.iter().map(EndpointRef::in_flight).sum()
     }
@@ -210,7 +210,7 @@ impl Entry {
         self.running_old() + endpoint.map_or(0, EndpointRef::in_flight)
     }
 
-    /// The slots of the endpoint, as configured.
+    /// Returns the configured number of slots of the endpoint.
     fn slots(&self) -> u32 {
         let Some(endpoint) = self.endpoint.as_ref().or(self.old.last()) else {
             return 0;
@@ -223,6 +223,7 @@ impl Entry {
 
     fn need(&self, gateways: Option<u32>) -> Need {
         let own = self.endpoint.as_ref().map_or(0, EndpointRef::own_limit);
+        // Half of an equal part of the slots serves as a reserve for the next requests.
         let ahead = gateways.map_or(0, |gateways| self.slots() / (2 * gateways.max(1)));
         Need {
             running: self.running(),
@@ -278,7 +279,7 @@ impl Task {
         self.close().await;
     }
 
-    /// Looks at what waits and runs, and does what follows from it.
+    /// Checks the waiting and running requests, asks the ledgers where a question is due, and applies the caps.
     fn look(&mut self, outage: &Option<Outage>) {
         let now = clock::now();
         let is_away = outage
@@ -312,7 +313,8 @@ impl Task {
             let mut cap = entry.share.cap(now);
             if is_away && cap == 0 {
                 cap = fallback(entry.slots(), self.gateways);
-                // Not at each look: half of the time is left at least.
+                // The end moves only once less than half of the time is left, so that each look need not renew the
+                // lease.
                 let until = entry.given.filter(|&(_, end)| end > now + FALLBACK / 2);
                 let until = until.map_or(now + FALLBACK, |(_, end)| end);
                 give_until(&self.router, entry, cap, until);
@@ -324,7 +326,7 @@ impl Task {
         self.ask(questions);
     }
 
-    /// Notes which endpoints there are.
+    /// Updates the entries to the endpoints that the router has now.
     fn take_endpoints(&mut self, now: Instant) {
         let endpoints = self.router.endpoints();
         let is_known = |known: &Arc<[EndpointRef]>| Arc::ptr_eq(known, &endpoints);
@@ -338,7 +340,7 @@ impl Task {
                 let times = self.times;
                 let entry = self.entries.entry(endpoint.name().into());
                 let entry = entry.or_insert_with(|| Entry::new(times, now));
-                // Configured differently, it is still the same one.
+                // An endpoint that was only reconfigured is still the same one, so its requests are counted once.
                 entry.old.retain(|old| !old.is_same(endpoint));
                 entry.endpoint = Some(endpoint.clone());
             }
@@ -350,7 +352,8 @@ impl Task {
         });
     }
 
-    /// Spreads the waiters over the endpoints that could serve them: evenly over those of which slots may be had.
+    /// Spreads the waiters evenly over the endpoints that could serve them. Endpoints at which this gateway is on the
+    /// waiting list get waiters only if all of the endpoints are in that state.
     fn spread(&mut self, waiting: Vec<(PoolSet, usize)>) {
         let mut by_pool: HashMap<PoolId, &mut Entry> = HashMap::new();
         for entry in self.entries.values_mut() {
@@ -372,6 +375,8 @@ impl Task {
             let rest = waiters % pools.len().max(1);
             for (nth, pool) in pools.iter().enumerate() {
                 if let Some(entry) = by_pool.get_mut(pool) {
+                    // Without an open endpoint, the remainder is rounded up, so that each endpoint's ledger hears of a
+                    // waiter.
                     let waiters = each + usize::from(nth < rest || open.is_empty() && rest > 0);
                     entry.waiting += u32::try_from(waiters).unwrap_or(u32::MAX);
                 }
@@ -407,7 +412,7 @@ impl Task {
         }
     }
 
-    /// Says that this gateway is there, when it is time.
+    /// Reports this gateway's presence to Redis, each third of the lease.
     fn count_gateways(&mut self, now: Instant) {
         let State::Connected(connection, _) = &self.connection else {
             return;
@@ -439,7 +444,7 @@ impl Task {
             let now = clock::now();
             entry.share.on_notice(grant, now);
             give(&self.router, entry, entry.share.cap(now), now);
-            self.is_busy = true; // what follows from it is due at the next look
+            self.is_busy = true; // the next look acts on it
         }
     }
 
@@ -449,7 +454,7 @@ impl Task {
                 self.generation += 1;
                 self.counted_at = None;
                 let now = clock::now();
-                // Notices may have been missed.
+                // Notices may have been lost with the former connection.
                 let entries = self.entries.values_mut();
                 entries.for_each(|entry| entry.share.on_connected(now));
                 self.connection = State::Connected(connection, news);
@@ -483,7 +488,7 @@ impl Task {
         outage: &mut Option<Outage>,
     ) {
         let now = clock::now();
-        self.is_busy = true; // what follows from them is due at the next look
+        self.is_busy = true; // the next look acts on them
         let answers = match answers {
             Ok(answers) => answers,
             Err(error) => {
@@ -518,14 +523,16 @@ impl Task {
         }
     }
 
-    /// Ends an outage. A connection alone does not: a Redis whose memory is full accepts it, and answers no question.
+    /// Ends an outage. This takes an answer, because Redis with full memory accepts connections but fails all
+    /// questions.
     fn on_answered(&self, outage: &mut Option<Outage>) {
         if outage.take().is_some() {
             tracing::info!(redis = %self.redis.address, "shared limits: connected to Redis again");
         }
     }
 
-    /// Takes note that there is no connection.
+    /// Records the loss of the connection, and schedules the next attempt after a pause that grows and varies at
+    /// random.
     fn on_lost(&mut self, why: &str, outage: &mut Option<Outage>) {
         let now = clock::now();
         let outage = outage.get_or_insert_with(|| {
@@ -543,7 +550,7 @@ impl Task {
         self.connection = State::Away { again };
     }
 
-    /// Gives all slots back.
+    /// Gives back all slots except those of running requests, and reports that this gateway is going.
     async fn close(mut self) {
         let now = clock::now();
         self.take_endpoints(now);
@@ -577,7 +584,7 @@ impl Task {
     }
 }
 
-/// Gives the endpoint of `entry` what `cap` slots leave beside the requests that run at those of the same name before it.
+/// Gives the endpoint of `entry` the part of `cap` that requests on former endpoints of the same name leave free.
 fn give(router: &RouterHandle, entry: &mut Entry, cap: u32, now: Instant) {
     let until = entry.share.until().unwrap_or(now);
     give_until(router, entry, cap, until);

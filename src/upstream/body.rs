@@ -1,4 +1,4 @@
-//! The body of a response: the endpoint's, streamed, or an error of our own.
+//! The body of a response, which is either the endpoint's, as a stream, or an error message of this crate.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,23 +12,22 @@ use super::upload::Sending;
 use crate::http::PermitBody;
 
 pin_project! {
-    /// The body of a [`Forward`](super::Forward)'s response. Dropping it unread closes the connection to
-    /// the endpoint.
+    /// The body of a [`Forward`](super::Forward)'s response. Dropping it unread closes the connection to the endpoint.
     #[derive(Debug)]
     pub struct ForwardBody {
-        // The request goes with the end of the answer: the rest of it is not sent then.
+        // The request ends together with the answer, so the rest of its body is not sent then.
         #[pin]
         inner: PermitBody<Incoming, Sending>,
     }
 }
 
-/// The endpoint broke off in the middle of its answer.
+/// An error that ends a body if the endpoint broke off in the middle of its answer.
 #[derive(Debug, thiserror::Error)]
 #[error("the endpoint broke off in the middle of its answer")]
 pub struct BodyError(#[source] hyper::Error);
 
 impl ForwardBody {
-    /// An endpoint's answer, and its request if that is perhaps not all sent.
+    /// Creates the body of an endpoint's answer. `sending` is the request's body, if a part of it may still be unsent.
     pub(super) fn endpoint(body: Incoming, sending: Option<Sending>) -> Self {
         let inner = PermitBody::new(body, sending);
         Self { inner }

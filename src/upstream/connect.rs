@@ -1,4 +1,4 @@
-//! Makes connections to endpoints. One timeout covers the name's look-up, TCP and TLS.
+//! The connector to endpoints. One timeout covers the name's look-up, TCP and TLS.
 
 use std::error::Error;
 use std::io;
@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::lookups::{Lookups, Tcp};
 use super::tls::{Stream, Tls};
 
-/// Long enough for any network that works.
+/// The default timeout of a connection attempt, which is long enough for any network that works.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -35,15 +35,15 @@ impl Connector {
         Self { tcp, tls, limit }.within(limit)
     }
 
-    /// The same with another timeout.
+    /// Returns the connector with another timeout.
     pub(super) fn within(mut self, limit: Duration) -> Self {
-        // Shares the time among the addresses of a name, so that a dead one leaves some to the next.
+        // This shares the time among the addresses of a name, so that a dead address leaves some time for the next.
         self.tcp.set_connect_timeout(Some(limit));
         self.limit = limit;
         self
     }
 
-    /// The same with trust in other certificates.
+    /// Returns the connector with trust in other certificates.
     #[cfg(feature = "tls")]
     pub(super) fn trusting(mut self, tls: Tls) -> Self {
         self.tls = tls;
@@ -76,7 +76,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     #[error("not connected within {} s", .0.as_secs_f64())]
@@ -93,18 +93,18 @@ impl ConnectError {
     }
 }
 
-/// Whether a request failed because there was no connection in time.
+/// Returns `true` if a request failed because the connection was not made in time.
 pub(crate) fn connect_timed_out(error: &(dyn Error + 'static)) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref());
     matches!(cause, Some(ConnectError::TimedOut(_)))
 }
 
-/// Whether an I/O timeout is among the causes.
+/// Returns `true` if an I/O timeout is among the causes of `error`.
 fn timed_out(error: &(dyn Error + 'static)) -> bool {
     has_cause(error, |error| error.kind() == io::ErrorKind::TimedOut)
 }
 
-/// Returns `true` if no program listens at the address.
+/// Returns `true` if the address refused the connection, because no program listens there.
 #[cfg(all(feature = "swap", unix))]
 pub(crate) fn connect_refused(error: &(dyn Error + 'static)) -> bool {
     has_cause(error, |error| {
@@ -112,19 +112,19 @@ pub(crate) fn connect_refused(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-/// Whether the cause is that this process, or this machine, has no file descriptors left.
+/// Returns `true` if this process, or this machine, has run out of file descriptors.
 pub(crate) fn out_of_files(error: &(dyn Error + 'static)) -> bool {
     has_cause(error, |error| {
         matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
     })
 }
 
-/// The system has no file descriptors left. The number is the same on all Unixes.
+/// The error number of a system without free file descriptors, which is the same on all Unixes.
 const ENFILE: i32 = 23;
-/// The process has none left.
+/// The error number of a process without free file descriptors, which is the same on all Unixes.
 const EMFILE: i32 = 24;
 
-/// Whether an I/O error among `error` and its causes matches.
+/// Returns `true` if `is_it` holds for an I/O error among `error` and its causes.
 fn has_cause(error: &(dyn Error + 'static), is_it: impl Fn(&io::Error) -> bool) -> bool {
     let mut causes = successors(Some(error), |&error| error.source());
     causes.any(|error| error.downcast_ref().is_some_and(&is_it))

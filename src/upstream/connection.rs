@@ -1,9 +1,11 @@
-//! A connection to an endpoint that still reads after a write has failed, and that can be closed from outside of hyper.
+//! A connection to an endpoint that can still be read after a write has failed, and that can be closed from outside of
+//! hyper.
 //!
-//! An endpoint that answers before it has read the whole request, and then closes, makes the next write fail. hyper
-//! gives up at that error and never reads the answer, which has arrived. A [`Connection`] hides such an error, so that
-//! hyper goes on to read. A [`ConnectionHandle`] closes it, whatever hyper still has to write, and says of a connection
-//! that has ended whether the endpoint had closed it before it saw the request.
+//! An endpoint may answer before it has read the whole request, and then close the connection, which makes the next
+//! write fail. At that error hyper gives up and never reads the answer, although it has arrived. A [`Connection`] hides
+//! such an error, so that hyper goes on to read. A [`ConnectionHandle`] can close the connection while hyper still has
+//! more to write. After a connection has ended, the handle also tells if the endpoint had closed it before it saw the
+//! request.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -23,41 +25,44 @@ pub(crate) struct Connection<S> {
     handle: ConnectionHandle,
 }
 
-/// What can be known of a connection, and done to it, from outside of hyper.
+/// A handle to a connection, which can close it and report its state from outside of hyper.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionHandle(Arc<Shared>);
 
-/// A logical timestamp: later ones are greater. One task drives a connection and the body that is sent on it, so that
-/// the timestamps of these two have the order of that task.
+/// A logical timestamp, of which later values are greater. One task drives a connection and the body that is sent on
+/// it, so the timestamps of these two are in the order of that task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LogicalTime(u64);
 
 impl LogicalTime {
     pub(super) fn now() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: only the numbers are compared.
+        // Relaxed is enough, because only the numbers themselves are compared.
         Self(LAST.fetch_add(1, Relaxed) + 1)
     }
 }
 
-/// The flags are `Relaxed`: each is read by itself, and says nothing of other memory. That hyper's task sees `closed`
-/// follows from the lock around the waker, which orders the wake-up after it.
+/// The state of a connection, shared by the connection and its handles.
+///
+/// All flags are `Relaxed`, because each is read by itself and guards no other memory. hyper's task sees `closed`
+/// because the lock around the waker orders the wake-up after the store.
 #[derive(Debug)]
 struct Shared {
-    /// Whether hyper has nothing left to write.
+    /// `true` while hyper has nothing left to write.
     flushed: AtomicBool,
     /// The [`LogicalTime`] of the last flush.
     flushed_at: AtomicU64,
-    /// Whether the endpoint has closed while something was being written.
+    /// `true` once a write has failed because the endpoint has closed the connection.
     write_failed: AtomicBool,
+    /// `true` once the connection was closed through a handle.
     closed: AtomicBool,
     /// The [`LogicalTime`] at which the connection was made.
     opened_at: LogicalTime,
-    /// `true` once a byte has come since the present request began.
+    /// `true` once a byte has come since the current request began.
     has_answered: AtomicBool,
     /// `true` once the connection carries a request after another one.
     is_reused: AtomicBool,
-    /// hyper's task, if it waits to read.
+    /// The waker of hyper's task, if that task waits to read.
     waker: Mutex<Option<Waker>>,
 }
 
@@ -83,7 +88,7 @@ impl<S> Connection<S> {
         self.handle.clone()
     }
 
-    /// Fails once the connection was closed through its handle.
+    /// Fails if the connection was closed through its handle.
     fn check_open(&self) -> io::Result<()> {
         match self.handle.0.closed.load(Relaxed) {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
@@ -91,7 +96,8 @@ impl<S> Connection<S> {
         }
     }
 
-    /// Writes `length` bytes, or drops them if the endpoint has closed the connection and reads no more.
+    /// Writes `length` bytes with `write`. If the endpoint has closed the connection and reads no more, the bytes are
+    /// dropped and reported as written.
     fn write(
         &mut self,
         length: usize,
@@ -102,15 +108,15 @@ impl<S> Connection<S> {
     {
         self.check_open()?;
         let shared = &*self.handle.0;
-        // The first write after a flush begins a request. A body in pieces that come later has several such writes; but
-        // a request is sent again only if all of it was taken at once.
+        // The first write after a flush begins a request. A body that arrives in several pieces causes several such
+        // writes, but a request is sent again only if all of its body was taken at once.
         if shared.flushed.load(Relaxed) && shared.has_answered.load(Relaxed) {
             shared.is_reused.store(true, Relaxed);
             shared.has_answered.store(false, Relaxed);
         }
         shared.flushed.store(false, Relaxed);
         if shared.write_failed.load(Relaxed) {
-            return Poll::Ready(Ok(length)); // dropped: the endpoint reads no more
+            return Poll::Ready(Ok(length)); // dropped, because the endpoint reads no more
         }
         match write(Pin::new(&mut self.io)) {
             Poll::Ready(Err(error)) if is_closed(&error) => {
@@ -124,7 +130,7 @@ impl<S> Connection<S> {
 }
 
 impl Shared {
-    /// Records that all is written, and when.
+    /// Records that everything is written, together with the time.
     fn set_flushed(&self) {
         if !self.flushed.load(Relaxed) {
             self.flushed_at.store(LogicalTime::now().0, Relaxed);
@@ -133,7 +139,7 @@ impl Shared {
     }
 }
 
-/// Whether the endpoint has closed the connection. What it sent before can still be read.
+/// Returns `true` if the endpoint has closed the connection. Bytes that it sent before can still be read.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(
@@ -143,33 +149,33 @@ fn is_closed(error: &io::Error) -> bool {
 }
 
 impl ConnectionHandle {
-    /// The handle that a [`Connection`] put into hyper's description of it.
+    /// Returns the handle that a [`Connection`] put into hyper's description of the connection.
     pub(super) fn of(connected: &Connected) -> Option<Self> {
         let mut extras = Extensions::new();
         connected.get_extras(&mut extras);
         extras.remove()
     }
 
-    /// Whether hyper has written all that it had.
+    /// Returns `true` if hyper has written everything that it had, and the endpoint still accepted it.
     pub(super) fn is_flushed(&self) -> bool {
         self.0.flushed.load(Relaxed) && !self.0.write_failed.load(Relaxed)
     }
 
-    /// Whether hyper has written all that it had at `moment`. Unlike [`is_flushed`](Self::is_flushed), this stays true
-    /// while the next request is being written.
+    /// Returns `true` if hyper has written everything that it had at `moment`. Unlike [`is_flushed`](Self::is_flushed),
+    /// this stays `true` while the next request is being written.
     pub(super) fn is_flushed_since(&self, moment: LogicalTime) -> bool {
         self.0.flushed_at.load(Relaxed) > moment.0 || self.is_flushed()
     }
 
-    /// Returns `true` if this connection was kept from before a request that began at `begun`, and has brought nothing
+    /// Returns `true` if this connection was kept from before a request that began at `begun`, and has brought no byte
     /// since.
     pub(super) fn was_stale(&self, begun: LogicalTime) -> bool {
-        // A connection may be kept that has carried no request yet, because another one was free sooner.
+        // A kept connection may be one without an earlier request, if another connection became free sooner.
         let is_kept = self.0.opened_at < begun || self.0.is_reused.load(Relaxed);
         is_kept && !self.0.has_answered.load(Relaxed)
     }
 
-    /// Closes the connection, though hyper may have more to write.
+    /// Closes the connection, even if hyper has more to write.
     pub(super) fn close(&self) {
         self.0.closed.store(true, Relaxed);
         let waker = self.lock_waker().take(); // woken outside the lock
@@ -183,6 +189,7 @@ impl ConnectionHandle {
         waker.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Stores the task's waker, so that [`close`](Self::close) wakes the task.
     fn wake_on_close(&self, cx: &Context<'_>) {
         let mut waker = self.lock_waker();
         match &mut *waker {
@@ -201,17 +208,18 @@ impl<S: Read + Unpin> AsyncRead for Connection<S> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         let has_answered = &self.handle.0.has_answered;
-        // A load first: most reads are of an answer that has begun.
+        // The flag is loaded first, because most reads belong to an answer that has begun.
         if buf.filled().len() > before && !has_answered.load(Relaxed) {
             has_answered.store(true, Relaxed);
         }
         if read.is_pending() {
-            // Before `closed` is read: a later close finds the waker.
+            // The waker is stored before `closed` is read, so that a later close finds the waker.
             self.handle.wake_on_close(cx);
         }
         self.check_open()?;
         match read {
-            // Closed with some of the request unread. All that it had sent is read by now, so this is its end.
+            // The endpoint closed the connection with a part of the request unread. Everything that it sent is read by
+            // now, so this is the end of the stream.
             Poll::Ready(Err(error)) if is_closed(&error) && !self.handle.is_flushed() => {
                 Poll::Ready(Ok(()))
             }
@@ -242,11 +250,11 @@ impl<S: Write + Unpin> AsyncWrite for Connection<S> {
         self.io.is_write_vectored()
     }
 
-    /// hyper flushes once it has written all that it has.
+    /// Flushes the connection. hyper calls this once it has written everything that it has.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.check_open()?;
         if self.handle.0.write_failed.load(Relaxed) {
-            return Poll::Ready(Ok(())); // nothing is sent any more
+            return Poll::Ready(Ok(())); // the endpoint reads no more
         }
         match Pin::new(&mut self.io).poll_flush(cx) {
             Poll::Ready(Ok(())) => self.handle.0.set_flushed(),

@@ -1,4 +1,4 @@
-//! The failures of `Forward`, as responses in place of an endpoint's.
+//! The failures of `Forward`, which become responses in place of an endpoint's.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::endpoints::NoResponse;
 use crate::endpoints::on_demand::End;
 use crate::http::Rejection;
 
-/// Why there is no response to pass on.
+/// The reason why there is no response to pass on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failure {
     #[error("No connection could be made to endpoint '{0}'")]
@@ -23,11 +23,11 @@ pub(super) enum Failure {
     ConnectTimeout(String, Duration),
     #[error("Endpoint '{0}' broke off before it answered")]
     Reset(String),
-    /// Of an endpoint that is started on demand and has ended, with what the request saw of that.
+    /// An endpoint that is started on demand has crashed. The second field is the failure that the request saw.
     #[cfg(feature = "swap")]
     #[error("Model '{0}' ended before it answered")]
     Crashed(String, NoResponse),
-    /// The same, on request of the operator.
+    /// An endpoint that is started on demand was stopped at the operator's request.
     #[cfg(feature = "swap")]
     #[error("Model '{0}' was unloaded before it answered")]
     Unloaded(String),
@@ -45,7 +45,7 @@ pub(super) enum Failure {
     NoEndpoint,
 }
 
-/// When to ask again for a model that was unloaded.
+/// The `Retry-After` of a response for a model that was unloaded.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Failure {
@@ -67,7 +67,7 @@ impl Failure {
             Self::NoEndpoint => (StatusCode::INTERNAL_SERVER_ERROR, "no_endpoint_chosen"),
         };
         let rejection = Rejection::new(status, code, self.to_string());
-        // Of a 503 alone.
+        // The header is only written for a 503.
         let rejection = rejection.with_retry_after(RETRY_AFTER);
         let mut response = rejection.into_response().map(ForwardBody::full);
         if let Some(why) = self.no_response() {
@@ -76,7 +76,7 @@ impl Failure {
         response
     }
 
-    /// Returns `true` if the failure may be that of an endpoint that has ended.
+    /// Returns `true` if the failure may have come from an endpoint that has ended.
     #[cfg(feature = "swap")]
     pub(super) fn may_be_an_end(&self) -> bool {
         matches!(
@@ -85,7 +85,7 @@ impl Failure {
         )
     }
 
-    /// Returns the failure of an endpoint that ended like this.
+    /// Returns the failure of an endpoint that ended in the way of `end`.
     #[cfg(feature = "swap")]
     pub(super) fn by(self, end: End) -> Self {
         let (name, seen) = match self {
@@ -100,7 +100,8 @@ impl Failure {
         }
     }
 
-    /// Why the endpoint gave no response. `None` if the request was refused before it was sent.
+    /// Returns the reason why the endpoint gave no response. Returns `None` if the request was refused before it was
+    /// sent.
     fn no_response(&self) -> Option<NoResponse> {
         match self {
             Self::Unreachable(_) | Self::NoTls(..) => Some(NoResponse::Unreachable),
@@ -109,7 +110,7 @@ impl Failure {
             Self::Reset(_) => Some(NoResponse::Reset),
             #[cfg(feature = "swap")]
             Self::Crashed(_, seen) => Some(*seen),
-            // It is not to be started again for the request, though that may not have been sent.
+            // `Reset` keeps the model from being started again for this request, even if the request was not sent.
             #[cfg(feature = "swap")]
             Self::Unloaded(_) => Some(NoResponse::Reset),
             Self::Timeout(..) => Some(NoResponse::Timeout),

@@ -1,5 +1,5 @@
-//! The HTTP client: it sends a request to the endpoint of the [`Decision`] in its extensions, by the rules of RFC 9110
-//! for proxies, and streams both ways.
+//! The HTTP client of a router. It sends a request to the endpoint of the [`Decision`] in the request's extensions, by
+//! the rules of RFC 9110 for proxies, and streams both bodies.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -31,58 +31,60 @@ use super::upload::{KEEP_LIMIT, Upload, watched};
 use crate::endpoints::{Decision, HealthReporter};
 use crate::route::AtMostOnce;
 
-/// Sends each request to the endpoint that its extensions name, over HTTP/1.1.
+/// A service that sends each request over HTTP/1.1 to the endpoint that its extensions name.
 ///
-/// - The endpoint's base path, the request's path and its query are joined. `Host` is the endpoint's.
-/// - Hop-by-hop headers stop here, in both directions. Everything else passes, `Authorization` included,
-///   unless the endpoint has [a header of its own](crate::endpoints::Endpoint::header) in its place. With a
-///   [`PeerAddr`] in its extensions, a request's `x-forwarded-for` names the peer.
-/// - Trailers of an answer pass; to a client of HTTP/1.1, if it wants them and the endpoint announces them. Those of a
-///   request pass if they are announced, and its body is neither read by the router nor of a length that is known.
-///   `te` and `trailer` pass where the trailers do.
-/// - The `cookie` lines of an HTTP/2 request become one.
-/// - Bodies are streamed. Dropping the future or the response's body closes the connection to the
-///   endpoint, so that it can stop working on the response.
-/// - An answer that comes before the request's body is sent is passed on, and the body goes on meanwhile. When the
-///   answer is over, the rest of the body is not sent: the connection is closed.
-/// - Connections are kept and used again. If a kept connection turns out to be closed, its request is sent again on a
-///   new one, once, unless a byte of an answer has come or its streamed body was cut off. A body of more than 1 MiB, and
-///   a request that is sent [`AtMostOnce`], goes over a new connection from the start.
-/// - An endpoint's name is looked up once for all connections that are made meanwhile, and for 5 s afterwards.
-/// - An `https://` endpoint needs feature `tls`, and a certificate for its host, be that a name or an IP
-///   address, from one of the system's roots, or of those in `root_certificates`. The system's are read once
-///   per process, when they are first needed. Where there are none, `https://` endpoints are unreachable and
-///   all others work.
+/// - The target is the endpoint's base path, then the request's path and query. `Host` is the endpoint's.
+/// - Hop-by-hop headers stop here, in both directions. All other headers pass, including `Authorization`, unless the
+///   endpoint has [a header of its own](crate::endpoints::Endpoint::header) in place of the client's. With a
+///   [`PeerAddr`] in the request's extensions, its `x-forwarded-for` names the peer.
+/// - Trailers of an answer pass. A client of HTTP/1.1 gets them if it wants them and the endpoint announces them.
+///   Trailers of a request pass if they are announced, and if its body is streamed by the router and of unknown length.
+///   The headers `te` and `trailer` pass wherever the trailers do.
+/// - The `cookie` lines of an HTTP/2 request are joined into one.
+/// - Bodies are streamed. Dropping the future or the response's body closes the connection to the endpoint, so that the
+///   endpoint can stop working on the response.
+/// - If an answer comes before the request's body is sent, the answer is passed on while the rest of the body goes out.
+///   If a part of the body is still unsent when the answer is over, the connection is closed instead.
+/// - Connections are kept and used again. If a kept connection turns out to be closed, its request is sent again once,
+///   on a new connection, unless a byte of an answer has come or its streamed body was cut off. A request with a body
+///   of more than 1 MiB, and a request that is sent [`AtMostOnce`], goes over a new connection from the start.
+/// - An endpoint's name is looked up once for all connections that are made at the same time, and its addresses are
+///   used for 5 s afterwards.
+/// - An `https://` endpoint needs the feature `tls` and a certificate for its host, which may be a name or an IP
+///   address. The certificate must come from one of the system's roots, or from those in `root_certificates`. The
+///   system's roots are read once per process, when they are first needed. On a system without roots, `https://`
+///   endpoints are unreachable and all others work.
 ///
-/// It never fails. Where an endpoint gives no answer, the response has an OpenAI-shaped JSON body, and a
+/// This service never fails. If an endpoint gives no answer, the response has an OpenAI-shaped JSON body, and a
 /// [`NoResponse`](crate::endpoints::NoResponse) in its extensions:
 ///
-/// | what happened | status | code | extension |
+/// | event | status | code | extension |
 /// |---|---|---|---|
-/// | no connection: refused, no such name, no trust | 502 | `upstream_unreachable` | `Unreachable` |
+/// | the connection failed: refused, unknown name, no trust | 502 | `upstream_unreachable` | `Unreachable` |
 /// | no connection in [time](Self::connect_timeout) | 504 | `upstream_connect_timeout` | `ConnectTimeout` |
-/// | it broke off before it answered | 502 | `upstream_failed` | `Reset` |
-/// | no answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
-/// | it closed before it had read the request's body | 502 | `upstream_failed` | `BodyNotSent` |
+/// | the endpoint broke off before it answered | 502 | `upstream_failed` | `Reset` |
+/// | the endpoint did not answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
+/// | the endpoint closed before it had read the request's body | 502 | `upstream_failed` | `BodyNotSent` |
 /// | the request's body broke off | 400 | `request_body_failed` | `BodyNotSent` |
-/// | a model that was started on demand has ended | 502 | `model_crashed` | `Unreachable`, `Reset` |
-/// | the operator ended it | 503 | `model_unloaded` | `Reset` |
+/// | a model that was started on demand has ended by itself | 502 | `model_crashed` | `Unreachable`, `Reset` |
+/// | the operator stopped such a model | 503 | `model_unloaded` | `Reset` |
 ///
-/// An endpoint that was started on demand may only have ended the connection. The answer waits until that is known: for a
-/// check of the endpoint, or for 0.1 s where there is none.
+/// If the connection to an endpoint that was started on demand breaks, the endpoint may still be running. The answer
+/// waits until that is known, which takes a check of the endpoint, or 0.1 s for an endpoint without a check.
 ///
 /// # Cancel safety
 ///
-/// A future that is dropped while it connects ends the attempt, with one exception: if another connection has
-/// served the request meanwhile, the connection attempt goes on until it succeeds or times out, and is kept for later.
+/// Dropping the future while it connects ends the connection attempt, with one exception. If another connection has
+/// served the request meanwhile, the attempt goes on until it succeeds or times out, and its connection is kept for
+/// later.
 ///
 /// # Panics
 ///
-/// Calling it outside a Tokio runtime panics.
+/// Panics if it is called outside a Tokio runtime.
 ///
 /// # Examples
 ///
-/// A gateway in front of a local backend with health checks, and one in the cloud, which needs an API key:
+/// A gateway in front of a local backend with health checks, and of a backend in the cloud that needs an API key:
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -121,27 +123,28 @@ use crate::route::AtMostOnce;
 /// # }
 /// ```
 pub struct Forward<B> {
-    /// Behind one pointer, because each request clones the service.
+    /// The clients, which are behind one pointer because each request clones the service.
     shared: Arc<Shared<B>>,
     first_byte_timeout: Duration,
 }
 
 struct Shared<B> {
-    /// The client that keeps connections.
+    /// The client that keeps connections for later requests.
     client: Client<Connector, Upload<B>>,
-    /// The client for requests that are not sent again: those with large bodies, which are not kept, and those for at most
-    /// one endpoint. It keeps no connections, so that none is found closed.
+    /// The client for requests that are sent once: those with large bodies, which are not kept in memory, and those for
+    /// at most one endpoint. It keeps no connections, so a request cannot meet a kept connection that was closed.
     fresh: Client<Connector, Upload<B>>,
     replay: Arc<ReplayClient>,
-    /// The connector of all three clients.
+    /// The connector that all three clients use.
     connector: Connector,
 }
 
-/// A response that is not streamed is generated before its first byte is sent, which takes a model minutes.
+/// The default time until the head of an answer is there. An answer that is not streamed is generated as a whole before
+/// its first byte is sent, which takes a model minutes.
 pub(super) const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Servers commonly close after 5 s (uvicorn, Node.js). Closing earlier avoids a request on a connection that the server
-/// is closing.
+/// The time for which an idle connection is kept. Servers commonly close after 5 s (uvicorn, Node.js). Closing earlier
+/// avoids a request on a connection that the server is closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 impl<B> Forward<B>
@@ -149,27 +152,28 @@ where
     B: Body + Send,
     B::Data: Send,
 {
-    /// A client without connections yet. Clones share them.
+    /// Creates a client without connections. Clones of the client share its connections.
     #[must_use]
     pub fn new() -> Self {
         Self::with(Connector::new(Lookups::default()), FIRST_BYTE_TIMEOUT)
     }
 
-    /// How long connecting to an endpoint may take, DNS lookup and TLS included. Default 10 s.
+    /// Sets the time that connecting to an endpoint may take, including DNS lookup and TLS. The default is 10 s.
     ///
-    /// The client begins with no connections, and shares none with clones made before.
+    /// The returned client starts without connections, and it does not share any with clones made before.
     #[must_use]
     pub fn connect_timeout(self, limit: Duration) -> Self {
         let connector = self.shared.connector.clone().within(limit);
         Self::with(connector, self.first_byte_timeout)
     }
 
-    /// How long an endpoint may take until the head of its answer is there. Default 600 s.
+    /// Sets the time that an endpoint may take until the head of its answer is there. The default is 600 s.
     ///
-    /// Counted from `call`, and anew from each piece of the request's body that the endpoint takes. The clock is paused
-    /// while the client has yet to send the next piece. How long the answer's body takes is not limited.
+    /// The time counts from `call`, and starts again with each piece of the request's body that the endpoint takes. The
+    /// clock is paused while the client has yet to send the next piece. The time for the body of the answer is
+    /// unlimited.
     ///
-    /// A client that never finishes sending keeps its request, and the endpoint's slot. Limit that in the server in
+    /// A client that never finishes sending keeps its request and the endpoint's slot. Limit that in the server in
     /// front, for example with `tower-http`'s `RequestBodyTimeoutLayer`.
     #[must_use]
     pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
@@ -177,33 +181,33 @@ where
         self
     }
 
-    /// Trusts `https://` endpoints with a certificate signed by one in `pem`, instead of by the system's roots. PEM
-    /// sections that are not certificates are ignored.
+    /// Trusts `https://` endpoints with a certificate that is signed by one in `pem`, instead of by the system's roots.
+    /// PEM sections that are not certificates are ignored.
     ///
-    /// A self-signed certificate of an endpoint can be listed here, unless it is a CA certificate, which `openssl req
-    /// -x509` makes without `-addext basicConstraints=CA:FALSE`.
+    /// The self-signed certificate of an endpoint can be listed here, unless it is a CA certificate, which
+    /// `openssl req -x509` makes without `-addext basicConstraints=CA:FALSE`.
     ///
-    /// The client begins with no connections, and shares none with clones made before.
+    /// The returned client starts without connections, and it does not share any with clones made before.
     ///
     /// # Errors
     ///
-    /// If there is no certificate in `pem`, or one that cannot be read.
+    /// If `pem` lacks a certificate, or if a certificate in it cannot be read.
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: &[u8]) -> Result<Self, TlsError> {
         let connector = self.shared.connector.clone().trusting(Tls::only(pem)?);
         Ok(Self::with(connector, self.first_byte_timeout))
     }
 
-    /// Starts to check the endpoints of a router that have a [`HealthCheck`](crate::endpoints::HealthCheck), and to read
-    /// the load of those that have [`EngineMetrics`](crate::endpoints::EngineMetrics), until the returned value is
-    /// dropped.
+    /// Starts to check the endpoints of a router that have a [`HealthCheck`](crate::endpoints::HealthCheck). It also
+    /// starts to read the load of endpoints that have [`EngineMetrics`](crate::endpoints::EngineMetrics). Both go on
+    /// until the returned value is dropped.
     ///
     /// Checks connect as requests do, within [`connect_timeout`](Self::connect_timeout) and with the same trust.
     /// Changes are [reported](crate::route::RouterHandle::set_healthy) to the router.
     ///
     /// # Panics
     ///
-    /// Outside a Tokio runtime.
+    /// Panics if it is called outside a Tokio runtime.
     pub fn checks(&self, router: impl Into<HealthReporter>) -> HealthChecks {
         HealthChecks::start(self.shared.connector.clone(), router.into())
     }
@@ -264,7 +268,7 @@ where
         let headers = request.headers_mut();
         headers::to_endpoint(headers, parts.version, headers::own(endpoint), length, peer);
         if length.is_none() && !is_empty && !headers.contains_key(CONTENT_LENGTH) {
-            // hyper would leave such a body out of a GET.
+            // Without this header, hyper would leave such a body out of a GET.
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         let shared = &*self.shared;
@@ -308,6 +312,6 @@ impl<B> fmt::Debug for Forward<B> {
     }
 }
 
-/// The address of a request's client, as a request extension: what [`Forward`] adds to `x-forwarded-for`.
+/// The address of a request's client, as a request extension. [`Forward`] adds it to `x-forwarded-for`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);

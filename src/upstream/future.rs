@@ -25,7 +25,7 @@ use crate::endpoints::EndpointRef;
 use crate::endpoints::on_demand::{DoubtSettled, OnDemand};
 
 pin_project! {
-    /// The future of a [`Forward`](super::Forward). Dropping it closes the connection to the endpoint.
+    /// The future of a [`Forward`](super::Forward)'s response. Dropping it closes the connection to the endpoint.
     #[must_use = "futures do nothing unless polled"]
     pub struct ForwardFuture {
         #[pin]
@@ -46,25 +46,26 @@ pin_project! {
             #[pin]
             late: Sleep,
         },
-        // No answer comes. Whether the endpoint has ended may still have to be found out.
+        // The endpoint gave no answer. Some time may pass until it is known if the endpoint has ended.
         Failed { response: FailedResponse },
         Done,
     }
 }
 
-/// A response in place of an endpoint's.
+/// The future of a response in place of an endpoint's.
 type FailedResponse = Pin<Box<dyn Future<Output = Response<ForwardBody>> + Send + Sync>>;
 
 /// The endpoint that a request was sent to.
 struct SentTo {
     endpoint: EndpointRef,
-    /// The number of times that it had been started, if it is started on demand.
+    /// The number of times that the endpoint had been started when the request was sent. It is 0 unless the endpoint is
+    /// started on demand.
     #[cfg(feature = "swap")]
     starts: u64,
 }
 
 impl ForwardFuture {
-    /// Waits for `answer` until the endpoint has been awaited for `limit`.
+    /// Waits for `answer` until the endpoint has taken longer than `limit`.
     pub(super) fn new(
         answer: ResponseFuture,
         endpoint: EndpointRef,
@@ -120,7 +121,7 @@ impl Future for ForwardFuture {
                 }
                 Poll::Pending => {
                     ready!(late.as_mut().poll(cx));
-                    // The body has moved on since: the timeout starts again from there.
+                    // The body may have moved on meanwhile, so the timeout starts again from its last piece.
                     while let Some(at) = sending.as_ref().and_then(|it| it.late_at(*limit))
                         && at > Instant::now()
                     {
@@ -140,7 +141,7 @@ impl Future for ForwardFuture {
     }
 }
 
-/// Polls the answer. A request that a closed connection lost is sent again, once.
+/// Polls the answer. A request that was lost with a closed connection is sent again, once.
 fn poll_answer(
     mut answer: Pin<&mut ResponseFuture>,
     endpoint: &EndpointRef,
@@ -169,7 +170,7 @@ fn answered(
     sending: Option<Sending>,
 ) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // No upgrade was requested: `Upgrade` is not passed on.
+        // An upgrade cannot have been requested, because `Upgrade` is not passed on.
         return Failure::Reset(endpoint.name().to_owned()).response();
     }
     headers::to_client(response.headers_mut());
@@ -178,7 +179,8 @@ fn answered(
     response.map(|body| ForwardBody::endpoint(body, unsent(sending, connection)))
 }
 
-/// Resolves with the response in place of that of `to`. Says that a model has ended only if that is known.
+/// Resolves with a response in place of the one from `to`. The response says that a model has ended only if that is
+/// known.
 fn failed(failure: Failure, to: &SentTo) -> FailedResponse {
     #[cfg(feature = "swap")]
     if to.endpoint.on_demand().is_some() && failure.may_be_an_end() {
@@ -197,7 +199,7 @@ fn failed(failure: Failure, to: &SentTo) -> FailedResponse {
     Box::pin(async move { failure.response() })
 }
 
-/// Why there is no response, from hyper's error.
+/// Derives the failure of a request from hyper's error.
 fn no_response(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) -> Failure {
     let name = endpoint.name();
     tracing::warn!(endpoint = name, error = %Causes(error), "no answer from the endpoint");
@@ -222,7 +224,7 @@ fn no_response(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) 
     }
 }
 
-/// An error and its causes: the outermost one only says `client error`.
+/// An error together with its causes, because the outermost error only says `client error`.
 pub(crate) struct Causes<'a>(pub(crate) &'a Error);
 
 impl fmt::Display for Causes<'_> {

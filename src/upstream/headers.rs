@@ -17,7 +17,8 @@ use crate::http::{is_hop_by_hop, named_by_connection};
 /// The headers that requests to one endpoint carry in place of the client's.
 struct OwnHeaders(HeaderMap);
 
-/// The headers that requests to `endpoint` carry in place of the client's: `Host`, and those of its configuration.
+/// Returns the headers that requests to `endpoint` carry in place of the client's. These are `Host` and the headers of
+/// its configuration.
 pub(super) fn own(endpoint: &EndpointRef) -> &HeaderMap {
     let own = endpoint.extension(|endpoint: &Endpoint| {
         let mut headers = endpoint.headers.clone();
@@ -29,8 +30,8 @@ pub(super) fn own(endpoint: &EndpointRef) -> &HeaderMap {
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Turns the headers of a client's request in `version` into those of a request over HTTP/1.1 to an endpoint with its
-/// `own` headers, `Host` among them. `length` is that of the body, if known.
+/// Turns the headers of a client's request in `version` into those of a request over HTTP/1.1 to an endpoint. `own` are
+/// the headers of that endpoint, including `Host`, and `length` is the length of the body, if it is known.
 pub(super) fn to_endpoint(
     headers: &mut HeaderMap,
     version: Version,
@@ -38,10 +39,10 @@ pub(super) fn to_endpoint(
     length: Option<u64>,
     peer: Option<PeerAddr>,
 ) {
-    // HTTP/1.0 has no trailers.
+    // HTTP/1.0 lacks trailers.
     let wants_trailers = version >= Version::HTTP_11
         && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
-    // Over HTTP/1.1, only a body in chunks has trailers.
+    // Over HTTP/1.1, only a body in chunks can have trailers.
     strip_hop_by_hop(headers, length.is_none());
     if wants_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -50,7 +51,7 @@ pub(super) fn to_endpoint(
         join_cookies(headers);
     }
     match length {
-        // An empty body without `Content-Length` is the same as none.
+        // An empty body may be sent without a `Content-Length`.
         Some(0) if !headers.contains_key(CONTENT_LENGTH) => {}
         Some(length) => _ = headers.insert(CONTENT_LENGTH, length.into()),
         None => {}
@@ -58,7 +59,7 @@ pub(super) fn to_endpoint(
     if let Some(PeerAddr(peer)) = peer {
         forwarded_for(headers, peer.ip());
     }
-    // Last, so that a client cannot remove the endpoint's key by naming it in `Connection`.
+    // These come last, so that a client cannot remove the endpoint's key by naming it in `Connection`.
     for (name, value) in own {
         headers.insert(name, value.clone());
     }
@@ -66,16 +67,16 @@ pub(super) fn to_endpoint(
 
 /// Turns the headers of an endpoint's answer over HTTP/1.1 into those of the answer to its client.
 pub(super) fn to_client(headers: &mut HeaderMap) {
-    // The chunks say where the body ends, whatever the length says (RFC 9112, 6.3).
+    // The chunks mark the end of the body, whatever length is given (RFC 9112, 6.3).
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
     strip_hop_by_hop(headers, true);
 }
 
-/// Removes hop-by-hop headers, and those that `Connection` names. `Trailer` stays if trailers pass.
+/// Removes hop-by-hop headers and the headers that `Connection` names. `Trailer` stays if trailers pass.
 fn strip_hop_by_hop(headers: &mut HeaderMap, passes_trailers: bool) {
-    // Testing the few that are there is cheaper than looking up all that may be.
+    // Testing the few headers that are there is cheaper than looking up all that may be.
     let known = headers.keys().filter(|&name| {
         let announces_trailers = passes_trailers && name == TRAILER;
         is_hop_by_hop(name) && !announces_trailers
@@ -86,7 +87,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap, passes_trailers: bool) {
     }
 }
 
-/// The comma-separated tokens of all headers called `name`.
+/// Returns the comma-separated tokens of all headers called `name`.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).into_iter();
     values
@@ -95,7 +96,8 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .map(str::trim)
 }
 
-/// HTTP/2 may send each cookie in a line of its own; HTTP/1.1 has one for all (RFC 9113, 8.2.3).
+/// Joins all cookie lines into one. HTTP/2 may send each cookie in its own line, while HTTP/1.1 has one line for all
+/// (RFC 9113, 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let lines: Vec<_> = headers.get_all(COOKIE).iter().collect();
     if lines.len() < 2 {
@@ -107,6 +109,7 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
+/// Appends the address of `peer` to the list in `x-forwarded-for`.
 fn forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
     let mut list = Vec::new();
     for value in headers.get_all(&X_FORWARDED_FOR) {
@@ -114,7 +117,7 @@ fn forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
         list.extend_from_slice(b", ");
     }
     match peer {
-        // By hand: formatting would cost more than the rest of this function.
+        // The address is written by hand, because formatting would cost more than the rest of this function.
         IpAddr::V4(peer) => {
             for (idx, octet) in peer.octets().into_iter().enumerate() {
                 list.extend_from_slice(if idx == 0 { b"" } else { b"." });

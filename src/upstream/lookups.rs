@@ -1,7 +1,7 @@
 //! DNS lookups that all connections to one name share.
 //!
-//! The system's lookup blocks a thread, and goes on after the request that needed it has timed out. If each connection
-//! made its own, those of one slow name would take the threads of all other names.
+//! The system's lookup blocks a thread, and it goes on after the request that needed it has timed out. If each
+//! connection made its own lookup, the lookups of one slow name would take all the threads from other names.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,35 +21,36 @@ use tower_service::Service;
 /// A TCP connector with shared lookups.
 pub(super) type Tcp = HttpConnector<Lookups>;
 
-/// Looks names up. Connections to the same name share one lookup, and its result for [`FRESH`].
+/// A DNS resolver that shares its lookups. All connections to a name use one lookup, and its result is kept for
+/// [`FRESH`].
 #[derive(Clone)]
 pub(super) struct Lookups(Arc<Shared>);
 
 struct Shared {
     resolve: Box<Resolve>,
     names: Mutex<HashMap<Name, Lookup>>,
-    /// Bounds how many lookups run at a time.
+    /// The limit on the number of lookups that run at a time.
     limit: Semaphore,
 }
 
-/// Blocks until the addresses of a name are known.
+/// A function that blocks until the addresses of a name are known.
 type Resolve = dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// A lookup: its answer, once it has ended.
+/// A receiver of a lookup's answer, which is set once the lookup has ended.
 type Lookup = watch::Receiver<Option<Answer>>;
 
-/// The addresses of a name, and until when they are used.
+/// The addresses of a name with the time until which they are used, or the error of the lookup.
 type Answer = Result<(Vec<SocketAddr>, Instant), Arc<io::Error>>;
 
-/// How long addresses are used. Failures are not kept.
+/// The time for which addresses are used. Failures are not kept.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How many lookups run at a time. Tokio has 512 blocking threads by default; the others are for the rest of the
-/// program.
+/// The number of lookups that run at a time. Tokio has 512 blocking threads by default, and the others are left to the
+/// rest of the program.
 const AT_A_TIME: usize = 64;
 
 impl Default for Lookups {
-    /// Asks the system.
+    /// Creates a resolver that asks the operating system.
     fn default() -> Self {
         Self::by(|name| Ok((name, 0).to_socket_addrs()?.collect()))
     }
@@ -71,12 +72,12 @@ impl Lookups {
         match lookup.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(Ok((addresses, _)))) => Ok(addresses.clone().into_iter()),
             Ok(Some(Err(error))) => Err(io::Error::new(error.kind(), Arc::clone(error))),
-            // The lookup's runtime has shut down.
+            // The runtime of the lookup has shut down.
             Ok(None) | Err(_) => Err(io::Error::other("the lookup was abandoned")),
         }
     }
 
-    /// The last lookup of `name`, or a new one.
+    /// Returns the last lookup of `name` if it is still usable, or starts a new one.
     fn lookup(&self, name: Name) -> Lookup {
         let mut names = self.0.lock();
         if let Some(lookup) = names.get(&name)
@@ -89,7 +90,8 @@ impl Lookups {
         lookup
     }
 
-    /// Looks `name` up in a task of its own: a lookup that blocks cannot be cancelled with the request that began it.
+    /// Looks up `name` in a task of its own, because a blocking lookup cannot be cancelled with the request that began
+    /// it.
     fn start(&self, name: Name) -> Lookup {
         let (answer, lookup) = watch::channel(None);
         let shared = Arc::clone(&self.0);
@@ -98,7 +100,7 @@ impl Lookups {
             let asked = Arc::clone(&shared);
             let found = spawn_blocking(move || (asked.resolve)(name.as_str())).await;
             let found = found.unwrap_or_else(|panicked| Err(io::Error::other(panicked)));
-            // So that the map does not grow with names that are gone.
+            // Outdated entries are removed here, so that the map does not grow with names that are gone.
             shared.lock().retain(|_, lookup| is_usable(lookup));
             let found = found.map(|addresses| (addresses, Instant::now() + FRESH));
             answer.send_replace(Some(found.map_err(Arc::new)));
@@ -107,10 +109,10 @@ impl Lookups {
     }
 }
 
-/// Whether a lookup is running, or has found addresses that are still used.
+/// Returns `true` if a lookup is running, or has found addresses that are still in use.
 fn is_usable(lookup: &Lookup) -> bool {
     match &*lookup.borrow() {
-        // If its runtime has shut down, a lookup never ends: its sender is gone.
+        // If the runtime has shut down, the lookup never ends. Its sender is gone then, which is an error here.
         None => lookup.has_changed().is_ok(),
         Some(Ok((_, until))) => *until > Instant::now(),
         Some(Err(_)) => false,

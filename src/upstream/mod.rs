@@ -1,4 +1,4 @@
-//! The HTTP client of a router: [`Forward`] sends a routed request to its endpoint, and [`HealthChecks`] check the
+//! The HTTP client of a router. [`Forward`] sends a routed request to its endpoint, and [`HealthChecks`] check the
 //! endpoints.
 
 mod body;

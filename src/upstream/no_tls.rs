@@ -1,5 +1,5 @@
-//! Stands in for TLS without feature `tls`: an `https://` endpoint fails with an error of its own, not as one that is
-//! down.
+//! A stand-in for TLS without the feature `tls`. An `https://` endpoint fails with an error that names the feature, so
+//! that it does not look like an endpoint that is down.
 
 use http::Uri;
 use http::uri::Scheme;
@@ -12,7 +12,7 @@ use super::lookups::Tcp;
 
 pub(super) type Stream = TokioIo<TcpStream>;
 
-/// Trusts no certificate.
+/// The TLS settings without the feature `tls`, which cannot connect to `https://` endpoints.
 #[derive(Clone, Default)]
 pub(super) struct Tls;
 

@@ -1,11 +1,11 @@
 //! A request that can be sent again, because the kept connection that carried it had been closed.
 //!
-//! An endpoint may close an idle connection at any time, and a request may be on its way then. It meets the end of the
-//! connection before a byte of an answer. That is how all clients recognise a request that was not seen by its server
-//! (RFC 9112, 9.3.1), so that it may be sent again whatever its method is (RFC 9110, 9.2.2). An endpoint that read the
-//! request and crashed looks the same: it gets the request a second time, and no more.
+//! An endpoint may close an idle connection at any time, while a request may already be on its way. Such a request
+//! meets the end of the connection before a byte of an answer. All clients recognise a request that its server did not
+//! see by this sign (RFC 9112, 9.3.1), so it may be sent again whatever its method is (RFC 9110, 9.2.2). An endpoint
+//! that read the request and crashed looks the same, so it gets the request a second time, but not more often.
 //!
-//! On a new connection the same end is a failure. So is one after the first byte of an answer.
+//! On a new connection, the same end is a failure. An end after the first byte of an answer is a failure, too.
 
 use std::convert::Infallible;
 use std::error::Error as _;
@@ -26,7 +26,7 @@ use super::upload::{Sending, Upload, watched};
 /// A client that makes a new connection for each request.
 pub(super) type ReplayClient = Client<Connector, Upload<Pieces>>;
 
-/// A request without its body, to send it once more.
+/// The head of a request, with all that is needed to send the request once more.
 pub(super) struct Replay {
     client: Arc<ReplayClient>,
     head: Request<()>,
@@ -47,8 +47,8 @@ impl Replay {
         }
     }
 
-    /// Sends the request again on a new connection, if it failed because a kept one had been closed and all of its body
-    /// is there.
+    /// Sends the request again on a new connection. This is done only if the request failed because a kept connection
+    /// had been closed, and if all of its body is there.
     pub(super) fn after(
         self,
         error: &Error,
@@ -74,7 +74,7 @@ impl Replay {
     }
 }
 
-/// A body in pieces.
+/// A request body that consists of several pieces in memory.
 pub(super) struct Pieces(IntoIter<Bytes>);
 
 impl Body for Pieces {

@@ -1,9 +1,10 @@
-//! The URI of a request at its endpoint: the endpoint's base path, then the path and query of the request.
+//! The URI of a request at its endpoint, which is the endpoint's base path followed by the path and query of the
+//! request.
 
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Uri};
 
-/// `base`'s scheme, host and path, then `asked`'s path and query.
+/// Joins the scheme, host and path of `base` with the path and query of `asked`.
 pub(crate) fn join(base: &Uri, asked: &Uri) -> Result<Uri, http::Error> {
     let prefix = base.path().trim_end_matches('/');
     let mut parts = base.clone().into_parts();
@@ -12,7 +13,7 @@ pub(crate) fn join(base: &Uri, asked: &Uri) -> Result<Uri, http::Error> {
             true => asked.clone(),
             false => PathAndQuery::try_from(format!("{prefix}{asked}"))?,
         },
-        // Such as `http://gateway?q=1`: no path means the root.
+        // The request is one such as `http://gateway?q=1`, where a missing path means the root.
         Some(asked) if asked.as_str().starts_with('?') => {
             PathAndQuery::try_from(format!("{prefix}/{}", asked.as_str()))?
         }
@@ -21,7 +22,7 @@ pub(crate) fn join(base: &Uri, asked: &Uri) -> Result<Uri, http::Error> {
     Ok(Uri::from_parts(parts)?)
 }
 
-/// The `Host` of a request to `url`: its authority, without the default port.
+/// Returns the `Host` of a request to `url`, which is its authority without a default port.
 pub(crate) fn host(url: &Uri) -> HeaderValue {
     let name = url.host().unwrap_or_default();
     let usual = match url.scheme_str() {

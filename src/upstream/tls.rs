@@ -1,4 +1,4 @@
-//! TLS to endpoints, and the certificates that are trusted.
+//! TLS to endpoints, with the set of trusted certificates.
 
 use std::sync::{Arc, LazyLock};
 
@@ -19,11 +19,11 @@ use super::lookups::Tcp;
 
 pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// Which certificates are trusted. `None`: those of the system.
+/// The trusted certificates. `None` stands for those of the system.
 #[derive(Clone, Default)]
 pub(super) struct Tls(Option<Arc<ClientConfig>>);
 
-/// The system's roots, read by the first connection that needs them. `None` if there are none.
+/// The system's roots, which the first connection that needs them reads. `None` if the system has none.
 static SYSTEM: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
     let roots = builder().with_native_roots();
     let roots =
@@ -32,7 +32,7 @@ static SYSTEM: LazyLock<Option<Arc<ClientConfig>>> = LazyLock::new(|| {
 });
 
 impl Tls {
-    /// Trusts the certificates in `pem` and no others.
+    /// Trusts only the certificates in `pem`.
     pub(super) fn only(pem: &[u8]) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
@@ -63,7 +63,7 @@ impl Tls {
 }
 
 fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
-    // Explicit, because the program may not have installed a default provider.
+    // The provider is explicit, because the program may not have installed a default one.
     ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring has cipher suites for the default versions")
@@ -75,24 +75,24 @@ fn config(trusting: ConfigBuilder<ClientConfig, WantsClientCert>) -> Arc<ClientC
     Arc::new(config)
 }
 
-/// Why no certificates can be trusted.
+/// The reason why root certificates were rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The text has no `-----BEGIN CERTIFICATE-----` in it.
+    /// The text lacks a line `-----BEGIN CERTIFICATE-----`.
     #[error("there is no PEM certificate in it: it must have a line `-----BEGIN CERTIFICATE-----`")]
     NoCertificate,
-    /// A certificate cannot be read.
+    /// A certificate in the text cannot be read.
     #[error("certificate {} cannot be read: {problem}", index + 1)]
     BadCertificate {
-        /// Which one, counted from 0.
+        /// The index of the certificate in the text, counted from 0.
         index: usize,
-        /// What is wrong with it.
+        /// The problem with the certificate, in words.
         problem: String,
     },
 }
 
-/// The problem in words. The library's own message shows lists of bytes.
+/// Returns the problem in words, because the library's own message shows lists of bytes.
 fn in_words(error: &pem::Error) -> String {
     match error {
         pem::Error::MissingSectionEnd { .. } => "its line `-----END ...-----` is missing".into(),

@@ -1,8 +1,8 @@
 //! The progress of a request's body to its endpoint.
 //!
-//! An answer that does not come while the body is being sent may be the fault of the client, which has stopped sending,
-//! or of the endpoint, which has stopped reading. An [`Upload`] is the body as hyper reads it; it records which of the
-//! two is awaited. A [`Sending`] is the view of it that [`Forward`](super::Forward) keeps.
+//! If an answer does not come while the body is being sent, the cause may be the client, which has stopped sending, or
+//! the endpoint, which has stopped reading. An [`Upload`] is the body as hyper reads it, and it records which of the
+//! two is awaited. A [`Sending`] is the view of the upload that [`Forward`](super::Forward) keeps.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,12 +20,12 @@ use tokio::time::Instant;
 use super::connection::{ConnectionHandle, LogicalTime};
 
 pin_project! {
-    /// A request's body, as hyper reads it.
+    /// The body of a request as hyper reads it.
     pub(super) struct Upload<B> {
         #[pin]
         body: B,
         progress: Option<Progress>,
-        // How many bytes hyper still takes, if the length was announced.
+        // The number of bytes that hyper still takes. `None` unless the length was announced.
         left: Option<u64>,
         is_polled: bool,
     }
@@ -33,7 +33,7 @@ pin_project! {
     impl<B> PinnedDrop for Upload<B> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
-            // Never asked for: none of it is on its way.
+            // hyper never asked for the body, so all of it stayed here.
             if !*this.is_polled && let Some(progress) = this.progress {
                 progress.forget_pieces();
                 progress.take(true);
@@ -42,21 +42,21 @@ pin_project! {
     }
 }
 
-/// The progress of a body, shared by its [`Upload`] and its [`Sending`].
+/// The progress of a body, which its [`Upload`] and its [`Sending`] share.
 #[derive(Debug, Clone)]
 struct Progress(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// When hyper last took a piece. `None` while it asks for more than the client has sent.
+    /// The time at which hyper last took a piece. `None` while hyper asks for more than the client has sent.
     taken: Option<Instant>,
-    /// When hyper had all of the body.
+    /// The time at which hyper had all of the body. `None` before that.
     ended: Option<LogicalTime>,
-    /// The pieces that hyper took, to send them again. `None` if they are not kept.
+    /// The pieces that hyper took, so that they can be sent again. `None` if they are not kept.
     pieces: Option<Vec<Bytes>>,
 }
 
-/// Larger bodies are not kept to be sent again. The default of `retry_body_limit_bytes`.
+/// The largest body in bytes that is kept to be sent again. It equals the default of `retry_body_limit_bytes`.
 pub(super) const KEEP_LIMIT: usize = 1 << 20;
 
 impl Progress {
@@ -68,7 +68,8 @@ impl Progress {
         })))
     }
 
-    /// Keeps a piece that hyper takes, unless the body is too large by now.
+    /// Keeps a piece that hyper takes. If the body has become larger than [`KEEP_LIMIT`], all kept pieces are dropped
+    /// instead.
     fn keep(&self, piece: &Bytes) {
         let mut state = self.lock();
         let Some(pieces) = &mut state.pieces else {
@@ -89,7 +90,7 @@ impl Progress {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// hyper has taken a piece, `all` of the body with it or not.
+    /// Records that hyper has taken a piece. `all` is `true` if this was the last one.
     fn take(&self, all: bool) {
         let mut state = self.lock();
         state.taken = Some(Instant::now());
@@ -110,7 +111,7 @@ impl<B: Body> Body for Upload<B> {
         let mut this = self.project();
         *this.is_polled = true;
         let frame = this.body.as_mut().poll_frame(cx);
-        // `Bytes` are passed on as they are.
+        // If the data is already `Bytes`, this passes it on without a copy.
         let into_bytes = |mut data: B::Data| data.copy_to_bytes(data.remaining());
         let frame = frame.map_ok(|frame| frame.map_data(into_bytes));
         let Some(progress) = this.progress else {
@@ -125,12 +126,12 @@ impl<B: Body> Body for Upload<B> {
                 }
                 let length = frame.data_ref().map_or(0, |data| data.len() as u64);
                 *this.left = this.left.map(|left| left.saturating_sub(length));
-                // hyper does not poll again after the announced length.
+                // hyper does not poll again after the announced length, so the end is recognised by counting.
                 let counted = *this.left == Some(0);
                 progress.take(counted || frame.is_trailers() || this.body.is_end_stream());
             }
             Poll::Ready(None) => progress.take(true),
-            Poll::Ready(Some(Err(_))) => {} // not ended: the connection is closed
+            Poll::Ready(Some(Err(_))) => {} // not ended: hyper closes the connection
         }
         frame
     }
@@ -144,8 +145,8 @@ impl<B: Body> Body for Upload<B> {
     }
 }
 
-/// A request's body that may not be all sent. Dropping this closes the connection if it is not: an endpoint is sent
-/// nothing more of a request that has given its slot back.
+/// A request's body that may not be fully sent. Dropping this value closes the connection if a part is unsent, because
+/// an endpoint must get nothing more of a request that has given its slot back.
 #[derive(Debug)]
 pub(super) struct Sending {
     progress: Progress,
@@ -155,17 +156,18 @@ pub(super) struct Sending {
 /// The connection that carries a request.
 #[derive(Debug)]
 enum Carrier {
-    /// Not needed: the kernel takes a small body at once, so that it never keeps hyper from closing.
+    /// The connection is not needed, because the kernel takes a small body at once. So the body cannot keep hyper from
+    /// closing.
     Unknown,
-    /// Known once hyper has chosen one.
+    /// The connection is known once hyper has chosen one.
     Captured(CaptureConnection),
     Known(ConnectionHandle),
 }
 
-/// How many bytes a connection takes at least before the endpoint reads any.
+/// The least number of bytes that a connection takes before the endpoint has read any.
 const TAKEN_AT_ONCE: u64 = 16 << 10;
 
-/// Records the progress of a request's body. `None` if it has no body.
+/// Wraps a request so that the progress of its body is recorded. The second value is `None` if the request has no body.
 pub(super) fn watched<B: Body>(request: Request<B>) -> (Request<Upload<B>>, Option<Sending>) {
     let has_body = !request.body().is_end_stream();
     let progress = has_body.then(Progress::new);
@@ -188,37 +190,39 @@ pub(super) fn watched<B: Body>(request: Request<B>) -> (Request<Upload<B>>, Opti
     (request, sending)
 }
 
-/// What was being sent on `connection`. `None` if all of it is sent.
+/// Returns the rest of a body that is being sent on `connection`, or `None` if all of it is sent.
 pub(super) fn unsent(
     sending: Option<Sending>,
     connection: Option<ConnectionHandle>,
 ) -> Option<Sending> {
     let (mut sending, connection) = sending.zip(connection)?;
     sending.connection = Carrier::Known(connection);
-    sending.progress.forget_pieces(); // there is an answer, or none will come
+    sending.progress.forget_pieces(); // an answer has come, or will not come at all
     (!sending.is_over()).then_some(sending)
 }
 
 impl Sending {
-    /// When the endpoint will have been awaited for `limit`. `None` if that is beyond the end of the clock. While the
-    /// client is awaited, this moves with the clock.
+    /// Returns the time at which the endpoint will have been awaited for `limit`, or `None` if that is beyond the end
+    /// of the clock. While the client is awaited, this time moves with the clock.
     pub(super) fn late_at(&self, limit: Duration) -> Option<Instant> {
         let taken = self.progress.lock().taken;
         taken.unwrap_or_else(Instant::now).checked_add(limit)
     }
 
-    /// Takes the whole body, to send it again. `None` if hyper has not taken all of it, or it was too large to be kept.
+    /// Takes the whole body, to send it again. Returns `None` if hyper has not taken all of it, or if the body was too
+    /// large to be kept.
     pub(super) fn take_whole(&self) -> Option<Vec<Bytes>> {
         let mut state = self.progress.lock();
         state.ended?;
         state.pieces.take()
     }
 
+    /// Returns `true` if all of the body is on its way to the endpoint.
     fn is_over(&self) -> bool {
         let Some(ended) = self.progress.lock().ended else {
             return false;
         };
-        // The connection may carry the next request by now; what that has not written yet does not count.
+        // The connection may carry the next request by now, and its unwritten bytes must not count here.
         self.handle()
             .is_none_or(|handle| handle.is_flushed_since(ended))
     }

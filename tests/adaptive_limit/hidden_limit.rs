@@ -60,14 +60,6 @@ fn the_default_finds_a_hidden_limit_of_20_then_10_then_40() {
 }
 
 #[test]
-fn gradient_finds_it_too() {
-    let config = AdaptiveLimit::default().algorithm(LimitAlgorithm::Gradient);
-    let (within, goodput) = score(&Setup::saturated(&[20, 10, 40]), config);
-    assert!(within >= 0.8, "{within}");
-    assert!(goodput >= 0.9, "{goodput}");
-}
-
-#[test]
 fn aimd_finds_what_a_backend_refuses_beyond() {
     let setup = Setup {
         refuses: true,
@@ -129,15 +121,10 @@ fn a_backend_that_becomes_slower_is_not_starved() {
         phases: vec![phase(0.1, 60.0), phase(0.3, 120.0), phase(0.3, 60.0)],
         ..Setup::saturated(&[])
     };
-    for algorithm in [LimitAlgorithm::Vegas, LimitAlgorithm::Gradient] {
-        for seed in SEEDS {
-            let measured = adaptive(&setup, seed, AdaptiveLimit::default().algorithm(algorithm));
-            println!("{algorithm:?}, seed {seed}: {measured:?}");
-            assert!(
-                measured[2].limit >= 15.0,
-                "{algorithm:?} {seed}: {measured:?}"
-            );
-        }
+    for seed in SEEDS {
+        let measured = adaptive(&setup, seed, AdaptiveLimit::default());
+        println!("seed {seed}: {measured:?}");
+        assert!(measured[2].limit >= 15.0, "{seed}: {measured:?}");
     }
 }
 
@@ -147,11 +134,7 @@ fn an_idle_limit_holds() {
         rate: 30.0,
         ..Setup::saturated(&[20])
     };
-    for algorithm in [
-        LimitAlgorithm::Vegas,
-        LimitAlgorithm::Gradient,
-        LimitAlgorithm::Aimd,
-    ] {
+    for algorithm in [LimitAlgorithm::Vegas, LimitAlgorithm::Aimd] {
         let config = AdaptiveLimit::default().algorithm(algorithm);
         let measured = adaptive(&setup, 1, config);
         assert!(

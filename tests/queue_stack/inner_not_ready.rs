@@ -1,5 +1,3 @@
-use tower_triage::admit::ClientRetry;
-
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -41,13 +39,12 @@ async fn the_wait_for_the_slot_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_kept_place_the_wait_before_counts() {
-    let kept = |_: &Job, context: &ClassifyContext<'_>| {
-        let ticket = Ticket::new(Priority(1), context.arrival() - secs(0.4)).requeued();
-        ticket.client_retry(ClientRetry::Kept)
+async fn the_wait_of_a_requeued_request_counts_from_its_arrival() {
+    let requeued = |_: &Job, context: &ClassifyContext<'_>| {
+        Ticket::new(Priority(1), context.arrival() - secs(0.4)).requeued()
     };
     let layer = QueueLayer::plain(QueueConfig::new(1).max_wait(secs(1.0)));
-    let queue = layer.classify(kept).layer(Flaky::new([]));
+    let queue = layer.classify(requeued).layer(Flaky::new([]));
     let stuck = send(&queue, normal("stuck")).await;
     advance(secs(0.5)).await;
     assert!(!is_done(&stuck).await);

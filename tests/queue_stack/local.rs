@@ -22,7 +22,7 @@ fn local(
         async move {
             tokio::time::sleep(secs(1.0)).await;
             log.borrow_mut().push(request.body().to_string());
-            Ok(Response::default())
+            Ok::<_, Rc<str>>(Response::<Full<Bytes>>::default())
         }
     })
 }
@@ -31,6 +31,7 @@ fn local(
 async fn serve_three<Q, B>(queue: Q, log: &Log)
 where
     Q: Service<Request<Rc<str>>, Response = Response<B>, Error = Rc<str>> + Clone + 'static,
+    Q::Future: 'static,
     B: 'static,
 {
     let send = |name: &str| spawn_local(queue.clone().oneshot(Request::new(name.into())));
@@ -69,7 +70,7 @@ async fn services_may_borrow() {
     let name = String::from("borrowed");
     let service =
         QueueLayer::new(QueueConfig::new(1)).layer(service_fn(|_: Request<&str>| async {
-            Ok::<_, Infallible>(Response::new(Full::from(name.clone())))
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(name.clone())))
         }));
     let response = service.oneshot(Request::new(name.as_str())).await.unwrap();
     assert_eq!(text(response).await, "borrowed");

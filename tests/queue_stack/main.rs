@@ -15,8 +15,6 @@ mod order;
 mod overload;
 mod panics;
 mod plain;
-#[cfg(feature = "place")]
-mod retry_places;
 #[path = "../support/queue_service.rs"]
 mod service;
 mod shutdown;

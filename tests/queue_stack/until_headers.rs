@@ -40,7 +40,8 @@ async fn the_slot_is_held_until_the_head_is_there() {
             .contains_key("server-timing")
     );
     let waited = waits.await.unwrap().unwrap();
-    assert_eq!(waited.headers()["server-timing"], "queue;dur=1000");
+    let timing = waited.headers()["server-timing"].to_str().unwrap();
+    assert!(timing.starts_with("queue;dur=100"), "{timing}");
     assert_eq!(text(waited).await, "served");
     nothing_is_left(&layer.handle());
 }

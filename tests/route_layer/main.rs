@@ -9,8 +9,6 @@ mod new_endpoints;
 mod own_strategy;
 mod recovery;
 mod retries;
-#[cfg(feature = "place")]
-mod retry_places;
 mod sources;
 mod states;
 mod status;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_triage::Discipline::{self, Deadline, Fair, Fifo};
-use tower_triage::admit::{ClientRetry, WakeList};
+use tower_triage::admit::WakeList;
 use tower_triage::{Ticket, WaitingRoomConfig};
 
 use super::scenarios::{HIGH, LOW, NORMAL, Room, config, level};
@@ -110,13 +110,13 @@ fn change_of_discipline_reorders_waiters() {
 }
 
 #[test]
-fn early_retries_go_behind_first_attempts_of_their_level() {
+fn client_retries_go_behind_first_attempts_of_their_level() {
     each(|mut room| {
-        let early = |ticket: Ticket| ticket.client_retry(ClientRetry::Early);
-        room.waits("retry 1", early);
+        let again = Ticket::client_retry;
+        room.waits("retry 1", again);
         room.waits("first 1", |ticket| ticket);
         room.waits("low", level(LOW));
-        room.waits("retry 2", early);
+        room.waits("retry 2", again);
         room.waits("first 2", |ticket| ticket);
         let order = ["first 1", "first 2", "retry 1", "retry 2", "low"];
         for (nth, name) in order.into_iter().enumerate() {
@@ -127,10 +127,10 @@ fn early_retries_go_behind_first_attempts_of_their_level() {
 }
 
 #[test]
-fn waits_of_early_retries_end_in_time() {
+fn waits_of_client_retries_end_in_time() {
     let config = config(|c| c.max_wait = Some(Duration::from_secs(5)));
     let mut room = Room::new(config);
-    room.waits("retry", |ticket| ticket.client_retry(ClientRetry::Early));
+    room.waits("retry", Ticket::client_retry);
     room.waits("first", |ticket| ticket);
     let end = room.room.next_timeout();
     assert_eq!(end, Some(room.at(5)));

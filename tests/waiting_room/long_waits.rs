@@ -3,9 +3,7 @@
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use tower_triage::admit::{
-    AdmitOutcome, Capacity, ClientRetry, Slot, WaiterId, WaitingRoom, WakeList,
-};
+use tower_triage::admit::{AdmitOutcome, Capacity, Slot, WaiterId, WaitingRoom, WakeList};
 use tower_triage::{Discipline, Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
 const TARGET: Duration = Duration::from_secs(1);
@@ -286,7 +284,7 @@ proptest! {
                     waiting.extend(busy.arrive(ticket.tenant(format!("{tenant}").into())));
                 }
                 Change::Early(level) => {
-                    let ticket = Ticket::new(Priority(level), now).client_retry(ClientRetry::Early);
+                    let ticket = Ticket::new(Priority(level), now).client_retry();
                     waiting.extend(busy.arrive(ticket));
                 }
                 Change::Event(Event::Release) => busy.release(),

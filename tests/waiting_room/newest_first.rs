@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use tower_triage::admit::{
-    AdmitOutcome, Capacity, ClientRetry, Slot, WaiterId, WaitingRoom, WakeList,
-};
+use tower_triage::admit::{AdmitOutcome, Capacity, Slot, WaiterId, WaitingRoom, WakeList};
 use tower_triage::{Discipline, Priority, SlotPool, Ticket, WaitingRoomConfig};
 
 use super::scenarios::{HIGH, NORMAL, config};
@@ -185,7 +183,7 @@ fn levels_and_early_retries_keep_their_rank() {
         }
         for name in ["early 1", "early 2"] {
             let mut ticket = room.ticket(NORMAL);
-            ticket.client_retry = ClientRetry::Early;
+            ticket.client_retry = true;
             // Requeued, so it is not refused for those that it has to wait for.
             ticket.requeued = true;
             assert!(room.arrives_as(name, ticket), "{name}");
@@ -243,31 +241,28 @@ fn a_reconfiguration_keeps_the_order_of_a_queue_that_stands() {
 }
 
 /// A request that first arrived `ago` milliseconds before it came back.
-fn kept(room: &BusyRoom, ago: u64) -> Ticket {
+fn requeued(room: &BusyRoom, ago: u64) -> Ticket {
     let arrival = room.instant(room.now - ago);
-    let ticket = Ticket::new(Priority(NORMAL), arrival).requeued();
-    ticket.client_retry(ClientRetry::Kept)
+    Ticket::new(Priority(NORMAL), arrival).requeued()
 }
 
 #[test]
 fn the_time_before_a_request_came_back_makes_no_queue_stand() {
     for config in rooms() {
-        for client_retry in [ClientRetry::No, ClientRetry::Kept] {
-            let mut room = BusyRoom::new(config.clone());
-            for name in ["a", "b"] {
-                assert!(room.arrives(name, NORMAL));
-            }
-            let back = kept(&room, TARGET + 500).client_retry(client_retry);
-            assert!(room.arrives_as("back", back));
-            room.advance();
-            assert_eq!(room.order(), ["back", "a", "b"]);
-            room.now += TARGET;
-            room.advance();
-            assert_eq!(room.order(), ["back", "a", "b"]);
-            room.now += 500;
-            room.advance();
-            assert_eq!(room.order(), ["b", "a", "back"]);
+        let mut room = BusyRoom::new(config);
+        for name in ["a", "b"] {
+            assert!(room.arrives(name, NORMAL));
         }
+        let back = requeued(&room, TARGET + 500);
+        assert!(room.arrives_as("back", back));
+        room.advance();
+        assert_eq!(room.order(), ["back", "a", "b"]);
+        room.now += TARGET;
+        room.advance();
+        assert_eq!(room.order(), ["back", "a", "b"]);
+        room.now += 500;
+        room.advance();
+        assert_eq!(room.order(), ["b", "a", "back"]);
     }
 }
 
@@ -281,7 +276,7 @@ fn a_request_that_came_back_hides_no_queue_that_stands() {
         room.now += TARGET - 500;
         // Before a, and between a and b.
         for (name, ago) in [("back 1", 4_500), ("back 2", 3_000)] {
-            let back = kept(&room, ago);
+            let back = requeued(&room, ago);
             assert!(room.arrives_as(name, back), "{name}");
         }
         room.advance();
@@ -293,7 +288,7 @@ fn a_request_that_came_back_hides_no_queue_that_stands() {
 enum Event {
     Arrive {
         level: u8,
-        is_early: bool,
+        is_retry: bool,
         is_requeued: bool,
         /// How long ago it arrived, in milliseconds.
         ago: u64,
@@ -310,9 +305,9 @@ fn event() -> impl Strategy<Value = Event> {
         prop_oneof![3 => Just(0), 1 => 0u64..5_000],
     );
     prop_oneof![
-        5 => arrive.prop_map(|(level, is_early, is_requeued, ago)| Event::Arrive {
+        5 => arrive.prop_map(|(level, is_retry, is_requeued, ago)| Event::Arrive {
             level,
-            is_early,
+            is_retry,
             is_requeued,
             ago,
         }),
@@ -326,7 +321,7 @@ fn event() -> impl Strategy<Value = Event> {
 struct Waiter {
     name: Name,
     level: u8,
-    is_early: bool,
+    is_retry: bool,
     /// Its arrival, for the order, and its number.
     since: (u64, usize),
     /// When it was queued.
@@ -347,29 +342,24 @@ proptest! {
         let (mut waiters, mut latest) = (Vec::<Waiter>::new(), (BUSY - 1) * 1_000);
         for (number, event) in events.into_iter().enumerate() {
             match event {
-                Event::Arrive { level, is_early, is_requeued, ago } => {
+                Event::Arrive { level, is_retry, is_requeued, ago } => {
                     let name = format!("w{number}");
                     let now = rooms[0].now;
                     let waits = rooms.each_mut().map(|room| {
                         let mut ticket = Ticket::new(Priority(level), room.instant(now - ago));
                         ticket.requeued = is_requeued;
-                        ticket.client_retry = match (is_early, is_requeued) {
-                            (true, _) => ClientRetry::Early,
-                            // Some come from their clients, others had a slot.
-                            (_, true) if number % 2 == 0 => ClientRetry::Kept,
-                            _ => ClientRetry::No,
-                        };
+                        ticket.client_retry = is_retry;
                         room.arrives_as(&name, ticket)
                     });
                     prop_assert_eq!(waits[0], waits[1]);
                     if waits[0] {
                         let arrival = now - ago;
                         let since = if is_requeued { arrival } else { arrival.max(latest) };
-                        if !is_requeued && !is_early {
+                        if !is_requeued && !is_retry {
                             latest = since;
                         }
                         let since = (since, number);
-                        waiters.push(Waiter { name, level, is_early, since, entered: now });
+                        waiters.push(Waiter { name, level, is_retry, since, entered: now });
                     }
                 }
                 Event::Release => {
@@ -387,10 +377,10 @@ proptest! {
             waiters.retain(|w| rooms[0].ids.contains_key(&w.name));
             let order = rooms[0].order();
             prop_assert_eq!(&order, &rooms[1].order());
-            waiters.sort_by_key(|w| (w.level, w.is_early, w.since));
+            waiters.sort_by_key(|w| (w.level, w.is_retry, w.since));
             let oldest_first: Vec<_> = waiters.iter().map(|w| w.name.clone()).collect();
             // Early retries are behind all others here, too, by their arrivals.
-            let by_entry = |w: &&Waiter| match w.is_early {
+            let by_entry = |w: &&Waiter| match w.is_retry {
                 true => (true, w.since),
                 false => (false, (w.entered, w.since.1)),
             };
@@ -401,7 +391,7 @@ proptest! {
             }
             if order != oldest_first {
                 let reversed = |w: &Waiter| std::cmp::Reverse(w.since);
-                waiters.sort_by_key(|w| (w.level, w.is_early, reversed(w)));
+                waiters.sort_by_key(|w| (w.level, w.is_retry, reversed(w)));
                 let newest_first: Vec<_> = waiters.iter().map(|w| w.name.clone()).collect();
                 prop_assert_eq!(order, newest_first);
             }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use tower_triage::admit::{ClientRetry, Pushed, Tenant, WaitQueue, WaiterId};
+use tower_triage::admit::{Pushed, Tenant, WaitQueue, WaiterId};
 use tower_triage::{Discipline, Priority, PriorityLevels, RejectReason, Ticket, WaitingRoomConfig};
 
 /// The same queue twice: its lanes have no name, so that it needs none for [`Discipline::Fifo`]; or one name.
@@ -100,7 +100,7 @@ fn ticket(rng: &mut Rng, now: Instant) -> Ticket {
         ticket = ticket.requeued();
     }
     if rng.u8(..10) == 0 {
-        ticket.client_retry = ClientRetry::Early;
+        ticket.client_retry = true;
     }
     ticket.tenant = Tenant::from(*rng.choice(&["", "a", "b"]).unwrap());
     ticket.cost(rng.u32(..5))

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tower_triage::admit::{AdmitOutcome, Capacity, ClientRetry, WaiterId, WaitingRoom, WakeList};
+use tower_triage::admit::{AdmitOutcome, Capacity, WaiterId, WaitingRoom, WakeList};
 use tower_triage::{Discipline, Priority, RejectReason, SlotPool, Ticket, WaitingRoomConfig};
 
 use super::pools::{TestPools, TestSlot};
@@ -103,31 +103,6 @@ fn nothing_is_expected_of_a_pool_that_is_out_of_service() {
     pools.set_serves(0, vec![0, 1]);
     room.on_capacity_changed(&pools, now, &mut wakes);
     assert_eq!(room.estimated_wait(10), Some(both));
-}
-
-#[test]
-fn a_place_that_was_kept_is_let_in_by_the_wait_that_it_leads_to() {
-    let (mut room, slots, now) = known();
-    let ago = |seconds| now - Duration::from_secs(seconds);
-    // Requests that come back to the room by themselves are let in always: one for each of the last 20 s.
-    for seconds in 1..=20 {
-        let ticket = Ticket::new(Priority::HIGHEST, ago(seconds)).requeued();
-        queued(room.arrive(&slots, ticket, (), now, &mut WakeList::new()));
-    }
-    let mut arrives = |seconds: u64| {
-        // Two seconds are left: ten requests are served in them.
-        let ticket = Ticket::new(Priority::HIGHEST, ago(seconds))
-            .timeout(Duration::from_secs(seconds + 2))
-            .requeued()
-            .client_retry(ClientRetry::Kept);
-        let outcome = room.arrive(&slots, ticket, (), now, &mut WakeList::new());
-        if let AdmitOutcome::Queued(id) = outcome {
-            room.cancel(id, now);
-        }
-        matches!(outcome, AdmitOutcome::Queued(_))
-    };
-    // Before all, and with few before it; and behind most.
-    assert!(arrives(25) && arrives(15) && !arrives(1));
 }
 
 #[test]

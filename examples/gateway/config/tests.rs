@@ -254,7 +254,7 @@ fn invalid_config_error_names_line_and_key() {
         (
             format!("{BACKEND}max_concurrent = 'auto'\nlimit.algorithm = 'tcp'"),
             5,
-            "unknown variant `tcp`, expected one of `aimd`, `gradient`, `vegas`",
+            "unknown variant `tcp`, expected `aimd` or `vegas`",
         ),
         (
             format!("{BACKEND}load.metrics = 'metrics'"),

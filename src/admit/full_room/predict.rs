@@ -75,8 +75,7 @@ impl<C: Capacity, W> FullRoom<C, W> {
         };
         let newcomer = self.queue.newcomer(ticket, limits, self.base().now);
         let backlog = lanes.backlog(self.waiters(), newcomer, lane, &self.base().config);
-        let oldest = || self.queue.oldest_bounded();
-        let ahead = self.base().ahead_of(ticket, limits, backlog.ahead, oldest);
+        let ahead = backlog.ahead;
         let wait = PredictedWait {
             pool,
             lane_hash: self.hash_of_lane(lane),

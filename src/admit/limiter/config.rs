@@ -52,12 +52,6 @@ pub enum LimitAlgorithm {
     /// For services that say when they have enough, with 429 or 503, and for **engines of language models**: their latency
     /// grows with the batch by design, so the other two would throttle a healthy engine. TCP's rule.
     Aimd,
-    /// By latency against a baseline: the limit is scaled by `1.1 × baseline ÷ latency`, plus one.
-    ///
-    /// Quick, and simple to reason about; leaves a tenth of the limit queued inside the service. After the filter of Envoy
-    /// for adaptive concurrency, without its probes: the baseline is what is measured at low load, and is given up for a
-    /// higher one only if the latency stays while the limit is halved. So it is for services that have hours of low load.
-    Gradient,
     /// By the queue inside the service, estimated from latency, and by whether more in flight brings more throughput.
     ///
     /// The limit goes up and down by an eighth all the time. If latency rises in proportion to what is in flight,
@@ -226,9 +220,9 @@ mod tests {
     fn every_key_is_read_and_no_other() {
         let read = |text: &str| toml::from_str::<AdaptiveLimit>(text);
         assert_eq!(read("").unwrap(), AdaptiveLimit::default());
-        let all = "algorithm = \"gradient\"\nmin = 2\nmax = 9\ninitial = 3";
+        let all = "algorithm = \"aimd\"\nmin = 2\nmax = 9\ninitial = 3";
         let expected = AdaptiveLimit::default()
-            .algorithm(LimitAlgorithm::Gradient)
+            .algorithm(LimitAlgorithm::Aimd)
             .min(2)
             .max(9)
             .initial(3);

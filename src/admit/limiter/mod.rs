@@ -1,11 +1,10 @@
 //! A concurrency limit that follows what is measured: calls that end go in, the limit comes out.
 //!
-//! A [`Limiter`] has no clock and starts nothing. One algorithm a file: `aimd`, `gradient`, `vegas`; the latter two judge
-//! whole `window`s of calls.
+//! A [`Limiter`] has no clock and starts nothing. One algorithm a file: `aimd`, and `vegas`, which judges whole `window`s
+//! of calls.
 
 mod aimd;
 mod config;
-mod gradient;
 mod vegas;
 mod window;
 
@@ -13,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use aimd::Aimd;
 pub use config::{AdaptiveLimit, InvalidAdaptiveLimit, LimitAlgorithm};
-use gradient::Gradient;
 use vegas::Vegas;
 
 /// A limit that adapts. Each call that ends is [observed](Self::observe).
@@ -44,7 +42,6 @@ pub struct Limiter {
 #[derive(Debug)]
 enum Algorithm {
     Aimd(Aimd),
-    Gradient(Gradient),
     Vegas(Vegas),
 }
 
@@ -86,7 +83,6 @@ impl Limiter {
         let initial = config.initial_limit();
         let algorithm = match config.algorithm {
             LimitAlgorithm::Aimd => Algorithm::Aimd(Aimd::new(initial)),
-            LimitAlgorithm::Gradient => Algorithm::Gradient(Gradient::new(initial)),
             LimitAlgorithm::Vegas => Algorithm::Vegas(Vegas::new(initial)),
         };
         Ok(Self {
@@ -107,7 +103,6 @@ impl Limiter {
         let mut new = Self::new(&config.initial(self.limit()))?;
         match (&mut self.algorithm, &new.algorithm) {
             (Algorithm::Aimd(old), Algorithm::Aimd(new)) => old.limit = new.limit,
-            (Algorithm::Gradient(old), Algorithm::Gradient(new)) => old.restart(new.limit),
             (Algorithm::Vegas(old), Algorithm::Vegas(new)) => old.restart(new.limit_now()),
             (_, _) => std::mem::swap(&mut self.algorithm, &mut new.algorithm),
         }
@@ -120,7 +115,6 @@ impl Limiter {
     pub fn limit(&self) -> usize {
         let limit = match &self.algorithm {
             Algorithm::Aimd(aimd) => aimd.limit,
-            Algorithm::Gradient(gradient) => gradient.limit,
             Algorithm::Vegas(vegas) => vegas.limit_now(),
         };
         // The higher window of `vegas` may be above the bound.
@@ -138,7 +132,6 @@ impl Limiter {
         if sample.outcome != LimitOutcome::Ignored {
             match &mut self.algorithm {
                 Algorithm::Aimd(aimd) => aimd.observe(sample, now, bounds),
-                Algorithm::Gradient(gradient) => gradient.observe(sample, bounds),
                 Algorithm::Vegas(vegas) => vegas.observe(sample, bounds),
             }
         }

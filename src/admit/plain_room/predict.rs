@@ -34,11 +34,6 @@ impl<C: Capacity, W> PlainRoom<C, W> {
             // Newest first, none of its own level goes before it.
             ahead -= self.by_level.count(level);
         }
-        let oldest = || {
-            let oldest = self.by_level.oldest_bounded(&self.waiters)?;
-            Some(self.waiters.meta(oldest).limits.arrival)
-        };
-        let ahead = self.base.ahead_of(ticket, limits, ahead, oldest);
         let wait = PredictedWait {
             pool: ONLY_POOL,
             lane_hash: ONLY_LANE,

@@ -534,12 +534,6 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Self::empty(base, lanes)
     }
 
-    /// The arrival of the waiter that is first in the order of arrival of those that are not patient.
-    pub(super) fn oldest_bounded(&self) -> Option<Nanos> {
-        let first = self.by_level.oldest_bounded(&self.waiters)?;
-        Some(self.waiters.meta(first).limits.arrival)
-    }
-
     pub(super) fn base(&self) -> &RoomBase {
         &self.base
     }

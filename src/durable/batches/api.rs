@@ -1,4 +1,4 @@
-//! The calls of the API, and what each of them answers.
+//! The calls of the API and their responses.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -16,10 +16,10 @@ use super::scan::Scan;
 use super::{BatchApi, BatchBody, files, id, keys, upload};
 use crate::rejection::Rejection;
 
-/// The number of files that are read at a time for a list from the oldest.
+/// The number of files that are read at a time for a list in ascending order.
 const FILES_AT_ONCE: usize = 1_000;
 
-/// The calls, by their paths.
+/// The calls of the API, by their paths.
 enum Page<'a> {
     Files,
     File(&'a str),
@@ -30,7 +30,7 @@ enum Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Returns the page of a path, or `None` if there is none.
+    /// Returns the page of a path, or `None` for an unknown path.
     fn find(path: &'a str) -> Option<Self> {
         let mut parts = path.strip_prefix("/v1/")?.split('/');
         let parts = (parts.next()?, parts.next(), parts.next(), parts.next());
@@ -56,7 +56,7 @@ impl<'a> Page<'a> {
 }
 
 impl BatchApi {
-    /// Returns `true` for the paths that the API answers.
+    /// Returns `true` for the paths that the API answers itself.
     pub(super) fn answers(path: &str) -> bool {
         ["/v1/files", "/v1/batches"].iter().any(|prefix| {
             path.strip_prefix(prefix)
@@ -159,7 +159,7 @@ impl BatchApi {
             }
             is_used = true;
         }
-        // A batch that is running reads it again if its coordinator is restarted, and removes the content at its end.
+        // A running batch may read the file again after a restart, so its content stays until the batch ends.
         match is_used {
             true => drop(self.store.remove(&keys::file(tenant, id)).await?),
             false => files::remove(&self.store, tenant, id).await?,
@@ -176,7 +176,7 @@ impl BatchApi {
         };
         let mut page = VecDeque::new();
         if query.is_oldest_first {
-            // Names are in the order from the newest to the oldest: the page is the end of those before `after`.
+            // Ids sort from the newest to the oldest, so the page is the last part of the ids before `after`.
             let mut files = Scan::new(&self.store, prefix, FILES_AT_ONCE);
             while let Some((id, value)) = files.next().await?
                 && query.after.as_ref().is_none_or(|after| id < *after)
@@ -247,9 +247,9 @@ impl BatchApi {
         Ok(records::read(&key, &value)?)
     }
 
-    /// Returns the batch with its present state.
+    /// Returns the batch as a JSON object with its current state.
     pub(super) async fn object(&self, id: &str, batch: &BatchRecord) -> Result<Value, Failure> {
-        // The end is read last: a batch that ends meanwhile is shown with all that came before it.
+        // The end is read last, so that a batch which ends meanwhile is shown with all its earlier records.
         let progress: Option<Progress> = self.record(&keys::progress(id)).await?;
         let cancelled: Option<u64> = self.record(&keys::cancel(id)).await?;
         let end: Option<End> = self.record(&keys::end(id)).await?;
@@ -272,7 +272,7 @@ impl BatchApi {
     }
 }
 
-/// The query of a list.
+/// The query parameters of a list.
 struct ListQuery {
     limit: usize,
     after: Option<String>,
@@ -315,7 +315,7 @@ impl ListQuery {
     }
 }
 
-/// Returns a list of the first `limit` objects.
+/// Returns a list object with the first `limit` objects of a page.
 fn list(mut page: Vec<Value>, limit: usize) -> Value {
     let has_more = page.len() > limit;
     page.truncate(limit);
@@ -336,7 +336,7 @@ fn json_response<R>(object: &Value) -> Response<BatchBody<R>> {
     response
 }
 
-/// Returns the tenant as a part of keys.
+/// Returns the tenant in hexadecimal, as a part of keys.
 fn hex(tenant: &[u8]) -> String {
     use std::fmt::Write;
     let mut hex = String::with_capacity(2 * tenant.len());

@@ -1,4 +1,4 @@
-//! Bodies of responses: the inner service's, or those of the files' and batches' API.
+//! Response bodies, which come from the inner service or from the API for files and batches.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use super::files;
 use super::scan::Scan;
 
 pin_project! {
-    /// The body of a response of a [`BatchService`](super::BatchService).
+    /// The response body of a [`BatchService`](super::BatchService).
     pub struct BatchBody<B> {
         #[pin]
         kind: Kind<B>,
@@ -46,7 +46,7 @@ impl<B> BatchBody<B> {
         }
     }
 
-    /// Returns the content of a file of so many bytes.
+    /// Returns a body with the content of a file, which has `bytes` bytes.
     pub(super) fn file(store: &Arc<dyn Store>, id: &str, bytes: u64) -> Self {
         let file = FileBody {
             next: NextPiece::start(files::pieces(store, id)),
@@ -100,13 +100,14 @@ where
     }
 }
 
-/// The content of a file, read as fast as the client takes it.
+/// The content of a file, which is read as fast as the client receives it.
 struct FileBody {
     next: NextPiece,
+    /// The number of bytes that are still to be sent.
     left: u64,
 }
 
-/// The look-up of the next piece, which gives the reader back for the one after it.
+/// The lookup of the next piece. It returns the scan together with the piece, so that the next lookup can use it.
 struct NextPiece(Pin<Box<dyn Future<Output = (Scan, Piece)> + Send>>);
 
 type Piece = Result<Option<Bytes>, StoreError>;
@@ -135,7 +136,8 @@ impl FileBody {
                 self.left = self.left.saturating_sub(piece.len() as u64);
                 Ok(piece)
             }
-            // The file was deleted meanwhile: the connection breaks off, so that the client can't take it for the whole.
+            // The file was deleted meanwhile. The error breaks the connection, so the client can't mistake the part for
+            // the whole.
             Ok(None) => {
                 self.left = 0;
                 Err("the file was deleted while it was read".into())

@@ -1,4 +1,4 @@
-//! The task that finds batches which have not ended, and has each of them driven.
+//! The task that finds unfinished batches, and starts a driver for each of them.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -12,23 +12,24 @@ use super::records::{self, Active};
 use super::scan::Scan;
 use super::{BatchApi, id, keys, sweep};
 
-/// The time between two looks at all batches that have not ended.
+/// The time between two scans of all unfinished batches.
 const SCAN: Duration = Duration::from_secs(10);
-/// The time between two signs of life.
+/// The time between two heartbeats of a driver.
 pub(super) const BEAT: Duration = Duration::from_secs(5);
-/// The time without a sign of life after which a coordinator has gone.
+/// The time without a heartbeat after which a process counts as gone.
 const SILENCE: Duration = Duration::from_secs(30);
-/// The number of batches of one tenant that this process drives at a time. Further ones wait for the end of an older one:
-/// each has up to 3 MiB of its input in memory.
+/// The number of batches of one tenant that this process drives at a time. Further batches wait for an older one to
+/// end, because each one keeps up to 3 MiB of its input in memory.
 const PER_TENANT: usize = 32;
 const SCANNED_AT_ONCE: usize = 100;
 
 impl BatchApi {
-    /// Drives batches, and forgets files and batches whose time is over. It never ends: drop it to stop.
+    /// Drives batches, and removes files and batches that have expired. This future never ends; drop it to stop.
     ///
-    /// Run it in each process that is a front. A batch is driven by one of them at a time: a process that starts takes all
-    /// batches over, and those of a process that has gone for 30 s go to another. If two drive a batch at the same time,
-    /// nothing is stored or run twice. Of one tenant, a process drives 32 batches at a time, the oldest first.
+    /// Run it in each process that serves the API. One process at a time drives a batch. A process that starts takes
+    /// over all batches, and the batches of a process that is silent for 30 s go to another one. If two processes drive
+    /// a batch at the same time, each line is still stored and run only once. A process drives 32 batches of one tenant
+    /// at a time, the oldest first.
     pub async fn run(self) {
         let owner = loop {
             match RequestId::random() {
@@ -52,29 +53,29 @@ impl BatchApi {
 struct Coordinator {
     api: BatchApi,
     owner: String,
-    /// The drivers of batches, which return the batch's name.
+    /// The driver tasks, each of which returns the id of its batch.
     driven: JoinSet<String>,
-    /// The batches that have not ended, by id.
+    /// The unfinished batches, by id.
     seen: HashMap<String, Seen>,
-    /// `true` once all batches were taken over.
+    /// `true` once all batches were taken over by the first scan.
     has_started: bool,
-    /// `true` if batches wait for the end of others of their tenant.
+    /// `true` if batches wait because this process drives enough batches of their tenant.
     has_waiting: bool,
 }
 
 struct Seen {
     active: Active,
-    /// The time at which it was seen to change.
+    /// The time at which the record was last seen to change.
     since: Instant,
     is_driven: bool,
-    /// `false` if the latest scan has not found it.
+    /// `false` if the latest scan has not found the batch.
     is_there: bool,
 }
 
 impl Coordinator {
     async fn run(mut self) {
         loop {
-            // Registered before the look, so that no batch is missed between the two.
+            // The wait is registered before the scan, so that a batch which arrives in between is noticed.
             let changed = self.api.changed.clone();
             let mut changed = std::pin::pin!(changed.notified());
             changed.as_mut().enable();
@@ -97,7 +98,7 @@ impl Coordinator {
         }
     }
 
-    /// Looks at all batches that have not ended, and takes those that no process drives.
+    /// Looks up all unfinished batches, and takes those that have lost their process or have none yet.
     async fn scan(&mut self) -> Result<(), StoreError> {
         for seen in self.seen.values_mut() {
             seen.is_there = false;
@@ -113,7 +114,7 @@ impl Coordinator {
         for seen in self.seen.values().filter(|seen| seen.is_driven) {
             *driven.entry(seen.active.tenant.clone()).or_default() += 1;
         }
-        // The oldest first: their names sort last.
+        // The oldest batches come first, and their ids sort last.
         for (batch, active) in found.into_iter().rev() {
             self.look_at(&batch, active, &mut driven);
         }
@@ -122,7 +123,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Takes a batch if no other process drives it. `driven`: the number of batches that this one drives, by tenant.
+    /// Takes a batch unless another process drives it. `driven` counts the batches that this process drives, by tenant.
     fn look_at(&mut self, batch: &str, active: Active, driven: &mut HashMap<String, usize>) {
         let seen = self.seen.entry(batch.to_owned()).or_insert_with(|| Seen {
             active: active.clone(),
@@ -166,12 +167,12 @@ impl Coordinator {
         });
     }
 
-    /// Notes that a batch is no longer driven here.
+    /// Records that this process no longer drives a batch.
     fn forget(&mut self, driven: Result<String, tokio::task::JoinError>) {
         match driven {
             Ok(batch) => drop(self.seen.remove(&batch)),
             Err(error) => {
-                // The batch stays taken, so that a line which makes the driver panic does not do so for ever.
+                // The batch stays taken, so that a line on which the driver panics can't make it panic again and again.
                 tracing::error!(%error, "the task of a batch has panicked; the batch goes on after a restart");
             }
         }

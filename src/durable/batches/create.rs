@@ -1,4 +1,4 @@
-//! A new batch.
+//! The creation of a batch.
 
 use std::error::Error;
 use std::time::SystemTime;
@@ -18,13 +18,14 @@ use super::records::{self, Active, BatchRecord};
 use super::{BatchApi, id, keys};
 use crate::rejection::Rejection;
 
-/// The largest body of a call that creates a batch: OpenAI's bounds on metadata fit in several times.
+/// The largest body of a call that creates a batch, in bytes. OpenAI's limits on metadata fit into it several times.
 const MAX_BODY: usize = 128 << 10;
-/// The longest window, in milliseconds: a year.
+/// The longest window in milliseconds, which is a year.
 const MAX_WINDOW: u64 = 366 * 24 * 60 * 60 * 1_000;
-/// The largest size of the headers that each line gets, in bytes: they are stored with each of them.
+/// The largest size of the headers of each line, in bytes. It is limited because each line is stored with these
+/// headers.
 const MAX_HEADERS: usize = 8 << 10;
-/// OpenAI's bounds on metadata.
+/// OpenAI's limit on the number of metadata entries. The limits on keys and values are in characters.
 const MAX_METADATA: usize = 16;
 const MAX_METADATA_KEY: usize = 64;
 const MAX_METADATA_VALUE: usize = 512;
@@ -99,7 +100,7 @@ impl BatchApi {
             output_file_id: new_id("file-")?,
             error_file_id: new_id("file-")?,
         };
-        // In this order, the file can't be deleted unseen between the look at it and the batch that needs it.
+        // The use of the file is recorded between two checks, so a deletion of the file at the same time is noticed.
         self.check_input(tenant, &batch.input_file_id).await?;
         let file_use = keys::file_use(&batch.input_file_id, &id);
         self.store
@@ -204,8 +205,8 @@ fn check_metadata(metadata: Option<&Map<String, Value>>) -> Result<(), Rejection
     }
 }
 
-/// Returns the headers that each request of the batch gets from the call that created it: the client's keys and its tenant,
-/// but nothing of that call's own body, answer and time.
+/// Returns the headers that each request of the batch takes from the call that created it. These include the client's
+/// keys and its tenant, but exclude headers about the body, the response and the timing of that call.
 fn headers_of_lines(headers: &HeaderMap) -> Vec<(String, String)> {
     let is_left_out = |name: &str| {
         let of_the_call = [

@@ -1,4 +1,4 @@
-//! The way of one batch from its validation to its end.
+//! The driver of one batch, from its validation to its end.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -23,37 +23,37 @@ use super::scan::Scan;
 use super::validator::Validator;
 use super::{BatchApi, id, keys};
 
-/// The number of lines of one batch that are in the store and have not ended: more than a service has slots.
+/// The number of unfinished lines of one batch in the store. It exceeds the number of slots of most services.
 const WINDOW: usize = 1_000;
-/// The bytes of lines of one batch that are on their way into the store, in KiB. A longer line goes alone.
+/// The size in KiB of a batch's lines that are being stored. A line that is longer than this is stored alone.
 const BUDGET: u32 = 1_024;
-/// The time between two looks at whether a client has cancelled the batch, perhaps at another front.
+/// The time between two checks for a cancellation, which may come through another process.
 const LOOK: Duration = Duration::from_secs(2);
-/// The time between two records of how many lines have ended.
+/// The time between two records of the number of finished lines.
 const SAVE: Duration = Duration::from_secs(1);
-/// The times between two tries if the store fails.
+/// The first and the longest pause between two attempts while the store fails.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The reason for which a batch runs no further line.
+/// The reason for which a batch starts no further line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     Cancelled,
     Expired,
 }
 
-/// One batch that this process drives.
+/// A batch that this process drives.
 pub(super) struct Driver {
     pub(super) api: BatchApi,
     pub(super) id: String,
-    /// The mark of this process on the batch.
+    /// The record that marks the batch as driven by this process.
     pub(super) active: Active,
-    /// The time at which the batch was last driven, in milliseconds since 1970.
+    /// The time at which a process last drove the batch, in milliseconds since 1970.
     pub(super) seen_at: u64,
 }
 
 impl Driver {
-    /// Drives the batch until it has ended, or another process has taken it over.
+    /// Drives the batch until it has ended, or until another process has taken it over.
     pub(super) async fn drive(&self) {
         tokio::select! {
             () = self.try_until_it_ends() => {}
@@ -70,11 +70,11 @@ impl Driver {
         }
     }
 
-    /// Gives signs of life. Returns when another process has the batch.
+    /// Sends heartbeats. Returns once another process has taken the batch.
     async fn beat(&self) {
         let key = keys::active(&self.id);
         let mut active = self.active.clone();
-        // Taken without a look at the present mark: the latest process to come has the batch.
+        // The first heartbeat overwrites any other mark, because the latest process to come gets the batch.
         let mut is_ours = true;
         loop {
             if is_ours {
@@ -88,14 +88,14 @@ impl Driver {
             match self.api.record::<Active>(&key).await {
                 Ok(Some(now)) if now.owner != active.owner => return,
                 Ok(Some(_)) => is_ours = true,
-                // It has ended, and only the rest of the cleaning up is left.
+                // The batch has ended, and only a part of the cleanup is left.
                 Ok(None) => is_ours = false,
                 Err(_) => is_ours = true,
             }
         }
     }
 
-    /// Goes on from what is recorded, to the end.
+    /// Continues the batch from its records, and drives it to its end.
     async fn advance(&self) -> Result<(), StoreError> {
         let key = keys::batch(&self.active.tenant, &self.id);
         let batch = self.api.record::<BatchRecord>(&key).await?;
@@ -114,7 +114,7 @@ impl Driver {
         self.clean_up(batch.as_ref()).await
     }
 
-    /// Returns the reason for which no further line may run.
+    /// Returns the reason for which further lines must not start, if there is one.
     async fn stop(&self, batch: &BatchRecord) -> Result<Option<Stop>, StoreError> {
         let is_cancelled = self
             .api
@@ -129,7 +129,7 @@ impl Driver {
         })
     }
 
-    /// Tells when the batch has to stop.
+    /// Sends the reason to stop as soon as there is one. This future never ends.
     async fn watch(&self, batch: &BatchRecord, stop: watch::Sender<Option<Stop>>) -> Infallible {
         let deadline = Instant::now().checked_add(id::until(batch.deadline));
         while stop.borrow().is_none() {
@@ -185,7 +185,7 @@ impl Driver {
         self.run_lines(batch, progress, stopped).await
     }
 
-    /// Looks through the input file. Returns the number of its lines, or the end that the batch has without running any.
+    /// Validates the input file. Returns the number of its lines, or the end of a batch that will not run.
     async fn validate(
         &self,
         batch: &BatchRecord,
@@ -193,7 +193,7 @@ impl Driver {
     ) -> Result<Result<u64, (EndStatus, Vec<LineError>)>, StoreError> {
         let look = async {
             let _permit = self.api.validations.acquire().await;
-            // One that has expired since the batch was created is kept for it.
+            // A file that has expired since the batch was created still exists, because the batch uses it.
             let file = keys::file(&self.active.tenant, &batch.input_file_id);
             if self.api.store.value(&file).await?.is_none() {
                 let message = "the input file was deleted before it was read";
@@ -242,14 +242,15 @@ impl Driver {
             .await
     }
 
-    /// Stores each line that has no result yet as a request, and waits for the ends of all.
+    /// Stores each line without a result as a request, and waits until all of them have ended.
     async fn run_lines(
         &self,
         batch: &BatchRecord,
         progress: Progress,
         stopped: watch::Receiver<Option<Stop>>,
     ) -> Result<End, StoreError> {
-        // A line that was stored before may have been forgotten after its end only if nobody looked for so long.
+        // A line that was stored may be forgotten after its end, but only if the batch was not driven for the whole
+        // retention.
         let since = id::millis(SystemTime::now()).saturating_sub(self.seen_at);
         let retention = u64::try_from(self.api.settings.retention.as_millis()).unwrap_or(u64::MAX);
         let may_be_forgotten = match since >= retention {
@@ -271,7 +272,7 @@ impl Driver {
                 continue;
             }
             let Ok(line) = line else {
-                continue; // the file was valid: its lines don't become longer
+                continue; // the file is valid, so its lines can't be too long
             };
             let kib = u32::try_from(line.len() / 1_024 + 1)
                 .unwrap_or(u32::MAX)
@@ -292,18 +293,20 @@ impl Driver {
                 may_be_forgotten: number <= may_be_forgotten,
                 stopped: stopped.clone(),
             };
-            // The first poll hands the line to the store, so the store has the lines in their order in the file. Spawned
-            // tasks would do that in any order, and so would a poll that Tokio's budget ends early.
+            // The first poll passes the line to the store, so the store gets the lines in the order of the file.
+            // Spawned tasks would run in any order. Tokio's budget could end the first poll early, so it is polled
+            // without that budget.
             let mut run = Box::pin(task.run(line, permit));
             let mut first_poll = |cx: &mut Context<'_>| pin!(unconstrained(run.as_mut())).poll(cx);
             match poll_fn(|cx| Poll::Ready(first_poll(cx))).await {
                 Poll::Ready(ended) => results.add(Ok(ended))?,
-                Poll::Pending => drop(tasks.spawn(run)), // which polls it again
+                Poll::Pending => drop(tasks.spawn(run)), // the spawned task polls it again
             }
         }
         let read = Bytes::from_static(keys::READ);
         let file_use = keys::file_use(&batch.input_file_id, &self.id);
         self.wait_until_stored(&budget, &mut tasks, &mut results, &mut saved)
+            // From here on the client may delete the file, because all its requests are in the store.
             .await?;
         self.api.store.put(&file_use, read).await?;
         while let Some(ended) = tasks.join_next().await {
@@ -316,7 +319,7 @@ impl Driver {
         self.finalize(batch, &results).await
     }
 
-    /// Waits until each line that was read is a stored request.
+    /// Waits until each line that was read is stored as a request.
     async fn wait_until_stored(
         &self,
         budget: &Arc<Semaphore>,
@@ -333,7 +336,7 @@ impl Driver {
         }
     }
 
-    /// Makes the output and the error file visible.
+    /// Makes the output file and the error file visible to the client.
     async fn finalize(&self, batch: &BatchRecord, results: &Results) -> Result<End, StoreError> {
         let now = SystemTime::now();
         let lifetime = batch.output_lifetime.map(Duration::from_secs);
@@ -357,7 +360,7 @@ impl Driver {
             let key = keys::file(&self.active.tenant, file_id);
             self.api.store.put(&key, records::write(&file)).await?;
         }
-        // A client that was told `cancelling` waits for `cancelled`, also if all lines had ended by then.
+        // A client that was told `cancelling` expects `cancelled`, even if all lines had already ended.
         let status = match self.api.store.value(&keys::cancel(&self.id)).await? {
             Some(_) => EndStatus::Cancelled,
             None if results.has_expired => EndStatus::Expired,
@@ -370,7 +373,7 @@ impl Driver {
         })
     }
 
-    /// Removes what an ended batch needs no more.
+    /// Removes the records that an ended batch no longer needs.
     async fn clean_up(&self, batch: Option<&BatchRecord>) -> Result<(), StoreError> {
         let store = &self.api.store;
         if let Some(batch) = batch {
@@ -409,7 +412,7 @@ struct Saved<'a> {
 }
 
 impl Saved<'_> {
-    /// Records, before it is stored, that a line may be stored.
+    /// Records that lines up to some distance after this one may be stored. This happens before the line is stored.
     async fn reach(&mut self, line: u64) -> Result<(), StoreError> {
         if line > self.progress.reached {
             self.progress.reached = line + WINDOW as u64;
@@ -428,9 +431,9 @@ impl Saved<'_> {
     }
 }
 
-/// The results that lines have so far.
+/// The results of the lines so far.
 struct Results {
-    /// The lines that had a result when the driver began.
+    /// The lines that already had a result when the driver started.
     done: HashSet<u64>,
     counts: Counts,
     output_bytes: u64,
@@ -440,7 +443,7 @@ struct Results {
 }
 
 impl Results {
-    /// Reads the results that were recorded before.
+    /// Reads the results that were recorded earlier.
     async fn read(
         store: &Arc<dyn Store>,
         batch: &BatchRecord,

@@ -1,4 +1,4 @@
-//! The reasons for which a call of the files' and batches' API fails.
+//! The reasons for which a call of the API for files and batches fails.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::super::StoreError;
 use crate::rejection::{Rejection, ToRejection};
 
-/// A call that failed: for the client's mistake, or for the store.
+/// The failure of a call, caused by a mistake of the client or by the store.
 #[derive(Debug)]
 pub(super) enum Failure {
     Rejected(Rejection),
@@ -15,14 +15,14 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Returns the failure of the system to give random bytes.
+    /// Returns a failure for a system that can't provide random bytes.
     pub(super) fn no_random(error: std::io::Error) -> Self {
         Self::Store(StoreError::Unavailable(format!(
             "the system has no random bytes: {error}"
         )))
     }
 
-    /// Returns the answer to the client.
+    /// Returns the response to the client.
     pub(super) fn into_rejection(self) -> Rejection {
         match self {
             Self::Rejected(rejection) => rejection,
@@ -43,12 +43,12 @@ impl From<StoreError> for Failure {
     }
 }
 
-/// Returns the answer to a request that can't be served as it is.
+/// Returns the response to an invalid request.
 pub(super) fn bad_request(code: &'static str, message: impl Into<Cow<'static, str>>) -> Rejection {
     Rejection::new(StatusCode::BAD_REQUEST, code, message)
 }
 
-/// Returns the answer to a request for what its tenant doesn't have. `thing`: `file` or `batch`.
+/// Returns the response to a request for an object that its tenant does not have. `thing` is `file` or `batch`.
 pub(super) fn not_found(thing: &str, id: &str) -> Rejection {
     let code = match thing {
         "file" => "file_not_found",
@@ -61,7 +61,7 @@ pub(super) fn not_found(thing: &str, id: &str) -> Rejection {
     )
 }
 
-/// Returns the answer to a request that can't be served in the present state of a file or batch.
+/// Returns the response to a request that conflicts with the current state of a file or batch.
 pub(super) fn conflict(code: &'static str, message: impl Into<Cow<'static, str>>) -> Rejection {
     Rejection::new(StatusCode::CONFLICT, code, message)
 }

@@ -1,19 +1,19 @@
-//! The time after which a client wants a file to be gone.
+//! The time after which a client wants a file to expire.
 
 use serde_json::Value;
 
 use super::error::bad_request;
 use crate::rejection::Rejection;
 
-/// The shortest and the longest time, in seconds: an hour and 30 days, as OpenAI has them.
+/// The allowed range in seconds, from an hour to 30 days, as in OpenAI's API.
 const SECONDS: std::ops::RangeInclusive<u64> = 3_600..=2_592_000;
 
-/// Reads `anchor` and `seconds` of the parameter of this name, from a form or from JSON. Returns the seconds from the
-/// creation of the file.
+/// Reads `anchor` and `seconds` of the parameter `name`, from a form or from JSON. Returns the lifetime of the file in
+/// seconds from its creation.
 ///
 /// # Errors
 ///
-/// If one of them is missing, or is none of the allowed values.
+/// Returns an error if one of the two is missing or has an invalid value.
 pub(super) fn read_expires_after(
     name: &'static str,
     anchor: Option<&Value>,

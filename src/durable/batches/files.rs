@@ -1,4 +1,4 @@
-//! The content of files, in pieces.
+//! The files of a store, with their content in pieces.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use super::line_splitter::{LineSplitter, TooLong};
 use super::records::{self, FileRecord, Unreferenced};
 use super::scan::Scan;
 
-/// Returns a file of this tenant; `None` if there is none, or its time is over.
+/// Returns a file of this tenant, or `None` if the file does not exist or has expired.
 pub(super) async fn find(
     store: &dyn Store,
     tenant: &str,
@@ -27,13 +27,13 @@ pub(super) async fn find(
     Ok(Some(file).filter(|file| !has_expired(file)))
 }
 
-/// Returns `true` if the time of the file is over.
+/// Returns `true` if the file has expired.
 pub(super) fn has_expired(file: &FileRecord) -> bool {
     file.expires_at
         .is_some_and(|end| end <= seconds(SystemTime::now()))
 }
 
-/// Removes a file with its content.
+/// Removes a file and its content. A mark tells the sweep to finish the removal if this process dies in the middle.
 pub(super) async fn remove(
     store: &Arc<dyn Store>,
     tenant: &str,
@@ -68,10 +68,11 @@ pub(super) async fn remove_pieces(store: &Arc<dyn Store>, id: &str) -> Result<()
     Ok(())
 }
 
-/// The number of pieces that are removed at a time, so that one commit of the store has many of them.
+/// The number of pieces that are removed at a time. It is this large so that one commit of the store can take many of
+/// them.
 const REMOVED_AT_ONCE: usize = 256;
 
-/// Returns the pieces of a file.
+/// Returns a scan of the pieces of a file.
 pub(super) fn pieces(store: &Arc<dyn Store>, id: &str) -> Scan {
     Scan::new(store, keys::pieces(id), PIECES_AT_ONCE)
 }
@@ -79,7 +80,7 @@ pub(super) fn pieces(store: &Arc<dyn Store>, id: &str) -> Scan {
 /// The largest number of pieces that are read at a time.
 const PIECES_AT_ONCE: usize = 256;
 
-/// Reads the lines of a file one after the other.
+/// A reader of the lines of a file, one after the other.
 pub(super) struct Lines {
     pieces: Scan,
     splitter: LineSplitter,
@@ -87,7 +88,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Returns the lines of `file`, each of at most `limit` bytes.
+    /// Returns a reader for the lines of `file`, which may have at most `limit` bytes each.
     pub(super) fn new(store: &Arc<dyn Store>, file: &str, limit: usize) -> Self {
         Self {
             pieces: pieces(store, file),
@@ -96,7 +97,7 @@ impl Lines {
         }
     }
 
-    /// Returns the next line and its number; `None` at the end.
+    /// Returns the next line and its number, or `None` at the end of the file.
     pub(super) async fn next(
         &mut self,
     ) -> Result<Option<(u64, Result<Bytes, TooLong>)>, StoreError> {
@@ -114,7 +115,7 @@ impl Lines {
                     return Ok(self.splitter.last());
                 }
             }
-            // A store in memory answers at once: other tasks have their turn between two pieces.
+            // A store in memory answers without waiting, so this lets other tasks run between two pieces.
             tokio::task::yield_now().await;
         }
     }

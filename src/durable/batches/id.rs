@@ -1,4 +1,4 @@
-//! The names of files and batches.
+//! The ids of files, batches and lines.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,23 +6,24 @@ use sha2::{Digest, Sha256};
 
 use super::super::RequestId;
 
-/// The number of hexadecimal digits after the prefix: 14 of the time, and 32 random ones.
+/// The number of hexadecimal digits after the prefix, of which 14 encode the time and 32 are random.
 const DIGITS: usize = 14 + 32;
 
-/// Returns a new name of this prefix. It can't be guessed, and newer names sort before older ones.
+/// Returns a new id with this prefix. The id can't be guessed, and newer ids sort before older ones.
 ///
 /// # Errors
 ///
-/// If the system has no random bytes.
+/// Returns an error if the system can't provide random bytes.
 pub(super) fn new_id(prefix: &str, now: SystemTime) -> Result<String, std::io::Error> {
     let micros = now
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_micros() as u64);
+    // The time counts down from its largest value, so that newer ids sort first.
     let inverted = (1 << 56) - 1 - (micros & ((1 << 56) - 1));
     Ok(format!("{prefix}{inverted:014x}{}", RequestId::random()?))
 }
 
-/// Returns `true` if [`new_id`] may have made this name.
+/// Returns `true` if [`new_id`] may have created this id.
 pub(super) fn is_id(prefix: &str, id: &str) -> bool {
     id.strip_prefix(prefix).is_some_and(|digits| {
         digits.len() == DIGITS
@@ -32,8 +33,8 @@ pub(super) fn is_id(prefix: &str, id: &str) -> bool {
     })
 }
 
-/// Returns the name under which a line of a batch is stored as a request. It is the same each time, so that storing the line
-/// again changes nothing; and whoever doesn't know the batch's name can't guess it.
+/// Returns the request id under which a line of a batch is stored. The id is always the same, so storing the line again
+/// has no effect. It can be guessed only by clients that know the id of the batch.
 pub(super) fn line_id(batch: &str, line: u64) -> RequestId {
     let mut digest = Sha256::new();
     digest.update(batch);
@@ -43,7 +44,7 @@ pub(super) fn line_id(batch: &str, line: u64) -> RequestId {
     RequestId::from_bits(u128::from_be_bytes(bits))
 }
 
-/// Returns whole seconds since 1970, as OpenAI's API has times.
+/// Returns whole seconds since 1970, the format of times in OpenAI's API.
 pub(super) fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_secs())
@@ -55,7 +56,7 @@ pub(super) fn millis(time: SystemTime) -> u64 {
         .map_or(0, |time| time.as_millis() as u64)
 }
 
-/// Returns the time until an instant in milliseconds since 1970; zero if it has passed.
+/// Returns the remaining time until an instant in milliseconds since 1970, or zero if the instant has passed.
 pub(super) fn until(millis_then: u64) -> Duration {
     Duration::from_millis(millis_then.saturating_sub(millis(SystemTime::now())))
 }

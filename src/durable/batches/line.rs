@@ -1,4 +1,4 @@
-//! One line of an input file: a request in JSON.
+//! One line of an input file, which is a request in JSON.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,27 +7,27 @@ use serde_json::value::RawValue;
 /// A request of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line<'a> {
-    /// The client's name for it, by which it finds the response.
+    /// The client's name for the request, by which the client finds the response.
     pub(super) custom_id: String,
     /// The body of the request, byte for byte as the client wrote it.
     pub(super) body: &'a str,
 }
 
-/// A mistake in an input file, as OpenAI's API words it.
+/// A mistake in an input file, in the format of OpenAI's API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LineError {
-    /// The cause, for programs.
+    /// The error code, for programs.
     pub(super) code: String,
-    /// The number of the line, from 1; `None` if the file as a whole is at fault.
+    /// The number of the line, counted from 1. `None` if the mistake concerns the whole file.
     pub(super) line: Option<u64>,
-    /// The cause, for people.
+    /// The error message, for people.
     pub(super) message: String,
-    /// The field at fault.
+    /// The name of the wrong field.
     pub(super) param: Option<String>,
 }
 
 impl LineError {
-    /// Returns a mistake in the file as a whole.
+    /// Returns a mistake that concerns the whole file.
     pub(super) fn of_file(code: &str, message: impl Into<String>) -> Self {
         Self {
             code: code.to_owned(),
@@ -45,14 +45,14 @@ impl LineError {
         }
     }
 
-    /// Sets the line's number.
+    /// Sets the number of the line.
     pub(super) fn at(mut self, line: u64) -> Self {
         self.line = Some(line);
         self
     }
 }
 
-/// The longest `custom_id`, in bytes: one is kept in memory for each request that runs.
+/// The longest `custom_id` in bytes. It is limited because each running request keeps its `custom_id` in memory.
 const MAX_CUSTOM_ID: usize = 512;
 
 #[derive(Deserialize)]
@@ -71,11 +71,11 @@ struct BodyFields {
 }
 
 impl<'a> Line<'a> {
-    /// Reads a line of a batch whose requests all go to `endpoint`.
+    /// Reads a line of a batch that sends all its requests to `endpoint`.
     ///
     /// # Errors
     ///
-    /// If it is not a JSON object with what a request needs; the error names the field.
+    /// Returns an error that names the field if the line is not a JSON object with all fields of a request.
     pub(super) fn parse(line: &'a [u8], endpoint: &str) -> Result<Self, LineError> {
         let unreadable = |error: &dyn std::fmt::Display| {
             let message = format!("this line is not a JSON object of a request: {error}");

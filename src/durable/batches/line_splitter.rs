@@ -1,24 +1,24 @@
-//! Splits a file that comes in pieces into its lines.
+//! A splitter that turns the pieces of a file into lines.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// The lines of a file, with their numbers.
+/// A buffer that collects pieces of a file, and returns its lines with their numbers.
 ///
-/// It holds the line that has begun and the piece that was pushed last, so that its memory is bounded by the longest line
-/// that is allowed. Lines without anything but white space are counted and left out.
+/// It holds only the line that has begun and the latest piece, so the longest allowed line bounds its memory. Lines
+/// that consist of white space are counted, but not returned.
 #[derive(Debug)]
 pub(super) struct LineSplitter {
     rest: BytesMut,
-    /// The number of bytes of `rest` that are known to hold no line feed.
+    /// The number of bytes at the beginning of `rest` that were already searched for a line feed.
     scanned: usize,
-    /// The number of the line that is next.
+    /// The number of the next line, counted from 1.
     number: u64,
     limit: usize,
-    /// `true` while the rest of a line that is too long is skipped.
+    /// `true` while the rest of an overlong line is skipped.
     skips: bool,
 }
 
-/// A line longer than the limit.
+/// An error for a line that is longer than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooLong;
 
@@ -38,18 +38,19 @@ impl LineSplitter {
         }
     }
 
-    /// Adds the next piece of the file. All lines before it must have been taken.
+    /// Adds the next piece of the file. The caller must have taken all complete lines of the earlier pieces.
     pub(super) fn push(&mut self, piece: &[u8]) {
         self.rest.extend_from_slice(piece);
     }
 
-    /// Takes the next line that has ended; `None` if more of the file is needed.
+    /// Takes the next complete line. Returns `None` if the splitter needs more of the file.
     pub(super) fn next(&mut self) -> Option<NumberedLine> {
         loop {
             let end = self.rest[self.scanned..].iter().position(|&b| b == b'\n');
             let Some(end) = end.map(|end| self.scanned + end) else {
                 self.scanned = self.rest.len();
                 if self.scanned > self.limit {
+                    // The line is already too long, so its bytes are dropped. The error is returned once for each line.
                     self.rest.clear();
                     self.scanned = 0;
                     if !std::mem::replace(&mut self.skips, true) {
@@ -67,7 +68,7 @@ impl LineSplitter {
         }
     }
 
-    /// Takes the last line, which needs no line feed, after the last piece.
+    /// Takes the last line after the last piece. It may lack a line feed.
     pub(super) fn last(&mut self) -> Option<NumberedLine> {
         let line = self.rest.split();
         self.scanned = 0;

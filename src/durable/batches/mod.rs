@@ -1,7 +1,7 @@
-//! OpenAI's files and batches: many requests in one file, run when there is room for them.
+//! OpenAI's API for files and batches, with which clients send many requests in one file. They run when slots are free.
 //!
-//! [`BatchApi`] is a Tower layer that answers these calls, in the shapes of OpenAI's API, and leaves all others to the inner
-//! service:
+//! [`BatchApi`] is a Tower layer that answers these calls in the format of OpenAI's API. It passes all other requests
+//! to the inner service:
 //!
 //! | call | does |
 //! |---|---|
@@ -10,19 +10,20 @@
 //! | `POST /v1/batches` | creates a batch: `input_file_id`, `endpoint`, `completion_window`, `metadata`, `output_expires_after` |
 //! | `GET /v1/batches`, `GET /v1/batches/{id}`, `POST /v1/batches/{id}/cancel` | lists, shows and cancels batches |
 //!
-//! [`BatchApi::run`] drives the batches. It looks through the whole input file first: if one line is bad, nothing runs and the
-//! batch has `failed`, with the lines at fault in `errors`. Then each line is stored as a request, at the level of batches,
-//! and a [worker](super) runs it when a slot is free. Responses go to the output file by `custom_id`; those with a status
-//! from 400, and the lines without a response, go to the error file. `completion_window` (`90`, `90s`, `1.5m`, `24h`, `7d`)
-//! is a deadline: lines that have not ended by then are `batch_expired`.
+//! [`BatchApi::run`] drives the batches. It validates the whole input file first. If one line is invalid, the batch is
+//! `failed` before any line runs, and `errors` lists the invalid lines. Otherwise it stores each line as a request at
+//! the level of batches, and a [worker](super) runs the request when a slot is free. Responses go to the output file
+//! and carry the `custom_id` of their line. Responses with a status from 400 on, and lines without a response, go to
+//! the error file. `completion_window` (`90`, `90s`, `1.5m`, `24h`, `7d`) is a deadline, and unfinished lines become
+//! `batch_expired`.
 //!
-//! Lists are newest first, in pages of 1 to 100 (`limit`, 20), from `after` on; files oldest first with `order=asc`, for which
-//! all files of the tenant are read. An input file is kept until it is deleted or has expired, and for a batch that was created
-//! before until that has read it; output files are kept for the [retention](BatchApi::retention), unless the batch says
-//! otherwise.
+//! Lists are sorted from the newest to the oldest. A page has 1 to 100 entries (`limit`, 20 by default) that come after
+//! `after`. With `order=asc`, files are sorted from the oldest to the newest, for which all files of the tenant are
+//! read. An input file is kept until it is deleted or expires. A batch that was created before that can still read it
+//! to the end. Output files are kept for the [retention](BatchApi::retention), unless the batch specifies another time.
 //!
-//! All state is in the store, so a batch goes on after a restart, on any front. A line has the same name each time that it is
-//! stored, so no line is stored twice. Of an input file, a few MiB are in memory at a time.
+//! All state is in the store, so a batch continues after a restart, in any process. A line always has the same request
+//! id, so each line is stored only once. Only a few MiB of an input file are in memory at a time.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Files and batches as a store keeps them, and as OpenAI's API shows them.
+//! Files and batches as records in a store, and as objects of OpenAI's API.
 
 use std::time::SystemTime;
 
@@ -18,15 +18,15 @@ pub(super) struct FileRecord {
     pub(super) created_at: u64,
     pub(super) filename: String,
     pub(super) purpose: String,
-    /// The time from which the file is gone.
+    /// The time at which the file expires. `None` for a file that is kept until it is deleted.
     pub(super) expires_at: Option<u64>,
 }
 
-/// Pieces that may have no file.
+/// A mark for pieces that may belong to no file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Unreferenced {
     pub(super) tenant: String,
-    /// The time from which that may be so.
+    /// The time since which the pieces may be without a file, in seconds since 1970.
     pub(super) since: u64,
 }
 
@@ -50,39 +50,40 @@ pub(super) struct BatchRecord {
     /// The end of the window, in milliseconds since 1970.
     pub(super) deadline: u64,
     pub(super) metadata: Option<Map<String, Value>>,
-    /// The time for which its output and its error file are kept, in seconds; `None` for the retention.
+    /// The time for which the output file and the error file are kept, in seconds. `None` stands for the retention.
     #[serde(default)]
     pub(super) output_lifetime: Option<u64>,
-    /// The headers that each of its requests gets.
+    /// The headers that each request of the batch gets.
     pub(super) headers: Vec<(String, String)>,
-    /// The names that its output and its error file get.
+    /// The id for the output file of the batch.
     pub(super) output_file_id: String,
+    /// The id for the error file of the batch.
     pub(super) error_file_id: String,
 }
 
-/// A batch that has not ended, and the coordinator that drives it.
+/// An unfinished batch, and the coordinator that drives it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Active {
     pub(super) tenant: String,
-    /// The coordinator's random name; empty if none has taken the batch yet.
+    /// The random name of the coordinator, or empty if the batch was not taken yet.
     pub(super) owner: String,
-    /// A number that changes while the coordinator lives.
+    /// A number that grows with each heartbeat of the coordinator.
     pub(super) beat: u64,
-    /// The time of the last change, in milliseconds since 1970.
+    /// The time of the latest heartbeat, in milliseconds since 1970.
     pub(super) at: u64,
 }
 
-/// The progress of a batch that was found to be valid.
+/// The progress of a batch that has passed validation.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Progress {
     pub(super) counts: Counts,
     pub(super) in_progress_at: u64,
     pub(super) finalizing_at: Option<u64>,
-    /// No request of a line beyond this one was stored.
+    /// The highest number of a line that may already be stored as a request.
     pub(super) reached: u64,
 }
 
-/// The requests of a batch, by their ends.
+/// The numbers of requests of a batch, by their ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Counts {
     pub(super) total: u64,
@@ -94,7 +95,7 @@ pub(super) struct Counts {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct End {
     pub(super) status: EndStatus,
-    /// Seconds since 1970.
+    /// The time of the end, in seconds since 1970.
     pub(super) at: u64,
     pub(super) errors: Vec<LineError>,
     pub(super) counts: Counts,
@@ -122,25 +123,25 @@ impl EndStatus {
     }
 }
 
-/// Writes a record for a store.
+/// Converts a record to bytes for a store.
 pub(super) fn write(record: &impl Serialize) -> Bytes {
     serde_json::to_vec(record)
         .expect("records have string keys and no failing fields")
         .into()
 }
 
-/// Reads a record from a store.
+/// Reads a record from the bytes in a store.
 ///
 /// # Errors
 ///
-/// If it is not one that [`write`] has written.
+/// Returns an error if the bytes do not have the format of [`write`].
 pub(super) fn read<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, StoreError> {
     serde_json::from_slice(value).map_err(|error| {
         StoreError::Unavailable(format!("the value of {key} can't be read: {error}"))
     })
 }
 
-/// Returns the file as OpenAI's API has it.
+/// Returns the file as an object of OpenAI's API.
 pub(super) fn file_object(id: &str, file: &FileRecord) -> Value {
     let mut object = json!({
         "id": id,
@@ -156,7 +157,7 @@ pub(super) fn file_object(id: &str, file: &FileRecord) -> Value {
     object
 }
 
-/// Returns the batch as OpenAI's API has it. `cancelled`: the time at which its client cancelled it.
+/// Returns the batch as an object of OpenAI's API. `cancelled` is the time at which the client cancelled the batch.
 pub(super) fn batch_object(
     id: &str,
     batch: &BatchRecord,

@@ -1,4 +1,5 @@
-//! One line of a running batch: stored as a request, and its end written into the output or the error file.
+//! One line of a running batch, which is stored as a request. Its result is written to the output file or the error
+//! file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use super::line::{Line, LineError};
 use super::records::BatchRecord;
 use super::{BatchApi, id, keys};
 
-/// The time between two tries to store a line for which there is no place.
+/// The time between two attempts to store a line while the store is full.
 const FULL: Duration = Duration::from_secs(1);
 
 /// The settings that all lines of a batch share.
@@ -66,7 +67,7 @@ impl LineContext {
         request
     }
 
-    /// Returns the queue of a line.
+    /// Returns the name of the queue for a line.
     pub(super) fn queue(&self, request: &Request<Bytes>) -> Result<String, LineError> {
         (self.api.settings.queue)(request).map_err(|rejection| {
             let message = rejection.message().to_owned();
@@ -75,7 +76,7 @@ impl LineContext {
     }
 }
 
-/// Returns the bytes that a tenant has in keys.
+/// Returns the bytes of a tenant from its hexadecimal form in keys.
 fn unhex(tenant: &str) -> Vec<u8> {
     let digits = tenant.as_bytes().chunks_exact(2);
     let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
@@ -86,24 +87,25 @@ fn unhex(tenant: &str) -> Vec<u8> {
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) is_success: bool,
-    /// The size of its line in the output or the error file.
+    /// The size in bytes of the line's result in the output file or the error file.
     pub(super) bytes: u64,
-    /// `true` if the batch's window was over before it had a response.
+    /// `true` if the batch's window was over before the line had a response.
     pub(super) has_expired: bool,
 }
 
-/// A line that is to run.
+/// A line that is about to run.
 pub(super) struct LineTask {
     pub(super) context: Arc<LineContext>,
     pub(super) batch: String,
     pub(super) number: u64,
-    /// `true` if it may have been stored, have ended and have been forgotten since.
+    /// `true` if the line may have been stored earlier, and forgotten after its end.
     pub(super) may_be_forgotten: bool,
     pub(super) stopped: watch::Receiver<Option<Stop>>,
 }
 
 impl LineTask {
-    /// Stores the line, waits for its end, and records that. The permit is given back as soon as the line is stored.
+    /// Stores the line, waits for its end, and records the result. The permit is released as soon as the line is
+    /// stored.
     pub(super) async fn run(
         mut self,
         line: Bytes,
@@ -112,10 +114,10 @@ impl LineTask {
         let context = Arc::clone(&self.context);
         let parsed = Line::parse(&line, &context.endpoint_text)
             .map(|line| (line.custom_id, Bytes::copy_from_slice(line.body.as_bytes())));
-        drop(line); // it may hold the whole buffer that it was read into
+        drop(line); // it may keep the whole buffer alive that it was read into
         let (custom_id, body) = match parsed {
             Ok(line) => line,
-            // Only if this version reads lines in another way than the one that has validated the file.
+            // This happens only if another version of the crate validated the file by different rules.
             Err(error) => return self.fail("", &error.code, &error.message).await,
         };
         let request = context.request(body);
@@ -138,13 +140,13 @@ impl LineTask {
         self.ended(id, &custom_id).await
     }
 
-    /// Stores the line, unless the batch is stopped before there is a place for it.
+    /// Stores the line as a request. Waits while the store is full, unless the batch is stopped.
     async fn store(&mut self, mut new: NewRequest) -> Result<(), StoreError> {
         let context = Arc::clone(&self.context);
         while self.stopped.borrow().is_none() {
             new.cancel_after = Some(id::until(context.deadline).max(Duration::from_millis(1)));
             match context.api.store.enqueue(new.clone()).await {
-                // Without its replicas it is stored all the same.
+                // A request that lacks replicas is stored all the same.
                 Ok(_) | Err(StoreError::NotReplicated { .. }) => return Ok(()),
                 Err(
                     StoreError::QueueFull { .. }
@@ -161,7 +163,7 @@ impl LineTask {
         Ok(())
     }
 
-    /// Waits until the line has ended, and records its end.
+    /// Waits until the line has ended, and records its result.
     async fn ended(&mut self, id: RequestId, custom_id: &str) -> Result<Ended, StoreError> {
         let context = Arc::clone(&self.context);
         let store = &context.api.store;
@@ -181,7 +183,7 @@ impl LineTask {
                 (Some(info), _) if info.status.has_ended() => {
                     self.record(&info, stop, custom_id).await
                 }
-                // Its operator has put it back into its queue meanwhile.
+                // An operator has put the request back into its queue meanwhile, so the wait begins again.
                 (Some(_), None) => continue,
                 (Some(_), Some(stop)) | (None, Some(stop)) => {
                     self.stopped_by(stop, custom_id).await
@@ -191,7 +193,7 @@ impl LineTask {
         }
     }
 
-    /// Records the end of a line that was stored.
+    /// Records the result of a line that was stored and has ended.
     async fn record(
         &self,
         info: &RequestInfo,
@@ -273,7 +275,7 @@ impl LineTask {
         Ok(ended)
     }
 
-    /// Writes the line of the output or the error file.
+    /// Writes the result of the line to the output file or the error file.
     async fn write(
         &self,
         custom_id: &str,
@@ -307,7 +309,7 @@ impl LineTask {
 const EXPIRED: &str = "batch_expired";
 const LOST: &str = "the end of this request was forgotten before its batch could record it";
 
-/// Returns `true` for the line of an error file that [`Stop::Expired`] has made.
+/// Returns `true` for a line of an error file that was written because of [`Stop::Expired`].
 pub(super) fn has_expired(line: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Read<'a> {
@@ -344,10 +346,10 @@ struct ErrorObject<'a> {
     message: &'a str,
 }
 
-/// Returns a body in one line of JSON: as it is if it is JSON, and else as a string.
+/// Returns a body as JSON on one line. A body that is not JSON becomes a JSON string.
 fn json_body(body: &[u8]) -> Box<RawValue> {
     let text = String::from_utf8_lossy(body);
-    // Within JSON these two can only be white space: strings have them escaped.
+    // In valid JSON these characters are white space outside strings, because strings must escape them.
     let line = text.replace(['\n', '\r'], " ");
     RawValue::from_string(line.trim().to_owned()).unwrap_or_else(|_| {
         let text = serde_json::to_string(&text).expect("a string is JSON");

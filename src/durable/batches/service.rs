@@ -1,4 +1,4 @@
-//! The Tower service in front of the inner one.
+//! The Tower service in front of the inner service.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ impl<S> Layer<S> for BatchApi {
     }
 }
 
-/// A service that answers the calls of the files' and batches' API, and gives all others to `S`.
+/// A service that answers the calls of the API for files and batches, and passes all other requests to `S`.
 #[derive(Debug, Clone)]
 pub struct BatchService<S> {
     api: BatchApi,
@@ -52,7 +52,8 @@ where
                 kind: Kind::Inner { future },
             };
         }
-        // What `poll_ready` has reserved is given back: this call needs nothing of the inner service.
+        // This call does not need the inner service. A fresh clone replaces it, which frees the capacity that
+        // `poll_ready` has reserved.
         self.inner = self.inner.clone();
         let api = self.api.clone();
         BatchFuture {
@@ -64,7 +65,7 @@ where
 }
 
 pin_project! {
-    /// The response of a [`BatchService`].
+    /// The response future of a [`BatchService`].
     #[must_use = "futures do nothing unless polled"]
     pub struct BatchFuture<F, R> {
         #[pin]

@@ -1,4 +1,4 @@
-//! The settings of the files' and batches' API.
+//! The settings of the API for files and batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +14,23 @@ use crate::rejection::Rejection;
 type TenantOf = Arc<dyn Fn(&Parts) -> Vec<u8> + Send + Sync>;
 type QueueOf = Arc<dyn Fn(&Request<Bytes>) -> Result<String, Rejection> + Send + Sync>;
 
-/// OpenAI's files and batches over a [`Store`]: a Tower layer in front of a service, and a [task](Self::run) that drives
-/// batches.
+/// OpenAI's API for files and batches over a [`Store`]. It is a Tower layer in front of a service, and a
+/// [task](Self::run) that drives the batches.
 ///
-/// The layer answers `/v1/files` and `/v1/batches`; every other request goes to the inner service. Each line of a batch is
-/// stored as a request of its own, which a worker runs when a slot is free, so a batch survives the process.
+/// The layer answers `/v1/files` and `/v1/batches`, and passes every other request to the inner service. Each line of a
+/// batch is stored as a request of its own. A worker runs the request when a slot is free, so a batch survives the
+/// process.
 ///
-/// Clones share everything.
+/// All clones share the same state.
 #[derive(Clone)]
 pub struct BatchApi {
     pub(super) store: Arc<dyn Store>,
     pub(super) settings: Arc<Settings>,
-    /// Told of new and of cancelled batches.
+    /// A signal that is sent for each new batch and each cancellation.
     pub(super) changed: Arc<Notify>,
-    /// The right to look through an input file: each look takes a core.
+    /// The permits to validate an input file. They are limited because each validation occupies a CPU core.
     pub(super) validations: Arc<Semaphore>,
-    /// The right to have a response in memory, to write it into a file.
+    /// The permits to hold a response in memory while it is written to a file.
     pub(super) responses: Arc<Semaphore>,
 }
 
@@ -43,13 +44,14 @@ pub(super) struct Settings {
     pub(super) queue: QueueOf,
 }
 
-/// The number of input files that are looked through at a time.
+/// The number of input files that are validated at a time.
 const VALIDATIONS: usize = 4;
-/// The number of responses that are written into files at a time: as many as one commit of a store takes with profit.
+/// The number of responses that are written to files at a time. More of them would hardly make a commit of a store
+/// cheaper.
 const RESPONSES: usize = 64;
 
 impl BatchApi {
-    /// Returns an API whose clients are all one tenant, and whose requests all belong to the empty queue.
+    /// Returns an API that treats all clients as one tenant and puts all requests into the queue with the empty name.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
         let settings = Settings {
@@ -69,47 +71,48 @@ impl BatchApi {
         }
     }
 
-    /// Sets the index of the level at which the requests of batches wait: the lowest, so that they take the slots that all
-    /// others leave. Default 0.
+    /// Sets the index of the level at which the requests of batches wait. This should be the lowest level, so that
+    /// batches use only the slots that other requests leave free. The default is 0.
     #[must_use]
     pub fn level(mut self, level: u8) -> Self {
         self.settings_mut().level = level;
         self
     }
 
-    /// Sets the size of the largest file that a client may upload, in bytes. Default 200 MiB.
+    /// Sets the maximum size of an uploaded file, in bytes. The default is 200 MiB.
     #[must_use]
     pub fn file_limit(mut self, bytes: u64) -> Self {
         self.settings_mut().file_limit = bytes;
         self
     }
 
-    /// Sets the length of the longest line of an input file, in bytes. Default 100 MiB.
+    /// Sets the maximum length of a line of an input file, in bytes. The default is 100 MiB.
     #[must_use]
     pub fn line_limit(mut self, bytes: usize) -> Self {
         self.settings_mut().line_limit = bytes;
         self
     }
 
-    /// Sets the time for which an ended batch and its output files are kept. It has to be the store's
-    /// [retention](super::super::StoreConfig::retention). Default 24 h.
+    /// Sets the time for which an ended batch and its output files are kept. It must equal the store's
+    /// [retention](super::super::StoreConfig::retention). The default is 24 h.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
         self.settings_mut().retention = retention;
         self
     }
 
-    /// Sets how the tenant of a call is read: it sees only its own files and batches.
+    /// Sets the function that reads the tenant of a call. A tenant sees only its own files and batches.
     #[must_use]
     pub fn tenant(mut self, tenant: impl Fn(&Parts) -> Vec<u8> + Send + Sync + 'static) -> Self {
         self.settings_mut().tenant = Arc::new(tenant);
         self
     }
 
-    /// Sets how the queue of a batch's request is found, such as the model that its body names.
+    /// Sets the function that determines the queue of a request, for instance from the model that its body names.
     ///
-    /// The request has the batch's endpoint as its path, and the headers of the call that created the batch. A rejection
-    /// fails the whole batch if it comes while the input file is validated, and that request alone if it comes later.
+    /// The request has the batch's endpoint as its path, and the headers of the call that created the batch. A
+    /// rejection during the validation of the input file fails the whole batch. A later rejection fails only the
+    /// request itself.
     #[must_use]
     pub fn queue(
         mut self,

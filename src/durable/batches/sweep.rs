@@ -1,4 +1,4 @@
-//! The removal of files and batches whose time is over.
+//! The removal of expired files and batches.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,14 +9,14 @@ use super::records::{self, Active, End, FileRecord, Unreferenced};
 use super::scan::Scan;
 use super::{BatchApi, files, id, keys};
 
-/// The time that an upload may take: pieces that are older and have no file are removed.
+/// The time limit for an upload. Older pieces without a file are removed.
 const MAX_UPLOAD: Duration = Duration::from_secs(24 * 60 * 60);
 const AT_ONCE: usize = 100;
 
 /// The time between two sweeps.
 const SWEEP: Duration = Duration::from_secs(3_600);
 
-/// Removes what is over, from time to time.
+/// Runs a sweep every hour. This future never ends.
 pub(super) async fn sweep_forever(api: &BatchApi) {
     loop {
         if let Err(error) = sweep(api).await {
@@ -26,7 +26,7 @@ pub(super) async fn sweep_forever(api: &BatchApi) {
     }
 }
 
-/// Removes what is over: files, ended batches, and the pieces of uploads that broke off.
+/// Removes expired files, ended batches after their retention, and the pieces of broken uploads.
 async fn sweep(api: &BatchApi) -> Result<(), StoreError> {
     remove_files(api).await?;
     remove_broken_uploads(api).await?;
@@ -80,7 +80,7 @@ async fn remove_batches(api: &BatchApi) -> Result<(), StoreError> {
             continue;
         };
         if end.at.saturating_add(api.settings.retention.as_secs()) <= now {
-            // The batch itself comes first: what is left of the others is not visible without it.
+            // The batch itself is removed first, because the other records are invisible without it.
             for key in [
                 keys::batch(tenant, id),
                 keys::progress(id),
@@ -94,7 +94,7 @@ async fn remove_batches(api: &BatchApi) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Has a batch driven whose front died between its creation and its mark.
+/// Marks a batch as unfinished if its process died before it could do so, so that the batch is driven.
 async fn resume(api: &BatchApi, tenant: &str, id: &str) -> Result<(), StoreError> {
     if api.store.value(&keys::active(id)).await?.is_none() {
         let active = Active {

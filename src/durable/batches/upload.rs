@@ -1,4 +1,4 @@
-//! A file that a client uploads as `multipart/form-data`, written into the store piece by piece.
+//! The upload of a file as `multipart/form-data`, which is written to the store piece by piece.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -23,21 +23,21 @@ use super::records::{self, FileRecord, Unreferenced};
 use super::{files, id, keys};
 use crate::rejection::Rejection;
 
-/// The size of a stored piece.
+/// The size of a stored piece, in bytes.
 const PIECE: usize = 1 << 20;
-/// The largest number of fields.
+/// The largest number of fields in an upload.
 const MAX_FIELDS: usize = 16;
 /// The longest name of a file, in bytes.
 const MAX_FILENAME: usize = 512;
-/// The longest value of a field that is not the file, in bytes.
+/// The longest value of a field other than the file, in bytes.
 const MAX_FIELD: usize = 1 << 10;
-/// The number of bytes that the parser may hold, beyond the last one that arrived: enough for the heads of fields.
+/// The number of unparsed bytes that the parser may hold beside the latest frame. It is enough for the heads of fields.
 const MAX_UNPARSED: usize = 256 << 10;
-/// The number of bytes that are still read of a file that is too large: over HTTP/1, a client that is still sending when it
-/// is refused gets a connection reset instead of the response.
+/// The number of bytes that are still read from a file that is too large. Over HTTP/1, a client that is refused while
+/// it is sending would get a connection reset instead of the response.
 const MAX_EXCESS: u64 = 64 << 20;
 
-/// Reads an upload and stores its file. Returns the file's name.
+/// Reads an upload and stores its file. Returns the id and the record of the file.
 pub(super) async fn upload<B>(
     store: &Arc<dyn Store>,
     tenant: &str,
@@ -142,8 +142,9 @@ struct Upload<'a> {
     pieces: u64,
     filename: Option<String>,
     purpose: Option<String>,
-    /// The two parts of `expires_after`.
+    /// The `anchor` of `expires_after`.
     anchor: Option<Value>,
+    /// The `seconds` of `expires_after`.
     seconds: Option<Value>,
 }
 
@@ -246,7 +247,7 @@ fn unreadable(error: multer::Error) -> Failure {
     .into()
 }
 
-/// Removes the pieces of an upload that ends without a file, also if its client goes away.
+/// A guard that removes the pieces of an upload without a file, even if the client disconnects.
 struct Unfinished {
     store: Arc<dyn Store>,
     id: Option<String>,
@@ -262,7 +263,7 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current())
         else {
-            return; // the coordinator removes it a day later
+            return; // the sweep removes the pieces a day later
         };
         let store = Arc::clone(&self.store);
         runtime.spawn(async move {
@@ -278,12 +279,13 @@ impl Drop for Unfinished {
 }
 
 pin_project! {
-    /// A body that is pending between two frames. The parser reads until its source is pending, so that it would otherwise
-    /// take all that a fast client sends into memory; and it has no bound of its own for the heads of fields.
+    /// A body that returns `Pending` once between two frames. The parser reads until its source is pending, so it would
+    /// otherwise read all data of a fast client into memory. This body also limits the heads of fields, which the
+    /// parser does not limit.
     struct OneByOne<B> {
         #[pin]
         body: B,
-        // The number of bytes since the parser last gave something out.
+        // The number of bytes since the parser last returned data.
         unparsed: Arc<AtomicUsize>,
         yields: bool,
     }
@@ -312,7 +314,7 @@ where
         };
         *this.yields = true;
         let length = frame.data_ref().map_or(0, Bytes::len);
-        // Relaxed: the task that reads the body is the one that parses it.
+        // Relaxed is enough, because the task that reads the body is also the one that parses it.
         let unparsed = this.unparsed.fetch_add(length, Relaxed);
         match unparsed > MAX_UNPARSED {
             true => Poll::Ready(Some(Err("the head of a field is too long".into()))),

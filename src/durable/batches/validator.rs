@@ -1,4 +1,4 @@
-//! Looks through an input file before any of its requests runs.
+//! The validation of an input file before any of its requests runs.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -12,8 +12,9 @@ pub(super) const MAX_ERRORS: usize = 100;
 /// The mistakes and the number of requests that were found so far.
 pub(super) struct Validator<'a> {
     endpoint: &'a str,
-    /// Keyed hashes of the names: 16 bytes or so for each line, however long the names are. Two names of one file have the
-    /// same hash with a probability of 2^-33 for 50,000 lines, and no client can bring it about.
+    /// Keyed hashes of the names, which take about 16 bytes for each line, however long the names are. For a file of
+    /// 50,000 lines, two names have the same hash with a probability of 2^-33. Clients can't provoke this, because the
+    /// key is random.
     seen: HashSet<u64>,
     hasher: RandomState,
     errors: Vec<LineError>,
@@ -31,7 +32,7 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// Looks at the next line. `check` may refuse a request that is well-formed.
+    /// Checks the next line. `check` may refuse a well-formed request.
     pub(super) fn add(
         &mut self,
         number: u64,

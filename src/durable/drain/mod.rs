@@ -1,4 +1,4 @@
-//! A store that takes the place of another one, which is emptied meanwhile.
+//! A store that replaces another one, while the requests of the other one come to their ends.
 
 mod reads;
 mod store;
@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use super::{Lease, RequestId, Store, StoreError, StoreFuture};
 
-/// The time that one store may keep the other one's work waiting.
+/// The longest time for which a slow store may hold up the work of the other one.
 const BLOCK: Duration = Duration::from_millis(100);
 
-/// A [`Store`] made of two: new requests go to one, and what the other one holds is brought to its end.
+/// A [`Store`] made of two others, where new requests go to the new one while the old one is drained.
 ///
-/// Use it to move to another Redis, or from a folder to Redis, without a stop: start all processes anew with a `DrainStore`,
-/// wait until [`remaining`](Self::remaining) is 0, keep it until the retention of the old store's answers is over, and start
-/// the processes with the new store alone.
+/// Use it to move to another Redis, or from a folder to Redis, without a stop. Restart all processes with a
+/// `DrainStore` and wait until [`remaining`](Self::remaining) is 0. Keep the `DrainStore` until the retention of the
+/// old store's responses is over, and then restart the processes with the new store alone.
 ///
 /// ```
 /// # #[cfg(feature = "embedded")]
@@ -38,13 +38,15 @@ const BLOCK: Duration = Duration::from_millis(100);
 /// # fn main() {}
 /// ```
 ///
-/// - A request with an idempotency key, or one that lists leave out, is stored unless the old store has it. All others are
-///   stored without asking the old one; their names have to be new.
-/// - Workers take requests from both in turn, or from the one with the more urgent level. Each request ends where it was
-///   stored.
-/// - Whatever names a request is answered by the store that has it. Lists show the new store's requests before the old one's.
-/// - A value of [`put`](Store::put) goes to the new store and hides the old one's; [`remove`](Store::remove) works on both.
-/// - If one of the stores is unavailable, workers go on with the other one. Limits count in the new store only.
+/// - A request with an idempotency key, or one that lists leave out, is stored unless the old store has it. All other
+///   requests are stored without asking the old store, so they need new identifiers.
+/// - Workers take requests from both stores in turn, or from the store with the more urgent level. Each request ends in
+///   the store that holds it.
+/// - The store that holds a request answers all operations on it. Lists show the requests of the new store before those
+///   of the old one.
+/// - A value of [`put`](Store::put) goes to the new store and hides a value of the old one, while
+///   [`remove`](Store::remove) works on both.
+/// - If one of the stores is unavailable, workers continue with the other one. Limits count only in the new store.
 pub struct DrainStore {
     new: Arc<dyn Store>,
     old: Arc<dyn Store>,
@@ -55,20 +57,22 @@ pub struct DrainStore {
 
 #[derive(Default)]
 struct State {
-    /// The number of the last backlog, and what it was made of.
+    /// The number of the last backlog that differed from the one before it.
     version: u64,
+    /// The versions of the two backlogs that the last backlog was made of.
     seen: Versions,
-    /// The store with the more urgent head, for queues where one has it.
+    /// The store with the more urgent head, for each queue where the heads differ in their level.
     urgent: HashMap<String, Side>,
 }
 
-/// The versions of both backlogs; `None` of one that could not be read.
+/// The versions of both backlogs, with `None` for a backlog that could not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Versions {
     new: Option<u64>,
     old: Option<u64>,
 }
 
+/// A name for each of the two stores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Side {
     New,
@@ -83,7 +87,7 @@ impl Side {
         }
     }
 
-    /// Returns a lease that remembers its store.
+    /// Returns a lease that names its store in front of the original fence.
     fn mark(self, lease: &Lease) -> Lease {
         let side = match self {
             Self::New => "new",
@@ -101,7 +105,7 @@ impl Side {
         let (side, fence) = match lease.fence().split_once(' ') {
             Some(("old", fence)) => (Self::Old, fence),
             Some(("new", fence)) => (Self::New, fence),
-            // Of another store: no lease is known by it.
+            // The lease comes from a third store, so the new store does not know it either and ignores it.
             _ => (Self::New, lease.fence()),
         };
         let lease = Lease::new(lease.id(), lease.attempt(), fence.to_owned());
@@ -116,7 +120,7 @@ impl std::fmt::Debug for DrainStore {
 }
 
 impl DrainStore {
-    /// Stores new requests in `new`, and brings those of `old` to their end.
+    /// Creates a store that keeps new requests in `new` and brings those of `old` to their ends.
     #[must_use]
     pub fn new(new: Arc<dyn Store>, old: Arc<dyn Store>) -> Self {
         Self {
@@ -127,14 +131,14 @@ impl DrainStore {
         }
     }
 
-    /// Returns the number of requests of the old store that have not ended.
+    /// Returns the number of requests in the old store that have not ended.
     ///
-    /// At 0 it is drained, once no process stores requests in it any more. Its answers, files and batches can still be
-    /// read until their retention is over.
+    /// The old store is drained at 0, provided that all processes have stopped storing requests in it. Its responses,
+    /// files and batches can be read until their retention is over.
     ///
     /// # Errors
     ///
-    /// If the old store is unavailable.
+    /// Returns an error if the old store is unavailable.
     pub async fn remaining(&self) -> Result<u64, StoreError> {
         let depths = self.old.depths().await?;
         Ok(depths
@@ -150,7 +154,7 @@ impl DrainStore {
         }
     }
 
-    /// Returns the answer of the store that has one.
+    /// Returns the answer of the store that has one, and asks the new store first.
     async fn either<'a, T>(
         &'a self,
         ask: impl Fn(&'a dyn Store) -> StoreFuture<'a, Option<T>>,
@@ -162,12 +166,12 @@ impl DrainStore {
         match ask(&*self.old).await {
             Ok(None) => first,
             Ok(Some(answer)) => Ok(Some(answer)),
-            // That of the new store says more.
+            // If both stores fail, the error of the new one says more.
             Err(error) => first.and(Err(error)),
         }
     }
 
-    /// Returns the store that has a request.
+    /// Returns the store that holds a request, or `None` if it is unknown to both.
     async fn side_of(&self, id: RequestId) -> Result<Option<Side>, StoreError> {
         let first = match self.new.get(id).await {
             Ok(Some(_)) => return Ok(Some(Side::New)),
@@ -181,12 +185,12 @@ impl DrainStore {
         }
     }
 
-    /// Returns the store from which to take first.
+    /// Returns the store from which the next fetch takes requests first.
     fn first_of(&self, queue: &str) -> Side {
         if let Some(side) = self.lock().urgent.get(queue) {
             return *side;
         }
-        // Relaxed: it guards nothing.
+        // Relaxed is enough, because the flag only makes the stores take turns and other data is independent of it.
         match self.turn.fetch_xor(true, Relaxed) {
             true => Side::Old,
             false => Side::New,

@@ -1,4 +1,4 @@
-//! What both stores list, as one.
+//! Reads that combine the contents of both stores.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,8 @@ use crate::durable::{
 };
 
 impl DrainStore {
-    /// Returns the requests of the new store, and then those of the old one, because these came before.
+    /// Returns the requests of the new store and then those of the old one, because the old store's requests came
+    /// earlier.
     pub(super) async fn both_lists(&self, mut listing: Listing) -> Result<Page, StoreError> {
         let is_in_new = match listing.after {
             Some(after) => self.new.get(after).await?.is_some(),
@@ -25,7 +26,7 @@ impl DrainStore {
         }
         let left = listing.limit.saturating_sub(page.requests.len());
         listing.after = None;
-        // One at least, to learn whether there are more.
+        // The limit is at least 1, so that the answer shows whether the old store has further requests.
         listing.limit = left.max(1);
         let older = self.old.list(listing).await?;
         page.has_more = older.has_more || older.requests.len() > left;
@@ -33,7 +34,7 @@ impl DrainStore {
         Ok(page)
     }
 
-    /// Returns the sums of both stores' depths.
+    /// Returns the depths of all queues, each as the sum of both stores.
     pub(super) async fn both_depths(&self) -> Result<Vec<QueueDepth>, StoreError> {
         let (new, old) = tokio::join!(self.new.depths(), self.old.depths());
         let mut depths: BTreeMap<(String, u8), QueueDepth> = BTreeMap::new();
@@ -48,7 +49,7 @@ impl DrainStore {
         Ok(depths.into_values().collect())
     }
 
-    /// Returns the sums of both stores' totals.
+    /// Returns the totals of all queues, each as the sum of both stores.
     pub(super) async fn both_totals(&self) -> Result<Vec<QueueTotal>, StoreError> {
         let (new, old) = tokio::join!(self.new.totals(), self.old.totals());
         let mut totals: HashMap<(String, QueueEvent), u64> = HashMap::new();
@@ -61,7 +62,7 @@ impl DrainStore {
             .collect())
     }
 
-    /// Returns the pauses of the new store, and those that only the old one has.
+    /// Returns the pauses of the new store, followed by those that only the old store has.
     pub(super) async fn both_pauses(&self) -> Result<Vec<Pause>, StoreError> {
         let (new, old) = tokio::join!(self.new.pauses(), self.old.pauses());
         let mut pauses = new?;
@@ -73,7 +74,7 @@ impl DrainStore {
         Ok(pauses)
     }
 
-    /// Takes webhooks from the new store, and if it leaves room, from the old one.
+    /// Takes webhooks from the new store, and fills the rest of `max` from the old one.
     pub(super) async fn webhooks_of_both(&self, max: usize) -> Result<Vec<DueWebhook>, StoreError> {
         let new = self.new.due_webhooks(max).await;
         let taken = new.as_ref().map_or(0, Vec::len);
@@ -90,7 +91,8 @@ impl DrainStore {
         }
     }
 
-    /// Returns values by their keys. The new store's hide those of the old one.
+    /// Returns values in the order of their keys. A value of the new store hides one of the old store with the same
+    /// key.
     pub(super) async fn both_values(
         &self,
         prefix: &str,

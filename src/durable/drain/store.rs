@@ -1,4 +1,4 @@
-//! The operations of the store.
+//! The implementation of [`Store`] for a [`DrainStore`].
 
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::durable::{
 impl Store for DrainStore {
     fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
         Box::pin(async move {
+            // Only unlisted requests and those with a key can be repetitions, so all others skip the old store.
             let may_be_old = request.idempotency.is_some() || !request.is_listed;
             if may_be_old && let Some(known) = self.old.known(&request).await? {
                 return Ok(Enqueued::Known(known));
@@ -165,7 +166,7 @@ impl Store for DrainStore {
     fn remove(&self, key: &str) -> StoreFuture<'_, bool> {
         let key = key.to_owned();
         Box::pin(async move {
-            // The old one first: if this stops half-way, the new store's value still holds.
+            // The old value goes first, because the new one still hides it if this operation stops half-way.
             let was_old = self.old.remove(&key).await?;
             Ok(self.new.remove(&key).await? || was_old)
         })

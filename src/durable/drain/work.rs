@@ -1,4 +1,4 @@
-//! The backlogs of both stores as one, and what workers take from them.
+//! The combined backlog of both stores, and the fetches of workers from them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -8,17 +8,18 @@ use tokio::time::{sleep, timeout};
 use super::{BLOCK, DrainStore, Side, Versions};
 use crate::durable::{Backlog, Fetched, QueueHead, StoreError, StoreFuture};
 
-/// The time after which a store whose backlog could not be read is asked again.
+/// The time after which a store is asked again, if its backlog could not be read.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The time for a backlog that did not come in [`BLOCK`] the last time.
+/// The time limit for the backlog of a store that missed the limit of [`BLOCK`] the last time.
 const LONG_BLOCK: Duration = Duration::from_secs(1);
 
 impl DrainStore {
-    /// Returns both backlogs as one. A store that does not answer soon is left out.
+    /// Returns the combined backlog of both stores. A store that takes too long or fails is left out.
     pub(super) async fn both_backlogs(&self) -> Result<Backlog, StoreError> {
         let before = self.lock().seen;
         let (mut new, mut old) = (self.new.backlog(), self.old.backlog());
+        // The faster store limits the wait for the slower one, unless it failed.
         let (new, old) = tokio::select! {
             new = &mut new => match new {
                 Ok(_) => (new, soon(old, before.old).await),
@@ -52,13 +53,13 @@ impl DrainStore {
         })
     }
 
-    /// Waits until one of the backlogs may have changed.
+    /// Waits until the backlog of one of the stores may have changed.
     pub(super) async fn either_changed(&self, version: u64) {
         let seen = {
             let state = self.lock();
             match state.version == version {
                 true => state.seen,
-                // A later backlog differed.
+                // A later backlog has differed already.
                 false => return,
             }
         };
@@ -67,10 +68,11 @@ impl DrainStore {
                 return sleep(AGAIN).await;
             };
             if self.at(side).changed(version).await.is_err() {
-                // The other store may go on.
+                // The failure of one store must not wake the worker at once, because the other store may still work.
                 sleep(AGAIN).await;
             }
         };
+        // The worker has yet to read a backlog, so it does not have to wait.
         if seen == Versions::default() {
             return;
         }
@@ -80,14 +82,15 @@ impl DrainStore {
         }
     }
 
-    /// Takes requests from one store, or if it has none, from the other one.
+    /// Takes requests from one store or, if that is empty or slow, from the other one.
     pub(super) async fn fetch_from_one(
         &self,
         queue: &str,
         max: usize,
     ) -> Result<Vec<Fetched>, StoreError> {
         let first = self.first_of(queue);
-        // What a dropped fetch has taken is given back. So nothing is waited for once something was taken.
+        // A fetch that is dropped gives its requests back. Therefore this function may drop a slow fetch, and it
+        // returns as soon as one of the fetches has requests.
         let tried = match timeout(BLOCK, self.fetch_at(first, queue, max)).await {
             Ok(Ok(taken)) if !taken.is_empty() => return Ok(taken),
             tried => tried,
@@ -95,6 +98,8 @@ impl DrainStore {
         let other = self.fetch_at(first.other(), queue, max).await;
         match (tried, other) {
             (_, Ok(taken)) if !taken.is_empty() => Ok(taken),
+            // The first store was too slow and the other one has nothing, so the first one now gets all the time that
+            // it needs.
             (Err(_), _) => self.fetch_at(first, queue, max).await,
             (Ok(tried), other) => tried.or(other),
         }
@@ -109,13 +114,14 @@ impl DrainStore {
         let mut taken = self.at(side).fetch(queue, max).await?;
         for fetched in &mut taken {
             fetched.lease = side.mark(&fetched.lease);
-            fetched.is_last = false; // the other store may have one
+            fetched.is_last = false; // the other store may hold further requests
         }
         Ok(taken)
     }
 }
 
-/// Waits a short time for the slower of two stores; longer if it was left out `before`, so that it has its turn.
+/// Waits a short time for the slower of two stores. The time is longer if the store was left out `before`, so that it
+/// gets its turn eventually.
 async fn soon(
     backlog: StoreFuture<'_, Backlog>,
     before: Option<u64>,
@@ -127,7 +133,8 @@ async fn soon(
     })
 }
 
-/// Returns the heads of all queues, and the store that has it where one's level is more urgent.
+/// Returns the combined heads of all queues. For each queue with heads of different levels, it also returns the store
+/// with the more urgent one.
 fn merge(new: Vec<QueueHead>, old: Vec<QueueHead>) -> (Vec<QueueHead>, HashMap<String, Side>) {
     let mut urgent = HashMap::new();
     let mut heads: BTreeMap<String, QueueHead> = BTreeMap::new();
@@ -146,7 +153,7 @@ fn merge(new: Vec<QueueHead>, old: Vec<QueueHead>) -> (Vec<QueueHead>, HashMap<S
             if let Some(side) = side {
                 urgent.insert(queue.clone(), side);
             }
-            // Of the same level, the old store's is usually the older one.
+            // For heads of the same level, the one of the old store is usually older.
             if side == Some(Side::New) {
                 head = other;
             }

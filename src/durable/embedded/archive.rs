@@ -1,4 +1,4 @@
-//! Requests as they are in the database: those that have ended are only here.
+//! The requests in the database. Once a request has ended, the database holds its only copy.
 
 use std::collections::HashMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -12,24 +12,24 @@ use super::storage::{Order, Storage, Table};
 use super::write::{PAUSES, sealed};
 use crate::durable::{Chunk, Page, RequestId, RequestStatus, StoreError};
 
-/// The requests of a database.
+/// A reader of the requests in a database.
 #[derive(Clone, Copy)]
 pub(crate) struct Archive<'a>(pub(crate) &'a dyn Storage);
 
-/// A part of a list that is asked for.
+/// The selection of requests for one page of a list.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) tenant: Option<Vec<u8>>,
-    /// Only those that ended with this status.
+    /// The final status to select, or `None` for requests of any status.
     pub(crate) ended: Option<RequestStatus>,
     pub(crate) limit: usize,
-    /// Only those with smaller numbers.
+    /// The upper bound: only requests with smaller numbers are selected.
     pub(crate) before: u64,
     pub(crate) retention: Retention,
 }
 
 impl Archive<'_> {
-    /// Returns a request by its name.
+    /// Returns a request by its id.
     pub(crate) fn by_id(self, id: RequestId) -> Result<Option<Stored>, StoreError> {
         self.find(&keys::id(id), |row| row.id() == id)
     }
@@ -41,7 +41,8 @@ impl Archive<'_> {
         })
     }
 
-    /// Returns the newest request whose number is under a key.
+    /// Returns the newest request that is stored under a key. `is_meant` checks the request itself, because keys may be
+    /// hashes.
     fn find(
         self,
         key: &[u8],
@@ -110,7 +111,7 @@ impl Archive<'_> {
         Ok(chunks)
     }
 
-    /// Returns the number of the last piece of a response.
+    /// Returns the number of the last piece of a response, or 0 if there are no pieces.
     fn last_chunk(self, segment: u32, seq: u64) -> Result<u64, StoreError> {
         let (from, to) = (keys::chunk(seq, 0), keys::chunk(seq, u64::MAX));
         let keys = (Included(&from[..]), Included(&to[..]));
@@ -154,7 +155,7 @@ impl Archive<'_> {
         Ok(page)
     }
 
-    /// Returns the numbers in a list that are below `before`, the newest first, [`STEP`] at most.
+    /// Returns the numbers in a list that are below `before`, the newest first, at most [`STEP`] of them.
     fn entries(self, segment: u32, list: &[u8], before: u64) -> Result<Vec<u64>, StoreError> {
         let (from, to) = (keys::entry(list, 0), keys::entry(list, before));
         let keys = (Included(&from[..]), Excluded(&to[..]));
@@ -167,7 +168,7 @@ impl Archive<'_> {
         Ok(seqs)
     }
 
-    /// Returns the value of a key.
+    /// Returns the value that is stored under a key.
     pub(crate) fn value(self, key: &str) -> Result<Option<Bytes>, StoreError> {
         match check_key(key) {
             Ok(()) => self.0.get(Table::Values, key.as_bytes()),
@@ -175,7 +176,7 @@ impl Archive<'_> {
         }
     }
 
-    /// Returns the keys that begin with `prefix` and come after `after`, `max` at most, with their values.
+    /// Returns up to `max` keys with their values. The keys begin with `prefix`, come after `after`, and are sorted.
     pub(crate) fn values(
         self,
         prefix: &str,
@@ -200,7 +201,7 @@ impl Archive<'_> {
         Ok(values)
     }
 
-    /// Reads all that has to be in memory: the pauses, and the requests that have not ended.
+    /// Loads the rows that the state needs in memory: the pauses, and the requests that have not ended.
     pub(crate) fn recover(self, recovery: &mut Recovery<'_>) -> Result<(), StoreError> {
         if let Some(pauses) = self.0.get(Table::Meta, PAUSES)? {
             let pauses: Vec<PauseRow> = decode(&pauses, "the pauses")?;
@@ -217,7 +218,7 @@ impl Archive<'_> {
 
     fn recover_segment(self, segment: u32, recovery: &mut Recovery<'_>) -> Result<(), StoreError> {
         recovery.segment(segment);
-        // Ended requests are the most of them, and need only their numbers.
+        // Most requests have ended, and the recovery needs only their numbers.
         let mut ended = Vec::new();
         let mut states: HashMap<u64, StateRow> = HashMap::new();
         self.rows(segment, Kind::State, |seq, row| {
@@ -237,6 +238,7 @@ impl Archive<'_> {
         for kind in [Kind::Listed, Kind::Unlisted] {
             let mut ended = ended.iter().copied().peekable();
             self.rows(segment, kind, |seq, row| {
+                // Both sequences are sorted by number, so one pass finds the requests that have ended.
                 while ended.next_if(|&other| other < seq).is_some() {}
                 if ended.peek() == Some(&seq) {
                     return Ok(());
@@ -256,7 +258,8 @@ impl Archive<'_> {
             })?;
         }
         for stored in ran {
-            // The number of pieces is written down at the end of an attempt: of one that was lost, they are counted.
+            // An attempt writes the number of its pieces when it ends. For an attempt that was lost, the pieces are
+            // counted here.
             let chunks = self.last_chunk(segment, stored.row.seq)?;
             recovery.add(stored, chunks);
         }
@@ -280,7 +283,7 @@ impl Archive<'_> {
     }
 }
 
-/// The number of entries of a list that are read at once: no other row is read while one is visited.
+/// The number of list entries that are read at once. They are collected first, because a scan can't read other rows.
 const STEP: usize = 128;
 
 impl Part {
@@ -292,7 +295,7 @@ impl Part {
     }
 }
 
-/// Checks that a value can be kept under a key.
+/// Checks that a key for a value has a valid length, from 1 to 65,535 bytes.
 pub(crate) fn check_key(key: &str) -> Result<(), StoreError> {
     match key.len() {
         1..=0xffff => Ok(()),
@@ -302,12 +305,12 @@ pub(crate) fn check_key(key: &str) -> Result<(), StoreError> {
     }
 }
 
-/// Returns the number of a request at the end of a key, or in a row.
+/// Returns the number of a request, from the end of a key or from a row.
 fn seq(key: &[u8]) -> Result<u64, StoreError> {
     keys::seq(key).ok_or_else(|| unreadable("the number of a request"))
 }
 
-/// Returns the number of a piece, which is at the end of its key.
+/// Returns the number of a piece, from the end of its key.
 fn number(key: &[u8]) -> Result<u64, StoreError> {
     keys::seq(key).ok_or_else(|| unreadable("the number of a piece"))
 }

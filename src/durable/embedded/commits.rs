@@ -1,9 +1,10 @@
-//! The thread that writes changes down: many at once, with one sync of the disk.
+//! The thread that writes changes to the disk. It writes many changes at once, with one sync of the disk.
 //!
-//! All changes of a store on a disk are made by this thread, in batches: what has come while the batch before was being
-//! written. A batch is applied to the state, written down, and only then answered; who reads the state waits for the batch
-//! that it has seen. Within a batch the changes that need space come last, so that they can be undone when the disk is full:
-//! nothing depends on them yet.
+//! All changes of a store on a disk are made by this thread, in batches. A batch takes all changes that have arrived
+//! while the previous batch was written. The thread applies a batch to the state, writes it, and only then answers the
+//! callers. A reader of the state waits until the batch that it has seen is on the disk. Within a batch, the changes
+//! that need new space come last. They can thus be undone when the disk is full, because the other changes of the batch
+//! do not depend on them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,27 +18,29 @@ use super::time::Time;
 use super::write::{Write, ops};
 use crate::durable::{RequestId, StoreError};
 
-/// A change that waits to be made.
+/// A change that waits for the thread.
 pub(crate) struct Command {
     pub(crate) kind: Kind,
     pub(crate) now: Time,
     pub(crate) apply: Apply,
 }
 
-/// Makes a change, and returns what answers for it once it is written down, or can't be.
+/// A function that makes a change. It returns the function that answers the caller once the outcome of the write is
+/// known.
 pub(crate) type Apply = Box<dyn FnOnce(&mut Change<'_>) -> Answer + Send>;
+/// A function that reports the outcome of the write to the caller.
 pub(crate) type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// The treatment of a change while the disk is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It is refused: it brings something new.
+    /// The change is refused, because it brings new data.
     Grows,
-    /// It is made: space is kept back for it.
+    /// The change is made, because reserved space is kept for it.
     Settles,
 }
 
-/// The changes that wait for the thread.
+/// The queue of changes that wait for the thread.
 #[derive(Default)]
 pub(crate) struct Commits {
     queue: Mutex<Queue>,
@@ -51,7 +54,7 @@ struct Queue {
     is_closed: bool,
 }
 
-/// The time between two attempts to write down what has to be written down.
+/// The pause between two attempts to write a batch that must not be lost.
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Commits {
@@ -76,7 +79,7 @@ impl Commits {
         true
     }
 
-    /// Refuses further changes. The thread ends when it has made those that wait.
+    /// Refuses further changes. The thread ends after it has made the changes that already wait.
     pub(crate) fn close(&self) {
         lock(&self.queue).is_closed = true;
         self.came.notify_one();
@@ -90,12 +93,12 @@ impl Commits {
     pub(crate) fn join(&self) {
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
-            // A panic was reported by its hook.
+            // The panic hook has already reported a panic of the thread.
             let _ = thread.join();
         }
     }
 
-    /// Waits for changes, and takes all that wait. `None` once it is closed and empty.
+    /// Waits for changes, and takes all that wait. Returns `None` once the queue is closed and empty.
     fn take(&self) -> Option<Vec<Command>> {
         let queue = lock(&self.queue);
         let waits = |queue: &mut Queue| queue.commands.is_empty() && !queue.is_closed;
@@ -112,7 +115,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A batch that was applied to the state.
+/// A batch that was applied to the state, and is about to be written.
 #[derive(Default)]
 struct Batch {
     writes: Vec<Write>,
@@ -121,7 +124,7 @@ struct Batch {
     grown_answers: Vec<Answer>,
     refused: Vec<Answer>,
     undo: Vec<Undo>,
-    /// The requests that have ended.
+    /// The requests that have ended in this batch.
     ended: Vec<RequestId>,
     number: u64,
 }
@@ -136,7 +139,7 @@ fn run(shared: &Shared) {
     }
 }
 
-/// Leaves nothing behind when the thread ends, also by a panic: no change waits for it in vain.
+/// A guard that closes the queue when the thread ends, even by a panic, so that all waiting callers get an error.
 struct End<'a>(&'a Shared, &'a Commits);
 
 impl Drop for End<'_> {
@@ -148,7 +151,7 @@ impl Drop for End<'_> {
 }
 
 fn run_batch(shared: &Shared, mut commands: Vec<Command>) {
-    // The order within it is free: none of them was answered yet.
+    // The order within the batch is free, because all its callers still wait for their answers.
     commands.sort_by_key(|command| command.kind == Kind::Grows);
     let grows = commands
         .last()
@@ -199,7 +202,7 @@ fn apply(shared: &Shared, commands: Vec<Command>, has_space: &Result<(), StoreEr
                 batch.writes.append(&mut writes);
                 batch.answers.push(answer);
             }
-            // What is known already needs no space.
+            // A known request causes no writes, so it is answered even while the disk is full.
             Kind::Grows if has_space.is_ok() || writes.is_empty() => {
                 batch.grown_writes.append(&mut writes);
                 batch.undo.append(&mut locked.state.take_undo());
@@ -217,14 +220,15 @@ fn apply(shared: &Shared, commands: Vec<Command>, has_space: &Result<(), StoreEr
     batch
 }
 
-/// The batch could not be written down: refuses what has grown, and writes the rest down as soon as that is possible.
+/// Handles a batch that could not be written. Undoes and refuses the changes that need new space, and retries the rest
+/// until it is written or the store is closed.
 fn fail(shared: &Shared, mut batch: Batch, writes: Vec<Write>, why: &StoreError) {
     tracing::warn!("the store refuses new requests: {why}");
     let mut kept = writes;
     {
         let mut locked = shared.lock();
         locked.state.undo(std::mem::take(&mut batch.undo));
-        // What grew may be on the disk all the same, in part: it must not come back.
+        // New data may be on the disk all the same, in part, so the retry removes it.
         kept = kept.into_iter().filter_map(Write::without_growth).collect();
         kept.append(&mut locked.state.take_writes());
     }
@@ -237,7 +241,7 @@ fn fail(shared: &Shared, mut batch: Batch, writes: Vec<Write>, why: &StoreError)
     while let Err(why) = write_down() {
         if is_first {
             tracing::error!("the store can't write down outcomes, and tries again: {why}");
-            // What was read of the state may be lost in a crash, but waiting for it would stop all.
+            // Readers get the state although a crash could still lose it, because waiting here would stop all of them.
             shared.committed(batch.number, &[]);
             is_first = false;
         }

@@ -1,4 +1,4 @@
-//! The task that looks after a store: it brings the state up to date whenever something is due.
+//! The task of a store, which brings the state up to date whenever an event is due.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -7,12 +7,13 @@ use tokio::task::JoinHandle;
 
 use super::shared::Shared;
 
-/// The task of a store, once an operation has begun in a runtime.
+/// A slot for the task of a store. The task starts when the first operation runs in a Tokio runtime.
 #[derive(Default)]
 pub(crate) struct Driver(Mutex<Option<(Id, JoinHandle<()>)>>);
 
 impl Driver {
-    /// Starts the task in the present runtime, if it does not run; for instance because its runtime was shut down.
+    /// Starts the task in the current runtime, unless it is already running. A task ends early if its runtime is shut
+    /// down.
     pub(crate) fn ensure(&self, shared: &Arc<Shared>) {
         let mut task = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, task)) = &*task
@@ -23,7 +24,7 @@ impl Driver {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        // One that ended in this runtime ends again: the runtime has no timer.
+        // A task that has ended in this runtime would end again, because the runtime has no timer.
         if let Some((id, _)) = &*task
             && *id == runtime.id()
         {
@@ -41,10 +42,10 @@ impl Driver {
     }
 }
 
-/// Ends with the store: that aborts it.
+/// Runs until the store is closed, fails, or is dropped. Dropping the store aborts the task.
 async fn run(shared: Weak<Shared>) {
     while let Some(shared) = shared.upgrade() {
-        // It also brings the state up to date.
+        // Each change first brings the state up to date, so an empty one is enough.
         if shared.change(|_| Ok(())).await.is_err() {
             return;
         }

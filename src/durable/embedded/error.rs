@@ -5,20 +5,20 @@ use std::path::PathBuf;
 
 use crate::durable::InvalidStoreConfig;
 
-/// An [`EmbeddedStore`](super::EmbeddedStore) could not be opened.
+/// An error from opening an [`EmbeddedStore`](super::EmbeddedStore).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The configuration can't work.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] InvalidStoreConfig),
-    /// Another process has the folder open.
+    /// Another process has opened the folder.
     #[error(
         "{} is in use by another process: stop that one, or give this one a folder of its own",
         path.display()
     )]
     Locked {
-        /// The folder.
+        /// The folder of the store.
         path: PathBuf,
     },
     /// The folder, or a file in it, can't be used.
@@ -26,18 +26,18 @@ pub enum OpenError {
     Folder {
         /// The folder or the file.
         path: PathBuf,
-        /// The system's error.
+        /// The error of the system.
         source: io::Error,
     },
     /// The log in the folder can't be opened or read.
     #[error("can't open the log in {}: {why}", path.display())]
     Log {
-        /// The folder of the log.
+        /// The folder of the log, or of the store.
         path: PathBuf,
-        /// The database's error.
+        /// The error of the database.
         why: String,
     },
-    /// The system has no random numbers.
+    /// The system can't provide random numbers.
     #[error("the system has no random numbers: {0}")]
     NoRandomness(io::Error),
 }

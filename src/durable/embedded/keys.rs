@@ -1,23 +1,23 @@
-//! The keys of rows, by the number of their request.
+//! The keys of rows, which contain the number of their request.
 //!
-//! Numbers grow with time, and stand before all that varies, so rows are written in about the order in which they are kept.
+//! Numbers grow with time and come first in most keys. So rows are written in about the order in which they are sorted.
 
 use sha2::{Digest, Sha256};
 
 use crate::durable::{RequestId, RequestStatus};
 
-/// A name of 16 bytes for something longer.
+/// A hash of 16 bytes that stands for a longer name.
 pub(crate) type Name = [u8; 16];
 
-/// The kind of a row of requests: the first byte of its key.
+/// The kind of a row of a request, which is the first byte of the row's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// The fields that never change, of a request that lists show.
+    /// The row of the constant fields of a request that is listed.
     Listed = b'q',
-    /// The fields that never change, of a request that lists leave out.
+    /// The row of the constant fields of a request that lists omit.
     Unlisted = b'u',
-    /// The fields that change.
+    /// The row of the fields that change.
     State = b's',
 }
 
@@ -26,24 +26,24 @@ pub(crate) fn row(kind: Kind, seq: u64) -> Vec<u8> {
     key(&[&[kind as u8], &seq.to_be_bytes()])
 }
 
-/// Returns the number of the request that a row belongs to: the end of the row's key.
+/// Returns the number of the request that a row belongs to, from the end of the row's key.
 pub(crate) fn seq(key: &[u8]) -> Option<u64> {
     let seq = key.last_chunk()?;
     Some(u64::from_be_bytes(*seq))
 }
 
-/// Returns the key of the row that has the number of a request, by the request's name.
+/// Returns the key that maps the id of a request to its number.
 pub(crate) fn id(id: RequestId) -> Vec<u8> {
     key(&[b"i", &id.bits().to_be_bytes()])
 }
 
-/// Returns the key of the row that has the number of a request, by its idempotency key.
+/// Returns the key that maps an idempotency key to the number of its request.
 pub(crate) fn idempotency(name: &Name) -> Vec<u8> {
     key(&[b"k", name])
 }
 
-/// Returns the beginning of the keys of a list: of all that is listed, or of one tenant, or of requests that ended with one
-/// status. The number of a request follows it.
+/// Returns the common beginning of the keys of a list, which the number of a request follows. There are lists of all
+/// listed requests, of the requests of one tenant, and of requests that ended with one status.
 pub(crate) fn list(tenant: Option<&Name>, ended: Option<RequestStatus>) -> Vec<u8> {
     match (tenant, ended) {
         (None, None) => vec![Kind::Listed as u8],
@@ -53,7 +53,7 @@ pub(crate) fn list(tenant: Option<&Name>, ended: Option<RequestStatus>) -> Vec<u
     }
 }
 
-/// Returns the key of the entry of a request in a list.
+/// Returns the key of a request's entry in a list.
 pub(crate) fn entry(list: &[u8], seq: u64) -> Vec<u8> {
     key(&[list, &seq.to_be_bytes()])
 }
@@ -68,18 +68,19 @@ pub(crate) fn response(seq: u64) -> Vec<u8> {
     key(&[&seq.to_be_bytes(), b"r"])
 }
 
-/// Returns the key of a piece of a response. Keys of pieces are in the order of their numbers.
+/// Returns the key of a piece of a response. The keys are sorted by the numbers of the pieces.
 pub(crate) fn chunk(seq: u64, number: u64) -> Vec<u8> {
     key(&[&seq.to_be_bytes(), b"c", &number.to_be_bytes()])
 }
 
-/// Returns the name of a tenant.
+/// Returns the hashed name of a tenant.
 pub(crate) fn tenant(tenant: &[u8]) -> Name {
     name(&[tenant])
 }
 
-/// Returns the name of an idempotency key, which is its tenant's alone.
+/// Returns the hashed name of an idempotency key. Equal keys of different tenants have different names.
 pub(crate) fn tenant_and_key(tenant: &[u8], idempotency: &str) -> Name {
+    // The length separates the tenant from the key, so that different pairs can't have the same bytes.
     let length = (tenant.len() as u64).to_be_bytes();
     name(&[&length, tenant, idempotency.as_bytes()])
 }

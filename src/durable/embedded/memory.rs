@@ -16,7 +16,7 @@ pub(crate) struct Memory(Mutex<BTreeMap<Table, Rows>>);
 
 impl Memory {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Table, Rows>> {
-        // No change of a table is left half done by a panic.
+        // A poisoned lock is fine, because a panic can't leave a change of a table half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -43,7 +43,7 @@ impl Storage for Memory {
     }
 
     fn segments(&self) -> Result<Vec<u32>, StoreError> {
-        // In the order of the tables: each segment has rows.
+        // Each segment has a table of rows, and the tables are sorted by segment.
         let rows = |table: &&Table| matches!(table, Table::Rows(_));
         let tables = self.lock();
         let tables = tables.keys().filter(rows);

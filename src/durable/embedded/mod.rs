@@ -1,10 +1,11 @@
-//! A store for one process: the order in memory, the rest in a folder.
+//! A store for one process, with the order of requests in memory and the rest in a folder.
 //!
-//! - `state/`: the state machine, without disk, task and clock.
-//! - `storage.rs`: the trait of databases; `memory.rs`: in memory; `disk/`: in a folder. `write.rs`, `rows.rs` and `keys.rs`:
-//!   what they keep; `archive.rs`: how it is found again.
-//! - `shared.rs`: both behind a lock; `commits.rs`: the thread that writes changes down; `driver.rs`: the task that looks after the store; `waits.rs`: what is woken.
-//! - `store.rs`: the operations.
+//! - `state/` is the state machine, which works without disk, task and clock.
+//! - `storage.rs` is the trait of databases. `memory.rs` implements it in memory, and `disk/` in a folder.
+//! - `write.rs`, `rows.rs` and `keys.rs` define the rows in a database, and `archive.rs` reads them.
+//! - `shared.rs` combines state and storage behind a lock. `commits.rs` is the thread that writes changes to the disk.
+//! - `driver.rs` is the task that handles due events. `waits.rs` wakes callers that wait for a request.
+//! - `store.rs` has the operations of the store.
 
 mod archive;
 mod commits;
@@ -40,29 +41,33 @@ use super::{InvalidStoreConfig, RequestId, StoreConfig};
 
 /// A [`Store`](super::Store) for one process, in a folder.
 ///
-/// The order of the requests is in memory, their bodies and responses are on the disk. What is answered with `Ok` was synced
-/// to the disk; operations that wait at the same time share a sync. After a crash, what waited waits again, and what ran has
-/// failed or is retried at once, as [`OnCrash`](super::OnCrash) says.
+/// The order of the requests is in memory, and their bodies and responses are on the disk. An operation returns `Ok`
+/// only after its changes were synced to the disk, and concurrent operations share a sync. After a crash, waiting
+/// requests wait again. Requests that ran fail or are retried at once, as [`OnCrash`](super::OnCrash) configures.
 ///
-/// While the disk is full, new requests are refused with [`StorageFull`](super::StoreError::StorageFull). Outcomes are still
-/// taken, because 16 MiB are kept back for them; and new requests are taken again as soon as there is space.
+/// While the disk is full, new requests are refused with [`StorageFull`](super::StoreError::StorageFull). Outcomes are
+/// still accepted, because the store reserves 16 MiB for them. The store accepts new requests again as soon as there is
+/// space.
 ///
-/// It takes about 350 bytes of memory for each request that waits, its place in the order included. Bodies, responses and
-/// ended requests are on the disk only: the [retention](StoreConfig::retention) decides how much of it they take.
+/// Each waiting request takes about 350 bytes of memory, including its position in the order. Bodies, responses and
+/// ended requests are only on the disk, and the [retention](StoreConfig::retention) determines the space that they
+/// take.
 ///
-/// It needs a Tokio runtime with its timer enabled: a task looks after deadlines, delays and retention from the first
-/// operation until the store is closed or dropped. Its time is the system's at the start, and goes on by Tokio's clock.
+/// The store needs a Tokio runtime with its timer enabled. From the first operation until the store is closed or
+/// dropped, a task handles deadlines, delays and retention. The store reads the system's time once when it is opened,
+/// and then follows Tokio's clock.
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
 }
 
 impl EmbeddedStore {
-    /// Opens the store in a folder, which is made if there is none. Reads what is there, so it blocks: for some
-    /// seconds where there are several 100,000 requests.
+    /// Opens the store in a folder, and creates the folder if it is missing. This blocks while it reads the stored
+    /// requests, which takes some seconds for several 100,000 requests.
     ///
     /// # Errors
     ///
-    /// If the configuration can't work, another process has the folder open, or it can't be read or written.
+    /// Fails if the configuration is invalid, another process has opened the folder, or the folder can't be read or
+    /// written.
     pub fn open(path: impl AsRef<Path>, config: StoreConfig) -> Result<Self, OpenError> {
         config.validate()?;
         let opening = RequestId::random().map_err(OpenError::NoRandomness)?;
@@ -70,11 +75,11 @@ impl EmbeddedStore {
         Self::start(path.as_ref(), config, opening, Arc::new(disk))
     }
 
-    /// Opens the store in a folder, on another database.
+    /// Opens the store in a folder, with redb as its database.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// Fails for the same reasons as [`open`](Self::open).
     #[cfg(feature = "__redb")]
     #[doc(hidden)]
     pub fn open_redb(path: impl AsRef<Path>, config: StoreConfig) -> Result<Self, OpenError> {
@@ -90,7 +95,7 @@ impl EmbeddedStore {
         opening: RequestId,
         storage: Arc<dyn Storage>,
     ) -> Result<Self, OpenError> {
-        // Its lower half is as random as the whole.
+        // The lower half of the id is as random as the whole.
         let opening = opening.bits() as u64;
         let commits = Some(Commits::default());
         let shared = Arc::new(Shared::new(config, opening, storage, commits));
@@ -109,11 +114,12 @@ impl EmbeddedStore {
         Ok(store)
     }
 
-    /// Opens a store that keeps all in memory and ends with the process, for tests and for requests that may be lost.
+    /// Opens a store that keeps everything in memory and ends with the process. It suits tests and requests that may be
+    /// lost.
     ///
     /// # Errors
     ///
-    /// If the configuration can't work.
+    /// Fails if the configuration is invalid.
     pub fn in_memory(config: StoreConfig) -> Result<Self, InvalidStoreConfig> {
         config.validate()?;
         let shared = Arc::new(Shared::new(config, 0, Arc::new(Memory::default()), None));

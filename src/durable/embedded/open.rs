@@ -1,10 +1,10 @@
-//! A database that is open, until it is closed.
+//! An open database that can be closed and replaced.
 
 use std::sync::{PoisonError, RwLock};
 
 use crate::durable::StoreError;
 
-/// A database behind a lock, because it may be closed while it is used.
+/// A database behind a lock, because it may be closed while other threads use it.
 pub(crate) struct Open<D>(RwLock<Option<D>>);
 
 impl<D> Open<D> {
@@ -22,13 +22,13 @@ impl<D> Open<D> {
         }
     }
 
-    /// Closes the database, and opens another in its place.
+    /// Closes the database, and opens another one in its place.
     pub(crate) fn replace(
         &self,
         open: impl FnOnce() -> Result<D, StoreError>,
     ) -> Result<(), StoreError> {
         let mut database = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        // Before the other is opened: it holds the database's own lock.
+        // The old database is closed first, because it holds the lock of its files.
         *database = None;
         *database = Some(open()?);
         Ok(())

@@ -1,5 +1,5 @@
-//! Rows in a file of redb, to show that the database can be replaced: the same tests pass on it. It has no space of its own
-//! for a full disk.
+//! Rows in a file of redb. This shows that the database can be replaced, because it passes the same tests. It reserves
+//! no space for a full disk.
 
 use std::fs::File;
 use std::ops::Bound;
@@ -14,7 +14,7 @@ use super::open::Open;
 use super::storage::{Keys, Op, Order, Storage, Table, Visit};
 use crate::durable::StoreError;
 
-/// All rows, by the number of their table and their key.
+/// The single table of all rows, by the number of the row's table and the row's key.
 const ROWS: TableDefinition<'_, (u64, &[u8]), &[u8]> = TableDefinition::new("rows");
 
 pub(crate) struct Redb(Open<(Database, File)>);
@@ -71,6 +71,7 @@ impl Storage for Redb {
                             rows.remove((table.number(), &key[..])).map_err(error)?;
                         }
                         Op::DropSegment(segment) => {
+                            // The two tables of a segment have adjacent numbers, so one range covers both.
                             let first = Table::Rows(*segment).number();
                             let both = (first, &[][..])..(first + 2, &[][..]);
                             rows.retain_in(both, |_, _| false).map_err(error)?;
@@ -78,7 +79,7 @@ impl Storage for Redb {
                     }
                 }
             }
-            // It is synced: that is the default.
+            // A commit is synced to the disk by default.
             transaction.commit().map_err(error)
         })
     }
@@ -94,6 +95,7 @@ impl Storage for Redb {
             while let Some(row) = rows.range((from, &[][..])..).map_err(error)?.next() {
                 let (number, _) = row.map_err(error)?.0.value();
                 segments.extend(Table::segment_of(number));
+                // The number of the segment's first table is even, so this is the first table of the next segment.
                 from = (number & !1) + 2;
             }
             Ok(segments)

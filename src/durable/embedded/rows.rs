@@ -1,5 +1,5 @@
-//! The rows in which a request is written down. What a reader does not know is left out, what is missing has its default, so
-//! that a newer version reads what an older one wrote.
+//! The rows that describe a request on the disk. A reader ignores unknown fields and uses defaults for missing ones, so
+//! a newer version of the crate can read the rows of an older one.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::durable::{Pause, PauseScope, RequestId, RequestInfo, RequestStatus, S
 /// The fields of a request that never change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RequestRow {
-    /// Its name, as a number.
+    /// The id of the request, as a number.
     pub(crate) id: u128,
-    /// Its number: the time at which it was stored in nanoseconds, made unique.
+    /// The number of the request: the time at which it was stored, in nanoseconds since 1970, made unique.
     pub(crate) seq: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) queue: String,
@@ -38,16 +38,16 @@ pub(crate) struct RequestRow {
     pub(crate) is_unlisted: bool,
 }
 
-/// An idempotency key.
+/// An idempotency key, with the fingerprint of the request that came with it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct KeyRow {
-    /// The name of the key and its tenant.
+    /// The hashed name of the key together with its tenant.
     pub(crate) name: Name,
     pub(crate) fingerprint: [u8; 32],
 }
 
 impl RequestRow {
-    /// Returns the row of a request that has nothing but its name and number.
+    /// Returns a row that has only an id and a number, and defaults in all other fields.
     pub(crate) fn new(id: RequestId, seq: u64) -> Self {
         Self {
             id: id.bits(),
@@ -69,10 +69,10 @@ impl RequestRow {
     }
 }
 
-/// The fields of a request that change. A request without this row waits as it was stored.
+/// The fields of a request that change. A request without this row still waits as it was stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StateRow {
-    /// The status by its name.
+    /// The name of the status.
     pub(crate) status: String,
     #[serde(default)]
     pub(crate) attempts: u32,
@@ -90,13 +90,13 @@ pub(crate) struct StateRow {
     pub(crate) response_status: Option<u16>,
     #[serde(default)]
     pub(crate) tries: u32,
-    /// The time at which its webhook is told; `None` if there is nothing to tell.
+    /// The time at which the webhook is called next. `None` if there is nothing to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) webhook_due: Option<Time>,
-    /// The number of its response's last piece.
+    /// The number of the response's last piece.
     #[serde(default)]
     pub(crate) chunks: u64,
-    /// The number of the last piece of attempts before the latest one.
+    /// The number of the last piece of all attempts before the latest one.
     #[serde(default)]
     pub(crate) dropped: u64,
 }
@@ -107,26 +107,27 @@ impl StateRow {
     }
 }
 
-/// A request as it was written down.
+/// A request as it is on the disk.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stored {
     pub(crate) segment: u32,
     pub(crate) row: RequestRow,
-    /// `None` while it waits as it was stored.
+    /// The fields that change. `None` while the request waits as it was stored.
     pub(crate) state: Option<StateRow>,
 }
 
-/// The time for which ended requests are kept, and the present.
+/// The time for which ended requests are kept, and the current time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Retention {
     pub(crate) time: Duration,
     pub(crate) now: Time,
 }
 
-/// The time after which an ended request is forgotten though its webhook is due: senders give up an hour earlier.
+/// The time after which an ended request is forgotten even if its webhook is due. Senders give up an hour earlier.
 const LONGEST_WEBHOOK: Duration = Duration::from_secs(25 * 60 * 60);
 
-/// Returns the time at which a request is forgotten: after its retention, and not before its webhook is settled.
+/// Returns the time at which a request is forgotten. This is after its retention, and usually after its webhook is
+/// settled.
 pub(crate) fn forgotten_at(ended: Time, webhook_due: Option<Time>, retention: Duration) -> Time {
     match webhook_due {
         Some(_) => ended.after(retention.max(LONGEST_WEBHOOK)),
@@ -135,7 +136,7 @@ pub(crate) fn forgotten_at(ended: Time, webhook_due: Option<Time>, retention: Du
 }
 
 impl Stored {
-    /// Returns `true` if it has ended, and not so long ago that it is forgotten.
+    /// Returns `true` if the request has ended but is not yet forgotten.
     pub(crate) fn is_kept(&self, retention: Retention) -> bool {
         let state = self.state.as_ref();
         let ended = state.and_then(|state| Some((state.ended?, state.webhook_due)));
@@ -144,7 +145,7 @@ impl Stored {
         })
     }
 
-    /// Returns the time at which it ended.
+    /// Returns the time at which the request ended, if it has ended.
     pub(crate) fn ended(&self) -> Option<Time> {
         self.state.as_ref()?.ended
     }
@@ -154,7 +155,7 @@ impl Stored {
         state.is_some_and(|state| state.response_status.is_some())
     }
 
-    /// Returns the segment and the number under which its bytes are.
+    /// Returns the segment and the number of the request, under which its body and response are stored.
     pub(crate) fn place(&self) -> (u32, u64) {
         (self.segment, self.row.seq)
     }
@@ -188,16 +189,16 @@ impl Stored {
     }
 }
 
-/// A segment whose requests have all ended.
+/// A sealed segment, in which all requests have ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SealedRow {
-    /// The time at which the last of them is forgotten.
+    /// The time at which the last request of the segment is forgotten.
     pub(crate) until: Time,
-    /// The number of the latest request of all, at the time of writing.
+    /// The number of the store's latest request at the time of writing.
     pub(crate) latest: u64,
 }
 
-/// A pause.
+/// A pause of a queue, of a tenant, or of everything if both are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PauseRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -246,7 +247,7 @@ pub(crate) fn encode(row: &impl Serialize) -> Result<Bytes, StoreError> {
         .map_err(|why| StoreError::Unavailable(why.to_string()))
 }
 
-/// Reads a row. `what`: its name, for the error.
+/// Reads a row. `what` is the name of the row for the error message.
 pub(crate) fn decode<T: DeserializeOwned>(row: &[u8], what: &str) -> Result<T, StoreError> {
     serde_json::from_slice(row).map_err(|why| {
         let found = String::from_utf8_lossy(row);

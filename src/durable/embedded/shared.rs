@@ -1,4 +1,4 @@
-//! The state behind its lock, and what follows from a change of it.
+//! The state behind its lock, and the effects of its changes: writes to the disk, answers, and wakeups.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,24 +18,24 @@ use crate::durable::{RequestId, StoreConfig, StoreError};
 pub(crate) struct Shared {
     locked: Mutex<Locked>,
     pub(crate) storage: Arc<dyn Storage>,
-    /// The thread that makes all changes. `None` in memory: there each operation makes its own.
+    /// The thread that makes all changes. `None` for a store in memory, in which each operation makes its own changes.
     pub(crate) commits: Option<Commits>,
     pub(crate) clock: Clock,
     waits: Waits,
-    /// The number of changes of the backlog.
+    /// The number of changes of the backlog so far.
     pub(crate) version: watch::Sender<u64>,
     progress: watch::Sender<Progress>,
-    /// Wakes the driver when something is due earlier than it knows.
+    /// The signal that wakes the driver when an event is due earlier than the driver knows.
     pub(crate) earlier: Notify,
     driver: Driver,
 }
 
-/// The state under the lock.
+/// The part of the store that is under the lock.
 pub(crate) struct Locked {
     pub(crate) state: State,
-    /// The number of batches that the state has seen.
+    /// The number of batches that were applied to the state.
     pub(crate) applied: u64,
-    /// The time until which the driver sleeps; `None` if it sleeps until it is woken.
+    /// The time until which the driver sleeps. `None` if it sleeps until it is woken.
     driver_until: Option<Time>,
     is_closed: bool,
 }
@@ -49,7 +49,7 @@ struct Progress {
     failures: u64,
 }
 
-/// A change of the state that is being made.
+/// The arguments of a function that changes the state.
 pub(crate) struct Change<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) archive: Archive<'a>,
@@ -81,7 +81,8 @@ impl Shared {
         }
     }
 
-    /// Takes over what the storage holds. What follows from it is written down with the first change.
+    /// Rebuilds the state from the storage. The resulting changes are written together with the first change of a
+    /// caller.
     pub(crate) fn recover(&self) -> Result<(), StoreError> {
         let state = &mut self.lock().state;
         let mut recovery = Recovery::new(state, self.clock.now());
@@ -94,7 +95,7 @@ impl Shared {
         self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and writes down what has changed.
+    /// Changes the state, and returns once the change is on the disk.
     pub(crate) async fn change<T: Send + 'static>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Change<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -102,7 +103,7 @@ impl Shared {
         self.make(Kind::Settles, change).await
     }
 
-    /// Changes the state by something new, which is refused while there is no space for it.
+    /// Changes the state by new data. The change is refused while the disk has no space for it.
     pub(crate) async fn grow<T: Send + 'static>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut Change<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -119,7 +120,8 @@ impl Shared {
         let (answer, answered) = oneshot::channel();
         let apply = |made: &mut Change<'_>| {
             let result = change(made);
-            // A result that is no longer waited for is dropped, and gives back what it holds.
+            // If the caller is gone, the result is dropped here, and a dropped result gives back the requests that it
+            // holds.
             let tell = |committed: Result<(), StoreError>| drop(answer.send(committed.and(result)));
             Box::new(tell) as Answer
         };
@@ -130,7 +132,7 @@ impl Shared {
         }
     }
 
-    /// Makes a change at once, or has the thread make it.
+    /// Makes a change at once, or passes it to the thread.
     pub(crate) fn submit(
         &self,
         kind: Kind,
@@ -147,7 +149,7 @@ impl Shared {
         }
     }
 
-    /// Makes a change without a thread.
+    /// Makes a change in the caller's thread, for a store in memory.
     fn make_now(
         &self,
         now: Time,
@@ -172,7 +174,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks at the state as it is now, and returns what is sure to be written down.
+    /// Reads the current state, and returns the value once the state that it shows is on the disk.
     pub(crate) async fn read<T>(
         self: &Arc<Self>,
         read: impl Fn(&State, Time) -> T,
@@ -183,6 +185,7 @@ impl Shared {
         }
         let mut progress = self.progress.subscribe();
         loop {
+            // The failures are read before the state, so a failure that undoes a part of that state is noticed below.
             let before = *progress.borrow_and_update();
             let (value, applied) = {
                 let locked = self.lock();
@@ -193,14 +196,14 @@ impl Shared {
                 |now: &Progress| now.committed >= applied || now.failures != before.failures;
             let now = progress.wait_for(is_settled).await.map(|now| *now);
             let now = now.map_err(|_| self.why_gone())?;
-            // Else it may have seen what was undone.
+            // After a failure, the value may include changes that were undone, so the state is read once more.
             if now.failures == before.failures {
                 return Ok(value);
             }
         }
     }
 
-    /// Reads what is stored, without holding up the runtime.
+    /// Reads from the archive, on a blocking thread so that the runtime is not held up.
     pub(crate) async fn load<T: Send + 'static>(
         &self,
         load: impl FnOnce(Archive<'_>) -> Result<T, StoreError> + Send + 'static,
@@ -213,7 +216,7 @@ impl Shared {
         loaded.unwrap_or_else(|why| Err(StoreError::Unavailable(why.to_string())))
     }
 
-    /// Waits until `check` finds something about a request.
+    /// Waits until `check` returns `Some` for the state. `check` runs again at each change of the request `id`.
     pub(crate) async fn wait_for<T>(
         self: &Arc<Self>,
         id: RequestId,
@@ -223,7 +226,7 @@ impl Shared {
         loop {
             let notified = wait.notify.notified();
             tokio::pin!(notified);
-            // From here on no change is missed, because what has changed is announced after it can be seen.
+            // From here on every change is noticed, because changes are announced only after they can be seen.
             notified.as_mut().enable();
             if let Some(found) = self.read(|state, _| check(state)).await? {
                 return Ok(found);
@@ -232,8 +235,8 @@ impl Shared {
         }
     }
 
-    /// Notes that what the state has seen is written down, and wakes those that wait for it. `ended`: the requests whose end
-    /// is.
+    /// Records that batch `number` is on the disk, and wakes the callers that wait for it. `ended` are the requests
+    /// that ended in the batch, which now leave the memory.
     pub(crate) fn committed(&self, number: u64, ended: &[RequestId]) {
         let mut locked = self.lock();
         locked.state.release_ended(ended);
@@ -253,7 +256,7 @@ impl Shared {
         }
     }
 
-    /// Notes that changes were undone.
+    /// Records that changes were undone, so that readers read the state once more.
     pub(crate) fn failed(&self) {
         self.progress.send_modify(|progress| progress.failures += 1);
     }
@@ -269,14 +272,14 @@ impl Shared {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// Waits until all that was changed is written down, and the storage is closed. Blocks.
+    /// Waits until all changes are on the disk and the storage is closed. This blocks the thread.
     pub(crate) fn join(&self) {
         if let Some(commits) = &self.commits {
             commits.join();
         }
     }
 
-    /// Returns the time of the next event, until which the driver sleeps.
+    /// Returns the time of the next event, and records that the driver sleeps until then.
     pub(crate) fn set_driver_until(&self) -> Option<Time> {
         let mut locked = self.lock();
         locked.driver_until = locked.state.next_event();
@@ -299,7 +302,7 @@ impl Locked {
         }
     }
 
-    /// Returns `true` if something is due before the driver looks.
+    /// Returns `true` if an event is due before the driver wakes up.
     fn is_earlier(&self) -> bool {
         let next = self.state.next_event();
         next.is_some_and(|next| self.driver_until.is_none_or(|until| next < until))

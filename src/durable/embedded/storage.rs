@@ -1,4 +1,4 @@
-//! The trait of databases under the store: a log, and tables of rows in the order of their keys.
+//! The trait of databases under the store: a log, and tables of rows that are sorted by their keys.
 
 use std::ops::Bound;
 
@@ -9,11 +9,11 @@ use crate::durable::StoreError;
 /// A table of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Table {
-    /// The rows that belong to no request.
+    /// The rows that belong to the store as a whole.
     Meta,
     /// The values that users of the store keep.
     Values,
-    /// The rows of the requests of a segment, without their bytes.
+    /// The rows of the requests of a segment, without bodies and responses.
     Rows(u32),
     /// The bodies and responses of the requests of a segment.
     Bytes(u32),
@@ -24,7 +24,7 @@ pub(crate) enum Table {
 pub(crate) enum Op {
     Put(Table, Vec<u8>, Bytes),
     Remove(Table, Vec<u8>),
-    /// Both tables of a segment are dropped.
+    /// The removal of both tables of a segment.
     DropSegment(u32),
 }
 
@@ -38,34 +38,35 @@ pub(crate) enum Order {
     Descending,
 }
 
-/// Sees a row of a scan. Returns `false` to end the scan.
+/// A visitor of the rows of a scan. It returns `false` to end the scan.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<bool, StoreError> + 'a;
 
-/// A place for rows.
+/// A database for the rows of a store.
 pub(crate) trait Storage: Send + Sync + 'static {
-    /// Writes all down in this order, or nothing.
+    /// Writes all operations in this order, or leaves the database unchanged.
     fn commit(&self, ops: &[Op]) -> Result<(), StoreError>;
 
-    /// Writes down what has to be written down, after [`commit`](Self::commit) has failed: it may use what is kept back.
+    /// Writes operations that must not be lost, after [`commit`](Self::commit) has failed. It may use the reserved
+    /// space.
     fn commit_again(&self, ops: &[Op]) -> Result<(), StoreError> {
         self.commit(ops)
     }
 
-    /// Returns an error while nothing new may be written down.
+    /// Returns an error while there is too little space for new data.
     fn has_space(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Gives all back to the system. No other operation follows.
+    /// Closes the database. This is its last operation.
     fn close(&self) {}
 
     /// Returns the segments that have tables, the oldest first.
     fn segments(&self) -> Result<Vec<u32>, StoreError>;
 
-    /// Returns a row.
+    /// Returns the row with a key.
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 
-    /// Visits rows in the order of their keys, or from the last to the first.
+    /// Visits rows in the order of their keys, or in reverse.
     fn scan(
         &self,
         table: Table,
@@ -76,7 +77,7 @@ pub(crate) trait Storage: Send + Sync + 'static {
 }
 
 impl Table {
-    /// Returns a number that no other table has, for databases that have one table.
+    /// Returns a unique number for each table, for databases that have one table only.
     #[cfg(feature = "__redb")]
     pub(crate) fn number(self) -> u64 {
         match self {
@@ -93,7 +94,7 @@ impl Table {
         u32::try_from(number.checked_sub(2)? / 2).ok()
     }
 
-    /// Returns the segment that it is of.
+    /// Returns the segment of the table, if the table belongs to one.
     pub(crate) fn segment(self) -> Option<u32> {
         match self {
             Self::Meta | Self::Values => None,

@@ -61,7 +61,7 @@ impl Store for EmbeddedStore {
         Box::pin(async move {
             let look = |state: &State, now| (state.get(id), state.place(id), state.retention(now));
             let (info, place, retention) = self.shared.read(look).await?;
-            // One that waits or runs has none.
+            // A request that still waits or runs has no response yet.
             if info.is_some_and(|info| info.response_status.is_none()) {
                 return Ok(None);
             }
@@ -113,7 +113,7 @@ impl Store for EmbeddedStore {
 
     fn backlog(&self) -> StoreFuture<'_, Backlog> {
         Box::pin(async move {
-            // Before the state is read: a change in between is announced once more.
+            // The version is read before the state, so that a change in between is announced once more.
             let version = *self.shared.version.borrow();
             let backlog = self.shared.read(|state, _| state.backlog(version));
             backlog.await
@@ -122,7 +122,7 @@ impl Store for EmbeddedStore {
 
     fn changed(&self, version: u64) -> StoreFuture<'_, BacklogChange> {
         Box::pin(async move {
-            // So that the driver runs: it lets delayed requests begin.
+            // A read makes sure that the driver runs, which lets delayed requests start.
             self.shared.read(|_, _| ()).await?;
             let mut versions = self.shared.version.subscribe();
             let changed = versions.wait_for(|present| *present != version).await;
@@ -158,6 +158,7 @@ impl Store for EmbeddedStore {
         Box::pin(async move {
             let id = lease.id();
             let stop = shared.wait_for(id, |state| state.stop(&lease)).await?;
+            // The cancellation may have come after the loss of the lease, so the final status decides.
             let info = self.get(id).await?;
             Ok(
                 match info.is_some_and(|info| info.status == RequestStatus::Canceled) {
@@ -302,7 +303,7 @@ impl Store for EmbeddedStore {
             let closed = closed.await;
             self.shared.stop();
             let shared = Arc::clone(&self.shared);
-            // It waits for the disk.
+            // Joining waits for the disk, so it runs on a blocking thread.
             let joined = tokio::task::spawn_blocking(move || shared.join()).await;
             joined.map_err(|why| StoreError::Unavailable(why.to_string()))?;
             closed
@@ -311,14 +312,15 @@ impl Store for EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Returns something of a request: `in_memory` finds it while the request has not ended, and `stored` afterwards.
+    /// Returns a property of a request. `in_memory` reads it from the state, and `stored` reads it from the archive.
     async fn find<T>(
         &self,
         id: RequestId,
         in_memory: impl Fn(&State) -> Option<T>,
         stored: impl Fn(Stored) -> T,
     ) -> Result<Option<T>, StoreError> {
-        // One that ended before the first look may be put back before the second.
+        // A request that ended before the first look may be back in its queue before the second, so there are two
+        // rounds.
         for _ in 0..2 {
             let look = |state: &State, now| (in_memory(state), state.retention(now));
             let (found, retention) = self.shared.read(look).await?;
@@ -367,7 +369,7 @@ impl EmbeddedStore {
         let page = self.shared.load(move |archive| archive.list(&part));
         let mut page = page.await?;
         if status.is_none() {
-            // It is not written down that a request was called.
+            // The call of the inner service is recorded in memory only, so live requests are read from the state.
             let present = |state: &State, _| {
                 let requests = page.requests.iter();
                 requests.map(|info| state.get(info.id)).collect::<Vec<_>>()
@@ -383,14 +385,14 @@ impl EmbeddedStore {
     }
 }
 
-/// Requests that were taken. Those that their worker does not get are given back.
+/// Requests that were taken for a worker. Requests that the worker does not receive are given back on drop.
 struct Taken {
     shared: Arc<Shared>,
     started: Vec<Started>,
 }
 
 impl Taken {
-    /// Reads the bodies.
+    /// Reads the bodies from the archive.
     async fn load(mut self) -> Result<Vec<Fetched>, StoreError> {
         if self.started.is_empty() {
             return Ok(Vec::new());
@@ -416,7 +418,7 @@ impl Drop for Taken {
         if started.is_empty() {
             return;
         }
-        // A store that is closed has given them back.
+        // A closed store has already given the requests back, so a failure here is harmless.
         let _ = self.shared.submit(Kind::Settles, move |change| {
             for started in &started {
                 change.state.give_back(&started.lease, change.now);

@@ -1,11 +1,11 @@
-//! The time of a store: microseconds since 1970, so that it is the same before and after a restart.
+//! The time of a store, in microseconds since 1970, so that it keeps its meaning across restarts.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// A point in time, to the microsecond. An `Option` of it has 8 bytes.
+/// A point in time with a resolution of 1 µs. It is never 0, so an `Option` of it takes 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Time(NonZeroU64);
@@ -20,7 +20,7 @@ impl Time {
         Self::from_micros(seq / 1_000)
     }
 
-    /// Returns the time without what is below a microsecond. Times before 1970 are its first microsecond.
+    /// Returns the time, rounded down to a microsecond. Times before 1970 become the first microsecond of 1970.
     pub(crate) fn from_system(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self::from_micros(micros(since))
@@ -30,12 +30,12 @@ impl Time {
         UNIX_EPOCH + Duration::from_micros(self.0.get())
     }
 
-    /// Returns the time that is `duration` later. What no clock reaches is the last microsecond.
+    /// Returns the time that is `duration` later. It saturates at the last representable microsecond.
     pub(crate) fn after(self, duration: Duration) -> Self {
         Self::from_micros(self.0.get().saturating_add(micros(duration)))
     }
 
-    /// Returns the time from `earlier` to this one, 0 if that is later.
+    /// Returns the time from `earlier` to this one, or 0 if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.get().saturating_sub(earlier.0.get()))
     }
@@ -53,7 +53,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A clock that goes as Tokio's does, from the system's time at its start on.
+/// A clock that starts at the system's time, and then runs like Tokio's clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     time: Time,
@@ -73,7 +73,7 @@ impl Clock {
             .after(now().saturating_duration_since(self.instant))
     }
 
-    /// Returns the instant at which it shows `time`; `None` for one that no timer reaches.
+    /// Returns the instant at which the clock shows `time`, or `None` if an `Instant` can't represent it.
     pub(crate) fn instant(self, time: Time) -> Option<Instant> {
         self.instant.checked_add(time.since(self.time))
     }

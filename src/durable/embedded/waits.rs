@@ -1,4 +1,4 @@
-//! Callers that wait until a request changes.
+//! Callers that wait for the change of a request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,11 +7,12 @@ use tokio::sync::Notify;
 
 use crate::durable::RequestId;
 
-/// The requests that are waited for. One that is not costs nothing.
+/// The requests that callers wait for. Other requests take no memory here.
 #[derive(Default)]
 pub(crate) struct Waits(Mutex<HashMap<RequestId, Arc<Notify>>>);
 
-/// A wait for a request, until it is dropped. Who looks at the request after it has begun misses no change.
+/// A registered wait for a request, until it is dropped. A caller that reads the request after registering misses no
+/// change.
 pub(crate) struct Wait<'a> {
     waits: &'a Waits,
     id: RequestId,
@@ -32,7 +33,7 @@ impl Waits {
         }
     }
 
-    /// Wakes all that wait for one of these requests.
+    /// Wakes all callers that wait for one of these requests.
     pub(crate) fn wake(&self, ids: &[RequestId]) {
         if ids.is_empty() {
             return;
@@ -40,6 +41,7 @@ impl Waits {
         let waits = self.lock();
         let notifies: Vec<_> = ids.iter().filter_map(|id| waits.get(id).cloned()).collect();
         drop(waits);
+        // Callers are notified after the lock is released, so that woken callers need not wait for it.
         notifies.iter().for_each(|notify| notify.notify_waiters());
     }
 
@@ -52,7 +54,8 @@ impl Waits {
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let mut waits = self.waits.lock();
-        // The table's and this one, and no other can be made while the table is locked.
+        // These two references are the table's and this one, so this was the last wait. If `wake` holds a third one at
+        // this moment, the entry stays in the table.
         if Arc::strong_count(&self.notify) == 2 {
             waits.remove(&self.id);
         }

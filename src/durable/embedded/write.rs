@@ -8,8 +8,8 @@ use super::storage::{Op, Table};
 use super::time::Time;
 use crate::durable::{RequestStatus, StoreError};
 
-/// A change of what is on the disk. A request and all that belongs to it are in the segment of the time at which it was
-/// stored, which is dropped as a whole when all its requests were forgotten.
+/// A change of the data on the disk. All data of a request is in the segment of the time at which it was stored. The
+/// segment is dropped as a whole when all its requests are forgotten.
 #[derive(Debug, Clone)]
 pub(crate) enum Write {
     Request {
@@ -17,7 +17,7 @@ pub(crate) enum Write {
         row: Box<RequestRow>,
         body: Bytes,
     },
-    /// A request could not be written down, and is not there.
+    /// The removal of a request that could not be written completely.
     NoRequest {
         segment: u32,
         row: Box<RequestRow>,
@@ -26,10 +26,10 @@ pub(crate) enum Write {
         segment: u32,
         seq: u64,
         row: Box<StateRow>,
-        /// The tenant whose lists it is in, if it has ended and is listed.
+        /// The tenant of a listed request that has ended. The request joins the lists of this tenant.
         listed: Option<Vec<u8>>,
     },
-    /// A request that had ended with this status is in no list of ended requests any more.
+    /// The removal of a request from the lists of ended requests, in which it had this status.
     Unlisted {
         segment: u32,
         seq: u64,
@@ -47,14 +47,14 @@ pub(crate) enum Write {
         number: u64,
         data: Bytes,
     },
-    /// All requests of a segment have ended, the last of them is forgotten at this time.
+    /// The end of all requests of a segment. The last of them is forgotten at the time `until`.
     Sealed {
         segment: u32,
         until: Time,
-        /// The number of the latest request of all.
+        /// The number of the store's latest request.
         latest: u64,
     },
-    /// A request of a segment waits again.
+    /// The end of a segment's seal, because one of its requests waits again.
     Unsealed {
         segment: u32,
     },
@@ -69,11 +69,11 @@ pub(crate) enum Write {
     },
 }
 
-/// The key of the pauses that hold.
+/// The key of the row that lists the pauses in force.
 pub(crate) const PAUSES: &[u8] = b"pauses";
 
 impl Write {
-    /// Returns what is to be written down instead, when all that needs space was undone.
+    /// Returns the write to make instead, once all changes that need new space were undone.
     pub(crate) fn without_growth(self) -> Option<Self> {
         match self {
             Self::Request { segment, row, .. } => Some(Self::NoRequest { segment, row }),
@@ -172,7 +172,7 @@ impl Write {
     }
 }
 
-/// Returns the changes of the database that are to be made.
+/// Converts writes into operations of the database.
 pub(crate) fn ops(writes: &[Write]) -> Result<Vec<Op>, StoreError> {
     let mut ops = Vec::with_capacity(4 * writes.len());
     for write in writes {
@@ -200,13 +200,13 @@ fn names(row: &RequestRow) -> Vec<Vec<u8>> {
     names
 }
 
-/// Returns the keys of the entries of an ended request in lists.
+/// Returns the keys of an ended request's entries in lists.
 fn ended_entries(tenant: &[u8], status: RequestStatus, seq: u64) -> [Vec<u8>; 2] {
     let tenant = keys::tenant(tenant);
     [None, Some(&tenant)].map(|tenant| keys::entry(&keys::list(tenant, Some(status)), seq))
 }
 
-/// Returns the key under which it is written down that all requests of a segment have ended.
+/// Returns the key of the row that marks a segment as sealed.
 pub(crate) fn sealed(segment: u32) -> Vec<u8> {
     [b"sealed-", &segment.to_be_bytes()[..]].concat()
 }

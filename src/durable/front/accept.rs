@@ -1,4 +1,4 @@
-//! Stores a request, and answers its caller with a receipt or with the answer.
+//! Stores a request and answers its caller, either with a receipt or with the response.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::durable::{
 use crate::http::wants_stream as accepts_stream;
 use crate::rejection::{Rejection, ToRejection};
 
-/// Stores a request, and answers its caller.
+/// Stores a request and answers its caller, either with a receipt or with the response.
 pub(super) async fn accept<B>(front: Arc<Front>, head: Parts, body: B) -> Response<OwnBody>
 where
     B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
@@ -71,13 +71,14 @@ where
         webhook: options.webhook.clone(),
         ..NewRequest::new(id, encode_request(&request))
     };
-    drop(request); // a caller may wait for long
-    // Before it is stored: the caller may leave meanwhile.
+    drop(request); // frees the body early, because the caller may wait for a long time
+    // The guard comes before the store is called, because the caller may disconnect during that call.
     let guard = options
         .cancels_on_disconnect
         .then(|| front.cancel_on_drop(id));
     let waits = !options.prefer.respond_async || options.prefer.wait.is_some();
     let reads_events = waits && streams && options.prefer.wait.is_none();
+    // The wait for the end also begins before the request is stored, so the store can keep the outcome at hand.
     let ended = (waits && !reads_events).then(|| front.store.ended(id));
     let stored = match front.store.enqueue(new).await {
         Ok(stored) => stored,
@@ -91,6 +92,7 @@ where
     };
     front.health.on_success();
     let info = stored.info().clone();
+    // A repeated request has the identifier of the first one, so the guard moves over to that one.
     let mut guard = match guard {
         Some(guard) if info.id != id => {
             guard.defuse();
@@ -108,7 +110,7 @@ where
         let ended = ended.filter(|_| info.id == id);
         let wait = options.prefer.wait;
         let now = front.ended_within(info.id, wait, ended).await;
-        // It is stored, whether or not the store can be asked now.
+        // The request is stored, so its caller gets a receipt even while the store can't be asked.
         now.unwrap_or(Some(info.into()))
     } else {
         Some(info.into())
@@ -116,7 +118,7 @@ where
     if let Some(guard) = guard {
         guard.defuse();
     }
-    // Forgotten meanwhile.
+    // The store may have forgotten the request since, if its retention is short.
     let found = now.ok_or_else(rejections::not_found)?;
     let is_receipt = !waits || !found.info.status.has_ended();
     let mut response = match is_receipt {
@@ -132,7 +134,7 @@ where
     Ok(response)
 }
 
-/// Returns a receipt: where to look for the answer.
+/// Returns a receipt, which names the place where the caller can ask for the response.
 fn receipt(front: &Front, info: &RequestInfo) -> Response<OwnBody> {
     let mut response = object::response(front, StatusCode::ACCEPTED, info, None);
     let location = HeaderValue::from_str(&format!("/requests/{}", info.id));
@@ -142,7 +144,8 @@ fn receipt(front: &Front, info: &RequestInfo) -> Response<OwnBody> {
     response
 }
 
-/// Returns `true` if the caller asks for a stream of events.
+/// Returns `true` if the caller asks for a stream of events, either by its `Accept` header or by `"stream": true` in
+/// the body.
 fn wants_stream(head: &Parts, body: &Bytes) -> bool {
     #[derive(serde::Deserialize)]
     struct Asked {

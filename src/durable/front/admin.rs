@@ -1,4 +1,4 @@
-//! The operator's pages.
+//! The pages through which an operator sees, pauses and resumes stored requests.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use super::shared::Front;
 use crate::durable::{Pause, PauseScope, QueueDepth};
 use crate::rejection::{Rejection, ToRejection};
 
-/// Answers a request of an operator. `None` if there is no such page.
+/// Answers a request of an operator. Returns `None` if the path belongs to another handler.
 pub(super) async fn answer(
     front: &Arc<Front>,
     request: Request<Bytes>,
@@ -32,7 +32,7 @@ pub(super) async fn answer(
     Some(answer.unwrap_or_else(|rejection| rejection.into_response().map(OwnBody::from)))
 }
 
-/// The requests that an operator asks to pause or to resume.
+/// The scope of the requests that an operator asks to pause or to resume.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -40,12 +40,12 @@ struct Asked {
     tenant: Option<String>,
     #[serde(default)]
     reason: String,
-    /// Seconds since 1970.
+    /// The end of the pause in seconds since 1970, or `None` for a pause without an end.
     until: Option<u64>,
 }
 
 impl Asked {
-    /// Reads it. An empty body is about all requests.
+    /// Reads the scope from a JSON body. An empty body stands for all requests.
     fn read(body: &[u8]) -> Result<Self, Rejection> {
         let body = if body.is_empty() { b"{}" } else { body };
         let invalid = |message| Rejection::new(StatusCode::BAD_REQUEST, "invalid_pause", message);

@@ -11,7 +11,7 @@ use crate::rejection::{Rejection, ToRejection};
 ///
 /// # Errors
 ///
-/// The rejection, if there is none.
+/// Returns a rejection with the reason if the request ended without a response or if the store has lost it.
 pub(super) async fn of_ended(front: &Front, found: Found) -> Result<Response<OwnBody>, Rejection> {
     let Found { info, response } = found;
     let stored = match (info.response_status, response) {
@@ -20,7 +20,7 @@ pub(super) async fn of_ended(front: &Front, found: Found) -> Result<Response<Own
         (_, None) => front.store.response(info.id).await,
     };
     let stored = stored.map_err(|error| error.to_rejection())?;
-    // Forgotten just now.
+    // The store may have forgotten the request between the two calls.
     let stored = stored.ok_or_else(rejections::not_found)?;
     match decode_response(stored) {
         Ok(response) => Ok(response.map(OwnBody::from)),

@@ -1,4 +1,4 @@
-//! Response bodies: the inner service's, or one that was stored or made here.
+//! The body of a response, which comes from the inner service, from the store or from a page of this layer.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,7 +11,8 @@ use pin_project_lite::pin_project;
 use super::event_body::EventBody;
 
 pin_project! {
-    /// The body of a response: the inner service's, a stored one, or a page about a stored request.
+    /// The response body of [`Durable`](super::Durable). It is the body of the inner service, a stored body, or a page
+    /// about a stored request.
     #[derive(Debug)]
     pub struct DurableBody<B> {
         #[pin]
@@ -74,10 +75,11 @@ impl<B: Body<Data = Bytes>> Body for DurableBody<B> {
     }
 }
 
-/// A body that is not the inner service's.
+/// A body that the layer itself provides, as opposed to a body of the inner service.
 pub(super) enum OwnBody {
-    /// The rest of a body that is there as a whole; never empty.
+    /// The unread rest of a complete body. An empty rest is always `None`, so that `is_end_stream` can tell the end.
     Whole(Option<Bytes>),
+    /// A stream of events that are read from the store while they come.
     Events(EventBody),
 }
 

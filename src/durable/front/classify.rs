@@ -1,4 +1,4 @@
-//! Classifiers: which queue a stored request belongs to, at which level, and whose it is.
+//! Classifiers, which find the queue, the level and the tenant of a request that is to be stored.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::queue::HeaderClassifier;
 use crate::rejection::Rejection;
 use crate::{Priority, QueueConfig};
 
-/// Assigns a queue, a level and a tenant to a request that is to be stored, or rejects it.
+/// A rule that assigns a queue, a level and a tenant to a request that is to be stored, or rejects the request.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -35,37 +35,39 @@ use crate::{Priority, QueueConfig};
 /// }
 /// ```
 pub trait Classifier: Send + Sync + 'static {
-    /// Returns the tenant of a request with this head. A stored request is seen by its tenant alone.
+    /// Returns the tenant of a request with this head. Apart from operators, only callers of the same tenant can see a
+    /// stored request.
     fn tenant(&self, head: &Parts) -> Vec<u8>;
 
-    /// Returns the place of a request among the stored ones.
+    /// Returns the queue, the level and the cost of a request that is to be stored.
     ///
     /// # Errors
     ///
-    /// The rejection of a request that is not stored, such as one for an unknown model.
+    /// Returns the rejection of a request that must not be stored, such as one for an unknown model.
     fn classify(&self, head: &Parts, body: &Bytes) -> Result<Classified, Rejection>;
 
-    /// Returns the name of a level, which pages show beside its index. Default: none.
+    /// Returns the name of a level, which pages show beside its index. The default implementation returns `None`.
     fn level_name(&self, level: u8) -> Option<String> {
         _ = level;
         None
     }
 }
 
-/// The place of a request among the stored ones.
+/// The queue, the level and the cost that a [`Classifier`] assigns to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Classified {
-    /// The queue: requests of one queue ask for the same slots. A model's name, or empty for the whole service.
+    /// The name of the queue. All requests of one queue ask for the same slots, so it is the name of a model, or empty
+    /// for the whole service.
     pub queue: String,
-    /// The index of the level: 0 is the most urgent.
+    /// The index of the level, where 0 is the most urgent.
     pub level: u8,
-    /// The part of its tenant's share that it uses. Default 1.
+    /// The part of the tenant's share that the request uses, 1 by default.
     pub cost: u32,
 }
 
 impl Classified {
-    /// Returns the place in a queue, at a level.
+    /// Returns a place in a queue at a level, with a cost of 1.
     #[must_use]
     pub fn new(queue: impl Into<String>, level: u8) -> Self {
         Self {
@@ -75,7 +77,7 @@ impl Classified {
         }
     }
 
-    /// Sets the part of its tenant's share that it uses.
+    /// Sets the part of the tenant's share that the request uses.
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Self {
         self.cost = cost;
@@ -83,12 +85,12 @@ impl Classified {
     }
 }
 
-/// A classifier that reads level and tenant from headers, and has one queue for the whole service.
+/// A classifier that reads the level and the tenant from headers, and that uses one queue for the whole service.
 #[derive(Debug, Clone)]
 pub struct ClassifyHeaders(HeaderClassifier);
 
 impl ClassifyHeaders {
-    /// Makes a classifier that reads the headers as this one does.
+    /// Creates a classifier that uses the same headers as `headers`.
     #[must_use]
     pub fn new(headers: HeaderClassifier) -> Self {
         Self(headers)
@@ -96,7 +98,7 @@ impl ClassifyHeaders {
 }
 
 impl Default for ClassifyHeaders {
-    /// Returns the classifier of a queue's default configuration: `x-priority` and `x-tenant-id`.
+    /// Returns the classifier of a queue's default configuration, which reads `x-priority` and `x-tenant-id`.
     fn default() -> Self {
         let classifier = QueueConfig::default().classifier();
         Self(classifier.unwrap_or_else(|_| unreachable!("the default configuration is valid")))

@@ -1,4 +1,4 @@
-//! Estimates of a request's wait, from the requests that were served lately.
+//! Estimates of the remaining wait of a request, made from the requests that were served lately.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::durable::{Listing, RequestStatus, Store, StoreError};
 
-/// The times that requests of each queue take, as they were measured last.
+/// The recent pace of each queue, measured when a page asks for it and then reused for a few seconds.
 #[derive(Debug, Default)]
 pub(super) struct Estimates {
     queues: Mutex<HashMap<String, Measured>>,
@@ -17,12 +17,13 @@ pub(super) struct Estimates {
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     at: Instant,
-    /// The time from one start to the next. `None` before any request was served.
+    /// The time from one start to the next, or `None` if the queue has yet to serve a request.
     per_request: Option<Duration>,
 }
 
 impl Estimates {
-    /// Returns the time that a request at this position of a queue will probably still wait. `None` before anything is known.
+    /// Returns the time that a request at this position of a queue will probably still wait. Returns `None` as long as
+    /// the queue has served nothing that could be measured.
     pub(super) async fn of(
         &self,
         store: &dyn Store,
@@ -36,6 +37,7 @@ impl Estimates {
                 let per_request = measure(store, queue).await?;
                 let at = Instant::now();
                 let mut queues = self.lock();
+                // Dropping all measurements bounds the memory, and each of them is soon made again on demand.
                 if queues.len() >= MOST_QUEUES {
                     queues.clear();
                 }
@@ -52,16 +54,16 @@ impl Estimates {
     }
 }
 
-/// The time for which a measurement is used again.
+/// The time for which a measurement is reused.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// The number of queues at which all measurements are made again.
+/// The number of queues at which all measurements are dropped, which bounds their memory.
 const MOST_QUEUES: usize = 1_024;
 
-/// The number of served requests that are looked at.
+/// The largest number of served requests, over all queues, that one measurement looks at.
 const SAMPLES: usize = 100;
 
-/// Returns the mean time of the latest requests, divided by the number of those that run.
+/// Returns the mean service time of the latest requests, divided by the number of requests that run in parallel.
 async fn measure(store: &dyn Store, queue: &str) -> Result<Option<Duration>, StoreError> {
     let served = Listing {
         status: Some(RequestStatus::Succeeded),

@@ -1,4 +1,4 @@
-//! Streams of events: those of a response that is being made, from any of them on.
+//! Streams of the events of a response that is still in progress, beginning at any event.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,21 +17,22 @@ use crate::durable::{Chunks, RequestId, RequestStatus, rejections};
 use crate::http::EVENT_STREAM;
 use crate::rejection::Rejection;
 
-/// The events of a request's response, each with its number as `id`.
+/// The events of one response, each of which carries its number as `id`.
 pub(super) struct Events {
     front: Arc<Front>,
     id: RequestId,
-    /// The number of the last event that the caller has.
+    /// The number of the last event that the caller has received.
     after: u64,
-    /// Events that were read before the body began.
+    /// Events that were read to find out whether the response is a stream, and that the body begins with.
     first: Option<Bytes>,
+    /// `true` once the last event is on its way, so the stream ends after it.
     is_done: bool,
-    /// Cancels the request when the body is dropped before its end.
+    /// A guard that cancels the request if the body is dropped before its end.
     guard: Option<CancelOnDrop>,
 }
 
 impl Events {
-    /// Returns the events after the one of this number.
+    /// Returns the events that follow the one with this number.
     pub(super) fn after(front: Arc<Front>, id: RequestId, after: u64) -> Self {
         Self {
             front,
@@ -43,7 +44,8 @@ impl Events {
         }
     }
 
-    /// Returns the events for the caller that sent the request.
+    /// Returns all events for the caller that sent the request. The guard cancels the request if that caller
+    /// disconnects.
     pub(super) fn of_answer(front: Arc<Front>, id: RequestId, guard: Option<CancelOnDrop>) -> Self {
         Self {
             guard,
@@ -51,8 +53,8 @@ impl Events {
         }
     }
 
-    /// Waits for the first event, and returns the stream; or the response as a whole, if it is no stream. `None` if the front
-    /// shuts down before.
+    /// Waits for the first event and returns the stream, or returns the whole response if it is not a stream. Returns
+    /// `None` if the front shuts down before that.
     pub(super) async fn answer(mut self) -> Result<Option<Response<OwnBody>>, Rejection> {
         let shutdown = self.front.shutdown.clone();
         let Some(chunks) = shutdown.run_until_cancelled(self.chunks()).await else {
@@ -70,7 +72,7 @@ impl Events {
         Ok(Some(self.stream()))
     }
 
-    /// Returns the stream as a response.
+    /// Returns the stream as a response of the type `text/event-stream`.
     pub(super) fn stream(self) -> Response<OwnBody> {
         let mut response = Response::new(OwnBody::Events(EventBody::new(self)));
         let headers = response.headers_mut();
@@ -79,7 +81,7 @@ impl Events {
         response
     }
 
-    /// Returns the next part of the stream.
+    /// Returns the next part of the stream together with the remaining events, or `None` at the end.
     async fn next(mut self) -> Option<(Bytes, Self)> {
         if let Some(first) = self.first.take() {
             return Some((first, self));
@@ -88,10 +90,10 @@ impl Events {
         while !self.is_done {
             let chunks = tokio::time::timeout(KEEP_ALIVE, self.chunks());
             let Some(chunks) = shutdown.run_until_cancelled(chunks).await else {
-                break; // clients come back with the number of their last event
+                break; // a client reconnects with the number of its last event
             };
             let Ok(chunks) = chunks else {
-                // A comment, which clients ignore, so that no proxy takes the connection for dead.
+                // Clients ignore this comment, while it keeps proxies from closing an idle connection.
                 return Some((Bytes::from_static(b": waiting\n\n"), self));
             };
             let part = match chunks {
@@ -116,7 +118,7 @@ impl Events {
         None
     }
 
-    /// Waits for events after the last one.
+    /// Waits for events that follow the last one that the caller has.
     async fn chunks(&self) -> Option<Chunks> {
         let front = &self.front;
         let chunks = || front.store.chunks(self.id, self.after);
@@ -135,13 +137,14 @@ impl Events {
         events.freeze()
     }
 
-    /// Ends an event with its number. It comes last, because of several ids of one event the last counts.
+    /// Ends an event with its number. The `id` comes last, because clients use the last `id` of an event.
     fn put_id(&mut self, events: &mut BytesMut, number: u64) {
         self.after = number;
         events.extend_from_slice(format!("id: {number}\n\n").as_bytes());
     }
 
-    /// Returns the end of the stream: the answer, if it had no events, or the reason why there is none.
+    /// Returns the end of the stream. It holds the whole answer if the response had no events, or an `error` event if
+    /// the request has failed.
     async fn end(&mut self) -> Bytes {
         let Some(found) = self.front.ended(self.id).await else {
             return error_event(&rejections::not_found().into_response().into_body());
@@ -174,12 +177,12 @@ impl Events {
     }
 }
 
-/// The time after which a stream without events has a comment.
+/// The time after which a silent stream sends a comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 const GAP: &[u8] = br#"{"error":{"message":"events before this one are gone","type":"server_error","param":null,"code":"stream_gap"}}"#;
 
-/// Returns an event of type `error`.
+/// Returns an event of the type `error` with this data.
 fn error_event(data: &[u8]) -> Bytes {
     let mut event = BytesMut::with_capacity(data.len() + 32);
     event.extend_from_slice(b"event: error\n");
@@ -188,21 +191,21 @@ fn error_event(data: &[u8]) -> Bytes {
     event.freeze()
 }
 
-/// Writes data into an event. Clients join its lines again.
+/// Writes data into an event, one `data` field for each line. Clients join the lines again.
 fn put_data(event: &mut BytesMut, data: &[u8]) {
     let data = data.strip_suffix(b"\n").unwrap_or(data);
     for line in data.split(|byte| *byte == b'\n') {
         event.extend_from_slice(b"data: ");
-        event.extend(line.iter().filter(|byte| **byte != b'\r')); // it would end the line
+        event.extend(line.iter().filter(|byte| **byte != b'\r')); // a carriage return would end the line
         event.put_u8(b'\n');
     }
 }
 
 type NextPart = Pin<Box<dyn Future<Output = Option<(Bytes, Events)>> + Send>>;
 
-/// A body of events.
+/// A response body that consists of events.
 pub(super) struct EventBody {
-    /// `None` after the end.
+    /// The future of the next part, or `None` after the end of the stream.
     next: Option<NextPart>,
 }
 

@@ -1,4 +1,4 @@
-//! The future of a response.
+//! The response future of the durable service.
 
 use std::fmt;
 use std::future::Future;
@@ -13,7 +13,8 @@ use tower_service::Service;
 use super::body::{DurableBody, OwnBody};
 
 pin_project! {
-    /// The future of a response: of the inner service's, or of one that was stored or made here.
+    /// The response future of [`Durable`](super::Durable). It resolves to a response of the inner service, a stored
+    /// response, or a page about a stored request.
     pub struct DurableFuture<S: Service<Request<B>>, B> {
         #[pin]
         step: Step<S, B>,

@@ -1,4 +1,4 @@
-//! The handle of a layer: the operator's pages.
+//! The handle of a layer, which serves the pages of operators.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,28 +12,31 @@ use super::admin;
 use super::shared::Front;
 use crate::durable::Store;
 
-/// Shows all stored requests, retries them and pauses queues. Made by [`DurableLayer::handle`](super::DurableLayer::handle).
+/// A handle with which an operator sees, retries and pauses all stored requests.
+///
+/// [`DurableLayer::handle`](super::DurableLayer::handle) returns it.
 #[derive(Clone)]
 pub struct DurableHandle(pub(super) Arc<Front>);
 
 impl DurableHandle {
-    /// Returns the store.
+    /// Returns the store that the layer uses.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.0.store
     }
 
-    /// Answers a request of an operator, who sees the requests of all tenants. `None` if there is no such page.
+    /// Answers a request of an operator, with access to the requests of all tenants. Returns `None` if the path belongs
+    /// to another handler.
     ///
-    /// It does not ask who the operator is: that is for the server around it.
+    /// The handle trusts every caller, so the server around it has to authenticate operators.
     ///
     /// | path | answer |
     /// |---|---|
     /// | `/requests…` | the pages of a [`DurableLayer`](super::DurableLayer#pages); `?tenant=` in lists |
     /// | `POST /requests/{id}/retry` | the request, which is put back into its queue if it has failed |
     /// | `GET /durable` | the pauses, and the depth of each queue and level |
-    /// | `POST /durable/pause` | no request is taken, of a `queue` or of a `tenant` or at all, until it is resumed or until a time: `{"queue": "llama3", "reason": "new weights", "until": 1767225600}` |
-    /// | `POST /durable/resume` | the same `queue` or `tenant`: its requests are taken again |
+    /// | `POST /durable/pause` | workers leave the requests of a `queue`, of a `tenant` or of the whole store alone, until they are resumed or until a time: `{"queue": "llama3", "reason": "new weights", "until": 1767225600}` |
+    /// | `POST /durable/resume` | workers take the requests of this `queue`, of this `tenant` or of the whole store again |
     pub async fn admin(
         &self,
         request: Request<Bytes>,

@@ -1,4 +1,4 @@
-//! The layer that stores requests.
+//! The layer that adds durable requests to a service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{Classifier, Durable, DurableHandle};
 use crate::durable::Store;
 use crate::rejection::Rejection;
 
-/// Stores requests that ask for it, and passes all others on.
+/// A layer that stores the requests which ask for it, and passes all others on to the inner service.
 ///
 /// # Requests that are stored
 ///
@@ -28,15 +28,16 @@ use crate::rejection::Rejection;
 /// | `Not-Before` | the time before which it may not begin: as `Cancel-After`, or an HTTP date |
 /// | `Webhook-URL` | the address that is told when it has ended, if [`webhooks`](Self::webhooks) allows it |
 ///
-/// With [`store_all`](Self::store_all), all requests are. Without a preference, the caller gets the answer when it is there.
-/// A receipt is 202 with `Location`, `Retry-After` and the request as a JSON object. A caller that disconnects does not
-/// cancel its request, unless it sent `x-cancel-on-disconnect: true`.
+/// With [`store_all`](Self::store_all), the layer stores all requests. A caller without a preference gets the response
+/// when it is ready. A receipt has the status 202, the headers `Location` and `Retry-After`, and the request as a JSON
+/// object. If a caller disconnects, its request goes on, unless the caller sent `x-cancel-on-disconnect: true`.
 ///
-/// A stored request is not limited by a waiting room, but by its [store](crate::durable::StoreConfig).
+/// The bounds of the [store](crate::durable::StoreConfig) limit stored requests, in place of the bounds of a waiting
+/// room.
 ///
 /// # Pages
 ///
-/// The layer answers these paths itself, for the [tenant](Classifier::tenant) whose request it is:
+/// The layer itself answers these paths, for callers of the [tenant](Classifier::tenant) that owns the request:
 ///
 /// | path | answer |
 /// |---|---|
@@ -46,8 +47,8 @@ use crate::rejection::Rejection;
 /// | `POST /requests/{id}/cancel` | the request, which is cancelled unless it has ended |
 /// | `GET /requests` | the tenant's requests, the newest first: `?status=`, `?limit=` from 1 to 100 (20), `?after=` an id |
 ///
-/// A request that has ended without a response is answered by 502 `worker_lost`, 409 `request_canceled` or 504
-/// `deadline_exceeded`.
+/// If a request has ended without a response, its caller gets the reason as an error, such as 502 `worker_lost`, 409
+/// `request_canceled` or 504 `deadline_exceeded`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -63,13 +64,13 @@ use crate::rejection::Rejection;
 pub struct DurableLayer(Front);
 
 impl DurableLayer {
-    /// Makes a layer over this store.
+    /// Creates a layer that keeps its requests in this store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self(Front::new(store))
     }
 
-    /// Sets the classifier, which assigns a queue, a level and a tenant to each request. Default:
+    /// Sets the classifier, which assigns a queue, a level and a tenant to each request. The default is
     /// [`ClassifyHeaders`](super::ClassifyHeaders).
     #[must_use]
     pub fn classify(mut self, classifier: impl Classifier) -> Self {
@@ -77,28 +78,31 @@ impl DurableLayer {
         self
     }
 
-    /// Stores all requests, for a process that has no slots itself. The inner service is never called then. Default: `false`.
+    /// Sets whether the layer stores all requests, `false` by default. With `true`, the inner service stays unused,
+    /// which suits a process without slots of its own.
     #[must_use]
     pub fn store_all(mut self, stores_all: bool) -> Self {
         self.0.stores_all = stores_all;
         self
     }
 
-    /// Sets the longest time for which `wait=N` holds a connection. Default: 10 minutes.
+    /// Sets the longest time for which `wait=N` holds a connection, 10 minutes by default.
     #[must_use]
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.0.max_wait = max_wait;
         self
     }
 
-    /// Sets the largest body of a stored request, in bytes; a larger one is 413 `body_too_large`. Default: 100 MiB.
+    /// Sets the largest body of a stored request in bytes, 100 MiB by default. The layer rejects a larger body with 413
+    /// `body_too_large`.
     #[must_use]
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.0.body_limit = bytes;
         self
     }
 
-    /// Allows webhooks to the addresses that `check` does not reject. Without it, each is 400 `webhook_not_allowed`.
+    /// Allows webhooks to the addresses that `check` accepts. Without this setting, the layer rejects each webhook with
+    /// 400 `webhook_not_allowed`.
     #[must_use]
     pub fn webhooks(
         mut self,
@@ -108,15 +112,15 @@ impl DurableLayer {
         self
     }
 
-    /// Answers callers that wait when `token` is cancelled: each gets a receipt, as at the end of `wait=N`, because its
-    /// request stays stored. For a process that ends.
+    /// Sets a token that tells the layer of the shutdown of the process. When it is cancelled, each waiting caller gets
+    /// a receipt, as at the end of `wait=N`, because its request stays stored.
     #[must_use]
     pub fn shutdown(mut self, token: CancellationToken) -> Self {
         self.0.shutdown = token;
         self
     }
 
-    /// Returns a handle, with which an operator sees, retries and pauses all requests.
+    /// Returns a handle with which an operator sees, retries and pauses all stored requests.
     #[must_use]
     pub fn handle(&self) -> DurableHandle {
         DurableHandle(Arc::new(self.0.clone()))

@@ -1,4 +1,4 @@
-//! Fronts: they store requests, wait for their answers, and show their states.
+//! The front, which stores requests, waits for their responses and shows their states.
 
 mod accept;
 mod admin;

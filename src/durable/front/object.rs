@@ -1,4 +1,4 @@
-//! The JSON object of a stored request.
+//! The JSON object that describes a stored request.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use super::body::OwnBody;
 use super::shared::Front;
 use crate::durable::{RequestInfo, rejections};
 
-/// A stored request as its caller sees it. Times are seconds since 1970.
+/// A stored request as its caller sees it, with all times in seconds since 1970.
 #[derive(Serialize)]
 pub(super) struct RequestObject<'a> {
     id: String,
@@ -19,7 +19,7 @@ pub(super) struct RequestObject<'a> {
     status: &'static str,
     queue: &'a str,
     level: u8,
-    /// The level's name.
+    /// The name of the level, if the classifier has one for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<String>,
     tenant: String,
@@ -47,12 +47,12 @@ struct Urls {
     stream: String,
 }
 
-/// The place of a request that waits.
+/// The place of a waiting request in its queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueuePlace {
-    /// 1 is next.
+    /// The position in the queue, where 1 is the next request.
     pub(super) position: u64,
-    /// The time that it will probably still wait.
+    /// The time that the request will probably still wait, if the queue has served requests to learn from.
     pub(super) estimate: Option<Duration>,
 }
 
@@ -87,14 +87,15 @@ impl<'a> RequestObject<'a> {
         }
     }
 
-    /// Adds the level's name, if the front has one.
+    /// Adds the name of the level, if the classifier has one for it.
     pub(super) fn named_by(mut self, front: &Front) -> Self {
         self.priority = front.classifier.level_name(self.level);
         self
     }
 }
 
-/// Returns a response with a request's object, and with `Retry-After` until it has ended.
+/// Returns a response with the JSON object of a request. It has a `Retry-After` header as long as the request has not
+/// ended.
 pub(super) fn response(
     front: &Front,
     status: StatusCode,
@@ -112,7 +113,7 @@ pub(super) fn response(
     response
 }
 
-/// Returns a request that has ended as JSON.
+/// Returns a request that has ended as JSON, for its webhook.
 #[cfg(feature = "client")]
 pub(in crate::durable) fn to_json(info: &RequestInfo) -> Bytes {
     let json = serde_json::to_vec(&RequestObject::new(info, None));
@@ -136,6 +137,7 @@ pub(super) fn unix_seconds(time: SystemTime) -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
+/// Rounds a time up to whole seconds.
 fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }

@@ -1,4 +1,4 @@
-//! The pages about stored requests.
+//! The pages about stored requests, for callers and operators.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::durable::rejections::{self, bad_request};
 use crate::durable::{Listing, RequestId, RequestInfo, RequestStatus, StoreError};
 use crate::rejection::{Rejection, ToRejection};
 
-/// A path of a page.
+/// A path of the pages, as parsed from a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PagePath {
     List,
@@ -26,7 +26,7 @@ pub(super) enum PagePath {
     Unknown,
 }
 
-/// A page about one request.
+/// A page about a single request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Page {
     Show,
@@ -36,17 +36,17 @@ pub(super) enum Page {
     Retry,
 }
 
-/// The reader of a page.
+/// The reader of a page, which decides on the requests that it shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Viewer {
-    /// A caller, who sees the requests of its tenant.
+    /// A caller that sees only the requests of this tenant.
     Tenant(Vec<u8>),
-    /// An operator, who sees all requests.
+    /// An operator that sees the requests of all tenants.
     Operator,
 }
 
 impl PagePath {
-    /// Returns the page of a path; `None` if it is not below `/requests`.
+    /// Parses a path. Returns `None` if it lies outside of `/requests`, so the request belongs to the inner service.
     pub(super) fn of(path: &str) -> Option<Self> {
         let rest = path.strip_prefix("/requests")?;
         if rest.is_empty() || rest == "/" {
@@ -73,7 +73,7 @@ impl PagePath {
     }
 }
 
-/// Answers the request of a page.
+/// Answers a request for a page, as far as the viewer may see it.
 pub(super) async fn page(
     front: Arc<Front>,
     path: PagePath,
@@ -116,7 +116,7 @@ async fn of_request(
     head: &Parts,
 ) -> Result<Response<OwnBody>, Rejection> {
     let store = &front.store;
-    // Read first: a mistake is told whether or not there is such a request.
+    // The query is read before the request is looked up, so the caller learns of its mistake in any case.
     let wait = parameter(head.uri.query(), "wait").map(|wait| {
         whole_seconds(&wait)
             .ok_or_else(|| bad_request("invalid_wait", "`wait` is a number of whole seconds"))
@@ -156,7 +156,7 @@ async fn of_request(
     }
 }
 
-/// Returns a request that its viewer may see.
+/// Returns the request if the viewer may see it. For other viewers, it looks like an unknown request.
 fn visible(info: Option<RequestInfo>, viewer: &Viewer) -> Result<RequestInfo, Rejection> {
     let info = info.filter(|info| match viewer {
         Viewer::Tenant(tenant) => info.tenant == *tenant,
@@ -170,7 +170,7 @@ async fn show(front: &Front, info: &RequestInfo) -> Result<Response<OwnBody>, Re
     Ok(object::response(front, StatusCode::OK, info, place))
 }
 
-/// Returns the place of a request that waits.
+/// Returns the place of a waiting request, or `None` if the request waits no longer.
 async fn place(front: &Front, info: &RequestInfo) -> Result<Option<QueuePlace>, StoreError> {
     if info.status != RequestStatus::Queued {
         return Ok(None);

@@ -1,10 +1,10 @@
-//! The query of a page.
+//! The query parameters of a page.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// Returns the value of a parameter, without its percent-encoding; of several, the first.
+/// Returns the decoded value of a query parameter. If the parameter appears several times, the first one counts.
 pub(super) fn parameter<'a>(query: Option<&'a str>, name: &str) -> Option<Cow<'a, str>> {
     let pairs = query?.split('&');
     let mut pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));

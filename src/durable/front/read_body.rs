@@ -12,12 +12,12 @@ use crate::rejection::Rejection;
 
 /// Reads a body of at most `limit` bytes.
 ///
-/// A body that is too large is read on without being kept, up to a limit: over HTTP/1, a client that is still sending when it
-/// is refused gets a reset instead of the answer.
+/// A larger body is read on and discarded, up to [`LARGEST_EXCESS`]. Otherwise a client that is still sending over
+/// HTTP/1 would see a connection reset instead of the rejection.
 ///
 /// # Errors
 ///
-/// The rejection of a body that is larger or breaks off.
+/// Returns a rejection if the body is larger or breaks off.
 pub(super) async fn read_body<B>(body: B, limit: usize) -> Result<Bytes, Rejection>
 where
     B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
@@ -36,7 +36,7 @@ where
             Rejection::new(StatusCode::BAD_REQUEST, "malformed_body", message)
         })?;
         let Ok(mut data) = frame.into_data() else {
-            continue; // trailers
+            continue; // skips trailers
         };
         length = length.saturating_add(data.remaining());
         if length <= limit {
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// The largest excess that is read, in bytes.
+/// The largest number of bytes beyond the limit that are read and discarded.
 const LARGEST_EXCESS: usize = 64 << 20;
 
 fn too_large(limit: usize) -> Rejection {

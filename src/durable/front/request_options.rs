@@ -1,4 +1,4 @@
-//! The wishes of a caller, by the headers of its request.
+//! The options that a caller sets for its request in headers.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use crate::durable::parse_duration;
 use crate::durable::rejections::bad_request;
 use crate::rejection::Rejection;
 
-/// The headers of a request that is to be stored.
+/// The options of a request that is to be stored, as its headers state them.
 pub(super) struct RequestOptions {
     pub(super) prefer: Preferences,
     pub(super) idempotency_key: Option<String>,
@@ -21,11 +21,12 @@ pub(super) struct RequestOptions {
 }
 
 impl RequestOptions {
-    /// Reads them.
+    /// Reads the options from the headers of a request.
     ///
     /// # Errors
     ///
-    /// The rejection of a request with a value that can't be read: unlike a preference, the caller relies on it.
+    /// Returns a rejection if a value can't be read, because the caller relies on it. Only `Prefer` is a mere wish, so
+    /// its unreadable values are ignored.
     pub(super) fn read(headers: &HeaderMap, front: &Front) -> Result<Self, Rejection> {
         let mut prefer = Preferences::from_headers(headers);
         prefer.wait = prefer.wait.map(|wait| wait.min(front.max_wait));
@@ -56,7 +57,7 @@ impl RequestOptions {
         })
     }
 
-    /// Returns the value of `Preference-Applied`.
+    /// Returns the value of the `Preference-Applied` header, or `None` if there is nothing to report.
     pub(super) fn applied(&self, is_receipt: bool) -> Option<String> {
         let respond_async = (is_receipt && self.prefer.respond_async).then(|| RESPOND_ASYNC.into());
         let wait = self.prefer.wait;
@@ -68,7 +69,7 @@ impl RequestOptions {
 
 const RESPOND_ASYNC: &str = "respond-async";
 
-/// The longest idempotency key, in characters.
+/// The largest length of an idempotency key in characters.
 const LONGEST_KEY: usize = 255;
 
 fn read<T>(

@@ -17,10 +17,10 @@ use super::shared::Front;
 use super::{DurableBody, DurableFuture, DurableHandle};
 use crate::durable::headers::{self, asks_to_be_stored};
 
-/// A service that stores requests which ask for it, and passes all others on. Made by [`DurableLayer`](super::DurableLayer).
+/// A service that stores the requests which ask for it, and passes all others on to the inner service.
 ///
-/// It is always ready: a request that is passed on waits for the inner service's readiness in its response future, because a
-/// stored request does not need it.
+/// [`DurableLayer`](super::DurableLayer) creates it. The service is always ready, because a stored request does not
+/// need the inner service. A request that is passed on waits in its response future until the inner service is ready.
 #[derive(Clone)]
 pub struct Durable<S> {
     inner: S,
@@ -32,7 +32,7 @@ impl<S> Durable<S> {
         Self { inner, front }
     }
 
-    /// Returns the handle of its layer.
+    /// Returns the handle of the layer that created this service.
     #[must_use]
     pub fn handle(&self) -> DurableHandle {
         DurableHandle(Arc::clone(&self.front))
@@ -64,7 +64,7 @@ where
             let (head, body) = request.into_parts();
             return DurableFuture::own(Box::pin(accept(front, head, body)));
         }
-        // Set by workers alone: a caller must not pass a request off as a stored one.
+        // Only workers set these headers. Removing them keeps a caller from passing its request off as a stored one.
         for name in [&headers::REQUEST_ID, &headers::ATTEMPT] {
             request.headers_mut().remove(name);
         }

@@ -12,7 +12,7 @@ use crate::durable::store_health::StoreHealth;
 use crate::durable::{Found, RequestId, Store, StoreError, StoreFuture};
 use crate::rejection::Rejection;
 
-/// The settings of a layer, with its store, classifier and measurements. A clone shares the latter.
+/// The store, the classifier and the settings of a layer. Clones share the store, the classifier and the measurements.
 #[derive(Clone)]
 pub(super) struct Front {
     pub(super) store: Arc<dyn Store>,
@@ -20,17 +20,17 @@ pub(super) struct Front {
     pub(super) stores_all: bool,
     pub(super) max_wait: Duration,
     pub(super) body_limit: usize,
-    /// `None` where no webhook is sent.
+    /// A check of webhook addresses, or `None` if the layer rejects all webhooks.
     pub(super) check_webhook: Option<Arc<CheckWebhook>>,
     pub(super) health: Arc<StoreHealth>,
     pub(super) estimates: Arc<Estimates>,
-    /// Cancelled when callers have to be answered at once.
+    /// A token that is cancelled when waiting callers have to be answered at once.
     pub(super) shutdown: CancellationToken,
 }
 
 type CheckWebhook = dyn Fn(&Uri) -> Result<(), Rejection> + Send + Sync;
 
-/// A wait for the end of a request.
+/// The future of a store that resolves when a request has ended.
 pub(super) type Wait<'a> = StoreFuture<'a, Option<Found>>;
 
 impl Front {
@@ -48,12 +48,13 @@ impl Front {
         }
     }
 
-    /// Waits until a request has ended, and returns it; `None` if it is not known. An outage of the store is waited out.
+    /// Waits until a request has ended and returns it, or returns `None` if it is unknown. The wait continues through
+    /// outages of the store.
     pub(super) async fn ended(&self, id: RequestId) -> Option<Found> {
         self.ended_after(id, self.store.ended(id)).await
     }
 
-    /// Waits as [`ended`](Self::ended) does, first in a wait that was begun before.
+    /// Waits until a request has ended, and uses a wait that was begun before as the first of its waits.
     async fn ended_after(&self, id: RequestId, begun: Wait<'_>) -> Option<Found> {
         let mut begun = Some(begun);
         loop {
@@ -65,12 +66,12 @@ impl Front {
             if info.status.has_ended() {
                 return Some(info.into());
             }
-            // It was put back into its queue meanwhile.
+            // The request was put back into its queue between the two calls, so the wait begins again.
         }
     }
 
-    /// Waits as [`ended`](Self::ended) does, but not longer than `limit` and not beyond the shutdown, and returns the request
-    /// as it is then. `begun`: a wait for its end that was begun before.
+    /// Waits until a request has ended, at most for `limit` and at most until the shutdown, and returns its state at
+    /// that time. A wait for the same request that was begun before can be passed as `begun`.
     pub(super) async fn ended_within(
         &self,
         id: RequestId,
@@ -93,13 +94,13 @@ impl Front {
         }
     }
 
-    /// Cancels a request when its caller is gone.
+    /// Returns a guard that cancels a request if its caller disconnects.
     pub(super) fn cancel_on_drop(self: &Arc<Self>, id: RequestId) -> CancelOnDrop {
         CancelOnDrop(Some((Arc::clone(self), id)))
     }
 }
 
-/// Cancels a request when it is dropped, unless it was defused.
+/// A guard that cancels a request when it is dropped, unless it was defused.
 pub(super) struct CancelOnDrop(Option<(Arc<Front>, RequestId)>);
 
 impl CancelOnDrop {
@@ -110,7 +111,7 @@ impl CancelOnDrop {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        // Outside a runtime no caller is served.
+        // Outside of a Tokio runtime the process ends, so the request stays as it is.
         if let (Some((front, id)), Ok(runtime)) =
             (self.0.take(), tokio::runtime::Handle::try_current())
         {

@@ -1,4 +1,5 @@
-//! Calls of one script that stand together: while one is on its way, those that come go together in the next.
+//! Batching of script calls: while one call is on its way, new items for the same script wait and then share the next
+//! call.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,15 +12,15 @@ use super::scripts;
 use super::shared::Shared;
 use crate::durable::StoreError;
 
-/// The largest number of items of one call, because Redis serves nothing else meanwhile.
+/// The largest number of items in one call. It is limited because Redis serves no other client during a script.
 const MAX_ITEMS: usize = 64;
-/// The size of its items from which on a call takes no more.
+/// The size of its items in bytes from which on a call accepts no further items.
 const MAX_BYTES: usize = 256 << 10;
 
-/// The arguments of one item: as many for each item of a script.
+/// The arguments of one item. Each item of a script has the same number of them.
 pub(super) type Item = Vec<Vec<u8>>;
 
-/// The scripts of a request's common way, each of which takes several items and returns a reply for each.
+/// The scripts that most requests run. Each of them takes several items and returns one reply for each.
 pub(super) struct Batches {
     pub(super) enqueue: Batch,
     pub(super) watch: Batch,
@@ -38,7 +39,7 @@ impl Batches {
     }
 }
 
-/// The items that wait for a call of one script.
+/// The items that wait for the next call of one script.
 pub(super) struct Batch {
     script: &'static Script,
     state: Mutex<State>,
@@ -47,7 +48,7 @@ pub(super) struct Batch {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<(Item, Reply)>,
-    /// `true` while a task makes calls.
+    /// `true` while a task makes calls of this script.
     is_busy: bool,
 }
 
@@ -61,7 +62,7 @@ impl Batch {
         }
     }
 
-    /// Returns the items of the next call; none if no item waits, and then the task that makes calls ends.
+    /// Returns the items of the next call. If the list is empty, the task that makes the calls ends.
     fn next_call(&self) -> Vec<(Item, Reply)> {
         let mut state = self.lock();
         let mut items = Vec::new();
@@ -73,6 +74,7 @@ impl Batch {
             bytes += next.0.iter().map(Vec::len).sum::<usize>();
             items.push(next);
         }
+        // The flag changes under the same lock as the queue, so a later item starts a new task.
         state.is_busy = !items.is_empty();
         items
     }
@@ -82,7 +84,8 @@ impl Batch {
     }
 }
 
-/// Lets go of the items that wait if the task that makes calls is dropped: its runtime may end before others do.
+/// A guard that drops the waiting items if the task ends early, for instance with its runtime. Their callers then get
+/// an error, and the next item starts a new task.
 struct DropGuard<'a> {
     batch: &'a Batch,
     has_ended: bool,
@@ -97,8 +100,8 @@ impl Drop for DropGuard<'_> {
 }
 
 impl Shared {
-    /// Runs a script for an item, and for those that come meanwhile in the same call. The item is served also if this
-    /// future is dropped.
+    /// Runs a script for an item, in one call with the other items that wait at that time. The item is processed even
+    /// if this future is dropped.
     pub(super) async fn run_batched(
         self: &Arc<Self>,
         batch: impl Fn(&Batches) -> &Batch + Send + 'static,
@@ -161,7 +164,7 @@ impl Shared {
         match replies {
             Ok(replies) => {
                 for (caller, reply) in callers.into_iter().zip(replies) {
-                    let _ = caller.send(Ok(reply)); // it may have left
+                    let _ = caller.send(Ok(reply)); // the caller may have left
                 }
             }
             Err(error) => {
@@ -173,7 +176,8 @@ impl Shared {
     }
 }
 
-/// Returns `true` if one of the requests is stored: its reply comes with its state.
+/// Returns `true` if at least one request is stored, by this call or by an earlier one. Its reply then has two parts,
+/// the kind and a detail.
 fn has_stored(replies: &Value) -> bool {
     let is_stored = |reply: &Value| matches!(reply, Value::Array(parts) if parts.len() == 2);
     matches!(replies, Value::Array(replies) if replies.iter().any(is_stored))

@@ -1,4 +1,4 @@
-//! A look at the settings of Redis on which the promises of the store rest.
+//! A check of the Redis settings on which the promises of the store depend.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use redis::Value;
 use super::reply;
 use super::shared::Shared;
 
-/// Warns of settings with which Redis may lose requests. Waits until Redis is there.
+/// Warns of settings with which Redis may lose requests. Waits until Redis is reachable.
 pub(super) async fn settings(shared: &Shared) {
     let info = loop {
         let mut command = redis::cmd("INFO");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::nodes::Nodes;
 use crate::durable::{InvalidStoreConfig, StoreConfig};
 
-/// The address of a Redis, the name of the requests in it, and their limits.
+/// The address of Redis, the name under which it keeps the requests, and their limits.
 ///
 /// ```
 /// use tower_triage::durable::{RedisConfig, StoreConfig};
@@ -18,24 +18,25 @@ use crate::durable::{InvalidStoreConfig, StoreConfig};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RedisConfig {
-    /// The address: `redis://[user:password@]host[:port][/database]`, or `redis+cluster://[user:password@]host[:port],…` with
-    /// some nodes of a cluster, from which the others are learned. `rediss://` and `rediss+cluster://` use TLS with the
-    /// system's certificates; they need the feature `tls`.
+    /// The address: `redis://[user:password@]host[:port][/database]`, or
+    /// `redis+cluster://[user:password@]host[:port],…` with some nodes of a cluster. The store learns the other nodes
+    /// from these. `rediss://` and `rediss+cluster://` use TLS with the system's certificates, which needs the feature
+    /// `tls`.
     pub url: String,
-    /// The name that the keys of all requests have in common. Stores of the same name share their requests. Default
+    /// The common name in the keys of all requests. Stores with the same name share their requests. The default is
     /// `default`.
     pub queue: String,
-    /// The limits, times and order. Processes that share requests should have the same. This store takes
-    /// [`Discipline::Deadline`](crate::Discipline::Deadline) for [`Fifo`](crate::Discipline::Fifo).
+    /// The limits, times and order. Processes that share requests should use the same values. This store treats
+    /// [`Discipline::Deadline`](crate::Discipline::Deadline) like [`Fifo`](crate::Discipline::Fifo).
     pub store: StoreConfig,
-    /// The number of replicas that must have a request before it is acknowledged. Default 0.
+    /// The number of replicas that must have a request before it is acknowledged. The default is 0.
     pub replicas: u32,
-    /// The time that the replicas have for that. Default 1 s.
+    /// The time within which the replicas must have the request. The default is 1 s.
     pub replica_timeout: Duration,
 }
 
 impl RedisConfig {
-    /// Returns the configuration of a store at this address.
+    /// Returns the configuration of a store at this address, with defaults for all other values.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
@@ -47,7 +48,7 @@ impl RedisConfig {
         }
     }
 
-    /// Sets the name that the keys have in common.
+    /// Sets the common name in the keys of all requests.
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = queue.into();
@@ -61,7 +62,8 @@ impl RedisConfig {
         self
     }
 
-    /// Sets the number of replicas that must have a request before it is acknowledged, and the time they have.
+    /// Sets the number of replicas that must have a request before it is acknowledged, and the time within which they
+    /// must.
     #[must_use]
     pub fn replicas(mut self, replicas: u32, timeout: Duration) -> Self {
         self.replicas = replicas;
@@ -69,11 +71,11 @@ impl RedisConfig {
         self
     }
 
-    /// Checks what the types leave open, without a connection.
+    /// Checks the values that the types can't rule out. It needs no connection.
     ///
     /// # Errors
     ///
-    /// If a value can't work; the error says which one, and never has the password.
+    /// Returns an error that names the first invalid value. The error never contains the password.
     pub fn validate(&self) -> Result<(), ConnectError> {
         self.store.validate()?;
         if self.queue.is_empty() || self.queue.contains(['{', '}']) {
@@ -86,14 +88,14 @@ impl RedisConfig {
         Nodes::parse(&self.url, &self.namespace())
     }
 
-    /// Returns the beginning of all keys. The braces make it their hash tag.
+    /// Returns the beginning of all keys. The part in braces is their hash tag.
     pub(super) fn namespace(&self) -> String {
         format!("triage:{{{}}}", self.queue)
     }
 }
 
 impl std::fmt::Debug for RedisConfig {
-    /// The address is left out, because it may hold a password.
+    /// Formats the configuration without the address, because the address may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RedisConfig")
             .field("queue", &self.queue)
@@ -104,26 +106,26 @@ impl std::fmt::Debug for RedisConfig {
     }
 }
 
-/// A store on Redis can't be opened.
+/// An error from opening a store on Redis.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The limits or times can't work.
+    /// The limits or times are invalid.
     #[error(transparent)]
     Config(#[from] InvalidStoreConfig),
-    /// The address can't be read. It is not repeated here, because it may hold a password.
+    /// The address can't be parsed. The error omits the address, because it may hold a password.
     #[error(
         "the address of Redis can't be used: {0}; expected `redis://host:port`, or \
          `redis+cluster://host:port,host:port` for a cluster, with `rediss` for TLS"
     )]
     Url(String),
-    /// The name of the queue can't be a hash tag.
+    /// The name of the queue can't be used as a hash tag.
     #[error("`queue` is {0:?}: expected at least one character, and no braces")]
     Queue(String),
-    /// There is no Tokio runtime to run the store's tasks.
+    /// The store was opened outside a Tokio runtime, which must run its tasks.
     #[error("a store on Redis has to be opened within a Tokio runtime")]
     NoRuntime,
-    /// The system has no random bytes for the name of this process.
+    /// The system can't provide random bytes for the name of this process.
     #[error("no random bytes for the name of this process: {0}")]
     Random(String),
 }

@@ -1,4 +1,4 @@
-//! The operations of fronts: requests come in, are listed, and are read as streams.
+//! The operations of front ends, which store, list and look up requests and read their responses as streams.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,14 +12,14 @@ use crate::durable::{
     Chunk, Chunks, Enqueued, Listing, NewRequest, Page, RequestId, RequestInfo, StoreError,
 };
 
-/// Returns the state of a request that was stored just now.
+/// Returns the state of a request that was stored at `now`.
 fn new_info(request: NewRequest, level: u8, now: SystemTime) -> RequestInfo {
     let after = |duration: Option<Duration>| {
         let ms = duration.map(ms).filter(|ms| *ms > 0)?;
         now.checked_add(Duration::from_millis(ms))
     };
     let mut info = RequestInfo::queued(request.id, now);
-    // A time of 0 has passed, but is there.
+    // A timeout of 0 is a deadline that has already passed, so it must not be filtered out.
     info.deadline = request
         .cancel_after
         .map(|time| after(Some(time)).unwrap_or(now));
@@ -31,7 +31,8 @@ fn new_info(request: NewRequest, level: u8, now: SystemTime) -> RequestInfo {
     info
 }
 
-/// Returns the key under which a request is known, which belongs to its tenant, and its fingerprint; empty without one.
+/// Returns the key and the fingerprint of a request, or empty values if it has no idempotency key. The key includes the
+/// tenant, so that tenants can't see the requests of others.
 fn idempotency(request: &NewRequest) -> (Vec<u8>, Vec<u8>) {
     match &request.idempotency {
         Some(idempotency) => (
@@ -55,7 +56,7 @@ impl Shared {
     ) -> Result<Enqueued, StoreError> {
         let (key, fingerprint) = idempotency(&request);
         let config = &self.config.store;
-        // A level that there is not is the lowest.
+        // A request with an unknown level gets the lowest one.
         let lowest = u8::try_from(config.order.levels.names().len() - 1).unwrap_or(u8::MAX);
         let level = request.level.min(lowest);
         let maybe = |duration: Option<Duration>| {
@@ -102,7 +103,7 @@ impl Shared {
         }
     }
 
-    /// Returns the stored request of the same name or key.
+    /// Returns the stored request with the same id or idempotency key.
     pub(super) async fn known(
         &self,
         request: NewRequest,
@@ -126,7 +127,7 @@ impl Shared {
         let mut after = listing.after.map(|id| id.to_string()).unwrap_or_default();
         let mut before = Vec::new();
         let mut requests = Vec::new();
-        // One more than is asked for tells whether there are more.
+        // One request more than the limit is asked for, to find out whether another page follows.
         let wanted = listing.limit.saturating_add(1);
         while requests.len() < wanted {
             let call = self
@@ -181,7 +182,8 @@ impl Shared {
             }
             let last: u64 = self.read(reply::number(last))?;
             let dropped: u64 = self.read(reply::number(dropped))?;
-            // A reader of an earlier attempt goes on with another one; pieces of this one may be gone, too.
+            // A reader that was within an earlier attempt has a gap. Old pieces of the current attempt may also be gone
+            // from Redis.
             let is_of_earlier = after > 0 && after <= dropped;
             let expected = after.max(dropped).saturating_add(1);
             let next = chunks

@@ -1,4 +1,4 @@
-//! The leases that this process has.
+//! The leases of this process.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::durable::{Lease, RequestId, Stop};
 
-/// The requests that were handed out, and the fetches on their way.
+/// The leases of the requests that this process runs, and the fetches that still wait for their replies.
 #[derive(Default)]
 pub(super) struct Leases {
     state: Mutex<State>,
@@ -17,10 +17,11 @@ pub(super) struct Leases {
 #[derive(Default)]
 struct State {
     held: HashMap<RequestId, Held>,
-    /// The numbers of fetches whose replies are on their way.
+    /// The numbers of fetches that still wait for their replies.
     fetches: BTreeSet<u64>,
     next_fetch: u64,
-    /// Leases that Redis says this process has, and that are not held here; and the number of the next fetch at that time.
+    /// The leases that this process owned in Redis at the last check but did not hold here, and the number of the next
+    /// fetch at that time.
     strays: (HashSet<(RequestId, String)>, u64),
 }
 
@@ -30,11 +31,11 @@ struct Held {
     pieces: Pieces,
 }
 
-/// The numbers of the pieces of a response.
+/// The numbering of the pieces of a response.
 #[derive(Default)]
 struct Pieces {
     last: u64,
-    /// The piece whose number may have been used, because there was no reply.
+    /// The last piece while its reply is missing. Redis may have stored it under the last number.
     doubtful: Option<Bytes>,
 }
 
@@ -47,7 +48,7 @@ impl Leases {
         number
     }
 
-    /// Ends a fetch, with the leases that it brought.
+    /// Ends a fetch, and adds the leases that it returned.
     pub(super) fn end_fetch<'a>(&self, number: u64, leases: impl Iterator<Item = &'a Lease>) {
         let mut state = self.lock();
         state.fetches.remove(&number);
@@ -61,7 +62,7 @@ impl Leases {
         }
     }
 
-    /// Forgets a lease, if it is this one that is held.
+    /// Removes a lease, if the one that is held has the same fence.
     pub(super) fn remove(&self, lease: &Lease) {
         self.forget(lease.id(), lease.fence());
     }
@@ -77,7 +78,7 @@ impl Leases {
         self.lock().held.clear();
     }
 
-    /// Returns the ids and fences of the leases that are held.
+    /// Returns the ids and fences of the held leases, without the leases that were already stopped.
     pub(super) fn held(&self) -> Vec<(RequestId, String)> {
         let state = self.lock();
         let held = state.held.iter();
@@ -86,7 +87,7 @@ impl Leases {
             .collect()
     }
 
-    /// Tells a worker that its lease is gone.
+    /// Tells a worker that it has lost its lease, and the reason.
     pub(super) fn stop(&self, id: RequestId, fence: &str, stop: Stop) {
         if let Some(held) = self.lock().held.get(&id)
             && held.fence == fence
@@ -95,15 +96,15 @@ impl Leases {
         }
     }
 
-    /// Returns where the end of a lease is told; `None` if it is not held.
+    /// Returns a receiver for the end of a lease, or `None` if the lease is not held.
     pub(super) fn stopped(&self, lease: &Lease) -> Option<watch::Receiver<Option<Stop>>> {
         let state = self.lock();
         let held = state.held.get(&lease.id())?;
         (held.fence == lease.fence()).then(|| held.stop.subscribe())
     }
 
-    /// Returns the leases of `owned` that are not held here, and were not at the last call, if all fetches of that time have
-    /// ended since: the replies that brought them are lost.
+    /// Returns the leases of `owned` that were lost together with a reply. Such a lease is unknown here, was unknown at
+    /// the last check, and all fetches that were running at the last check have ended since.
     pub(super) fn strays(&self, owned: Vec<(RequestId, String)>) -> Vec<(RequestId, String)> {
         let mut state = self.lock();
         let unknown: HashSet<_> = owned
@@ -126,7 +127,7 @@ impl Leases {
         lost
     }
 
-    /// Returns the number of a piece. One that is sent again, because there was no reply, keeps its number.
+    /// Returns the number of a piece. A piece that is sent again keeps its number if the first reply is missing.
     pub(super) fn number_piece(&self, lease: &Lease, data: &Bytes) -> u64 {
         let mut state = self.lock();
         let Some(held) = state.held.get_mut(&lease.id()) else {

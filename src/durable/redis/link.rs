@@ -1,4 +1,4 @@
-//! A connection that is made again when it breaks.
+//! A connection that is opened again when it breaks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,26 +11,26 @@ use super::nodes::{Nodes, needs_another_server};
 use super::reply::Unexpected;
 use crate::durable::StoreError;
 
-/// The time that Redis may take for a script, unless it has to wait for replicas before.
+/// The time limit for a script, in addition to the time that it may wait for replicas.
 const REPLY: Duration = Duration::from_secs(3);
-/// The pause after a failed attempt to connect; it doubles up to [`MAX_BACKOFF`].
+/// The pause after the first failed attempt to connect. It doubles with each failure, up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
-/// The way to the Redis that has the keys of a store, shared by all that run scripts on it.
+/// A link to the Redis server that has the keys of a store, shared by all callers that run scripts on it.
 pub(super) struct Link {
     nodes: Arc<Nodes>,
-    /// The time that Redis may take for a script.
+    /// The time limit for a script, including the time that it waits behind other commands.
     reply: Duration,
     state: Mutex<State>,
 }
 
 struct State {
     connection: Option<MultiplexedConnection>,
-    /// The number of connections that were made.
+    /// The number of connections that were made so far.
     generation: u64,
     failed: Option<Failed>,
-    /// The end of the last outage that was noticed.
+    /// The end of the latest outage, as noticed here.
     up_since: Option<Instant>,
 }
 
@@ -41,7 +41,8 @@ struct Failed {
 }
 
 impl Link {
-    /// `behind`: the time that a script may wait behind other commands of its connection.
+    /// Returns an unconnected link. `behind` is the time that a script may wait behind other commands of its
+    /// connection.
     pub(super) fn new(nodes: Arc<Nodes>, behind: Duration) -> Self {
         let state = Mutex::new(State {
             connection: None,
@@ -60,7 +61,7 @@ impl Link {
         self.nodes.address()
     }
 
-    /// Makes a connection that belongs to the caller alone. Its commands may block.
+    /// Opens a connection that belongs to the caller alone, so its commands may block.
     pub(super) async fn dedicated(&self) -> Result<MultiplexedConnection, StoreError> {
         self.connect(None).await
     }
@@ -70,7 +71,7 @@ impl Link {
         connected.map_err(|failure| self.unavailable(&failure))
     }
 
-    /// Returns the connection, and its number. While Redis is away, most callers get the last error at once.
+    /// Returns the connection and its number. While Redis is away, most callers get the last error at once.
     pub(super) async fn connection(&self) -> Result<(MultiplexedConnection, u64), StoreError> {
         let mut state = self.state.lock().await;
         if let Some(connection) = &state.connection {
@@ -109,13 +110,14 @@ impl Link {
         }
     }
 
-    /// Returns `true` if an outage ended less than `time` ago: until then, live workers may not have renewed their leases.
+    /// Returns `true` if an outage ended less than `time` ago, or still lasts. Live workers may not have renewed their
+    /// leases since then.
     pub(super) async fn was_away_within(&self, time: Duration) -> bool {
         let state = self.state.lock().await;
         state.failed.is_some() || state.up_since.is_some_and(|since| since.elapsed() < time)
     }
 
-    /// Forgets a connection that has failed.
+    /// Drops a connection that has failed, unless it was already replaced.
     pub(super) async fn broke(&self, generation: u64) {
         let mut state = self.state.lock().await;
         if state.generation == generation {
@@ -123,7 +125,7 @@ impl Link {
         }
     }
 
-    /// Forgets the connection if its server is no master any more, or has lost the keys: what it tells may be old.
+    /// Drops the connection if its server is no longer a master or has lost the keys, because its data may then be old.
     pub(super) async fn verify(&self) {
         let current = {
             let state = self.state.lock().await;
@@ -136,12 +138,13 @@ impl Link {
         }
     }
 
-    /// Runs a script. If its connection breaks, it runs once more: all scripts may be repeated.
+    /// Runs a script. If the connection breaks, the script runs once more, which is safe because all scripts are
+    /// idempotent.
     pub(super) async fn run(&self, call: &Call<'_>) -> Result<Value, StoreError> {
         Ok(self.ask(Question::Script(call)).await?.0)
     }
 
-    /// Runs a script, and returns the connection on which it ran, and its number.
+    /// Runs a script, and returns its reply with the connection and the connection's number.
     pub(super) async fn run_and_keep(
         &self,
         call: &Call<'_>,
@@ -149,7 +152,7 @@ impl Link {
         self.ask(Question::Script(call)).await
     }
 
-    /// Runs a command that reads.
+    /// Runs a command that only reads.
     pub(super) async fn command(&self, command: &Cmd) -> Result<Value, StoreError> {
         Ok(self.ask(Question::Command(command)).await?.0)
     }
@@ -171,7 +174,7 @@ impl Link {
             };
             if needs_another_server(&error) {
                 self.broke(generation).await;
-                // After a timeout Redis is slow or silent: a second try would only take as long again.
+                // After a timeout Redis is slow or silent, so a second try would probably take as long again.
                 if !is_repeated && !error.is_timeout() {
                     is_repeated = true;
                     continue;
@@ -205,7 +208,7 @@ enum Question<'a> {
     Command(&'a Cmd),
 }
 
-/// A script with its arguments.
+/// A call of a script with its arguments.
 pub(super) struct Call<'a> {
     pub(super) invocation: redis::ScriptInvocation<'a>,
 }

@@ -1,12 +1,15 @@
-//! A store on Redis Streams, or on what speaks its protocol, for many fronts and workers.
+//! A store on Redis Streams, for many front ends and workers. It also works with servers that speak the protocol of
+//! Redis.
 //!
-//! Each transition of a request is one Lua script on keys of one hash tag, so it happens as a whole, and may be repeated
-//! when its reply was lost. All times are those of Redis' clock. A queue's level is a stream of new requests and one of those
-//! that came back, read by one consumer group: what is pending in the group is running. While a call of a script is on its
-//! way, the requests that need the same one next wait, and then share a call.
+//! Each transition of a request is one Lua script on keys with one hash tag, so it is atomic. A script may be repeated
+//! if its reply was lost. All times come from the clock of Redis. Each level of a queue has one stream of new requests
+//! and one stream of requests that came back. One consumer group reads both, and the pending entries of the group are
+//! the running requests. While a script call is on its way, other requests that need the same script wait and then
+//! share the next call.
 //!
-//! Three connections serve a store: one for the scripts, one that waits for news (the ends of requests that this process
-//! waits for, new work), and with [`RedisConfig::replicas`] one for the requests that have to be replicated.
+//! A store uses two or three connections. One runs the scripts, and one waits for notifications, such as new work and
+//! the ends of requests that this process waits for. With [`RedisConfig::replicas`], a third one stores the requests
+//! that must be replicated.
 
 mod batch;
 mod check;

@@ -1,11 +1,13 @@
-//! The servers of a store: one address, or the nodes of a cluster.
+//! The servers of a store, which are a single address or the nodes of a cluster.
 //!
-//! All keys of a store have one hash tag, so they lie in one slot. A store in a cluster therefore needs the one master that
-//! has this slot; it learns from the nodes which one that is. A connection is good if its server is a master and has the
-//! keys, so a failed-over or half-moved server shows when a connection is made, before any script runs.
+//! All keys of a store have one hash tag, so they lie in one slot. In a cluster, the store therefore needs only the
+//! master of this slot, and it learns from the nodes which master that is. A connection is usable if its server is a
+//! master and has the keys. This is checked when the connection is made, before any script runs, so that a server after
+//! a failover or in the middle of a move is noticed.
 //!
-//! `ASK` is not followed. While a slot is being moved, some keys of a script are at one node and some at the other, so the
-//! store is unavailable until the slot has arrived. A script asks for a key that never exists, so both nodes agree on that.
+//! `ASK` redirections are not followed. While a slot is being moved, the keys of a script may be split between two
+//! nodes, so the store is unavailable until the slot has arrived. The check asks for a key that never exists, so both
+//! nodes answer it alike.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,36 +21,36 @@ use redis::{
 use super::ConnectError;
 use super::reply;
 
-/// The time that a connection may take to be made and checked.
+/// The time limit for opening and checking a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// The time for a node of a cluster, because others are asked after it.
+/// The time limit for one node of a cluster. It is shorter because other nodes may follow.
 const CONNECT_NODE: Duration = Duration::from_secs(1);
-/// The time after which no further node of a cluster is asked, because callers wait.
+/// The time after which no further node of a cluster is tried, because callers wait.
 const CONNECT_ANY: Duration = Duration::from_secs(3);
 
 /// The servers of a store.
 pub(super) struct Nodes {
-    /// The addresses of the configuration: one, or those of a cluster's nodes.
+    /// The configured addresses: a single server, or some nodes of a cluster.
     seeds: Vec<ConnectionInfo>,
-    /// Their hosts and ports, without user and password.
+    /// The hosts and ports of the addresses, without user and password, for messages.
     address: Arc<str>,
-    /// A key in the slot of the store, that never exists.
+    /// A key in the slot of the store that never exists.
     key: String,
-    /// `None` outside a cluster.
+    /// The known nodes of a cluster. `None` for a single server.
     cluster: Option<Mutex<Topology>>,
 }
 
 /// The nodes of a cluster, as far as they are known.
 #[derive(Default)]
 struct Topology {
-    /// The node that had the slot of the store last.
+    /// The node that last had the slot of the store.
     owner: Option<ConnectionAddr>,
-    /// All nodes, as the last connection's node named them.
+    /// All nodes of the cluster, as the node of the last connection reported them.
     nodes: Vec<ConnectionAddr>,
 }
 
 impl Nodes {
-    /// Reads an address. `key`: one with the hash tag of the store, that never exists.
+    /// Parses an address. `key` is a key with the hash tag of the store that never exists.
     pub(super) fn parse(url: &str, key: &str) -> Result<Self, ConnectError> {
         let (seeds, is_cluster) = seeds(url)?;
         if let [first, ..] = seeds.as_slice()
@@ -69,7 +71,7 @@ impl Nodes {
         &self.address
     }
 
-    /// Makes a connection to the master that has the keys. `reply`: the time that it may take for a command.
+    /// Opens a connection to the master that has the keys. `reply` is the time limit for each of its commands.
     pub(super) async fn connect(
         &self,
         reply: Option<Duration>,
@@ -100,7 +102,7 @@ impl Nodes {
                     if let Failure::Redis(error) = &failure {
                         self.learn(error, &next);
                     }
-                    // The owner's own error says more than that of a node which only names the owner.
+                    // An error of the owner itself says more than the error of a node that only names the owner.
                     if !failure.is_moved() {
                         first_failure.get_or_insert(format!("{next}: {failure}"));
                     }
@@ -110,7 +112,7 @@ impl Nodes {
         Err(first_failure.unwrap_or_else(|| "no node has the keys".to_owned()))
     }
 
-    /// Returns the node to try next: the owner, or any other that was not tried.
+    /// Returns the node to try next: the owner, or else a random node that was not tried yet.
     fn next(&self, topology: &Mutex<Topology>, tried: &[ConnectionAddr]) -> Option<ConnectionAddr> {
         let topology = lock(topology);
         let is_new = |node: &&ConnectionAddr| !tried.contains(node);
@@ -122,7 +124,7 @@ impl Nodes {
         (!others.is_empty()).then(|| others[fastrand::usize(..others.len())].clone())
     }
 
-    /// Notes the node that has the slot, if an error of `from` names it.
+    /// Remembers the owner of the slot, if an error of the node `from` names it.
     fn learn(&self, error: &RedisError, from: &ConnectionAddr) {
         let is_moved = error.kind() == ErrorKind::Server(ServerErrorKind::Moved);
         if let Some(topology) = &self.cluster
@@ -135,7 +137,7 @@ impl Nodes {
         }
     }
 
-    /// Makes a connection to one server, and checks it.
+    /// Opens a connection to one server, and checks it.
     async fn open(
         &self,
         server: &ConnectionInfo,
@@ -161,7 +163,7 @@ impl Nodes {
         }
     }
 
-    /// Returns `true` if a connection's server is still a master with the keys, and says so soon.
+    /// Returns `true` if a server still is a master with the keys, and answers in time.
     pub(super) async fn is_good(&self, connection: &mut MultiplexedConnection) -> bool {
         let checked = tokio::time::timeout(CONNECT_NODE, self.check(connection)).await;
         checked.is_ok_and(|checked| checked.is_ok())
@@ -173,7 +175,7 @@ impl Nodes {
         exists.arg(&self.key);
         let (keys, role): (RedisResult<Value>, RedisResult<Value>) =
             tokio::join!(exists.query_async(connection), role.query_async(&mut own));
-        // An error of another kind comes with the scripts again.
+        // Any other error will come up again when a script runs, so it is ignored here.
         if let Err(error) = keys
             && needs_another_server(&error)
         {
@@ -225,7 +227,7 @@ fn lock(topology: &Mutex<Topology>) -> MutexGuard<'_, Topology> {
     topology.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns an address of the same kind as `from`. An empty host is that of `from`.
+/// Returns an address with the connection type of `from`. An empty host stands for the host of `from`.
 fn at(from: &ConnectionAddr, to_host: &str, to_port: u16) -> ConnectionAddr {
     let mut to = from.clone();
     match &mut to {
@@ -240,7 +242,7 @@ fn at(from: &ConnectionAddr, to_host: &str, to_port: u16) -> ConnectionAddr {
     to
 }
 
-/// Returns all nodes that `from` knows; none if it does not tell.
+/// Returns all nodes that a server knows, or an empty list if the server does not answer.
 async fn nodes_of(
     connection: &mut MultiplexedConnection,
     from: &ConnectionAddr,
@@ -253,7 +255,7 @@ async fn nodes_of(
     };
     let mut nodes = Vec::new();
     for range in reply::items(ranges).unwrap_or_default() {
-        // The first and the last slot, then the nodes that have these.
+        // A range starts with its first and its last slot. The nodes with these slots follow.
         for node in reply::items(range).unwrap_or_default().into_iter().skip(2) {
             let mut node = reply::items(node).unwrap_or_default().into_iter();
             let (Some(host), Some(Value::Int(port))) = (node.next(), node.next()) else {
@@ -268,7 +270,7 @@ async fn nodes_of(
     nodes
 }
 
-/// Returns the addresses that a URL names, and `true` if they are nodes of a cluster.
+/// Returns the addresses in a URL, and `true` if they are nodes of a cluster.
 fn seeds(url: &str) -> Result<(Vec<ConnectionInfo>, bool), ConnectError> {
     let wrong = |problem: &str| ConnectError::Url(problem.to_owned());
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -304,7 +306,7 @@ fn seeds(url: &str) -> Result<(Vec<ConnectionInfo>, bool), ConnectError> {
             return Err(wrong("a host is missing"));
         }
         let info = format!("{scheme}://{user}{host}{path}").into_connection_info();
-        // The error's own text may repeat a part of the address.
+        // The original error may repeat a part of the address, so it is replaced.
         let info = info.map_err(|_| wrong("its host, port or database can't be read"))?;
         if is_cluster && info.redis_settings().db() != 0 {
             return Err(wrong("a cluster has no database but 0"));
@@ -314,7 +316,8 @@ fn seeds(url: &str) -> Result<(Vec<ConnectionInfo>, bool), ConnectError> {
     Ok((seeds, is_cluster))
 }
 
-/// Chooses the cryptography of TLS for the process, unless that was done: the client of Redis takes the process' choice.
+/// Installs a cryptography provider for TLS, unless the process already has one. The Redis client uses the process's
+/// choice.
 #[cfg(feature = "tls")]
 fn install_crypto() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -379,7 +382,7 @@ mod tests {
     fn a_redirection_names_a_node_of_the_same_kind() {
         let from = ConnectionAddr::Tcp("a".to_owned(), 1);
         assert_eq!(at(&from, "b", 2), ConnectionAddr::Tcp("b".to_owned(), 2));
-        // A node that was not told its own name.
+        // A node that does not know its own name reports an empty host.
         assert_eq!(at(&from, "", 2), ConnectionAddr::Tcp("a".to_owned(), 2));
     }
 }

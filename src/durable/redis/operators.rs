@@ -1,4 +1,4 @@
-//! The operations of operators, and of what is built on a store: pauses, depths, webhooks, values.
+//! The operations for operators and for layers above the store: pauses, depths, totals, webhooks and values.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,7 +19,7 @@ pub(super) fn scope_name(scope: &PauseScope) -> Vec<u8> {
     }
 }
 
-/// Returns the total of a field that `tally` in the scripts has made.
+/// Returns the total in a field that the function `tally` of the scripts has written.
 fn total(field: &str, count: u64) -> Result<QueueTotal, Unexpected> {
     let mut parts = field.splitn(3, ' ');
     let (Some(kind), Some(reason), Some(queue)) = (parts.next(), parts.next(), parts.next()) else {
@@ -116,7 +116,7 @@ impl Shared {
             Some(after) if after >= prefix => [b"(", after.as_bytes()].concat(),
             _ => [b"[", prefix.as_bytes()].concat(),
         };
-        // No key has this byte.
+        // Keys are text, which never contains this byte, so the range covers all keys with the prefix.
         let end = [b"(", prefix.as_bytes(), b"\xff"].concat();
         let call = self.call(&scripts::VALUES).arg(begin).arg(end).arg(max);
         let mut values = Vec::new();

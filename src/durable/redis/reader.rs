@@ -1,4 +1,4 @@
-//! The connection that waits for news: ends of requests that are watched here, new work, leases that are gone.
+//! The connection that waits for notifications: the ends of watched requests, new work, and lost leases.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use redis::{Cmd, RedisError, Value};
 use super::reply::{self, Unexpected};
 use super::shared::Shared;
 
-/// The time that Redis holds a read without news.
+/// The time for which Redis may block a read without notifications.
 const BLOCK: Duration = Duration::from_secs(2);
-/// The time after which a read that was not answered has failed.
+/// The time after which an unanswered read counts as failed.
 const SILENCE: Duration = Duration::from_secs(3);
 const BACKOFF: Duration = Duration::from_millis(200);
 
-/// Reads news for ever, over as many connections as it takes.
+/// Reads notifications until the task is dropped. Opens a new connection whenever one breaks.
 pub(super) async fn read(shared: &Shared) {
     loop {
         if let Err(error) = read_until_broken(shared).await {
@@ -38,7 +38,7 @@ async fn read_until_broken(shared: &Shared) -> Result<(), String> {
     for stream in &mut streams {
         stream.go_to_end(&mut connection).await?;
     }
-    // What was told before that is read from the requests themselves.
+    // Earlier notifications may be lost, so the requests themselves are read once.
     shared.on_lost_hints().await;
     loop {
         let value = ask(&mut connection, &command(&streams)).await?;

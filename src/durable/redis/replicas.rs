@@ -1,4 +1,4 @@
-//! Requests that are acknowledged when replicas have them.
+//! Requests that are acknowledged only when replicas have them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,21 +11,22 @@ use super::link::{Call, Link};
 use super::nodes::Nodes;
 use crate::durable::StoreError;
 
-/// A connection whose writes are waited for. `WAIT` counts the writes of its own connection, and holds up what comes behind
-/// it; so these writes have a connection of their own, and one `WAIT` serves all writes that came before it.
+/// A connection for writes that must reach replicas. `WAIT` counts only the writes of its own connection and blocks the
+/// commands behind it, so these writes have a connection of their own. One `WAIT` serves all writes that came before
+/// it.
 pub(super) struct Replicas {
     link: Link,
     wanted: u32,
     within: Duration,
-    /// The number of writes that were answered.
+    /// The number of writes that Redis has answered.
     written: AtomicU64,
     last: Mutex<LastWait>,
 }
 
-/// The last `WAIT` that was answered.
+/// The last `WAIT` that Redis has answered.
 #[derive(Default)]
 struct LastWait {
-    /// The connection's number.
+    /// The number of its connection.
     generation: u64,
     /// The number of writes that came before it.
     covered: u64,
@@ -35,7 +36,7 @@ struct LastWait {
 impl Replicas {
     pub(super) fn new(nodes: Arc<Nodes>, wanted: u32, within: Duration) -> Self {
         Self {
-            // A write waits behind one `WAIT`, or two.
+            // A write may wait behind up to two `WAIT` commands.
             link: Link::new(nodes, within * 2),
             wanted,
             within,
@@ -44,7 +45,8 @@ impl Replicas {
         }
     }
 
-    /// Runs a script, and waits until enough replicas have what it has written.
+    /// Runs a script, and waits until enough replicas have its writes. `has_written` is `false` for a reply without
+    /// writes.
     pub(super) async fn run(
         &self,
         call: &Call<'_>,
@@ -54,10 +56,12 @@ impl Replicas {
         if !has_written(&value) {
             return Ok(value);
         }
-        // Before the lock is taken: the `WAIT` that counts this write has to begin after it was answered.
+        // The write is counted before the lock is taken, because only a `WAIT` that begins after the write's reply
+        // covers it.
         let number = self.written.fetch_add(1, Ordering::SeqCst) + 1;
         let mut last = self.last.lock().await;
         if last.generation != generation || last.covered < number {
+            // This counts all writes answered so far, including those that wait for the lock behind this one.
             let covered = self.written.load(Ordering::SeqCst);
             let mut wait = redis::cmd("WAIT");
             let within = self.within.as_millis().max(1) as u64;

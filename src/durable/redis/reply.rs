@@ -1,4 +1,4 @@
-//! Replies of the scripts, taken apart.
+//! Parsers for the replies of the scripts.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use redis::Value;
 
 use crate::durable::{Found, QueueHead, RequestId, RequestInfo, RequestStatus};
 
-/// A reply that has another form than the script gives it.
+/// An error for a reply that does not have the format of its script.
 #[derive(Debug, thiserror::Error)]
 #[error("an unexpected reply")]
 pub(super) struct Unexpected;
@@ -20,7 +20,7 @@ pub(super) fn items(value: Value) -> Result<Vec<Value>, Unexpected> {
     }
 }
 
-/// Returns the items of an array of a known length.
+/// Returns the items of an array with a known length.
 pub(super) fn parts<const N: usize>(value: Value) -> Result<[Value; N], Unexpected> {
     items(value)?.try_into().map_err(|_| Unexpected)
 }
@@ -38,7 +38,7 @@ pub(super) fn text(value: Value) -> Result<String, Unexpected> {
     String::from_utf8(bytes(value)?).map_err(|_| Unexpected)
 }
 
-/// Returns `None` for what is not there.
+/// Reads an optional value. Returns `None` if it is absent.
 pub(super) fn maybe<T>(
     value: Value,
     read: impl FnOnce(Value) -> Result<T, Unexpected>,
@@ -61,7 +61,7 @@ pub(super) fn id(value: Value) -> Result<RequestId, Unexpected> {
     text(value)?.parse().map_err(|_| Unexpected)
 }
 
-/// Returns a time that the script gave as milliseconds since 1970.
+/// Returns a time from milliseconds since 1970.
 pub(super) fn time(value: Value) -> Result<SystemTime, Unexpected> {
     let ms = number(value)?;
     SystemTime::UNIX_EPOCH
@@ -69,12 +69,12 @@ pub(super) fn time(value: Value) -> Result<SystemTime, Unexpected> {
         .ok_or(Unexpected)
 }
 
-/// The fields of a request that its state is read from, as `info` in the scripts has them, too.
+/// The hash fields that describe a request, in the order in which the function `info` of the scripts returns them.
 pub(super) const FIELDS: &[&str] = &[
     "q", "l", "t", "st", "at", "c", "s", "e", "d", "nb", "r", "rs", "li",
 ];
 
-/// Returns a request from its fields and its id.
+/// Reads a request from its fields in the order of [`FIELDS`], with its id at the end.
 pub(super) fn info(value: Value) -> Result<RequestInfo, Unexpected> {
     let [
         queue,
@@ -108,11 +108,11 @@ pub(super) fn info(value: Value) -> Result<RequestInfo, Unexpected> {
     Ok(info)
 }
 
-/// Returns a request that has ended from its id and the rest of what was told of it, where empty fields are not there.
+/// Reads an ended request from a notification: its id, and then its fields and response. Empty fields count as absent.
 pub(super) fn found(id: Value, told: impl Iterator<Item = Value>) -> Result<Found, Unexpected> {
     let mut fields: Vec<Value> = told.collect();
     let response = fields.pop().ok_or(Unexpected)?;
-    // Behind the queue, the level and the tenant, whose names may be empty.
+    // The first three fields are queue, level and tenant. The names may be empty, so an empty one is kept.
     for field in fields.iter_mut().skip(3) {
         *field = unless_empty(std::mem::replace(field, Value::Nil));
     }
@@ -124,7 +124,8 @@ pub(super) fn found(id: Value, told: impl Iterator<Item = Value>) -> Result<Foun
     })
 }
 
-/// Returns the head of a queue from its name and the rest of what was told of it: nothing, if the queue had one before.
+/// Reads the head of a queue from a notification. Returns `None` if the notification only names the queue, for instance
+/// because the queue already had a head.
 pub(super) fn new_head(
     queue: Value,
     told: impl Iterator<Item = Value>,
@@ -155,7 +156,7 @@ pub(super) fn new_head(
     Ok(Some(head))
 }
 
-/// Returns a field that was told; one that is empty is not there.
+/// Returns the field, or `Nil` if it is empty.
 fn unless_empty(field: Value) -> Value {
     match field {
         Value::BulkString(text) if text.is_empty() => Value::Nil,

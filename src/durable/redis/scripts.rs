@@ -1,5 +1,5 @@
-//! The scripts: one for each transition, behind the parts that it needs. A script is set up anew at each run, so none has more,
-//! and those of a request's common way serve several requests at once.
+//! The scripts, one for each transition, each after the shared parts that it needs. Redis sets a script up anew at each
+//! run, so each one includes only its own parts. The scripts that most requests run serve several requests in one call.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! The state that the store and its tasks share, and the call of a script.
+//! The state that the store and its tasks share, and helpers to call scripts.
 
 use std::time::Duration;
 
@@ -20,19 +20,19 @@ pub(super) struct Shared {
     pub(super) link: Link,
     pub(super) replicas: Option<Replicas>,
     pub(super) config: RedisConfig,
-    /// The beginning of all keys, with their hash tag.
+    /// The beginning of all keys, which includes their hash tag.
     pub(super) namespace: String,
-    /// The name of this process among the consumers.
+    /// The name of this process among the consumers of the streams.
     pub(super) process: String,
     /// The first argument of each script: the retention, the kind of order, and the limits of running requests.
     pub(super) header: String,
-    /// The weights of the levels from level 0 on, or empty.
+    /// The weights of the levels, beginning with level 0. Empty if levels have strict priority.
     pub(super) weights: String,
     pub(super) batches: Batches,
     pub(super) watchers: Watchers,
     pub(super) leases: Leases,
     pub(super) version: watch::Sender<Version>,
-    /// Wakes the task that renews leases.
+    /// The signal that wakes the task that renews leases.
     pub(super) claim: Notify,
 }
 
@@ -40,12 +40,12 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct Version {
     pub(super) number: u64,
-    /// The head of a queue that had none, if the latest change consists of that.
+    /// The new head of a queue that was empty, if this is the whole latest change.
     pub(super) new_head: Option<Box<QueueHead>>,
 }
 
 impl Version {
-    /// Returns the change since another version.
+    /// Returns the change of the backlog since version `other`.
     pub(super) fn since(&self, other: u64) -> BacklogChange {
         match &self.new_head {
             Some(head) if self.number == other + 1 => BacklogChange::NewHead {
@@ -57,12 +57,12 @@ impl Version {
     }
 }
 
-/// Returns whole milliseconds, rounded up, so that nothing is due before its time.
+/// Returns whole milliseconds, rounded up so that a time is never too early.
 pub(super) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).map_or(MAX_MS, |ms| ms.min(MAX_MS))
 }
 
-/// A thousand years: with it, times stay within what Lua counts exactly.
+/// A thousand years. With this limit, times stay in the range in which Lua's numbers are exact.
 const MAX_MS: u64 = 1_000 * 366 * 24 * 60 * 60 * 1_000;
 
 impl Shared {
@@ -86,7 +86,8 @@ impl Shared {
         Ok((id, self.read(reply::bytes(kind.clone()))?))
     }
 
-    /// Notes a change of the backlog. `new_head`: the head of a queue that had none, if it consists of that.
+    /// Records a change of the backlog. `new_head` is the new head of a queue that was empty, if this is the whole
+    /// change.
     pub(super) fn on_new_work(&self, new_head: Option<QueueHead>) {
         self.version.send_modify(|version| {
             version.number += 1;
@@ -94,7 +95,7 @@ impl Shared {
         });
     }
 
-    /// Returns the leases that this process has, as Redis knows them: id and fence.
+    /// Returns the ids and fences of the leases that this process has according to Redis.
     pub(super) async fn owned(&self) -> Result<Vec<(RequestId, String)>, StoreError> {
         let key = format!("{}:own:{}", self.namespace, self.process);
         let leases = self.link.command(redis::cmd("SMEMBERS").arg(key)).await?;
@@ -117,7 +118,7 @@ impl Shared {
         self.read(streams.collect())
     }
 
-    /// Puts requests that were not started back into their queues.
+    /// Puts requests that were taken but not started back into their queues.
     pub(super) async fn give_back(&self, leases: &[(RequestId, String)]) -> Result<(), StoreError> {
         for part in leases.chunks(256) {
             let mut call = self.call(&scripts::GIVE_BACK);
@@ -145,7 +146,7 @@ impl Shared {
         self.read(reply::maybe(value, reply::data))
     }
 
-    /// Returns a request as it is now; `None` if it is not known.
+    /// Returns the current state of a request, or `None` if the request is unknown.
     pub(super) async fn get(&self, id: RequestId) -> Result<Option<RequestInfo>, StoreError> {
         let key = format!("{}:j:{id}", self.namespace);
         let mut command = redis::cmd("HMGET");

@@ -23,21 +23,22 @@ use crate::durable::{
     Stop, Store, StoreError, StoreFuture,
 };
 
-/// A [`Store`] on Redis, for many fronts and workers.
+/// A [`Store`] on Redis, for many front ends and workers.
 ///
-/// It needs Redis 7.0 or later, or Valkey, with `appendonly yes` and `maxmemory-policy noeviction`; with other settings it logs a
-/// warning that names them. Requests of one level go in the order of their arrival.
+/// It needs Redis 7.0 or later, or Valkey, with `appendonly yes` and `maxmemory-policy noeviction`. With other
+/// settings, it logs a warning that names them. Requests of one level start in the order of their arrival.
 ///
-/// While Redis is away, operations give [`StoreError::Unavailable`] with its host and port, and the store connects again by
-/// itself. An operation whose reply was lost is repeated once; the scripts know what they have done. A lost request of a
-/// worker is found by the other processes after the [lease](crate::durable::StoreConfig::lease) and half of it more at most.
+/// While Redis is away, operations fail with [`StoreError::Unavailable`], which names its host and port, and the store
+/// reconnects by itself. An operation that lost its reply is repeated once, and the scripts recognize their own earlier
+/// work. If a worker dies, other processes find its requests after the [lease](crate::durable::StoreConfig::lease), and
+/// at most one and a half leases later.
 ///
-/// A failover loses what the new master did not have, unless [`RedisConfig::replicas`] is set. The store never uses a replica:
-/// it waits until its address, or its cluster, has a master with its keys, and goes on there.
+/// A failover loses the requests that the new master does not have, unless [`RedisConfig::replicas`] is set. The store
+/// never uses a replica. It waits until its address, or its cluster, has a master with its keys, and continues there.
 ///
-/// In a cluster (`redis+cluster://`) all keys of a store are in one slot, so one master carries it; stores with different
-/// [queues](RedisConfig::queue) spread over the masters. While a slot is being moved to another master, its store is
-/// unavailable, so that no script sees half of its keys.
+/// In a cluster (`redis+cluster://`) all keys of a store are in one slot, so one master carries the store. Stores with
+/// different [queues](RedisConfig::queue) spread over the masters. While a slot is being moved to another master, its
+/// store is unavailable, so that a script can't see half of its keys.
 pub struct RedisStore {
     shared: Arc<Shared>,
     tasks: Mutex<JoinSet<()>>,
@@ -53,11 +54,12 @@ impl std::fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Opens the store. Redis need not be there yet: until then, operations give [`StoreError::Unavailable`].
+    /// Opens the store. Redis may still be unreachable; until it is there, operations fail with
+    /// [`StoreError::Unavailable`].
     ///
     /// # Errors
     ///
-    /// If the configuration can't work, or there is no Tokio runtime.
+    /// Fails if the configuration is invalid, or if this is called outside a Tokio runtime.
     pub fn connect(config: RedisConfig) -> Result<Self, ConnectError> {
         config.validate()?;
         if tokio::runtime::Handle::try_current().is_err() {
@@ -86,7 +88,7 @@ impl RedisStore {
     }
 }
 
-/// Returns a name that no other process has, or ever had.
+/// Returns a name for this process that is unique over all hosts and times.
 fn process_name() -> std::io::Result<String> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .or_else(|_| std::env::var("HOSTNAME"))
@@ -163,7 +165,8 @@ impl Store for RedisStore {
     }
 
     fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>> {
-        // From now on, so that a request which is stored meanwhile is watched from its beginning, without another call.
+        // The wait is registered before the future runs. If the request is stored meanwhile, its end is announced
+        // without another call.
         let mut watcher = self.shared.watchers.watch(id);
         let was_stored = watcher.is_asked();
         Box::pin(async move {
@@ -172,7 +175,8 @@ impl Store for RedisStore {
                 self.shared.watch(id).await?;
             }
             let found = watcher.ended().await;
-            // A wait that began later may hear of an end from which the request was put back before.
+            // A later wait may see the end of an earlier run, after which the request was put back. So it returns no
+            // result.
             Ok(found.filter(|_| is_asked && !was_stored))
         })
     }
@@ -209,7 +213,7 @@ impl Store for RedisStore {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             let (caller, reply) = oneshot::channel();
-            // A task of its own: if this future is dropped, the requests are given back.
+            // A task of its own fetches the requests, so that they are given back if this future is dropped.
             tokio::spawn(shared.fetch(queue, max, caller));
             let mut handover = reply.await.unwrap_or_else(|_| {
                 Err(StoreError::Unavailable(
@@ -231,7 +235,7 @@ impl Store for RedisStore {
                 return Ok(Stop::Lost);
             };
             let stop = stop.wait_for(Option::is_some).await;
-            // The sender goes with the lease.
+            // The sender is dropped together with the lease, so a closed channel means that the lease is lost.
             Ok(stop.ok().and_then(|stop| *stop).unwrap_or(Stop::Lost))
         })
     }

@@ -1,4 +1,4 @@
-//! The tasks of an open store: they renew leases, end requests whose time is up, and forget old ones.
+//! The tasks of an open store, which renew leases, end requests at their deadline, and forget old requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use super::shared::Shared;
 use super::{check, reader, reply, scripts};
 use crate::durable::{OnCrash, RequestId, Stop, StoreError};
 
-/// The interval at which requests whose time is up are ended.
+/// The interval at which requests are ended at their deadline.
 const CORDON: Duration = Duration::from_secs(1);
 /// The interval at which the states of watched requests are read again.
 const REREAD: Duration = Duration::from_secs(5);
 /// The longest interval at which ended requests are forgotten.
 const PRUNE: Duration = Duration::from_secs(60);
 const PRUNE_CONSUMERS: Duration = Duration::from_secs(60 * 60);
-/// Leases that are renewed by one script.
+/// The number of leases that one script call renews.
 const RENEWED_AT_ONCE: usize = 256;
 
-/// Starts the tasks of a store. They end when the set is dropped.
+/// Starts the tasks of a store. They end when the returned set is dropped.
 pub(super) fn start(shared: &Arc<Shared>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let of = |shared: &Arc<Shared>| Arc::clone(shared);
@@ -49,7 +49,7 @@ pub(super) fn start(shared: &Arc<Shared>) -> JoinSet<()> {
     tasks
 }
 
-/// Logs what a pass could not do. The next pass does it.
+/// Logs the failure of a pass. The next pass does the work.
 fn note(shared: &Shared, pass: &'static str, result: Result<(), StoreError>) {
     if let Err(error) = result {
         tracing::debug!(redis = %shared.link.address(), pass, %error, "a pass over the store failed");
@@ -129,7 +129,7 @@ async fn sweep_once(shared: &Shared) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Runs a script until it has nothing left to do.
+/// Runs a script repeatedly until it reports that all work is done.
 async fn run_to_end(shared: &Shared, script: &'static redis::Script) -> Result<(), StoreError> {
     while shared.link.run(&shared.call(script)).await? == Value::Int(1) {}
     Ok(())
@@ -165,7 +165,7 @@ async fn prune_consumers(shared: &Shared) {
 }
 
 impl Shared {
-    /// Reads what may have been told while no one listened.
+    /// Reads again all that notifications may have announced while this process was not listening.
     pub(super) async fn on_lost_hints(&self) {
         self.on_new_work(None);
         self.watchers.on_lost_hints();
@@ -173,7 +173,7 @@ impl Shared {
         self.reread_watched().await;
     }
 
-    /// Reads the states of the requests that are watched here.
+    /// Reads the states of the requests that this process watches.
     async fn reread_watched(&self) {
         let unfinished = self.watchers.unfinished();
         for part in unfinished.chunks(RENEWED_AT_ONCE) {
@@ -181,7 +181,7 @@ impl Shared {
         }
     }
 
-    /// Asks to be told of the ends of requests, and notes those that have ended before.
+    /// Registers for the ends of requests, and records the requests that have already ended.
     pub(super) async fn reread(&self, ids: &[RequestId]) -> Result<(), StoreError> {
         let mut call = self.call(&scripts::WATCH);
         for id in ids {
@@ -194,7 +194,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Asks to be told of the end of a request, and notes it if it has ended before.
+    /// Registers for the end of a request, and records it if the request has already ended.
     pub(super) async fn watch(self: &Arc<Self>, id: RequestId) -> Result<(), StoreError> {
         let item = vec![id.to_string().into_bytes()];
         let reply = self.run_batched(|batches| &batches.watch, item).await?;

@@ -1,4 +1,4 @@
-//! The waits of this process: for the ends of requests, and for pieces of responses.
+//! The waits of this process for the ends of requests and for pieces of responses.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::durable::{Found, RequestId};
 
-/// The requests that are watched in this process.
+/// The requests that this process watches.
 #[derive(Default)]
 pub(super) struct Watchers {
     watched: Mutex<HashMap<RequestId, watch::Sender<News>>>,
@@ -16,17 +16,17 @@ pub(super) struct Watchers {
 /// The latest news of a watched request.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// `true` once Redis has been asked to tell of its end.
+    /// `true` once Redis was asked to announce the end of the request.
     pub(super) is_asked: bool,
-    /// `true` once it has ended, or is not known.
+    /// `true` once the request has ended, or is found to be unknown.
     pub(super) has_ended: bool,
-    /// The request as it has ended, if that was told.
+    /// The request after its end, if the notification included it.
     pub(super) found: Option<Found>,
-    /// Grows with each hint that there may be a new piece of its response.
+    /// A counter that grows with each hint of a new piece of the response.
     pub(super) pieces: u64,
 }
 
-/// One who watches a request.
+/// A registered watcher of a request.
 pub(super) struct Watcher<'a> {
     watchers: &'a Watchers,
     id: RequestId,
@@ -48,7 +48,7 @@ impl Watchers {
         self.lock().contains_key(&id)
     }
 
-    /// Notes that Redis has been asked to tell of the end of a request.
+    /// Records that Redis was asked to announce the end of a request.
     pub(super) fn on_asked(&self, id: RequestId) {
         if let Some(sender) = self.lock().get(&id) {
             sender.send_modify(|news| news.is_asked = true);
@@ -61,7 +61,7 @@ impl Watchers {
         }
     }
 
-    /// Notes the end of a request, and what it is now.
+    /// Records the end of a request, and its final state.
     pub(super) fn on_found(&self, found: Found) {
         if let Some(sender) = self.lock().get(&found.info.id) {
             sender.send_modify(|news| {
@@ -77,14 +77,14 @@ impl Watchers {
         }
     }
 
-    /// Lets all look again for pieces, because hints may have been lost.
+    /// Wakes all readers of pieces, because hints may have been lost.
     pub(super) fn on_lost_hints(&self) {
         for sender in self.lock().values() {
             sender.send_modify(|news| news.pieces += 1);
         }
     }
 
-    /// Returns the requests that have not ended as far as is known here.
+    /// Returns the watched requests that have not ended as far as this process knows.
     pub(super) fn unfinished(&self) -> Vec<RequestId> {
         self.lock()
             .iter()
@@ -99,24 +99,24 @@ impl Watchers {
 }
 
 impl Watcher<'_> {
-    /// Returns `true` if Redis has been asked to tell of the end.
+    /// Returns `true` if Redis was asked to announce the end of the request.
     pub(super) fn is_asked(&self) -> bool {
         self.news.borrow().is_asked
     }
 
-    /// Waits until the request has ended, and returns it if that was told with its end.
+    /// Waits until the request has ended. Returns its final state if the notification included it.
     pub(super) async fn ended(&mut self) -> Option<Found> {
         let news = self.news.wait_for(|news| news.has_ended).await;
         // The sender lives as long as this receiver.
         news.ok()?.found.clone()
     }
 
-    /// Returns what is known, and marks it as seen.
+    /// Marks the current news as seen.
     pub(super) fn seen(&mut self) {
         self.news.mark_unchanged();
     }
 
-    /// Waits until there is news since [`seen`](Self::seen).
+    /// Waits for news after the last call of [`seen`](Self::seen).
     pub(super) async fn changed(&mut self) {
         let _ = self.news.changed().await;
     }
@@ -125,7 +125,7 @@ impl Watcher<'_> {
 impl Drop for Watcher<'_> {
     fn drop(&mut self) {
         let mut watched = self.watchers.lock();
-        // This receiver is still counted.
+        // This receiver is still counted, so 1 means that it is the last one.
         if watched
             .get(&self.id)
             .is_some_and(|sender| sender.receiver_count() <= 1)

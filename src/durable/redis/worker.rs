@@ -1,4 +1,4 @@
-//! The operations of workers: requests are taken, and end.
+//! The operations of workers, which take requests and report their outcomes.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Shared {
         })
     }
 
-    /// Takes requests. They are given back if the caller has left.
+    /// Takes requests and sends them to the caller. If the caller has left, they are put back into their queue.
     pub(super) async fn fetch(
         self: Arc<Self>,
         queue: String,
@@ -45,10 +45,11 @@ impl Shared {
         self.leases
             .end_fetch(number, fetched.iter().map(|fetched| &fetched.lease));
         if result.is_err() {
-            // What it took all the same is found there.
+            // Redis may have handed out requests although the reply failed. The renewal task finds these leases as
+            // strays.
             self.claim.notify_one();
         }
-        // Without a caller, it comes back, and is dropped.
+        // If the caller has left, the handover comes back here, and its drop gives the requests back.
         let _ = caller.send(result.map(|fetched| Handover {
             fetched,
             shared: self,
@@ -130,7 +131,7 @@ fn item(lease: &Lease) -> Item {
     vec![lease.id().to_string().into(), lease.fence().into()]
 }
 
-/// Requests on their way to their caller. If they don't arrive, they are given back.
+/// Fetched requests on their way to the caller. If they do not arrive, they are given back on drop.
 pub(super) struct Handover {
     pub(super) fetched: Vec<Fetched>,
     shared: Arc<Shared>,
@@ -146,7 +147,7 @@ impl Drop for Handover {
             .inspect(|lease| self.shared.leases.remove(lease))
             .map(|lease| (lease.id(), lease.fence().to_owned()))
             .collect();
-        // What is not given back now is found as a stray.
+        // A failure is harmless, because leases that are not given back here are found as strays later.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let shared = Arc::clone(&self.shared);
             runtime.spawn(async move { shared.give_back(&leases).await });

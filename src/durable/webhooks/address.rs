@@ -1,4 +1,4 @@
-//! The addresses that webhooks may go to.
+//! The rules for the addresses to which webhooks may go.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,14 +6,17 @@ use http::{StatusCode, Uri};
 
 use crate::rejection::Rejection;
 
-/// The addresses that webhooks may go to.
+/// The set of addresses to which webhooks may go.
+///
+/// A caller chooses the address of its webhook. Limiting it to public addresses keeps the caller from reaching services
+/// inside the server's own network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WebhookAddresses {
     allows_private: bool,
 }
 
 impl WebhookAddresses {
-    /// Returns the public addresses: all but loopback, private, link-local, shared and reserved ones.
+    /// Returns the set of public addresses, without loopback, private, link-local, shared and reserved ones.
     #[must_use]
     pub fn public() -> Self {
         Self {
@@ -21,7 +24,7 @@ impl WebhookAddresses {
         }
     }
 
-    /// Returns all addresses.
+    /// Returns the set of all addresses, for servers that trust their callers.
     #[must_use]
     pub fn all() -> Self {
         Self {
@@ -29,12 +32,13 @@ impl WebhookAddresses {
         }
     }
 
-    /// Checks the address that a caller wants to be told at, for
-    /// [`DurableLayer::webhooks`](crate::durable::DurableLayer::webhooks). A name is not resolved here, but at each connection.
+    /// Checks the address of a webhook, for [`DurableLayer::webhooks`](crate::durable::DurableLayer::webhooks).
+    ///
+    /// A host name is resolved later, at each connection, and its addresses are checked then.
     ///
     /// # Errors
     ///
-    /// 400 `webhook_not_allowed` if no webhook would be sent there.
+    /// Returns 400 `webhook_not_allowed` if the sender would refuse to send a webhook to this address.
     pub fn check(&self, uri: &Uri) -> Result<(), Rejection> {
         let problem = match uri.scheme_str() {
             Some("http") => None,
@@ -71,7 +75,7 @@ impl WebhookAddresses {
     }
 }
 
-/// Returns `false` for hosts that can't be public, without a look-up.
+/// Returns `false` if the host is certainly private, as far as its name or number tells without a look-up.
 fn may_be_public(host: &str) -> bool {
     let literal = host
         .strip_prefix('[')
@@ -81,7 +85,8 @@ fn may_be_public(host: &str) -> bool {
     }
     let name = host.trim_end_matches('.').to_ascii_lowercase();
     let last = name.rsplit('.').next().unwrap_or_default();
-    // What the system's look-up would take for an IPv4 address in another notation: `127.1`, `0x7f000001`, `2130706433`.
+    // The system's look-up would read such a name as an IPv4 address in another notation, for example `127.1`,
+    // `0x7f000001` or `2130706433`.
     let is_number = last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit());
     let is_local = matches!(last, "localhost" | "local" | "internal" | "localdomain");
     !is_number && !is_local
@@ -102,16 +107,17 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         || address.is_documentation()
         || address.is_multicast()
         || a == 0 // this network
-        || a == 100 && b & 0b1100_0000 == 64 // shared by the customers of a provider
+        || a == 100 && b & 0b1100_0000 == 64 // shared address space between a provider and its customers
         || a == 192 && b == 0 && c == 0 // protocol assignments
         || a == 198 && b & 0b1111_1110 == 18 // benchmarks
-        || a >= 240; // reserved, and broadcast
+        || a >= 240; // reserved addresses and broadcast
     !is_special
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let parts = address.segments();
-    // Addresses that stand for one of IPv4: mapped, and through the translators NAT64 and 6to4.
+    // These IPv6 addresses contain an IPv4 address. They are the mapped ones and those of the translators NAT64 and
+    // 6to4.
     let embedded = match parts {
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             Some((high, low))
@@ -124,7 +130,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         let [c, d] = low.to_be_bytes();
         return is_public_v4(Ipv4Addr::new(a, b, c, d));
     }
-    // Only 2000::/3 is given out for public use; Teredo, benchmarks, ORCHID and documentation within it are not.
+    // Only 2000::/3 is assigned for public use. Within it, Teredo, benchmarks, ORCHID and documentation are special.
     let is_given_out = parts[0] & 0xe000 == 0x2000;
     let is_special =
         parts[0] == 0x2001 && (parts[1] < 0x200 || parts[1] == 0xdb8) || parts[0] == 0x3fff;

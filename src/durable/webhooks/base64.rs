@@ -1,8 +1,8 @@
-//! Base64 with padding, by RFC 4648.
+//! Base64 with padding, as in RFC 4648.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Returns the text of these bytes.
+/// Encodes bytes as base64 text with padding.
 pub(super) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
@@ -10,6 +10,7 @@ pub(super) fn encode(bytes: &[u8]) -> String {
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for index in 0..4 {
             let digit = bits >> (18 - 6 * index) & 63;
+            // A group of n bytes fills n + 1 digits, and the rest of the four digits is padding.
             text.push(match index <= group.len() {
                 true => char::from(ALPHABET[digit as usize]),
                 false => '=',
@@ -19,9 +20,10 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns the bytes of a text; `None` if it is not base64. The padding may be missing.
+/// Decodes base64 text, or returns `None` for any other text. The padding may be missing.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=');
+    // One digit alone holds 6 bits, which is too little for a byte, so a remainder of 1 is invalid.
     if text.len() - digits.len() > 2 || digits.len() % 4 == 1 {
         return None;
     }

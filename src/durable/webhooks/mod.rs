@@ -1,14 +1,16 @@
-//! Webhooks: the caller's address is told when its request has ended.
+//! Webhooks, which tell a caller at an address of its choice that its request has ended.
 //!
-//! [`WebhookSender`] sends a `POST` with the request's JSON object, signed as [Standard Webhooks] has it: the headers
-//! `webhook-id`, `webhook-timestamp` and `webhook-signature`. Any status from 200 to 299 settles a webhook. Else it is sent
-//! again, after 1 s at first and twice as long each time, up to one minute, for 24 hours; its `webhook-id` stays the same.
-//! The tries are counted in the store, so they go on after a restart. A store keeps a request until its webhook is settled, also
-//! beyond its [retention](super::StoreConfig::retention).
+//! [`WebhookSender`] sends a `POST` with the JSON object of the request. It signs the message as [Standard Webhooks]
+//! specifies, in the headers `webhook-id`, `webhook-timestamp` and `webhook-signature`. Any status from 200 to 299
+//! settles the webhook. After any other outcome the sender tries again for 24 hours, with the same `webhook-id`. The
+//! first pause is 1 s, and each further one is twice as long, up to one minute. The store counts the tries, so they go
+//! on after a restart. It also keeps a request until its webhook is settled, even beyond the
+//! [retention](super::StoreConfig::retention).
 //!
-//! A caller chooses the address, so it could make the server call what only the server can reach. Therefore a webhook goes to
-//! public addresses only, unless [`WebhookAddresses::all`] allows the others, and redirects are not followed. The address
-//! is checked when the request is stored and, once its name is resolved, at each connection.
+//! A caller chooses the address, so it could make the server call services that only the server can reach. Therefore
+//! webhooks go only to public addresses, unless [`WebhookAddresses::all`] allows the others, and the sender does not
+//! follow redirects. The address is checked when the request is stored. It is checked again at each connection, after
+//! its name is resolved.
 //!
 //! [Standard Webhooks]: https://www.standardwebhooks.com
 

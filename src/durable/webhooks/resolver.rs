@@ -1,4 +1,4 @@
-//! Name look-ups that give only the addresses that webhooks may go to.
+//! A resolver that returns only the addresses to which webhooks may go.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -10,9 +10,10 @@ use tower_service::Service;
 
 use super::WebhookAddresses;
 
-/// Looks a name up, and leaves out the addresses that are not allowed.
+/// A resolver that looks a name up and leaves out the addresses that are not allowed.
 ///
-/// The connection goes to what was looked up here, so a name can't change between the check and the connection.
+/// The connection goes to the addresses that this look-up returned, so a name can't change its address between the
+/// check and the connection.
 #[derive(Debug, Clone)]
 pub(super) struct CheckedResolver(pub(super) WebhookAddresses);
 

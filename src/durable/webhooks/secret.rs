@@ -1,4 +1,4 @@
-//! The secret that webhooks are signed with.
+//! The secret with which the sender signs webhooks.
 
 use std::fmt;
 
@@ -7,7 +7,9 @@ use sha2::Sha256;
 
 use super::base64;
 
-/// A secret that the server and the receivers of its webhooks share.
+/// The secret that the server shares with the receivers of its webhooks.
+///
+/// Receivers use it to verify that a webhook comes from this server.
 ///
 /// ```
 /// use tower_triage::durable::webhooks::WebhookSecret;
@@ -20,22 +22,23 @@ use super::base64;
 #[derive(Clone)]
 pub struct WebhookSecret(Vec<u8>);
 
-/// The shortest and the longest secret that Standard Webhooks allows, in bytes.
+/// The lengths of a secret that Standard Webhooks allows, in bytes.
 const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
 impl WebhookSecret {
-    /// Reads a secret: `whsec_` and 24 to 64 random bytes in base64.
+    /// Parses a secret in the form `whsec_` followed by 24 to 64 random bytes in base64.
     ///
     /// # Errors
     ///
-    /// If it has another form.
+    /// Returns an error if the text has another form.
     pub fn parse(text: &str) -> Result<Self, InvalidWebhookSecret> {
         let bytes = text.strip_prefix("whsec_").and_then(base64::decode);
         let bytes = bytes.filter(|bytes| BYTES.contains(&bytes.len()));
         bytes.map(Self).ok_or(InvalidWebhookSecret(()))
     }
 
-    /// Returns the value of `webhook-signature` for a message. `timestamp`: in seconds since 1970.
+    /// Returns the value of the `webhook-signature` header for a message that is sent at `timestamp`, in seconds since
+    /// 1970.
     #[must_use]
     pub fn sign(&self, id: &str, timestamp: u64, body: &[u8]) -> String {
         let mut mac: Hmac<Sha256> =
@@ -46,14 +49,14 @@ impl WebhookSecret {
     }
 }
 
-/// Without the secret.
+/// Omits the secret, so that it can't leak into logs.
 impl fmt::Debug for WebhookSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WebhookSecret").finish_non_exhaustive()
     }
 }
 
-/// The text is not a secret for webhooks.
+/// The error of a text that is not a secret for webhooks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the secret of webhooks must be `whsec_` and 24 to 64 bytes in base64")]
 pub struct InvalidWebhookSecret(());

@@ -19,15 +19,17 @@ use super::super::{DueWebhook, Store, front};
 use super::resolver::CheckedResolver;
 use super::{WebhookAddresses, WebhookSecret};
 
-/// The number of webhooks that are sent at a time: many, because receivers that don't respond take as many for a while.
+/// The largest number of webhooks that are sent at the same time. It is high, because each silent receiver occupies one
+/// of them until the timeout.
 const AT_ONCE: usize = 256;
-/// The time between two looks at what is due.
+/// The time until the next look at due webhooks, if the last look found nothing.
 const LOOK: Duration = Duration::from_secs(1);
-/// The time that a receiver has to respond. The store gives a webhook out again after a minute.
+/// The time within which a receiver has to respond. It is shorter than the minute after which the store hands the
+/// webhook out again.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// The longest time between two tries; the first is 1 s.
+/// The longest pause between two tries, where the first pause is 1 s.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
-/// The time, from the end of a request, after which its webhook is given up.
+/// The time from the end of a request until its webhook is given up.
 const GIVE_UP: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[cfg(feature = "tls")]
@@ -35,23 +37,24 @@ type Connector = hyper_rustls::HttpsConnector<HttpConnector<CheckedResolver>>;
 #[cfg(not(feature = "tls"))]
 type Connector = HttpConnector<CheckedResolver>;
 
-/// Sends the webhooks of a store's requests that have ended.
+/// A sender of the webhooks of a store, which tell callers that their requests have ended.
 #[must_use = "a sender does nothing unless it is run"]
 pub struct WebhookSender {
     store: Arc<dyn Store>,
     secret: WebhookSecret,
     addresses: WebhookAddresses,
     client: Client<Connector, Full<Bytes>>,
+    /// The start of the sender on both clocks. Later times are this time plus the monotonic time since then.
     started: (SystemTime, Instant),
 }
 
 impl WebhookSender {
-    /// Returns a sender that signs with `secret` and connects to these addresses only.
+    /// Creates a sender that signs with `secret` and connects only to these addresses.
     pub fn new(store: Arc<dyn Store>, secret: WebhookSecret, addresses: WebhookAddresses) -> Self {
         let mut tcp = HttpConnector::new_with_resolver(CheckedResolver(addresses));
         tcp.set_connect_timeout(Some(TIMEOUT / 2));
         let client = Client::builder(TokioExecutor::new())
-            // Receivers are many, and each is told seldom.
+            // Each of the many receivers gets webhooks seldom, so idle connections are closed at once.
             .pool_max_idle_per_host(0)
             .build(connector(tcp));
         Self {
@@ -63,9 +66,10 @@ impl WebhookSender {
         }
     }
 
-    /// Sends webhooks as they become due. It never ends: drop it to stop; what was being sent is sent again.
+    /// Sends webhooks as they become due, until the future is dropped.
     ///
-    /// Several processes may each run one on the same store.
+    /// Webhooks that are being sent at that time are sent again later. Several processes may each run a sender on the
+    /// same store.
     pub async fn run(self) {
         let sender = Arc::new(self);
         let mut sending = JoinSet::new();
@@ -85,6 +89,7 @@ impl WebhookSender {
                 let sender = Arc::clone(&sender);
                 sending.spawn(async move { sender.tell(webhook).await });
             }
+            // Wait for a second if nothing is due, for a free place if all are taken, and otherwise look again at once.
             tokio::select! {
                 () = sleep(LOOK), if is_idle => {}
                 () = std::future::ready(()), if !is_idle && sending.len() < AT_ONCE => {}
@@ -93,7 +98,7 @@ impl WebhookSender {
         }
     }
 
-    /// Sends one webhook, and settles it.
+    /// Sends one webhook, and then settles it or postpones it to the next try.
     async fn tell(&self, webhook: DueWebhook) {
         let id = webhook.info.id;
         let sent = timeout(TIMEOUT, self.send(&webhook)).await;
@@ -116,7 +121,7 @@ impl WebhookSender {
         }
     }
 
-    /// Returns the time since the request has ended.
+    /// Returns the time since the end of the request.
     fn age(&self, webhook: &DueWebhook) -> Duration {
         let (system, instant) = self.started;
         let now = system + instant.elapsed();
@@ -126,7 +131,7 @@ impl WebhookSender {
 
     async fn send(&self, webhook: &DueWebhook) -> Result<(), Box<dyn Error + Send + Sync>> {
         let url: Uri = webhook.url.parse()?;
-        // A numeric host is not looked up, so that the resolver doesn't see it.
+        // A numeric host is connected to without a look-up, so the resolver can't check it.
         if let Err(rejection) = self.addresses.check(&url) {
             return Err(rejection.message().to_owned().into());
         }
@@ -152,7 +157,7 @@ impl WebhookSender {
     }
 }
 
-/// Returns the time until the next try, after so many before this one.
+/// Returns the pause after a failed try, where `tries` counts the earlier ones.
 fn backoff(tries: u32) -> Duration {
     Duration::from_secs(1 << tries.min(6)).min(MAX_BACKOFF)
 }
@@ -163,7 +168,7 @@ fn connector(mut tcp: HttpConnector<CheckedResolver>) -> Connector {
     use rustls::{ClientConfig, RootCertStore};
 
     tcp.enforce_http(false);
-    // Explicit, because the program may not have installed a default provider.
+    // The provider is explicit, because the program may lack a default one.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = || {
         ClientConfig::builder_with_provider(Arc::clone(&provider))

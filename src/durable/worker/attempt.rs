@@ -1,4 +1,4 @@
-//! One attempt of a request.
+//! A single attempt to run a request.
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
@@ -30,7 +30,7 @@ where
     let lease = fetched.lease;
     let guard = LeaseGuard::new(&shared, lease.clone());
     let (events, new_events) = unbounded_channel();
-    let mut appending = JoinSet::new(); // dropped with the attempt
+    let mut appending = JoinSet::new(); // a `JoinSet` aborts its task when the attempt is dropped
     appending.spawn(append(Arc::clone(&shared), lease.clone(), new_events));
     let settings = &shared.settings;
     let outcome = match prepare(&lease, fetched.request, slot, settings.on_crash) {
@@ -40,9 +40,10 @@ where
         }
         None => Some(failed("invalid_request")),
     };
-    // All of the call is dropped by now, and so its slot is free.
+    // The call is dropped completely by now, so its slot is free before the outcome is stored.
     match outcome {
         Some(outcome) => {
+            // The call has dropped the sender of the events, so this ends as soon as the last event is stored.
             while appending.join_next().await.is_some() {}
             guard.finish(outcome).await;
         }
@@ -50,7 +51,7 @@ where
     }
 }
 
-/// Makes the request that the inner service gets.
+/// Builds the request that the inner service gets. Returns `None` if the stored request can't be decoded.
 fn prepare(
     lease: &Lease,
     stored: Bytes,
@@ -71,11 +72,12 @@ fn prepare(
         request.extensions_mut().insert(crate::route::AtMostOnce);
     }
     #[cfg(not(feature = "route"))]
-    let _ = on_crash; // only a router would send it twice
+    let _ = on_crash; // only a router would send the request twice
     Some(request.map(Full::new))
 }
 
-/// Waits for the outcome of an attempt. `None` if it was stopped from outside, and its outcome is no longer wanted.
+/// Waits for the outcome of an attempt. Returns `None` if the store stopped the attempt, because the outcome is then
+/// unwanted.
 async fn supervise(
     shared: &Shared,
     lease: &Lease,
@@ -84,7 +86,7 @@ async fn supervise(
     let (store, health) = (&shared.store, &shared.health);
     let mut work = pin!(catch_panic(lease, work));
     let mut called = pin!(health.until_done(|| store.called(lease)));
-    // The first poll of the work calls the service.
+    // The work is polled first, and its first poll calls the service, so `called` is recorded only after the call.
     let noting = async {
         tokio::select! {
             biased;
@@ -93,7 +95,7 @@ async fn supervise(
         }
     };
     tokio::select! {
-        biased; // an outcome that is there is not lost to a stop
+        biased; // an outcome that is ready takes precedence over a stop
         outcome = noting => Some(outcome),
         () = tokio::time::sleep(shared.settings.attempt_timeout) => Some(failed("attempt_timeout")),
         _ = health.until_done(|| store.stopped(lease)) => None,
@@ -129,12 +131,12 @@ where
     }
 }
 
-/// Has a panic of the service fail the request, and not the worker.
+/// Turns a panic of the service into a failure of the request, so that the worker survives.
 async fn catch_panic(lease: &Lease, work: impl Future<Output = Outcome>) -> Outcome {
     let mut work = pin!(work);
     poll_fn(|cx| {
         let poll = || work.as_mut().poll(cx);
-        // Unwind safe: the work is not polled again.
+        // This is unwind safe, because a panic ends the work, which is then dropped without another poll.
         catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
             tracing::error!(id = %lease.id(), "the service panicked on a stored request");
             Poll::Ready(failed("worker_panicked"))

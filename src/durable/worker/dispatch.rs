@@ -1,4 +1,4 @@
-//! Follows the backlog of a store, and has one task for each queue in it.
+//! The main task of a worker, which follows the backlog of the store and runs a task for each queue in it.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -18,44 +18,49 @@ use super::Shared;
 use super::queue::Queue;
 use crate::durable::{Backlog, BacklogChange, QueueHead};
 
-/// The most urgent request of a queue, as one look at the backlog showed it.
+/// The most urgent request of a queue, as one reading of the backlog showed it.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
-    /// The number of the look.
+    /// The number of the reading that showed this head.
     pub(super) round: u64,
+    /// The head of the queue, or `None` if all requests of the queue had to wait.
     pub(super) head: Option<QueueHead>,
 }
 
-/// Asks for another look at the backlog.
+/// A handle with which the tasks of the queues ask for another reading of the backlog.
 #[derive(Clone, Default)]
 pub(super) struct Refresh(Arc<Round>);
 
 #[derive(Default)]
 struct Round {
-    /// The number of looks that have begun.
+    /// The number of readings that have begun.
     begun: AtomicU64,
+    /// A notification that wakes the main task when a queue asks for a reading.
     is_wanted: Notify,
 }
 
 impl Refresh {
-    /// Asks for a look that begins from now on. Returns the number of the latest look that began before.
+    /// Asks for a reading that begins from now on, and returns the number of the latest one that began before.
     pub(super) fn ask(&self) -> u64 {
         let begun = self.begun();
         self.0.is_wanted.notify_one();
         begun
     }
 
-    /// Returns the number of the latest look that has begun.
+    /// Returns the number of the latest reading that has begun.
     pub(super) fn begun(&self) -> u64 {
+        // SeqCst keeps the counter in step with the calls to the store. A reading with a higher number begins after
+        // this load, so it sees all earlier effects on the store.
         self.0.begun.load(SeqCst)
     }
 
+    /// Begins a reading and returns its number.
     fn begin(&self) -> u64 {
         self.0.begun.fetch_add(1, SeqCst) + 1
     }
 }
 
-/// Runs a worker until its shutdown, and then until the last attempt has ended.
+/// Runs a worker until its shutdown, and then until its last attempt has ended.
 pub(super) async fn dispatch<S, B>(shared: Arc<Shared>, service: S)
 where
     S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + 'static,
@@ -81,7 +86,8 @@ where
         };
         let (mut version, next) = (backlog.version, backlog.next);
         queues.show_all(round, backlog);
-        // As long as a change says what it consists of, no other look follows.
+        // A change that brings its new head along spares another reading. Any other event ends this loop and begins
+        // one.
         while let BacklogChange::NewHead { version: new, head } = tokio::select! {
             () = shared.shutdown.cancelled() => BacklogChange::Any,
             () = refresh.0.is_wanted.notified() => BacklogChange::Any,
@@ -96,12 +102,14 @@ where
     while queues.tasks.join_next().await.is_some() {}
 }
 
-/// The tasks of the queues that have, or had, a backlog.
+/// The tasks of all queues that have a backlog or have requests that still run.
 struct Queues<S> {
     shared: Arc<Shared>,
     service: S,
     refresh: Refresh,
+    /// The senders that show each queue its head, by the name of the queue.
     heads: HashMap<Arc<str>, watch::Sender<Heads>>,
+    /// The name of the queue that each task serves.
     names: HashMap<Id, Arc<str>>,
     tasks: JoinSet<()>,
 }
@@ -113,7 +121,7 @@ where
     S::Future: Send,
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    /// Shows each queue its head, or that it has none any more.
+    /// Shows each queue its new head. A queue that is missing in the backlog loses its former head.
     fn show_all(&mut self, round: u64, backlog: Backlog) {
         let known = self.heads.keys();
         let mut heads: HashMap<Arc<str>, Option<QueueHead>> =
@@ -126,7 +134,7 @@ where
         }
     }
 
-    /// Shows a queue its first request, unless a look has shown it before.
+    /// Shows a queue its new head, unless a reading has shown it before.
     fn show_new(&mut self, round: u64, head: QueueHead) {
         let name: Arc<str> = head.info.queue.as_str().into();
         let known = self.heads.get(&name).map(watch::Sender::borrow);
@@ -137,6 +145,7 @@ where
         }
     }
 
+    /// Shows a queue its head, and starts a task for a queue that is new.
     fn show(&mut self, name: Arc<str>, heads: Heads) {
         if let Some(known) = self.heads.get(&name) {
             known.send_replace(heads);
@@ -160,7 +169,8 @@ where
         self.heads.insert(name, sender);
     }
 
-    /// Forgets a queue whose task has ended. It may have got a backlog since.
+    /// Forgets a queue after its task has ended. It asks for another reading, because the queue may have got a backlog
+    /// since.
     fn on_end(&mut self, ended: Result<(Id, ()), JoinError>) -> BacklogChange {
         let id = match ended {
             Ok((id, ())) => id,
@@ -180,12 +190,13 @@ async fn sleep_until(time: Option<SystemTime>) {
     match time {
         Some(time) => {
             let wait = time.duration_since(SystemTime::now()).unwrap_or_default();
-            // The clocks of the store and of this machine may differ: not asked all the time then.
+            // The clocks of the store and of this machine may differ, so a minimum keeps the worker from polling all
+            // the time.
             tokio::time::sleep(wait.max(SHORTEST_SLEEP)).await;
         }
         None => std::future::pending().await,
     }
 }
 
-/// The shortest time between two looks at the backlog because a request may begin by now.
+/// The shortest time until the next reading, if that waits for the start of a delayed request.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(20);

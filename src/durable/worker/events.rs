@@ -1,15 +1,16 @@
-//! Cuts a stream of server-sent events into its events, however its pieces are cut.
+//! Splits a stream of server-sent events into its events, regardless of how its pieces are cut.
 
 use bytes::{Bytes, BytesMut};
 
-/// Cuts a stream of events. An event ends with an empty line, which is left out, so that fields can be added to it.
+/// A splitter for a stream of server-sent events. An empty line ends an event and is left out, so that fields can still
+/// be added to the event.
 #[derive(Debug, Default)]
 pub(super) struct EventCutter {
-    /// The event that has not ended.
+    /// The bytes of the event that is still incomplete.
     event: BytesMut,
-    /// The length of its complete lines.
+    /// The length of the complete lines in `event`, which is where the current line begins.
     line_at: usize,
-    /// `true` if the last byte was a carriage return, so that a line feed after it ends no other line.
+    /// `true` if the last byte was a carriage return, so a line feed after it belongs to the same end of the line.
     after_return: bool,
 }
 
@@ -20,14 +21,14 @@ impl EventCutter {
             let is_rest_of_end = byte == b'\n' && self.after_return;
             self.after_return = byte == b'\r';
             if is_rest_of_end {
-                continue; // all ends of lines become line feeds
+                continue; // every end of a line becomes a single line feed
             }
             if !matches!(byte, b'\n' | b'\r') {
                 self.event.extend_from_slice(&[byte]);
                 continue;
             }
             if self.event.len() == self.line_at {
-                self.cut(&mut found); // an empty line
+                self.cut(&mut found); // an empty line ends the event
             } else {
                 self.event.extend_from_slice(b"\n");
                 self.line_at = self.event.len();
@@ -35,7 +36,7 @@ impl EventCutter {
         }
     }
 
-    /// Takes the end of the stream: the last event may lack its empty line.
+    /// Takes the end of the stream, which also ends the last event if its empty line is missing.
     pub(super) fn end(&mut self, mut found: impl FnMut(Bytes)) {
         if self.event.len() > self.line_at {
             self.event.extend_from_slice(b"\n");
@@ -43,6 +44,7 @@ impl EventCutter {
         self.cut(&mut found);
     }
 
+    /// Passes the current event on, unless it is empty, and begins a new one.
     fn cut(&mut self, found: &mut impl FnMut(Bytes)) {
         self.line_at = 0;
         if !self.event.is_empty() {

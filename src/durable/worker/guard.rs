@@ -1,4 +1,4 @@
-//! A lease that is given up when its attempt is dropped.
+//! A guard that settles the lease of an attempt even if the attempt is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,11 @@ use tokio::runtime::Handle;
 use super::Shared;
 use crate::durable::{Lease, OnCrash, Outcome, reason};
 
-/// Ends a request whose attempt is dropped before its outcome is stored, as it would seem to run for ever otherwise.
+/// A guard that ends a request if its attempt is dropped before the outcome is stored. Without it, the request would
+/// seem to run forever.
 pub(super) struct LeaseGuard {
     shared: Arc<Shared>,
-    /// `None` once there is an outcome.
+    /// The lease to settle, or `None` once its outcome is stored or left to the store.
     lease: Option<Lease>,
 }
 
@@ -23,7 +24,7 @@ impl LeaseGuard {
         }
     }
 
-    /// Stores the outcome, as often as it takes.
+    /// Stores the outcome, and repeats that until the store is available.
     pub(super) async fn finish(mut self, outcome: Outcome) {
         let Some(lease) = self.lease.clone() else {
             return;
@@ -43,7 +44,7 @@ impl Drop for LeaseGuard {
         let Some(lease) = self.lease.take() else {
             return;
         };
-        // Outside a runtime the process ends, and the store finds the lease when it is opened again.
+        // Outside of a Tokio runtime the process ends, and the store finds the lease when it is opened again.
         if let Ok(runtime) = Handle::try_current() {
             let shared = Arc::clone(&self.shared);
             let outcome = outcome_of_drop(shared.settings.on_crash, lease.attempt());
@@ -52,6 +53,7 @@ impl Drop for LeaseGuard {
     }
 }
 
+/// Returns the outcome of an attempt that was dropped, as the crash policy requires it.
 fn outcome_of_drop(on_crash: OnCrash, attempt: u32) -> Outcome {
     match on_crash {
         OnCrash::Retry { max_attempts } if attempt < max_attempts => Outcome::Retry {

@@ -1,4 +1,4 @@
-//! Workers: they take requests from a store when they have slots for them, and run them.
+//! The worker, which takes requests from a store when it has slots for them, and runs them in a service.
 
 mod attempt;
 mod dispatch;
@@ -27,39 +27,42 @@ use dispatch::dispatch;
 
 pub use slots::{NoSlot, Slot, SlotWait, Slots};
 
-/// Takes requests from a [`Store`] and runs them in a Tower service.
+/// A worker that takes requests from a [`Store`] and runs them in a Tower service.
 ///
 /// # Late binding
 ///
-/// A worker never holds a request that it can't start. For each queue with a backlog it waits for a slot, as one waiter with
-/// the level, tenant and cost of the queue's most urgent request. With the slot in hand it takes the most urgent request by
-/// then. So an urgent request that arrives meanwhile goes first, on whatever machine it arrived, and a level below those of
-/// the online traffic gets exactly the slots that the online traffic leaves.
+/// A worker only holds requests that it can start at once. For each queue with a backlog it waits for a slot, as a
+/// single waiter with the level, tenant and cost of the queue's most urgent request. When it gets the slot, it takes
+/// the request that is the most urgent by then. So an urgent request that arrives meanwhile goes first, on whichever
+/// machine it arrived. A level below those of the online traffic gets exactly the slots that the online traffic leaves
+/// free.
 ///
-/// The slots are those of a [`Gate`](crate::Gate), given by [`slots`](Self::slots). The slot rides in the request's
-/// extensions, where the layer of that gate takes it instead of waiting. Stored requests are not refused by the gate's bounds
-/// on waiters and waits. Without a gate, a worker runs as many requests as the service's `poll_ready` admits: an unbounded
-/// service would be called with the whole backlog at once.
+/// The slots come from a [`Gate`](crate::Gate) that [`slots`](Self::slots) sets. A slot travels in the extensions of
+/// its request, where the layer of that gate finds it and so skips its own wait. The gate's bounds on waiters and waits
+/// do not apply to stored requests. Without a gate, a worker runs as many requests as the service's `poll_ready`
+/// admits, so it would call an unbounded service with the whole backlog at once.
 ///
 /// # Attempts
 ///
-/// The service gets the request as its caller sent it, without the headers that say how it is stored, and with two more:
-/// `x-triage-request-id` and `x-triage-attempt`, from 1. The call is dropped when the request is cancelled, when its time is
-/// up and after [`attempt_timeout`](Self::attempt_timeout). Its slot is free before its outcome is stored. While the store is
-/// unavailable, the outcome is kept and stored again until that succeeds.
+/// The service gets the request as its caller sent it, without the headers that steer the storing. The worker adds
+/// `x-triage-request-id` and `x-triage-attempt`, which counts from 1. The worker drops the call when the request is
+/// cancelled, at its deadline, and after [`attempt_timeout`](Self::attempt_timeout). It frees the slot before it stores
+/// the outcome. While the store is unavailable, the worker keeps the outcome and tries to store it again.
 ///
-/// With [`OnCrash::Fail`], a router inside does not send a request to another endpoint once one may have worked on it.
-/// Another layer that retries has to be told by its user.
+/// With [`OnCrash::Fail`], a router inside the service leaves a request at the first endpoint that may have worked on
+/// it. Other layers that retry requests must be configured to do the same.
 ///
-/// A request whose service responds with any status has its outcome. One without a response has failed with a reason:
+/// A response with any status is the outcome of its request. A request without a response fails with one of these
+/// reasons:
 ///
 /// | reason | cause |
 /// |---|---|
 /// | `attempt_timeout` | the attempt took too long |
+/// | `invalid_request` | the worker can't decode the stored request |
 /// | `response_too_large` | the response is larger than [`response_limit`](Self::response_limit) |
 /// | `service_failed` | the service returned an error, or the response's body broke off |
 /// | `worker_panicked` | the service panicked; the worker goes on |
-/// | `worker_lost` | the worker was dropped while it ran, and [`on_crash`](Self::on_crash) does not have it retried |
+/// | `worker_lost` | the worker was dropped while it ran, and [`on_crash`](Self::on_crash) does not allow another attempt |
 ///
 /// ```
 /// use std::sync::Arc;
@@ -88,7 +91,7 @@ pub struct Worker<S> {
     shutdown: CancellationToken,
 }
 
-/// The settings of a worker's attempts.
+/// The settings of a worker and its attempts.
 struct Settings {
     slots: Option<Arc<dyn Slots>>,
     attempt_timeout: Duration,
@@ -96,7 +99,7 @@ struct Settings {
     on_crash: OnCrash,
 }
 
-/// The state that the tasks of one worker share.
+/// The state that all tasks of one worker share.
 struct Shared {
     store: Arc<dyn Store>,
     settings: Settings,
@@ -105,7 +108,7 @@ struct Shared {
 }
 
 impl<S> Worker<S> {
-    /// Makes a worker that runs the store's requests in this service.
+    /// Creates a worker that runs the requests of this store in this service.
     pub fn new(store: Arc<dyn Store>, service: S) -> Self {
         Self {
             store,
@@ -120,46 +123,47 @@ impl<S> Worker<S> {
         }
     }
 
-    /// Sets the source of slots, such as a [`Gate`](crate::Gate) whose layer is the service or inside of it.
+    /// Sets the source of slots, such as the [`Gate`](crate::Gate) of a layer that is the service or inside of it.
     pub fn slots(mut self, slots: impl Slots) -> Self {
         self.settings.slots = Some(Arc::new(slots));
         self
     }
 
-    /// Sets the longest time that an attempt may take, its response's body included. Default: one hour.
+    /// Sets the longest time that an attempt may take, with the reading of its response. The default is one hour.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
         self.settings.attempt_timeout = timeout;
         self
     }
 
-    /// Sets the largest body of a response, in bytes. Default: 100 MiB.
+    /// Sets the largest body of a response in bytes, 100 MiB by default.
     pub fn response_limit(mut self, bytes: usize) -> Self {
         self.settings.response_limit = bytes;
         self
     }
 
-    /// Sets the end of requests that run when the worker is dropped. It should be the store's own
-    /// [setting](super::StoreConfig::on_crash). Default: [`OnCrash::Fail`].
+    /// Sets the fate of the requests that run when the worker is dropped, [`OnCrash::Fail`] by default. Use the value
+    /// of the store's [own setting](super::StoreConfig::on_crash).
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.settings.on_crash = on_crash;
         self
     }
 
-    /// Stops taking requests when `token` is cancelled. [`run`](Self::run) returns when those that run have ended.
+    /// Sets a token that stops the worker. Once it is cancelled, the worker stops taking requests, and
+    /// [`run`](Self::run) returns when the running ones have ended.
     pub fn shutdown(mut self, token: CancellationToken) -> Self {
         self.shutdown = token;
         self
     }
 
-    /// Takes requests and runs them, until the [shutdown](Self::shutdown) or until the gate of its slots is closed, and then
-    /// until the requests that run have ended and their outcomes are stored.
+    /// Takes requests and runs them until the [shutdown](Self::shutdown), or until the gate of its slots is closed. It
+    /// then waits until all running requests have ended and their outcomes are stored.
     ///
     /// The store stays open, because a front may still read from it.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the calls that run. Their requests have failed with the reason `worker_lost`, or are tried again, as
-    /// [`on_crash`](Self::on_crash) says.
+    /// Dropping the future drops all running calls. As [`on_crash`](Self::on_crash) says, their requests either fail
+    /// with the reason `worker_lost` or get another attempt.
     pub async fn run<B>(self)
     where
         S: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + 'static,
@@ -171,7 +175,7 @@ impl<S> Worker<S> {
             store: self.store,
             settings: self.settings,
             health: StoreHealth::default(),
-            // Of its own: a closed gate ends this worker alone.
+            // This token is a child, because a closed gate must end this worker alone.
             shutdown: self.shutdown.child_token(),
         };
         dispatch(Arc::new(shared), self.service).await;

@@ -1,4 +1,4 @@
-//! A service that is ready, and a slot for its next call.
+//! A wait for both a ready service and a slot.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -17,36 +17,39 @@ use crate::{Priority, Ticket};
 
 /// A wait for the readiness of a service, and then for a slot.
 ///
-/// In this order: where the service reserves something when it is ready, such as a place in a waiting room, a slot is not held
-/// up by that.
+/// The service comes first because it may reserve something when it is ready, such as a place in a waiting room. In the
+/// other order, a slot would be idle during that wait.
 pub(super) struct Place<S> {
     queue: Arc<str>,
     service: Option<S>,
     is_ready: bool,
-    /// `None` before the service is ready, and where its readiness is the slot.
+    /// The wait for the slot. It is `None` until the service is ready, and also if the readiness of the service is the
+    /// slot.
     wait: Option<Box<dyn SlotWait>>,
-    /// The time at which the wait began.
+    /// The time at which this wait began.
     since: Since,
+    /// The ticket with which the slot is requested.
     ticket: Ticket,
 }
 
-/// One instant by both clocks.
+/// A single instant on both clocks, so that a time on one clock can be converted to the other.
 #[derive(Clone, Copy)]
 struct Since {
     instant: Instant,
     time: SystemTime,
 }
 
-/// The needs of one call: a service that is ready, and a slot.
+/// A ready service and a slot, which together allow one call.
 pub(super) struct Start<S> {
     pub(super) service: S,
     pub(super) slot: Slot,
 }
 
-/// The reason why there is no place.
+/// The reason why a wait ended without a place.
 pub(super) enum NoPlace {
+    /// The source of slots refused the wait or is closed.
     NoSlot(NoSlot),
-    /// The service failed when it was asked whether it is ready.
+    /// The service failed in its `poll_ready`.
     Service(Box<dyn Error + Send + Sync>),
 }
 
@@ -54,7 +57,7 @@ impl<S> Place<S>
 where
     S: Service<Request<Full<Bytes>>, Error: Into<Box<dyn Error + Send + Sync>>>,
 {
-    /// Begins to wait for a queue's most urgent request.
+    /// Begins a wait on behalf of the most urgent request of a queue.
     pub(super) fn new(queue: Arc<str>, service: S, head: &QueueHead) -> Self {
         let since = Since {
             instant: tokio::time::Instant::now().into_std(),
@@ -70,7 +73,7 @@ where
         }
     }
 
-    /// Waits on for another request. Returns `false` if that is too late, because the slot is there.
+    /// Continues the wait on behalf of another request. Returns `false` if the slot was granted already.
     pub(super) fn set_head(&mut self, head: &QueueHead) -> bool {
         self.ticket = ticket(head, self.since);
         match &mut self.wait {
@@ -79,13 +82,14 @@ where
         }
     }
 
+    /// Polls for the service and the slot. After it has returned them, further polls stay pending.
     pub(super) fn poll(
         &mut self,
         shared: &Shared,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Start<S>, NoPlace>> {
         let Some(service) = &mut self.service else {
-            return Poll::Pending; // it was taken
+            return Poll::Pending; // the place was handed out before
         };
         if !self.is_ready {
             let is_ready = ready!(service.poll_ready(cx));
@@ -107,10 +111,11 @@ where
     }
 }
 
-/// Returns the ticket of a request that its queue waits with since `since`.
+/// Returns the ticket for the head of a queue that has waited for a slot since `since`.
 fn ticket(head: &QueueHead, since: Since) -> Ticket {
     let after = |time: SystemTime| time.duration_since(since.time).unwrap_or_default();
-    // The wait's own time: with that of the oldest request, a long backlog would pass all that arrived after it.
+    // The arrival is the start of this wait, or the creation of the request if that is later. With the arrival of the
+    // oldest request, a long backlog would pass every online request that arrived after that.
     let arrival = since.instant + after(head.info.created);
     let mut ticket = Ticket::new(Priority(head.info.level), arrival)
         .tenant(Tenant::from(Bytes::copy_from_slice(&head.info.tenant)))

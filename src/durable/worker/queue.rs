@@ -21,10 +21,10 @@ use super::{NoSlot, Shared, attempt};
 use crate::durable::{Fetched, Outcome, QueueHead, RequestId};
 use crate::rejection::Rejection;
 
-/// Starts the requests of one queue, and waits for those that run.
+/// The task of one queue, which starts the requests of the queue and waits for those that run.
 ///
-/// At each time it is in one of three steps: it waits for a backlog, or for a place for the most urgent request, or for the
-/// store to give that request. Attempts that run go on beside them.
+/// At any time it is in one of three steps, while running attempts proceed beside it. It waits for a backlog, for a
+/// place for the most urgent request, or for the store to hand that request out.
 pub(super) struct Queue<S> {
     pub(super) shared: Arc<Shared>,
     pub(super) name: Arc<str>,
@@ -32,28 +32,33 @@ pub(super) struct Queue<S> {
     pub(super) heads: watch::Receiver<Heads>,
     pub(super) refresh: Refresh,
     pub(super) running: JoinSet<()>,
-    /// The round of the backlog up to which its head is outdated, because requests were taken since.
+    /// The number of the reading up to which the head is outdated, because the worker has taken requests since.
     pub(super) outdated: u64,
-    /// The largest number of requests to take at once.
+    /// The largest number of requests to take at once. It doubles while all requests that the store hands out are at
+    /// least as urgent as the slots were granted for, and falls back to 1 otherwise.
     pub(super) batch: usize,
-    /// The most urgent request when slots were got last.
+    /// The most urgent request at the time when slots were granted last.
     pub(super) last_head: Option<RequestId>,
-    /// `true` while the reason why there is no slot is known to the log.
+    /// `true` while slots are refused and the log has told the reason.
     pub(super) is_refused: bool,
 }
 
-/// The request for which slots were given.
+/// The request that the slots were granted for.
 #[derive(Clone, Copy)]
 struct HeadMark {
     id: RequestId,
     level: u8,
 }
 
-/// The end of a wait for a place.
+/// The result of a wait for a place.
 enum Waited<S> {
+    /// The slots are granted, so the requests can start.
     Started(Vec<Start<S>>, HeadMark),
+    /// The backlog is gone, or the worker shuts down.
     NoBacklog,
+    /// The slots were refused, so the queue pauses before it tries again.
     TryLater,
+    /// The source of slots is closed, so the worker ends.
     Closed,
 }
 
@@ -64,7 +69,7 @@ where
     S::Future: Send,
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    /// Runs until the queue has no backlog and nothing runs, or the worker shuts down.
+    /// Runs until both the backlog and the last running request are gone, or until the worker shuts down.
     pub(super) async fn run(mut self) {
         while let Some(head) = self.next_head().await {
             match self.wait_for_place(head).await {
@@ -83,7 +88,8 @@ where
         while self.running.join_next().await.is_some() {}
     }
 
-    /// Waits for a backlog. `None` if there is none and nothing runs, or the worker shuts down.
+    /// Waits for a backlog. Returns `None` once both the backlog and the last running request are gone, or when the
+    /// worker shuts down.
     async fn next_head(&mut self) -> Option<QueueHead> {
         loop {
             if self.shared.shutdown.is_cancelled() {
@@ -103,7 +109,7 @@ where
         }
     }
 
-    /// Waits for a service that is ready and slots, and goes with the queue's most urgent request meanwhile.
+    /// Waits for a ready service and for slots. Meanwhile it follows the changes of the queue's most urgent request.
     async fn wait_for_place(&mut self, head: QueueHead) -> Waited<S> {
         let shared = Arc::clone(&self.shared);
         let mut head = head;
@@ -114,7 +120,7 @@ where
                 changed = self.heads.changed() => match self.head() {
                     _ if changed.is_err() => return Waited::NoBacklog,
                     Some(new) => {
-                        // Otherwise the slot is there, and was given for the former one.
+                        // If `set_head` returns `false`, the slot is already granted on behalf of the former head.
                         if new.info == head.info || place.set_head(&new) {
                             head = new;
                         }
@@ -133,7 +139,7 @@ where
             let more = self.batch.min(usize::try_from(head.runnable).unwrap_or(1));
             let mut starts = vec![first];
             while starts.len() < more {
-                // Only places that are there at once.
+                // Each further place has to be available at once, so this polls only a single time.
                 let mut place = Place::new(Arc::clone(&self.name), self.service.clone(), &head);
                 let start = poll_fn(|cx| Poll::Ready(place.poll(&shared, cx))).await;
                 let Poll::Ready(Ok(start)) = start else {
@@ -146,15 +152,16 @@ where
         }
     }
 
-    /// Takes the most urgent requests by now, one for each place, and starts them.
+    /// Takes the requests that are the most urgent by now, one for each place, and starts them.
     async fn start(&mut self, starts: Vec<Start<S>>, head: HeadMark) {
         let shared = Arc::clone(&self.shared);
-        // Before requests are taken: a look that begins from now on may show one that comes after them.
+        // The number is read before the fetch, because a reading that begins from now on may already show the requests
+        // that follow the taken ones.
         let begun = self.refresh.begun();
         let fetched = match shared.store.fetch(&self.name, starts.len()).await {
             Ok(fetched) => fetched,
             Err(error) => {
-                drop(starts); // others may use the slots meanwhile
+                drop(starts); // other requests may use the slots meanwhile
                 shared.health.on_error(&error);
                 self.outdated = self.refresh.ask();
                 return tokio::time::sleep(TRY_AGAIN).await;
@@ -171,8 +178,9 @@ where
         let is_drained = fetched.last().is_some_and(|fetched| fetched.is_last);
         let may_give_back = self.last_head.replace(head.id) != Some(head.id);
         for (fetched, start) in fetched.into_iter().zip(starts) {
-            // The request for which the slot was given went to another worker: this one may not use a slot that is
-            // reserved for its level. Once, so that a store that sees levels differently is not asked for ever.
+            // Another worker took the request that the slot was granted for. A less urgent request must not use a slot
+            // that is reserved for that level. This happens only once for each head, so that a store with other levels
+            // can't cause an endless loop.
             if fetched.info.level > head.level && may_give_back {
                 drop(start);
                 self.running.spawn(give_back(Arc::clone(&shared), fetched));
@@ -183,15 +191,18 @@ where
             self.running.spawn(run);
         }
         self.outdated = match is_drained {
+            // After the last request of a queue, the store itself reports the next one, so another reading is
+            // unnecessary.
             true => begun,
             false => self.refresh.ask(),
         };
     }
 
+    /// Decides how to continue after a refusal, and logs the first one of a series.
     fn on_no_place(&mut self, reason: NoPlace) -> Waited<S> {
         let reason = match reason {
             NoPlace::NoSlot(NoSlot::Closed) => return Waited::Closed,
-            // The store ends it.
+            // The deadline of the head has passed, and the store ends such a request by itself.
             NoPlace::NoSlot(NoSlot::NotNow(rejection)) if is_late(&rejection) => {
                 return Waited::TryLater;
             }
@@ -205,24 +216,25 @@ where
         Waited::TryLater
     }
 
-    /// Returns the queue's most urgent request, if it is known by now.
+    /// Returns the most urgent request of the queue, or `None` while the known one is outdated.
     fn head(&mut self) -> Option<QueueHead> {
         let heads = self.heads.borrow_and_update();
         let head = heads.head.clone();
         head.filter(|_| heads.round > self.outdated)
     }
 
+    /// Returns `true` if the latest reading began after the worker last took requests.
     fn is_up_to_date(&self) -> bool {
         self.heads.borrow().round > self.outdated
     }
 }
 
-/// Returns `true` if the time of the most urgent request was up.
+/// Returns `true` if the rejection says that the deadline of the most urgent request has passed.
 fn is_late(rejection: &Rejection) -> bool {
     rejection.status() == StatusCode::GATEWAY_TIMEOUT
 }
 
-/// Gives a request back that was not started.
+/// Puts a request that was taken but not started back into its queue.
 async fn give_back(shared: Arc<Shared>, fetched: Fetched) {
     let again = Outcome::Retry {
         after: Duration::ZERO,
@@ -232,8 +244,8 @@ async fn give_back(shared: Arc<Shared>, fetched: Fetched) {
     guard.finish(again).await;
 }
 
-/// The time after which it is tried again to get a slot, or a request from a store that failed.
+/// The time before the next try, after slots were refused or the store has failed.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
-/// The largest number of slots that are taken before their requests: enough that the round trip to a store is shared.
+/// The largest number of slots that one fetch fills, so that many requests share a single round trip to the store.
 const LARGEST_BATCH: usize = 32;

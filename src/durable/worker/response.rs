@@ -1,4 +1,4 @@
-//! Reads a response whole, and its events as they come.
+//! Reads a response completely, and passes its events on as they come.
 
 use std::error::Error;
 use std::pin::pin;
@@ -12,11 +12,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::events::EventCutter;
 use crate::http::is_event_stream;
 
-/// Reads the body of a response of at most `limit` bytes. If it is a stream of events, `events` gets each as it comes.
+/// Reads the body of a response of at most `limit` bytes. If the body is a stream of events, each event also goes to
+/// `events` as soon as it is complete.
 ///
 /// # Errors
 ///
-/// The reason in a word, of a body that is larger or breaks off.
+/// Returns a reason in one word if the body is larger or breaks off.
 pub(super) async fn read_response<B>(
     response: Response<B>,
     limit: usize,
@@ -26,14 +27,14 @@ where
     B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
 {
     let (head, body) = response.into_parts();
-    // Events of an error would be taken for an answer.
+    // Readers of a stream would take the events of an error for an answer.
     let is_stream = head.status.is_success() && is_event_stream(&head.headers);
     let mut cutter = is_stream.then(EventCutter::default);
-    // Closed where there are none, so that no reader waits for them.
+    // For other responses the sender is dropped here, so that the receiver ends at once.
     let events = is_stream.then_some(events);
     let on_event = |event| {
         if let Some(events) = &events {
-            let _ = events.send(event); // no receiver: the attempt ends
+            let _ = events.send(event); // without a receiver, the attempt is about to end
         }
     };
     let mut body = pin!(body);
@@ -45,7 +46,7 @@ where
             "service_failed"
         })?;
         let Ok(mut data) = frame.into_data() else {
-            continue; // trailers
+            continue; // skips trailers
         };
         if data.remaining() > limit - whole.len() {
             return Err("response_too_large");

@@ -1,4 +1,4 @@
-//! Slots that a worker waits for, and then has ride in its request.
+//! Slots that a worker acquires ahead of a request, and that then travel with the request.
 
 use std::fmt;
 use std::future::Future;
@@ -14,21 +14,22 @@ use crate::gate::{Acquire, Gate, PermitExtension};
 use crate::rejection::{Rejection, ToRejection};
 use crate::{RejectReason, Ticket};
 
-/// A source of a worker's slots.
+/// A source of slots for a worker.
 ///
-/// Implemented for the [`Gate`] of a queue, where all requests ask for the same slots, and for the gate of a router, where the
-/// name of a request's queue is the model that it asks for.
+/// Two kinds of [`Gate`] implement it. In the gate of a queue, all requests ask for the same slots. In the gate of a
+/// router, the name of a request's queue is the model that the request asks for.
 pub trait Slots: Send + Sync + 'static {
-    /// Begins to wait for a slot for a request of this queue.
+    /// Begins a wait for a slot, on behalf of a request of this queue.
     fn wait(&self, queue: &str, ticket: Ticket) -> Box<dyn SlotWait>;
 }
 
 /// A wait for a slot. Dropping it ends the wait, and gives back a slot that was granted meanwhile.
 pub trait SlotWait: Send {
-    /// Waits on with another ticket of the same queue. Returns `false` if that is too late, because the wait has ended.
+    /// Continues the wait with another ticket of the same queue. Returns `false` if the wait has ended already, so the
+    /// change comes too late.
     fn set_ticket(&mut self, ticket: Ticket) -> bool;
 
-    /// Returns the slot when it is there.
+    /// Polls for the slot, and returns the reason if the wait ends without one.
     fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<Result<Slot, NoSlot>>;
 }
 
@@ -37,14 +38,14 @@ pub trait SlotWait: Send {
 pub struct Slot(Extensions);
 
 impl Slot {
-    /// Makes a slot of a value that rides in the request's extensions, such as a [`PermitExtension`].
+    /// Creates a slot from a value that travels in the extensions of the request, such as a [`PermitExtension`].
     pub fn new<T: Clone + Send + Sync + 'static>(extension: T) -> Self {
         let mut extensions = Extensions::new();
         extensions.insert(extension);
         Self(extensions)
     }
 
-    /// Returns the slot of a service whose readiness is the slot.
+    /// Creates an empty slot for a service whose readiness already stands for a slot.
     pub(super) fn of_ready_service() -> Self {
         Self(Extensions::new())
     }
@@ -63,9 +64,9 @@ impl fmt::Debug for Slot {
 /// The reason why a wait ended without a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoSlot {
-    /// The source is closed for good, so the worker ends.
+    /// The source of slots is closed for good, so the worker ends.
     Closed,
-    /// The worker tries again a little later.
+    /// The source refused the wait for now, so the worker tries again a little later.
     NotNow(Rejection),
 }
 
@@ -83,7 +84,7 @@ impl Slots for Gate<SlotPool> {
 impl Slots for Gate<Endpoints> {
     fn wait(&self, queue: &str, ticket: Ticket) -> Box<dyn SlotWait> {
         let (gate, model) = (self.clone(), queue.to_owned());
-        // Anew each time: the endpoints may have changed.
+        // The demand is computed anew each time, because the endpoints may have changed.
         let demand = move || {
             let requirements = Requirements::new(model.clone());
             gate.capacity().demand(&requirements)
@@ -95,9 +96,10 @@ impl Slots for Gate<Endpoints> {
     }
 }
 
-/// A wait in a gate.
+/// A wait for a slot in the waiting room of a gate.
 struct GateWait<C: Capacity, F> {
     acquire: Acquire<C>,
+    /// A function that returns the demand of the queue's requests at the time of the call.
     demand: F,
 }
 

@@ -1,4 +1,4 @@
-//! Checks aliases: a cycle is an error, an alias of an alias a warning.
+//! Checks aliases. A cycle is an error, while an alias that points at another alias is only a warning.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use super::{InvalidRouting, RoutingWarning};
 
 type Aliases = BTreeMap<String, String>;
 
+/// Returns an error if a name is empty or if aliases lead back to themselves.
 pub(super) fn validate(aliases: &Aliases) -> Result<(), InvalidRouting> {
     for (alias, target) in aliases {
         if alias.is_empty() || target.is_empty() {
@@ -19,11 +20,12 @@ pub(super) fn validate(aliases: &Aliases) -> Result<(), InvalidRouting> {
     Ok(())
 }
 
-/// The cycle that `start` is part of.
+/// Returns the names of the cycle that `start` belongs to, with `start` at both ends.
 fn cycle(aliases: &Aliases, start: &str) -> Option<Vec<String>> {
     let mut chain = vec![start.to_owned()];
     let mut next = aliases.get(start)?;
-    // Bounded: a cycle that `start` only leads into is found from one of its own aliases.
+    // If `start` only leads into a cycle of other aliases, the bound ends the loop. A later `start` inside that cycle
+    // finds it.
     while chain.len() <= aliases.len() {
         chain.push(next.clone());
         if next == start {
@@ -34,6 +36,7 @@ fn cycle(aliases: &Aliases, start: &str) -> Option<Vec<String>> {
     None
 }
 
+/// Returns a warning for each alias whose target is an alias, too.
 pub(super) fn warnings(aliases: &Aliases) -> impl Iterator<Item = RoutingWarning> {
     let of_aliases = aliases
         .iter()

@@ -8,33 +8,35 @@ use crate::endpoints::strategy::{
     random, round_robin, smart,
 };
 
-/// The strategy: which of the endpoints that can serve a request now gets it.
+/// The choice of a strategy, which picks one of the endpoints that can serve a request now.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub enum StrategyChoice {
-    /// `smart`: the highest score of priority, load and latency.
+    /// Picks the endpoint with the highest score of priority, load and latency. Its name is `smart`.
     #[default]
     Smart,
-    /// `round_robin`: one after the other, per model.
+    /// Picks the endpoints of a model one after the other. Its name is `round_robin`.
     RoundRobin,
-    /// `priority_only`: the lowest priority number.
+    /// Picks the endpoint with the lowest priority number. Its name is `priority_only`.
     PriorityOnly,
-    /// `random`: any.
+    /// Picks any endpoint, each with the same probability. Its name is `random`.
     Random,
-    /// `least_loaded`: the lowest priority number; of these, the largest share of slots free.
+    /// Picks the largest share of free slots among the endpoints with the lowest priority number. Its name is
+    /// `least_loaded`.
     LeastLoaded,
-    /// `power_of_two`: of two at random, the one with less in flight and less latency.
+    /// Draws two endpoints and picks the one with less in flight and less latency. Its name is `power_of_two`.
     PowerOfTwo,
-    /// `prefix_affinity`: where requests with the same beginning went, unless that is overloaded.
+    /// Picks the endpoint that served requests with the same beginning, unless it is overloaded. Its name is
+    /// `prefix_affinity`.
     PrefixAffinity,
-    /// A custom strategy.
+    /// A strategy of your own, which cannot be named in a configuration file.
     Custom(Arc<dyn Strategy>),
-    /// A name that is none of these: `smart`, and worth a warning.
+    /// An unknown name, which selects `smart` and is reported by [`warnings`](crate::route::RoutingConfig::warnings).
     Unknown(String),
 }
 
 impl StrategyChoice {
-    /// The names that a configuration may use.
+    /// The names that a configuration file may use.
     pub const NAMES: [&str; 7] = [
         "smart",
         "round_robin",
@@ -45,7 +47,7 @@ impl StrategyChoice {
         "prefix_affinity",
     ];
 
-    /// The strategy of this name; [`Unknown`](Self::Unknown) if there is none.
+    /// Returns the strategy with this name, or [`Unknown`](Self::Unknown) if the crate has none of that name.
     #[must_use]
     pub fn named(name: &str) -> Self {
         match name {
@@ -60,6 +62,7 @@ impl StrategyChoice {
         }
     }
 
+    /// Builds the strategy. Only `smart` uses the `weights`.
     pub(in crate::endpoints) fn strategy(&self, weights: Weights) -> Arc<dyn Strategy> {
         match self {
             Self::Smart | Self::Unknown(_) => built_in("smart", move |candidates| {
@@ -76,7 +79,7 @@ impl StrategyChoice {
     }
 }
 
-/// A custom strategy equals itself and its clones.
+/// Compares custom strategies by identity, so that one equals itself and its clones.
 impl PartialEq for StrategyChoice {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

@@ -2,7 +2,8 @@
 
 use super::StrategyChoice;
 
-/// What is wrong with a [`RoutingConfig`](crate::route::RoutingConfig): the field, and what is allowed.
+/// The reason why a [`RoutingConfig`](crate::route::RoutingConfig) is invalid, with the field and the values that are
+/// allowed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidRouting {
@@ -12,71 +13,71 @@ pub enum InvalidRouting {
         u64::from(*priority) + u64::from(*load) + u64::from(*latency)
     )]
     Weights {
-        /// What the endpoint's priority weighs.
+        /// The weight of an endpoint's priority.
         priority: u32,
-        /// What its load weighs.
+        /// The weight of the requests that an endpoint has in flight.
         load: u32,
-        /// What its latency weighs.
+        /// The weight of an endpoint's latency.
         latency: u32,
     },
-    /// Aliases form a cycle.
+    /// Aliases lead in a circle, so that they name no model.
     #[error("`aliases` lead in a circle: {}", chain.join(" → "))]
     AliasCycle {
-        /// The names, from one of them back to itself.
+        /// The names in the circle, from one of them back to itself.
         chain: Vec<String>,
     },
-    /// An alias or its target has no name.
+    /// An alias or its target is an empty string.
     #[error("the alias {alias:?} = {target:?} has an empty name")]
     EmptyAlias {
-        /// The alias.
+        /// The name that stands for another one.
         alias: String,
-        /// What it stands for.
+        /// The name that the alias stands for.
         target: String,
     },
-    /// A model with fallbacks, or one of them, has no name.
+    /// A model with fallbacks, or one of its fallbacks, is an empty string.
     #[error("the `fallbacks` of {model:?} have an empty name")]
     EmptyFallback {
-        /// The model of the fallbacks.
+        /// The model that the fallbacks belong to.
         model: String,
     },
-    /// The share of retries is not from 0 to 1.
+    /// The share of retries is outside the range from 0 to 1.
     #[error("`retry_share` = {share} must be between 0 and 1")]
     RetryShare {
-        /// What it is.
+        /// The share that was configured.
         share: f64,
     },
     /// The share of endpoints that may be ejected is above 100 per cent.
     #[error("`max_ejected_percent` = {percent} must be between 0 and 100")]
     MaxEjectedPercent {
-        /// What it is.
+        /// The percentage that was configured.
         percent: u32,
     },
-    /// Ejections would end at once.
+    /// The duration of an ejection is 0, so that each ejection would end at once.
     #[error("`eject_seconds` must be above 0; to eject no endpoint, set `eject_after` = 0")]
     NoEjection,
 }
 
-/// What may be a mistake in a [`RoutingConfig`](crate::route::RoutingConfig).
+/// A value in a [`RoutingConfig`](crate::route::RoutingConfig) that is allowed and may be a mistake.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoutingWarning {
-    /// There is no such strategy.
+    /// The strategy is unknown, so `smart` is used instead.
     #[error(
         "`strategy` = {name:?} is unknown and \"smart\" is used: the choices are {}",
         StrategyChoice::NAMES.join(", ")
     )]
     UnknownStrategy {
-        /// What it is called.
+        /// The name that was configured.
         name: String,
     },
-    /// The target of an alias is an alias itself.
+    /// The target of an alias is an alias itself, and is not followed further.
     #[error(
         "the alias {alias:?} stands for {target:?}, which is an alias itself: aliases have one level, so it is not followed further"
     )]
     AliasOfAlias {
-        /// The alias.
+        /// The name that stands for another alias.
         alias: String,
-        /// What it stands for.
+        /// The other alias, which is the target of the first one.
         target: String,
     },
 }

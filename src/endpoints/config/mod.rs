@@ -1,4 +1,4 @@
-//! The routing configuration. A value that makes no sense is an error; one that may be a mistake is a warning.
+//! The routing configuration. A value that is invalid is an error, and a value that may be a mistake is a warning.
 
 mod aliases;
 mod choices;
@@ -17,9 +17,9 @@ pub use fair_by::FairBy;
 
 use super::{FallbackWhen, ModelRoom, Strategy, Weights};
 
-/// How requests are routed: which model serves a name, which endpoint a request, and what happens when one fails.
+/// The settings of the router, with aliases, fallbacks, the strategy, retries and ejection.
 ///
-/// With feature `serde` it reads from TOML, its durations as seconds.
+/// With feature `serde`, it can be read from TOML. Durations are written there as seconds.
 ///
 /// ```
 /// use tower_triage::route::{RoutingConfig, StrategyChoice};
@@ -36,58 +36,71 @@ use super::{FallbackWhen, ModelRoom, Strategy, Weights};
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 #[non_exhaustive]
 pub struct RoutingConfig {
-    /// Which of the endpoints that can serve a request now is given it. Default `smart`.
+    /// The strategy that picks one of the endpoints that can serve a request now. Default `smart`.
     pub strategy: StrategyChoice,
-    /// What `smart` weighs. Must sum to 100. Default: priority 50, load 30, latency 20.
+    /// The weights of the strategy `smart`, which must sum to 100. Default: priority 50, load 30, latency 20.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::weights"))]
     pub weights: Weights,
-    /// Other names for models. A name that endpoints serve is tried before what it is an alias of. One level: a target
-    /// that is itself an alias is not followed further.
-    /// Default: none.
+    /// Other names for models, each with the model that it stands for. Default: empty.
+    ///
+    /// If endpoints serve a model of the alias's own name, that model is tried before the target. Aliases have one
+    /// level, so a target that is itself an alias is not followed further.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::aliases"))]
     pub aliases: BTreeMap<String, String>,
-    /// Which models to try, in order, when no endpoint can serve the one that was asked for. An alias without fallbacks
-    /// has those of its target. One level: a fallback is a model and no alias, and its own fallbacks are not tried.
-    /// Default: none.
+    /// The models to try, in order, when the endpoints cannot serve the model that was asked for. Default: empty.
+    ///
+    /// An alias without fallbacks takes those of its target. Fallbacks have one level. Each fallback names a model
+    /// rather than an alias, and the fallbacks of a fallback are not tried.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::fallbacks"))]
     pub fallbacks: BTreeMap<String, Vec<String>>,
-    /// Whether a fallback is taken only when no endpoint can serve the model asked for, or also when all that can are
-    /// busy. Default: `unavailable`.
+    /// The condition on which a request goes to a fallback. With `unavailable`, which is the default, the endpoints of
+    /// the model asked for must all be unable to serve it. With `busy`, it is enough that they are all busy.
     pub fallback_when: FallbackWhen,
-    /// What a request uses of its tenant's share, with the discipline `fair`: the tokens of its prompt and its answer, or
-    /// one. Default: `tokens`.
+    /// The cost of a request to its tenant's share, with the discipline `fair`. With `tokens`, which is the default, the
+    /// cost grows with the tokens of the prompt and the answer. With `requests`, each request costs 1.
     pub fair_by: FairBy,
-    /// How often a request that failed at an endpoint is tried again, each time at another one; if there is none, the
-    /// failure is the response. After a connection that broke off it is tried once more at most; a request with a
-    /// streamed body never is. Default 2.
+    /// The number of times that a failed request is tried again, each time at another endpoint. Default 2.
+    ///
+    /// If all other endpoints are used up, the client gets the failure. A request is tried again at most once after a
+    /// connection that broke off. A request with a streamed body is not tried again.
     pub max_retries: u32,
-    /// The number of retries of a model per request that it was given in the last 10 seconds and that could be tried
-    /// again, beside 10 a second that are always allowed: 0 to 1, rounded up to one in a whole number (1, 1/2, 1/3 and so on). Default 0.2.
+    /// The number of retries that a model may have per request, in addition to 10 retries a second that are always
+    /// allowed. Default 0.2.
+    ///
+    /// The router counts the requests of the last 10 seconds that could be tried again. The value must be from 0 to 1,
+    /// and is rounded up to one divided by a whole number (1, 1/2, 1/3 and so on).
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::share"))]
     pub retry_share: f64,
-    /// How many bytes a request's body may have to be kept for a retry. Default 1 MiB.
+    /// The largest request body in bytes that is kept for a retry. Default 1 MiB.
     pub retry_body_limit_bytes: usize,
-    /// How many failures in a row, or answers in a row that break off, take an endpoint out of service for a
-    /// while; 0: never. A request that fails at several endpoints counts against the first. Default 5.
+    /// The number of failures in a row that take an endpoint out of service for a while. Default 5. With 0, endpoints
+    /// are not ejected.
+    ///
+    /// Responses that break off are counted apart, with the same limit. A request that fails at several endpoints
+    /// counts against the first one only.
     pub eject_after: u32,
-    /// How many of a model's endpoints may be out of service at a time because they failed, as a share of them
-    /// rounded down: 0 to 100. The last one that is in service is never taken out, whatever this says; a model's
-    /// only one is where a fallback could serve instead, unless this is 0. An endpoint of several models stays
-    /// if one of them would lose too many. Default 50.
+    /// The share of a model's endpoints that may be ejected at a time, in per cent from 0 to 100 and rounded down.
+    /// Default 50.
+    ///
+    /// The last endpoint in service is never ejected. A model's only endpoint is ejected if a fallback can serve it and
+    /// this is not 0. An endpoint with several models stays in service if one of them would lose too many endpoints.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::percent"))]
     pub max_ejected_percent: u32,
-    /// How long the first ejection lasts; each further one in a row lasts twice as long as the one before,
-    /// up to a minute, or this if it is longer. Default 1 s.
+    /// The duration of the first ejection. Each further ejection in a row lasts twice as long as the one before, up to
+    /// a minute, or up to this value if it is longer. Default 1 s.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "eject_seconds", deserialize_with = "read::seconds")
     )]
     pub eject_for: Duration,
-    /// How many requests for one model may wait, and in which order. Default: as many as the waiting room takes, in its
+    /// The partitions of the waiting room, by model. Each bounds the requests that wait for its model and sets their
     /// order.
+    ///
+    /// By default a model has no partition of its own, so the bound and the order of the whole room apply.
     pub rooms: BTreeMap<String, ModelRoom>,
-    /// The highest size that a [`ModelRoom`] may come to, whatever it says. A model without a size of its own is bounded
-    /// by the whole waiting room alone. Default 1,000.
+    /// The upper bound on the size of every [`ModelRoom`], however large it is configured. Default 1,000.
+    ///
+    /// A model without a size of its own is bounded only by the whole waiting room.
     pub room_ceiling: usize,
 }
 
@@ -107,34 +120,34 @@ impl Default for RoutingConfig {
             max_ejected_percent: 50,
             eject_for: Duration::from_secs(1),
             rooms: BTreeMap::new(),
-            room_ceiling: 1_000, // Workers AI's clamp
+            room_ceiling: 1_000, // the same bound as Workers AI
         }
     }
 }
 
 impl RoutingConfig {
-    /// Which of the endpoints that can serve a request now is given it.
+    /// Sets the strategy that picks one of the endpoints that can serve a request now.
     #[must_use]
     pub fn strategy(mut self, strategy: StrategyChoice) -> Self {
         self.strategy = strategy;
         self
     }
 
-    /// What `smart` weighs.
+    /// Sets the weights of the strategy `smart`, which must sum to 100.
     #[must_use]
     pub fn weights(mut self, weights: Weights) -> Self {
         self.weights = weights;
         self
     }
 
-    /// One more name for the model `target`.
+    /// Adds `alias` as another name for the model `target`.
     #[must_use]
     pub fn alias(mut self, alias: impl Into<String>, target: impl Into<String>) -> Self {
         self.aliases.insert(alias.into(), target.into());
         self
     }
 
-    /// The models to try when no endpoint can serve `model`.
+    /// Sets the models to try, in order, when the endpoints cannot serve `model`.
     #[must_use]
     pub fn fallbacks<M: Into<String>>(
         mut self,
@@ -146,46 +159,46 @@ impl RoutingConfig {
         self
     }
 
-    /// When a fallback is taken.
+    /// Sets the condition on which a request goes to a fallback.
     #[must_use]
     pub fn fallback_when(mut self, when: FallbackWhen) -> Self {
         self.fallback_when = when;
         self
     }
 
-    /// How often a request that failed at an endpoint is tried again at another one.
+    /// Sets the number of times that a failed request is tried again at another endpoint.
     #[must_use]
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = retries;
         self
     }
 
-    /// How many of a model's endpoints may be out of service at a time because they failed: 0 to 100 per cent.
+    /// Sets the share of a model's endpoints that may be ejected at a time, from 0 to 100 per cent.
     #[must_use]
     pub fn max_ejected_percent(mut self, percent: u32) -> Self {
         self.max_ejected_percent = percent;
         self
     }
 
-    /// What a request uses of its tenant's share, with the discipline `fair`.
+    /// Sets the cost of a request to its tenant's share, with the discipline `fair`.
     #[must_use]
     pub fn fair_by(mut self, fair_by: FairBy) -> Self {
         self.fair_by = fair_by;
         self
     }
 
-    /// How many requests for `model` may wait, and in which order.
+    /// Sets the partition of the waiting room for `model`, which bounds its waiters and sets their order.
     #[must_use]
     pub fn room(mut self, model: impl Into<String>, room: ModelRoom) -> Self {
         self.rooms.insert(model.into(), room);
         self
     }
 
-    /// Checks what no type can.
+    /// Checks the values that their types alone cannot guarantee.
     ///
     /// # Errors
     ///
-    /// The first invalid value: its field, and what is allowed.
+    /// Returns the first invalid value, with its field and the values that are allowed.
     pub fn validate(&self) -> Result<(), InvalidRouting> {
         check_weights(self.weights)?;
         let share = self.retry_share;
@@ -207,17 +220,18 @@ impl RoutingConfig {
         Ok(())
     }
 
-    /// What [`Endpoints`](crate::endpoints::Endpoints) choose by: this configuration, checked.
+    /// Validates this configuration and returns it as the rules by which [`Endpoints`](crate::endpoints::Endpoints)
+    /// choose.
     ///
     /// # Errors
     ///
-    /// Those of [`validate`](Self::validate).
+    /// Returns the same errors as [`validate`](Self::validate).
     pub fn rules(&self) -> Result<RoutingRules, InvalidRouting> {
         self.validate()?;
         Ok(RoutingRules::unchecked(self.clone()))
     }
 
-    /// Values that are allowed and may be mistakes.
+    /// Returns the values that are allowed and may be mistakes.
     #[must_use]
     pub fn warnings(&self) -> Vec<RoutingWarning> {
         let mut warnings = Vec::new();
@@ -229,10 +243,10 @@ impl RoutingConfig {
     }
 }
 
-/// How [`Endpoints`](crate::endpoints::Endpoints) chooses: which models a name leads to, and which of their endpoints.
+/// The rules by which [`Endpoints`](crate::endpoints::Endpoints) resolve a name to models and choose an endpoint.
 ///
-/// Made by [`RoutingConfig::rules`], which checks them. The default is that of
-/// an empty configuration: no aliases, no fallbacks, the strategy `smart`.
+/// [`RoutingConfig::rules`] makes them from a configuration that it has checked. The default rules are those of an
+/// empty configuration, which means the strategy `smart` without aliases or fallbacks.
 #[derive(Debug, Clone)]
 pub struct RoutingRules {
     pub(crate) config: Arc<RoutingConfig>,
@@ -240,7 +254,7 @@ pub struct RoutingRules {
 }
 
 impl RoutingRules {
-    /// The rules of a configuration that is valid.
+    /// Makes rules from a configuration that is known to be valid.
     fn unchecked(config: RoutingConfig) -> Self {
         Self {
             strategy: config.strategy.strategy(config.weights),
@@ -255,7 +269,7 @@ impl Default for RoutingRules {
     }
 }
 
-/// Whether `weights` are shares of 100.
+/// Returns an error if `weights` do not sum to 100.
 fn check_weights(weights: Weights) -> Result<(), InvalidRouting> {
     let Weights {
         priority,
@@ -272,7 +286,7 @@ fn check_weights(weights: Weights) -> Result<(), InvalidRouting> {
     }
 }
 
-/// The first fallbacks with an empty name.
+/// Returns the first entry with an empty name, if there is one.
 fn empty_fallback(fallbacks: &BTreeMap<String, Vec<String>>) -> Option<(&String, &Vec<String>)> {
     let mut fallbacks = fallbacks.iter();
     fallbacks.find(|(model, chain)| model.is_empty() || chain.iter().any(String::is_empty))

@@ -1,4 +1,4 @@
-//! Deserialises the routing configuration, so that an error names its key.
+//! Deserialises the routing configuration. Values are checked while they are read, so that an error names its key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,27 +1,27 @@
-//! Requests that wait for their clients: for more of the request, or until the response is read.
+//! Counts the requests that wait for their clients, either for more of the request or until the response is read.
 //!
-//! An endpoint that is silent for too long counts as hung. In such a request it has to be silent, so the request does
-//! not count.
+//! An endpoint that is silent for too long counts as hung. While a request waits for its client, the endpoint has to be
+//! silent, so such requests are left out.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed; // numbers that are looked at again
+use std::sync::atomic::Ordering::Relaxed; // numbers that are read again
 
 use super::OnDemand;
 use crate::endpoints::EndpointRef;
 
-/// The waits in all requests of an endpoint.
+/// The counters of the waits in all requests of an endpoint.
 #[derive(Debug, Default)]
 pub(super) struct ClientWaits {
     is_watched: AtomicBool,
-    /// How many there are.
+    /// The number of waits at present.
     count: AtomicU32,
-    /// How many parts of requests were sent; it wraps around.
+    /// The number of parts of requests that were sent. It wraps around.
     sent: AtomicU32,
 }
 
 impl OnDemand {
-    /// From now on they are counted, or not any more.
+    /// Starts or stops the count of waits.
     pub(crate) fn watch_client_waits(&self, is_watched: bool) {
         self.0.client_waits.is_watched.store(is_watched, Relaxed);
     }
@@ -31,23 +31,25 @@ impl OnDemand {
         self.0.client_waits.is_watched.load(Relaxed)
     }
 
-    /// How many requests wait for their clients. One that waits in both directions counts twice.
+    /// Returns the number of requests that wait for their clients. A request that waits in both directions counts
+    /// twice.
     pub(crate) fn client_waits(&self) -> u32 {
         self.0.client_waits.count.load(Relaxed)
     }
 
-    /// How many parts of requests were sent; it wraps around.
+    /// Returns the number of parts of requests that were sent. It wraps around.
     pub(crate) fn sent(&self) -> u32 {
         self.0.client_waits.sent.load(Relaxed)
     }
 }
 
-/// Whether one direction of a request waits for the client. At first it does not, and in the end it must not.
+/// A flag that is `true` while one direction of a request waits for the client and is counted. It must be `false` again
+/// before it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct ClientWait(bool);
 
 impl ClientWait {
-    /// Of a request to this endpoint.
+    /// Sets whether this direction of a request to `endpoint` waits for the client.
     #[inline]
     pub(crate) fn set(&mut self, is_waiting: bool, endpoint: &EndpointRef) {
         let is_watched = || {
@@ -55,7 +57,7 @@ impl ClientWait {
                 .on_demand()
                 .is_some_and(OnDemand::watches_client_waits)
         };
-        // One that was counted is taken back, also when they are not counted any more.
+        // A wait that was counted is taken back even if the count has been stopped meanwhile.
         if self.0 != is_waiting
             && (self.0 || is_watched())
             && let Some(on_demand) = endpoint.on_demand()
@@ -64,6 +66,7 @@ impl ClientWait {
         }
     }
 
+    /// Sets the flag, and updates the count if the flag has changed.
     #[cold]
     fn count(&mut self, is_waiting: bool, on_demand: &OnDemand) {
         let count = &on_demand.0.client_waits.count;
@@ -75,7 +78,7 @@ impl ClientWait {
     }
 }
 
-/// Whether a request body waits for the client.
+/// A guard that counts a request body while it waits for the client.
 #[derive(Debug, Default)]
 pub(crate) struct UploadWait(Option<Watched>);
 
@@ -86,7 +89,7 @@ struct Watched {
 }
 
 impl UploadWait {
-    /// Of a request to this endpoint.
+    /// Makes the guard for a request to this endpoint. It counts only if the count is on.
     #[inline]
     pub(crate) fn at(endpoint: &EndpointRef) -> Self {
         let on_demand = endpoint.on_demand();
@@ -97,7 +100,7 @@ impl UploadWait {
         }))
     }
 
-    /// It waits for the client, or for the endpoint.
+    /// Sets whether the body waits for the client, rather than for the endpoint.
     #[inline]
     pub(crate) fn set_waiting(&mut self, is_waiting: bool) {
         if let Some(watched) = &mut self.0 {
@@ -105,7 +108,7 @@ impl UploadWait {
         }
     }
 
-    /// A part of the request was sent: it does not wait for the client.
+    /// Records that a part of the request was sent, so that the body does not wait for the client.
     pub(crate) fn on_sent(&mut self) {
         if let Some(watched) = &mut self.0 {
             watched.on_demand.0.client_waits.sent.fetch_add(1, Relaxed);

@@ -1,7 +1,7 @@
 //! The end of an endpoint that is started on demand, as far as it is known.
 //!
-//! A request that gets no answer doubts its endpoint: that may have ended, or may only have closed a connection. What
-//! starts the endpoint settles the doubt, because it knows of an end a moment later than those that are connected.
+//! A request without an answer raises a doubt about its endpoint. The endpoint may have ended, or may only have closed
+//! a connection. The driver settles the doubt, because it hears of an end a moment later than the connections do.
 
 use std::time::Duration;
 
@@ -13,44 +13,45 @@ use crate::endpoints::EndpointRef;
 /// The way in which an endpoint ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It ended by itself, or is taken for ended because it answers no more.
+    /// The endpoint ended by itself, or counts as ended because it does not answer any more.
     Crashed,
-    /// It was ended though it served requests, on request of the operator.
+    /// The operator ended the endpoint while it served requests.
     Killed,
 }
 
-/// The end of an endpoint as far as it is known, with counts by which requests and what starts it find what is new to them.
+/// The end of an endpoint as far as it is known. Its counts show requests and the driver if anything is new to them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Life {
-    /// The number of times it was started.
+    /// The number of times that the endpoint was started.
     starts: u64,
-    /// The way in which it ended, until it is started again.
+    /// The way in which the endpoint ended, until it is started again.
     end: Option<End>,
-    /// The number of requests that got no answer.
+    /// The number of doubts, each raised by a request without an answer.
     doubts: u64,
-    /// The number of doubts that were taken to be settled.
+    /// The number of doubts that the driver has begun to settle.
     taken: u64,
-    /// The number of doubts that are settled: it has ended, or serves, or is not known to have ended.
+    /// The number of doubts that are settled. The endpoint has ended, or serves, or is not known to have ended.
     settled: u64,
 }
 
 impl Life {
-    /// Returns how the endpoint ended since it was started for the `starts`th time.
+    /// Returns the way in which the endpoint ended since it was started for the `starts`th time.
     fn end_since(&self, starts: u64) -> Option<End> {
         let is_other = self.starts != starts;
         self.end.or_else(|| is_other.then_some(End::Crashed))
     }
 }
 
-/// The extension of a response in place of an endpoint's, if whether that has ended was found out as far as possible.
+/// The extension of a response that replaces an endpoint's response, after the router has tried to find out if the
+/// endpoint has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DoubtSettled;
 
-/// The time within which every doubt is settled, unless what starts the endpoint is gone.
+/// The time within which every doubt is settled, unless the driver is gone.
 const SETTLED_WITHIN: Duration = Duration::from_secs(1);
 
 impl OnDemand {
-    /// Returns the number of times the endpoint was started.
+    /// Returns the number of times that the endpoint was started.
     pub(crate) fn starts(&self) -> u64 {
         self.0.life.borrow().starts
     }
@@ -60,33 +61,34 @@ impl OnDemand {
         self.0.life.send_modify(|life| {
             life.starts += 1;
             life.end = None;
-            (life.taken, life.settled) = (life.doubts, life.doubts); // of what ran before
+            (life.taken, life.settled) = (life.doubts, life.doubts); // they are about the process before
         });
     }
 
-    /// Records how the endpoint ended. The first end counts. To be called after it gives no slots any more.
+    /// Records the way in which the endpoint ended. Only the first end counts. Call this after the endpoint has
+    /// stopped giving slots.
     pub(crate) fn set_end(&self, end: End) {
         let life = &self.0.life;
         life.send_modify(|life| _ = life.end.get_or_insert(end));
     }
 
-    /// Returns how the endpoint ended, until it is started again.
+    /// Returns the way in which the endpoint ended, until it is started again.
     pub(crate) fn end(&self) -> Option<End> {
         self.0.life.borrow().end
     }
 
-    /// Returns `true` if a request got no answer since this last returned `true`. The doubt is to be settled then.
+    /// Returns `true` if there are new doubts since it last returned `true`. The caller has to settle them.
     pub(crate) fn take_doubt(&self) -> bool {
         let mut is_new = false;
         self.0.life.send_if_modified(|life| {
             is_new = life.taken != life.doubts;
             life.taken = life.doubts;
-            false // for no request
+            false // requests have nothing to learn from this
         });
         is_new
     }
 
-    /// Settles the doubts that were taken. Returns `true` if there is no later one.
+    /// Settles the doubts that were taken. Returns `true` if all doubts are settled now.
     pub(crate) fn settle_doubt(&self) -> bool {
         let life = &self.0.life;
         life.send_modify(|life| life.settled = life.taken);
@@ -94,7 +96,7 @@ impl OnDemand {
         life.settled == life.doubts
     }
 
-    /// Records that a request got no answer. Returns the number of the doubt.
+    /// Raises a doubt because a request got no answer. Returns the number of the doubt.
     fn doubt(&self) -> u64 {
         let mut nth = 0;
         self.0.life.send_modify(|life| {
@@ -107,8 +109,8 @@ impl OnDemand {
 }
 
 impl EndpointRef {
-    /// Records that a request got no answer. If the endpoint is started on demand it may have ended, and gives no slots
-    /// until that is known.
+    /// Raises a doubt because a request got no answer. If the endpoint is started on demand, it may have ended, so it
+    /// gives no slots until the doubt is settled.
     pub(crate) fn doubt(&self) {
         if let Some(on_demand) = self.on_demand() {
             self.state().word.stop();
@@ -116,12 +118,12 @@ impl EndpointRef {
         }
     }
 
-    /// Waits until it is known whether the endpoint has ended since it was started for the `starts`th time, because a
-    /// request got no answer. Returns how it ended, or `None` if it is not known to have ended.
+    /// Waits until it is known if the endpoint has ended since it was started for the `starts`th time, because a
+    /// request got no answer. Returns the way in which it ended, or `None` if it is not known to have ended.
     ///
     /// # Cancel safety
     ///
-    /// The doubt is settled though no request waits for that.
+    /// The driver settles the doubt even if the future is dropped.
     pub(crate) async fn end_since(&self, starts: u64) -> Option<End> {
         let on_demand = self.on_demand()?;
         let mut life = on_demand.0.life.subscribe();

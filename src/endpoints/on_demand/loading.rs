@@ -1,4 +1,4 @@
-//! How far the load of a model has come.
+//! The progress of a model's load.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use crate::gate;
 
-/// How far a load has come. Clones are the same.
+/// The progress of a load. Clones refer to the same load.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<AtomicU32>);
 
 impl Progress {
-    /// Sets how far the load has come, from 0 to 1.
+    /// Sets the share of the load that is done, from 0 to 1.
     pub fn set(&self, share: f32) {
-        // In millionths, plus 1: 0 stands for unknown.
+        // The value is stored in millionths plus 1, because 0 stands for unknown.
         self.0
             .store((share.clamp(0.0, 1.0) * 1e6) as u32 + 1, Relaxed);
     }
 
-    /// How far the load has come, if that was told.
+    /// Returns the share of the load that is done, if it was set.
     #[must_use]
     pub fn get(&self) -> Option<f32> {
         let share = self.0.load(Relaxed).checked_sub(1)?;
@@ -27,26 +27,27 @@ impl Progress {
     }
 }
 
-/// A load on its way.
+/// A load that is under way.
 #[derive(Debug, Clone)]
 pub(crate) struct Loading {
-    /// What its engine says.
+    /// The progress that the engine reports.
     pub(crate) told: Progress,
     pub(crate) began: Instant,
-    /// How long loads took so far, on average, if there were any.
+    /// The average duration of earlier loads, if there were any.
     pub(crate) usual: Option<Duration>,
 }
 
-/// Of a load that takes longer than usual.
+/// The share that a load shows if it takes longer than usual.
 const NEARLY: f32 = 0.99;
 
 impl Loading {
-    /// How far it has come: what its engine says, or else by how long loads took so far.
+    /// Returns the share of the load that is done. If the engine does not report it, it is estimated by the duration of
+    /// earlier loads.
     pub(crate) fn progress(&self) -> Option<f32> {
         let by_time = || {
             let took = gate::now().saturating_duration_since(self.began);
             let share = took.as_secs_f32() / self.usual?.as_secs_f32();
-            Some(share.min(NEARLY)) // also if it is no number: loads that take no time
+            Some(share.min(NEARLY)) // covers loads of duration 0, where the share is not a number
         };
         self.told.get().or_else(by_time)
     }

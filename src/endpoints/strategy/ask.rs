@@ -1,7 +1,8 @@
 //! Calls a strategy, which may be user code.
 //!
-//! A strategy is called while a slot is handed over: under the gate's lock if requests wait, and in the task of another
-//! request. So its panic is caught, and it must not wait for the router that calls it.
+//! The router calls a strategy while it hands a slot over. If requests wait, this happens under the gate's lock and in
+//! the task of another request. So the panic of a strategy is caught, and a strategy must not wait for the router that
+//! called it.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,15 +10,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::{Candidates, Choice, Strategy};
 
 thread_local! {
-    /// Whether this thread is asking a strategy.
+    /// `true` while this thread runs a strategy.
     static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `strategy` chooses. `None` if it panics: then the first candidate that is free is taken.
+/// Returns the choice of `strategy`, or `None` if it panics. The caller then takes the first candidate that is free.
 pub(crate) fn ask<'a>(strategy: &dyn Strategy, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-    // A strategy may ask another router, and so be asked while another one is.
+    // A strategy may call another router, so this call may run inside another one.
     let outer = ASKING.replace(true);
-    // Unwind safe for us: `candidates` only has cells that cache a number and the clock.
+    // Unwinding is safe here because `candidates` has only cells that cache a number and the clock.
     let chosen = catch_unwind(AssertUnwindSafe(|| strategy.choose(candidates)));
     ASKING.set(outer);
     chosen.unwrap_or_else(|_| {
@@ -26,11 +27,11 @@ pub(crate) fn ask<'a>(strategy: &dyn Strategy, candidates: &Candidates<'a>) -> O
     })
 }
 
-/// Guards a method that waits for the router's lock.
+/// Panics if a strategy called the current method, which waits for the router's lock.
 ///
 /// # Panics
 ///
-/// Inside a strategy, always: not only when the lock happens to be held.
+/// Panics at every call inside a strategy, even if the lock is free at that moment.
 pub(crate) fn forbid_in_strategy(method: &str) {
     assert!(
         !ASKING.get(),

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed; // a counter: no other memory depends on it
+use std::sync::atomic::Ordering::Relaxed; // a counter that guards no other memory
 use std::time::Duration;
 
 use super::Choice;
@@ -13,32 +13,34 @@ use crate::endpoints::endpoint_word::{Admissible, Snapshot};
 use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{EndpointRef, Lane};
 
-/// The endpoints that can serve a request: they have the model, can do what is asked, and are healthy.
+/// The endpoints that can serve a request because they have the model, have the capabilities and are healthy.
 ///
-/// Endpoints that have answered no request and have not had their first check are not among them as long as one of
-/// the others has a slot free; a strategy is then asked a second time, to choose among those.
+/// An endpoint that has a health check is left out until it has answered a request or had its first check, as long as
+/// another endpoint has a slot free. If all others are busy, the strategy is called a second time, to choose among the
+/// endpoints that were left out.
 pub struct Candidates<'a> {
     pub(crate) backends: &'a [Backend],
     pub(crate) query: &'a Lane,
-    /// Whether these are the endpoints of the last resort: those that have yet to be checked.
+    /// `true` in the second call, for which the candidates are the endpoints that have yet to be checked.
     pub(crate) last_resort: bool,
-    /// The slots of each endpoint that the request has to leave free.
+    /// The slots of each endpoint that are reserved for higher levels, so that the request has to leave them free.
     pub(crate) kept: KeptSlots,
     pub(crate) prefix: Option<u64>,
     pub(crate) next_rotation: &'a AtomicU64,
-    /// Drawn at the first use.
+    /// The position in the rotation, which is drawn at the first use.
     pub(crate) rotation: Cell<Option<u64>>,
-    /// Read at the first use.
+    /// The time, which is read at the first use.
     pub(crate) now: Cell<Option<CoarseInstant>>,
 }
 
 impl<'a> Candidates<'a> {
-    /// Those that have a slot free, in the registry's order.
+    /// Returns the candidates that have a slot free, in the order of the registry.
     pub fn free(&self) -> impl Iterator<Item = Candidate<'a>> {
         self.all().filter(|candidate| candidate.is_free())
     }
 
-    /// The first of the free ones that no other is `better` than. A loop, as `min_by` moves each candidate.
+    /// Returns the best free candidate, or the first of several that are equally good. It loops by hand because
+    /// `min_by` would move each candidate.
     pub(super) fn best(
         &self,
         better: impl Fn(&Candidate<'a>, &Candidate<'a>) -> bool,
@@ -53,35 +55,37 @@ impl<'a> Candidates<'a> {
         Some(Choice::new(best))
     }
 
-    /// All of them, the busy ones included, in the registry's order.
+    /// Returns all candidates, including those that are busy, in the order of the registry.
     pub fn all(&self) -> impl Iterator<Item = Candidate<'a>> {
         let (query, last_resort, kept) = (self.query, self.last_resort, self.kept);
         let backends = self.backends.iter();
         backends.filter_map(move |backend| Candidate::new(backend, query, last_resort, kept))
     }
 
-    /// How many endpoints have the model, including those that cannot serve the request: the bound of
+    /// Returns the number of endpoints that have the model, even if they cannot serve the request. It is the bound for
     /// [`get`](Self::get).
     #[must_use]
     pub fn len(&self) -> usize {
         self.backends.len()
     }
 
-    /// Whether no endpoint has the model.
+    /// Returns `true` if the model has no endpoint.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.backends.is_empty()
     }
 
-    /// The endpoint at `index`, if it can serve the request.
+    /// Returns the candidate at `index`, or `None` if that endpoint cannot serve the request.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Candidate<'a>> {
         let backend = self.backends.get(index)?;
         Candidate::new(backend, self.query, self.last_resort, self.kept)
     }
 
-    /// The position of this request in a rotation over the endpoints of its model: 0, 1, 2 and so on, one number per
-    /// request, drawn at the first call.
+    /// Returns the position of this request in a rotation over the endpoints of its model.
+    ///
+    /// The positions count up from 0, one for each request that asks. A request draws its position at the first call
+    /// and keeps it.
     #[must_use]
     pub fn rotation(&self) -> u64 {
         let rotation = self
@@ -92,25 +96,28 @@ impl<'a> Candidates<'a> {
         rotation
     }
 
-    /// A hash of the beginning of the prompt: equal for requests that share it. `None` if it is not known.
+    /// Returns a hash of the beginning of the prompt, which is equal for requests that share it. Returns `None` if it
+    /// is not known.
     #[must_use]
     pub fn prefix(&self) -> Option<u64> {
         self.prefix
     }
 
-    /// A candidate's average time until the head of a response; zero if there was none of late.
+    /// Returns a candidate's average time until the head of a response arrives. It is zero if there was no response
+    /// lately.
     #[must_use]
     pub fn first_byte_latency(&self, candidate: &Candidate<'_>) -> Duration {
         Duration::from_micros(candidate.first_byte_micros(self.now()).into())
     }
 
-    /// The same, but a longer sample replaces the average at once.
+    /// Returns the average of [`first_byte_latency`](Self::first_byte_latency), where a longer sample replaces the
+    /// average at once.
     #[must_use]
     pub fn peak_latency(&self, candidate: &Candidate<'_>) -> Duration {
         Duration::from_micros(candidate.peak_micros(self.now()).into())
     }
 
-    /// One clock reading for the whole decision.
+    /// Returns the time of the decision. The clock is read once, so that all candidates are compared at the same time.
     pub(super) fn now(&self) -> CoarseInstant {
         let now = self.now.get().unwrap_or_else(CoarseInstant::now);
         self.now.set(Some(now));
@@ -124,21 +131,21 @@ impl fmt::Debug for Candidates<'_> {
     }
 }
 
-/// An endpoint that can serve a request, and how busy it was when it was looked at.
+/// An endpoint that can serve a request, with its load at the moment when the router looked at it.
 #[derive(Clone, Copy)]
 pub struct Candidate<'a> {
     pub(crate) backend: &'a Backend,
     pub(crate) seen: Snapshot,
-    /// How many of its slots the request has to leave free.
+    /// The number of the endpoint's slots that the request has to leave free.
     kept: u32,
 }
 
 impl<'a> Candidate<'a> {
-    /// `None` if the endpoint cannot serve `query` in this round.
+    /// Returns `None` if the endpoint cannot serve `query` in this round.
     #[inline]
     fn new(backend: &'a Backend, query: &Lane, last_resort: bool, kept: KeptSlots) -> Option<Self> {
         let seen = backend.offer(query, last_resort)?;
-        let kept = kept.of(seen.limit() as usize) as u32; // below the limit
+        let kept = kept.of(seen.limit() as usize) as u32; // below the limit, so it fits
         Some(Self {
             backend,
             seen,
@@ -146,47 +153,50 @@ impl<'a> Candidate<'a> {
         })
     }
 
+    /// Returns the average time until the head of a response, in microseconds.
     #[inline]
     pub(super) fn first_byte_micros(&self, now: CoarseInstant) -> u32 {
         self.backend.state.latency.first_byte.micros(now)
     }
 
+    /// Returns the average in microseconds in which a longer sample replaces the average at once.
     #[inline]
     pub(super) fn peak_micros(&self, now: CoarseInstant) -> u32 {
         self.backend.state.latency.peak.micros(now)
     }
 
-    /// Whether the request would be its probe.
+    /// Returns `true` if the request would be the probe of a half-open endpoint.
     pub(crate) fn is_probe(&self) -> bool {
         self.seen.flags().admissible() == Admissible::Probe
     }
 
-    /// The endpoint.
+    /// Returns the endpoint.
     #[must_use]
     pub fn endpoint(&self) -> &'a EndpointRef {
         &self.backend.endpoint
     }
 
-    /// Lower is preferred: 0 to 100.
+    /// Returns the priority number, from 0 to 100. Endpoints with a lower number are preferred.
     #[must_use]
     pub fn priority(&self) -> u32 {
         self.backend.priority.into()
     }
 
-    /// How many requests it serves.
+    /// Returns the number of requests that the endpoint served when the router looked at it.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.seen.in_use()
     }
 
-    /// How many requests it may serve at a time.
+    /// Returns the number of requests that the endpoint may serve at a time.
     #[must_use]
     pub fn limit(&self) -> u32 {
         self.seen.limit()
     }
 
-    /// Whether it has a slot free for the request, beside those that are kept for higher levels. Until it has answered, or
-    /// a check has, it has one slot at most.
+    /// Returns `true` if the endpoint has a slot free for the request, besides those reserved for higher levels.
+    ///
+    /// An endpoint has at most one slot until it has answered a request or passed a check.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.seen.is_free() && self.seen.in_use() + self.kept < self.seen.limit()

@@ -1,5 +1,5 @@
-//! `least_loaded`: the lowest priority number; of these, the largest share of slots free; of equals, the first in the
-//! registry.
+//! `least_loaded` picks the largest share of free slots among the endpoints with the lowest priority number. Of equal
+//! endpoints, the first in the registry wins.
 
 use super::{Candidates, Choice};
 

@@ -1,7 +1,8 @@
-//! Strategies: which of the endpoints that can serve a request now gets it.
+//! Strategies, which pick one of the endpoints that can serve a request now.
 //!
-//! A [`Strategy`] only prefers. The candidates are found before it is asked, and the slot is taken after it if nothing
-//! has changed meanwhile; so no strategy can overload an endpoint or choose one that lacks what the request needs.
+//! A [`Strategy`] only states a preference. The router finds the candidates before it calls the strategy. Afterwards it
+//! takes the slot if the endpoint is still as the strategy saw it. So a strategy cannot overload an endpoint or choose
+//! one that lacks something that the request needs.
 
 mod ask;
 mod candidates;
@@ -20,14 +21,14 @@ pub(crate) use ask::{ask, forbid_in_strategy};
 pub use candidates::{Candidate, Candidates};
 pub use smart::Weights;
 
-/// Chooses among the endpoints that can serve a request now.
+/// A policy that chooses one of the endpoints that can serve a request now.
 ///
-/// It is called by many threads at once, and again if another request took the slot meanwhile. It must neither block nor
-/// do I/O, and should not allocate. While requests wait, it is called under the lock of the waiting room. So it must not
-/// use a [`RouterHandle`](crate::route::RouterHandle): methods that need the lock panic inside a strategy, at every call.
-/// [`Candidates`] says how busy each endpoint is.
+/// Many threads call it at once, and the router calls it again if another request took the slot meanwhile. It must not
+/// block or do I/O, and should not allocate. While requests wait, it runs under the lock of the waiting room, so it
+/// must not use a [`RouterHandle`](crate::route::RouterHandle). Methods that need the lock panic inside a strategy, at
+/// every call. [`Candidates`] reports the load of each endpoint instead.
 ///
-/// If it panics, the first candidate that is free is taken, and there is an error in the log.
+/// If a strategy panics, the router logs an error and takes the first candidate that is free.
 ///
 /// ```
 /// use tower_triage::endpoints::{Candidates, Choice, Strategy};
@@ -53,15 +54,17 @@ pub use smart::Weights;
             chosen by its variant of `StrategyChoice`"
 )]
 pub trait Strategy: fmt::Debug + Send + Sync + 'static {
-    /// Its name in a [`Decision`](super::Decision), in logs and in metrics.
+    /// Returns the name of the strategy for a [`Decision`](super::Decision), for logs and for metrics.
     fn name(&self) -> &'static str;
 
-    /// One of [`candidates.free()`](Candidates::free); `None` if there is none. If there is one all the same, the
-    /// first is taken.
+    /// Chooses one of [`candidates.free()`](Candidates::free), or returns `None` if all candidates are busy.
+    ///
+    /// If it returns `None` while a candidate is free, or chooses a busy candidate, the router takes the first free
+    /// one.
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>>;
 }
 
-/// What a [`Strategy`] chose.
+/// The candidate that a [`Strategy`] chose, with its score.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'a> {
     pub(crate) candidate: Candidate<'a>,
@@ -69,7 +72,7 @@ pub struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    /// This one.
+    /// Chooses `candidate`, without a score.
     #[must_use]
     pub fn new(candidate: Candidate<'a>) -> Self {
         Self {
@@ -78,7 +81,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// With this score, for the [`Decision`](super::Decision).
+    /// Adds the score by which the strategy compared the candidates. It is shown in the [`Decision`](super::Decision).
     #[must_use]
     pub fn score(mut self, score: u32) -> Self {
         self.score = Some(score);
@@ -86,7 +89,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// A strategy of the crate's own.
+/// A strategy that the crate defines by a function.
 struct BuiltIn<F> {
     name: &'static str,
     choose: F,
@@ -111,6 +114,7 @@ impl<F> fmt::Debug for BuiltIn<F> {
     }
 }
 
+/// Makes a strategy of a name and a function.
 pub(super) fn built_in(
     name: &'static str,
     choose: impl for<'a> Fn(&Candidates<'a>) -> Option<Choice<'a>> + Send + Sync + 'static,

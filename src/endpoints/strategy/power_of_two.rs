@@ -1,12 +1,14 @@
-//! `power_of_two`: the better of two random endpoints. With a thousand of them, reading all costs more than the second
-//! best does.
+//! `power_of_two` picks the better of two random endpoints. With a thousand endpoints, reading all of them costs more
+//! than a slightly worse choice does.
 
 use super::{Candidate, Candidates, Choice};
 
-/// Of two at random, the one with less in flight times latency. The latency is a peak average: a slow answer
-/// counts at once, and is forgotten slowly.
+/// Draws two free endpoints and chooses the one with the smaller product of requests in flight and latency.
+///
+/// The latency is an average with peaks, so that a slow answer counts at once and is forgotten slowly.
 pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
     let places = candidates.len();
+    // The range has at least one index, because an empty range would panic.
     let (place, first) = free_from(candidates, fastrand::usize(..places.max(1)), None)?;
     let start = fastrand::usize(..places.max(1));
     let Some((_, second)) = free_from(candidates, start, Some(place)) else {
@@ -22,7 +24,8 @@ pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
     }))
 }
 
-/// The first with a free slot at `start` or after it, but for the one at `except`; and its place.
+/// Returns the first free candidate at index `start` or after it, with its index. The search wraps around, and skips
+/// the index `except`.
 fn free_from<'a>(
     candidates: &Candidates<'a>,
     start: usize,

@@ -1,10 +1,11 @@
-//! `prefix_affinity`: prompts that begin alike go to the same endpoint, which has their beginning in its cache.
+//! `prefix_affinity` sends prompts that begin alike to the same endpoint, which has their beginning in its cache.
 //!
-//! This is rendezvous hashing with bounded loads: each endpoint has a weight for each beginning, and the highest wins.
-//! When endpoints come and go, only the prompts of those endpoints move.
+//! It uses rendezvous hashing with bounded loads. Each endpoint has a weight for each beginning, and the endpoint with
+//! the highest weight gets the prompt. When endpoints come and go, only the prompts of those endpoints move.
 
 use super::{Candidate, Candidates, Choice, least_loaded};
 
+/// Chooses by the prefix, or like `least_loaded` if the prefix is unknown or does not lead to an endpoint with room.
 pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
     let prefix = candidates.prefix();
     match prefix.and_then(|prefix| by_prefix(prefix, candidates)) {
@@ -13,9 +14,9 @@ pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
     }
 }
 
-/// The endpoint for `prefix`, if one has room.
+/// Returns the endpoint for `prefix`, if an endpoint has room.
 fn by_prefix<'a>(prefix: u64, candidates: &Candidates<'a>) -> Option<Candidate<'a>> {
-    let (mut in_flight, mut slots) = (1, 0); // with the request itself
+    let (mut in_flight, mut slots) = (1, 0); // includes the request itself
     let mut rendezvous = Rendezvous::of(prefix);
     for candidate in candidates.all() {
         in_flight += u64::from(candidate.in_flight());
@@ -29,14 +30,15 @@ fn by_prefix<'a>(prefix: u64, candidates: &Candidates<'a>) -> Option<Candidate<'
     if has_room(&preferred) {
         return Some(preferred);
     }
-    // Overloaded: the greatest weight among those with room, so that equal prefixes still meet.
+    // The preferred endpoint is overloaded. The greatest weight among those with room still sends equal prefixes to one
+    // endpoint.
     let mut rendezvous = Rendezvous::of(prefix);
     let roomy = candidates.free().filter(has_room);
     roomy.for_each(|candidate| rendezvous.consider(candidate));
     rendezvous.pick()
 }
 
-/// The candidate with the greatest weight so far.
+/// A search for the candidate with the greatest weight, which has seen some of the candidates.
 struct Rendezvous<'a> {
     prefix: u64,
     best: Option<(u64, Candidate<'a>)>,
@@ -60,14 +62,16 @@ impl<'a> Rendezvous<'a> {
     }
 }
 
-/// Whether an endpoint with `own` of `limit` slots taken gets more: while fewer than half are taken, or it has less
-/// than 5/4 of its share of all requests in flight.
+/// Returns `true` if an endpoint that serves `own` requests with `limit` slots has room for one more.
+///
+/// An endpoint has room while fewer than half of its slots are taken. It also has room while it serves less than 5/4 of
+/// its share of all requests in flight, which its slots determine.
 fn has_room(own: u32, limit: u32, in_flight: u64, slots: u64) -> bool {
     let (own, limit) = (u128::from(own), u128::from(limit));
     2 * own < limit || 4 * own * u128::from(slots) < 5 * u128::from(in_flight) * limit
 }
 
-/// Evenly spread over all endpoints and beginnings (the finaliser of SplitMix64).
+/// Mixes a prefix with an endpoint's hash by the finaliser of SplitMix64, so that weights are spread evenly.
 fn weight(prefix: u64, endpoint: u64) -> u64 {
     let mut mixed = prefix ^ endpoint;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

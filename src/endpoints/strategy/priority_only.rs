@@ -1,4 +1,4 @@
-//! `priority_only`: the lowest priority number; of equals, the first in the registry.
+//! `priority_only` picks the lowest priority number. Of equal endpoints, the first in the registry wins.
 
 use super::{Candidates, Choice};
 

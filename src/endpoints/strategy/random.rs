@@ -1,9 +1,9 @@
-//! `random`: any endpoint, each as likely as the others.
+//! `random` picks any free endpoint, each with the same probability.
 
 use super::{Candidates, Choice};
 
 pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-    // Most often the endpoint at a random index is free, and the others need not be read.
+    // The endpoint at a random index is usually free, so the others need not be read. An empty range would panic.
     let places = candidates.len();
     let guess = candidates.get(fastrand::usize(..places.max(1)));
     if let Some(candidate) = guess.filter(|candidate| candidate.is_free()) {

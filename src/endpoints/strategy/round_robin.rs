@@ -1,13 +1,14 @@
-//! `round_robin`: one after the other, with a counter for each model.
+//! `round_robin` picks endpoints one after the other, with a counter for each model.
 
 use super::{Candidates, Choice};
 
-/// Each is given as many requests as the others: exactly, as long as none is busy.
+/// Gives each endpoint the same number of requests. The numbers are exactly equal as long as all endpoints have slots
+/// free.
 pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
     candidates.free().next()?;
     let count = candidates.all().count() as u64;
     let first = candidates.rotation().checked_rem(count)? as usize;
-    // From the next endpoint of the rotation on, skip the busy ones.
+    // The search begins at the next endpoint of the rotation and skips those that are busy.
     let from = candidates.all().skip(first);
     let wrapped = candidates.all().take(first);
     from.chain(wrapped)

@@ -1,17 +1,17 @@
-//! `smart`: a weighted score of priority, load and latency.
+//! `smart` picks the endpoint with the highest score, which weighs priority, load and latency.
 
 use super::{Candidates, Choice};
 
-/// What `smart` weighs, in shares of 100.
+/// The weights of the strategy `smart`, which are shares of 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Weights {
-    /// The endpoint's priority number. Default 50.
+    /// The weight of the endpoint's priority number. Default 50.
     pub priority: u32,
-    /// How many requests it has in flight. Default 30.
+    /// The weight of the number of requests that the endpoint has in flight. Default 30.
     pub load: u32,
-    /// How long it takes to answer. Default 20.
+    /// The weight of the time that the endpoint takes to answer. Default 20.
     pub latency: u32,
 }
 
@@ -25,10 +25,10 @@ impl Default for Weights {
     }
 }
 
-/// The highest score wins; of equals, the first in the registry.
+/// Chooses the free candidate with the highest score. Of equal candidates, the first in the registry wins.
 pub(crate) fn choose<'a>(weights: Weights, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
     let mut best = None;
-    // The score to reach: below it, no clock is read and nothing is divided.
+    // The score that a candidate has to reach. Below it, the loop skips the clock and the division.
     let mut enough = 0;
     for candidate in candidates.free() {
         let at_once = at_once(weights, candidate.priority(), candidate.in_flight());
@@ -39,6 +39,7 @@ pub(crate) fn choose<'a>(weights: Weights, candidates: &Candidates<'a>) -> Optio
             0 => 0,
             _ => candidate.first_byte_micros(candidates.now()),
         };
+        // The score at once includes the full weight of the latency, so the difference cannot be negative.
         let score = at_once - lateness(weights, latency);
         if score >= enough {
             let whole = score / 100;
@@ -49,10 +50,10 @@ pub(crate) fn choose<'a>(weights: Weights, candidates: &Candidates<'a>) -> Optio
     best
 }
 
-// A score is 0 to 100, in whole numbers. These are a hundred times as large. Nexus' formula: what is worse than
-// 100 is as bad as 100, and a latency of a second is as bad as any.
+// A score is a whole number from 0 to 100. The functions below return a hundred times that, which keeps the fractions.
+// The formula is that of Nexus. A priority or load above 100 counts as 100, and a latency above a second as a second.
 
-/// The score of an endpoint that answers at once.
+/// Returns the score of an endpoint with a latency of zero, times 100.
 #[inline]
 fn at_once(weights: Weights, priority: u32, in_flight: u32) -> u32 {
     let goodness = |badness: u32| 100 - badness.min(100);
@@ -61,7 +62,7 @@ fn at_once(weights: Weights, priority: u32, in_flight: u32) -> u32 {
         + 100 * weights.latency
 }
 
-/// What it loses by its latency.
+/// Returns the part of the score that an endpoint loses by its latency, times 100.
 #[inline]
 fn lateness(weights: Weights, latency_micros: u32) -> u32 {
     (latency_micros / 10_000).min(100) * weights.latency

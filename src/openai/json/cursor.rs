@@ -1,12 +1,12 @@
 //! A cursor over JSON that is known to be valid, so that reading cannot fail.
 //!
-//! Typed visitors would refuse values that are only skipped and that an endpoint may accept: a number that no float
-//! holds, half of a surrogate pair.
+//! Typed visitors would refuse some values that are only skipped here, and that an endpoint may accept. Examples are a
+//! number that is too large for every float type, and half of a surrogate pair.
 
 use memchr::memchr2;
 use serde::de::IgnoredAny;
 
-/// A position in a JSON text. When a method is called, it is before a value.
+/// A position in a JSON text. It is in front of a value whenever a method is called.
 pub(super) struct Cursor<'a> {
     json: &'a str,
     at: usize,
@@ -19,14 +19,14 @@ pub(super) enum Kind {
     Number,
     Array,
     Object,
-    /// `true`, `false` or `null`.
+    /// A word, which is `true`, `false` or `null`.
     Word,
 }
 
 impl<'a> Cursor<'a> {
-    /// Before the one value that `json` is.
+    /// Creates a cursor in front of the one value in `json`. Fails if the JSON is invalid.
     pub(super) fn new(json: &'a str) -> serde_json::Result<Self> {
-        serde_json::from_str::<IgnoredAny>(json)?; // checks it whole, and keeps nothing
+        serde_json::from_str::<IgnoredAny>(json)?; // checks all of it, and keeps nothing
         Ok(Self { json, at: 0 })
     }
 
@@ -40,16 +40,16 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The position of the next value.
+    /// Returns the position of the next value.
     pub(super) fn offset(&mut self) -> usize {
         self.peek();
         self.at
     }
 
-    /// Passes a value: as it is written.
+    /// Passes a value and returns its JSON text.
     pub(super) fn skip(&mut self) -> &'a str {
         let start = self.offset();
-        let mut depth = 0; // counted, so that a client cannot choose how deep the stack goes
+        let mut depth = 0; // counted, so that a client cannot choose the depth of the stack
         loop {
             match self.kind() {
                 Kind::Text => {
@@ -61,7 +61,7 @@ impl<'a> Cursor<'a> {
                     depth += 1;
                 }
             }
-            // Which bracket closes which need not be checked: the JSON is valid.
+            // The brackets need not be matched with each other, because the JSON is valid.
             while depth > 0 && (self.eat(b']') || self.eat(b'}')) {
                 depth -= 1;
             }
@@ -73,7 +73,7 @@ impl<'a> Cursor<'a> {
         &self.json[start..self.at]
     }
 
-    /// Passes a value: its text if it is one.
+    /// Passes a value and returns it if it is a string.
     pub(super) fn text(&mut self) -> Option<Text<'a>> {
         if self.kind() == Kind::Text {
             return Some(self.string());
@@ -82,7 +82,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// Passes a value. If it is an array, `each` has to pass every element.
+    /// Passes a value. If the value is an array, `each` has to pass every element.
     pub(super) fn items(&mut self, mut each: impl FnMut(&mut Self)) {
         if self.kind() != Kind::Array {
             self.skip();
@@ -94,7 +94,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Passes a value. If it is an object, `each` has to pass the value of every key.
+    /// Passes a value. If the value is an object, `each` has to pass the value of every key.
     pub(super) fn fields(&mut self, mut each: impl FnMut(&mut Self, Text<'a>)) {
         if self.kind() != Kind::Object {
             self.skip();
@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The first byte of what comes next.
+    /// Returns the first byte of the next token, after passing the white space in front of it.
     fn peek(&mut self) -> Option<u8> {
         while let Some(byte) = self.json.as_bytes().get(self.at) {
             if !byte.is_ascii_whitespace() {
@@ -119,31 +119,34 @@ impl<'a> Cursor<'a> {
         None
     }
 
+    /// Passes the next byte if it is `byte`, and returns `true` in that case.
     fn eat(&mut self, byte: u8) -> bool {
         let eaten = self.peek() == Some(byte);
         self.at += usize::from(eaten);
         eaten
     }
 
-    /// Whether an array or object ends here. If not, the next element is what comes next.
+    /// Passes the comma or the end of an array or object. Returns `true` if it ends here, and `false` if an element
+    /// follows.
     fn ends(&mut self, close: u8) -> bool {
         self.eat(b',');
         self.eat(close)
     }
 
+    /// Passes a string and returns it. The cursor is in front of its opening quote.
     fn string(&mut self) -> Text<'a> {
         let bytes = self.json.as_bytes();
-        let start = self.at + 1; // behind the quote
+        let start = self.at + 1; // behind the opening quote
         let (mut end, mut surplus) = (start, 0);
         loop {
             let rest = &bytes[end..];
             end += memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
-            // In range: a valid string has a closing quote.
+            // The index is in range, because a valid string has a closing quote.
             if bytes[end] == b'"' {
                 break;
             }
             let escape = escape_len(&bytes[end..]);
-            surplus += escape - 1; // it is one character
+            surplus += escape - 1; // an escape stands for one character
             end += escape;
         }
         self.at = end + 1; // behind the closing quote
@@ -160,11 +163,11 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A string as it is written, between its quotes.
+/// A string as it is written, without its quotes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Text<'a> {
     written: &'a str,
-    /// How many characters the escapes add.
+    /// The number of characters that the escapes add.
     surplus: usize,
 }
 
@@ -173,23 +176,23 @@ impl<'a> Text<'a> {
         self.written
     }
 
-    /// Whether it reads `word`, which is made of letters and the like.
+    /// Returns `true` if the string reads `word`, which consists of characters without a short escape, such as letters.
     pub(super) fn is(self, word: &str) -> bool {
         if self.surplus == 0 {
-            // No escapes, nearly always.
+            // Nearly all strings are without escapes.
             return self.written == word;
         }
         let rest = word.chars().try_fold(self.written, strip);
         rest.is_some_and(str::is_empty)
     }
 
-    /// How many characters it has when its escapes are read. Half of a surrogate pair is one.
+    /// Returns the number of characters after the escapes are resolved. Half of a surrogate pair counts as one.
     pub(super) fn chars(self) -> u64 {
         (self.written.chars().count() - self.surplus) as u64
     }
 }
 
-/// What follows `letter`, which may be written as an escape.
+/// Returns the rest of `written` after `letter`, which may be written as an escape.
 fn strip(written: &str, letter: char) -> Option<&str> {
     written.strip_prefix(letter).or_else(|| {
         let (hex, rest) = written.strip_prefix("\\u")?.split_at_checked(4)?;
@@ -197,7 +200,7 @@ fn strip(written: &str, letter: char) -> Option<&str> {
     })
 }
 
-/// The length of the escape that one character is written as.
+/// Returns the length in bytes of the escape for one character. A surrogate pair counts as one escape.
 fn escape_len(written: &[u8]) -> usize {
     match written {
         #[rustfmt::skip]

@@ -1,8 +1,9 @@
 //! A reader of the fields of a JSON body that decide where the request goes.
 //!
-//! `serde_json` checks that the body is valid while it skips it, and a [`Cursor`] then walks to the fields: no tree, no
-//! recursion that follows the body's nesting, no copies. A tree would cost more than all the rest of a
-//! gateway. Except for the model's name, a value of an unexpected type is ignored: the endpoint says what is allowed.
+//! `serde_json` checks that the body is valid while it skips it, and a [`Cursor`] then walks to the fields. This avoids
+//! a tree, copies, and a recursion that follows the nesting of the body. A tree would cost more than all the rest of a
+//! gateway. Except for the model's name, a value of an unexpected type is ignored, because the endpoint decides if it
+//! is allowed.
 
 mod cursor;
 mod prefix;
@@ -20,38 +21,38 @@ use prompt::Prompt;
 /// The fields that are read from a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Read<'a> {
-    /// Borrowed unless it is written with escapes.
+    /// The model's name, which is borrowed unless it is written with escapes.
     pub(super) model: Cow<'a, str>,
-    /// The range of the name in the body, in bytes, quotes included.
+    /// The range of the name in the body, in bytes, including the quotes.
     pub(super) model_at: Range<usize>,
     pub(super) stream: bool,
     pub(super) vision: bool,
     pub(super) tools: bool,
     pub(super) json_mode: bool,
-    /// The most tokens of one choice of the answer.
+    /// The largest number of tokens in one choice of the answer.
     pub(super) max_tokens: Option<u32>,
     /// The number of choices, over all prompts.
     pub(super) choices: u32,
     /// The length of the prompt in characters. A token that is given as a number counts as four.
     pub(super) text_chars: u64,
-    /// Equal for prompts that begin alike; `None` if there is no text.
+    /// A hash that is equal for prompts that begin alike. `None` if the prompt is without text.
     pub(super) prefix: Option<u64>,
 }
 
-/// Fields that bound the answer. Which one counts differs between endpoints: a client that names several is bounded by
-/// the largest.
+/// The fields that bound the answer. Endpoints differ in the field that they use, so a client that sends several is
+/// bounded by the largest.
 const BOUNDS: [&str; 4] = [
     "max_tokens",
     "max_completion_tokens",
     "max_output_tokens",
     "n_predict",
 ];
-/// Fields in which other dialects bound the answer, and ignore those above.
+/// The fields in which other dialects bound the answer, while they ignore those of [`BOUNDS`].
 const BOUNDS_OF_OTHERS: [&str; 3] = ["options", "parameters", "sampling_params"];
 
-/// Reads a body that is one JSON object.
+/// Reads a body that must be one JSON object.
 pub(super) fn read(body: &[u8]) -> Result<Read<'_>, RouteError> {
-    // Skipped strings are not validated, and a body is forwarded as a whole.
+    // Skipped strings are not validated otherwise, and a body is forwarded as a whole.
     let body = std::str::from_utf8(body).map_err(RouteError::malformed)?;
     let mut at = Cursor::new(body).map_err(RouteError::malformed)?;
     if at.kind() != Kind::Object {
@@ -111,13 +112,13 @@ pub(super) fn read(body: &[u8]) -> Result<Read<'_>, RouteError> {
         }
     });
 
-    // Which of two counts differs between parsers, and so would the endpoint that serves it.
+    // Parsers differ in the field that counts if there are two, and the choice of the endpoint would differ, too.
     if twice {
         return Err(RouteError::malformed("duplicate field `model`"));
     }
     let (written, model_at) = model.ok_or_else(RouteError::model_missing)?;
     let model = name(written)?;
-    // Clients send `input` before or after `instructions`; a model reads it after them.
+    // Clients send `input` before or after `instructions`, but a model always reads it after them.
     let prompt = instructions.then(prompt);
     Ok(Read {
         model,
@@ -133,7 +134,7 @@ pub(super) fn read(body: &[u8]) -> Result<Read<'_>, RouteError> {
     })
 }
 
-/// The name of a model as it is written.
+/// Reads the name of a model from its JSON text.
 fn name(written: &str) -> Result<Cow<'_, str>, RouteError> {
     let name = match serde_json::from_str::<Option<&str>>(written) {
         Ok(name) => name.map(Cow::Borrowed),
@@ -146,7 +147,7 @@ fn name(written: &str) -> Result<Cow<'_, str>, RouteError> {
         .ok_or_else(RouteError::model_missing)
 }
 
-/// Whether a format, as in `response_format`, holds the answer to JSON.
+/// Returns `true` if a format, as in `response_format`, limits the answer to JSON.
 fn is_json(at: &mut Cursor<'_>) -> bool {
     let mut json = false;
     at.fields(|at, key| {

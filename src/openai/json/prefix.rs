@@ -1,17 +1,17 @@
 //! A hash of the beginning of a prompt. It is equal for all requests of a conversation, and for all conversations under
-//! one long system prompt: an endpoint with the beginning in its cache answers them sooner.
+//! one long system prompt. An endpoint with the beginning in its cache answers such requests sooner.
 
 use std::hash::{DefaultHasher, Hasher};
 
-/// The hash of the beginning of a prompt, the same in every process.
+/// The hash of the beginning of a prompt, which is the same in every process.
 ///
-/// The beginning ends with the first message of a user, which does not change while the conversation grows, and differs
-/// between conversations under the same short system prompt. In any case it ends after 1,024 bytes. Where the system
-/// prompt is in a field of its own and shorter than that, it and what follows it have 1,024 bytes each: they may come in
-/// either order.
+/// The beginning ends with the first message of a user. That message stays the same while the conversation grows, and
+/// it differs between conversations under the same short system prompt. In any case the beginning ends after 1,024
+/// bytes. If the system prompt is in a field of its own and is shorter than that, the system prompt and the text after
+/// it have 1,024 bytes each, because they may come in either order.
 #[derive(Debug, Clone)]
 pub(super) struct Prefix {
-    /// Not seeded, and much faster than hashing a byte at a time.
+    /// The hasher has a fixed seed, and it is much faster than hashing a byte at a time.
     hasher: DefaultHasher,
     taken: usize,
     end: usize,
@@ -28,7 +28,7 @@ impl Default for Prefix {
 }
 
 impl Prefix {
-    /// Takes in a text as it is written: a client writes the same text the same way each time.
+    /// Adds a text as it is written, because a client writes the same text in the same way each time.
     pub(super) fn add(&mut self, written: &str) {
         let room = written.len().min(self.end - self.taken);
         let bytes = &written.as_bytes()[..room];
@@ -36,12 +36,13 @@ impl Prefix {
         self.hasher.write(bytes);
     }
 
-    /// Takes in nothing more.
+    /// Ends the beginning here, so that later text is ignored.
     pub(super) fn close(&mut self) {
         self.end = self.taken;
     }
 
-    /// The hash of this beginning, if that is all that counts, or of `next` after it.
+    /// Returns this beginning if it has used up its bytes, or else this beginning followed by the hash of `next`. An
+    /// empty beginning is replaced by `next`.
     pub(super) fn then(mut self, next: Self) -> Self {
         if self.taken == 0 {
             return next;
@@ -54,7 +55,7 @@ impl Prefix {
         self
     }
 
-    /// `None` if there was no text.
+    /// Returns the hash of the beginning, or `None` if all texts were empty.
     pub(super) fn hash(&self) -> Option<u64> {
         (self.taken > 0).then(|| self.hasher.finish())
     }

@@ -1,4 +1,4 @@
-//! The prompt in a body: its length, its beginning, and whether it has images. It may be in five fields and has a dozen
+//! The prompt in a body, with its length, its beginning and its use of images. It may be in five fields and has a dozen
 //! shapes.
 
 use super::cursor::{Cursor, Kind, Text};
@@ -9,7 +9,7 @@ use super::prefix::Prefix;
 pub(super) struct Prompt {
     pub(super) vision: bool,
     pub(super) chars: u64,
-    /// The number of texts in a list of them, each of which gets an answer of its own.
+    /// The number of texts in a list of them. Each of these texts gets an answer of its own.
     pub(super) texts: u32,
     prefix: Prefix,
 }
@@ -42,22 +42,22 @@ impl Prompt {
         }
     }
 
-    /// The hash of its beginning.
+    /// Returns the hash of the prompt's beginning.
     pub(super) fn prefix(&self) -> Option<u64> {
         self.prefix.hash()
     }
 
-    /// This one and `next` after it.
+    /// Returns this prompt followed by `next`.
     pub(super) fn then(self, next: Self) -> Self {
         Self {
             vision: self.vision | next.vision,
             chars: self.chars + next.chars,
-            texts: next.texts, // instructions get no answer of their own
+            texts: next.texts, // instructions do not get an answer of their own
             prefix: self.prefix.then(next.prefix),
         }
     }
 
-    /// Reads a message. What it would be as a part is left to the caller.
+    /// Reads a message. The caller decides on the fields that the message would have as a part.
     fn message<'a>(&mut self, at: &mut Cursor<'a>) -> Part<'a> {
         let (mut part, mut user) = (Part::default(), false);
         at.fields(|at, key| {
@@ -111,6 +111,7 @@ impl Prompt {
         }
     }
 
+    /// Counts a token that is given as a number as four characters.
     fn token(&mut self, at: &mut Cursor<'_>) {
         let number = at.kind() == Kind::Number;
         let written = at.skip();

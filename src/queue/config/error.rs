@@ -52,14 +52,4 @@ pub enum InvalidQueueConfig {
     /// `retry_after` contradicts itself.
     #[error(transparent)]
     RetryAfter(#[from] InvalidRetryAfter),
-    /// Tokens signed with the key of `retry_places` could be forged.
-    #[cfg(feature = "place")]
-    #[error(
-        "`retry_places` has a key of {length} bytes: it must have at least {}",
-        crate::http::RetryPlaces::MIN_KEY
-    )]
-    ShortKey {
-        /// The key's length.
-        length: usize,
-    },
 }

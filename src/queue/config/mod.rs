@@ -23,8 +23,6 @@ use crate::admit::{
     room_methods,
 };
 use crate::http::{HeaderClassifier, RetryAfter};
-#[cfg(feature = "place")]
-use crate::http::{Places, RetryPlaces};
 
 pub use choices::{Concurrency, Hold, Overflow, Streaming};
 pub use error::InvalidQueueConfig;
@@ -95,10 +93,6 @@ pub struct QueueConfig {
     pub status_stream: bool,
     /// When rejected clients are told to return. Default: in 1 s to 60 s, by how fast the waiting room empties.
     pub retry_after: RetryAfter,
-    /// Whether a rejected request that comes back when it was told to keeps its place. Default `None`: none does. Not
-    /// read from a file. With feature `place`.
-    #[cfg(feature = "place")]
-    pub retry_places: Option<RetryPlaces>,
 }
 
 impl QueueConfig {
@@ -205,27 +199,6 @@ impl QueueConfig {
         self
     }
 
-    /// Has a rejected request that comes back when it was told to keep the place of its first arrival, so that a client
-    /// that obeys `Retry-After` is not worse off than one that does not. With feature `place`.
-    ///
-    /// A rejection with `Retry-After` then has a token, `x-triage-place`, which the client sends back with its retry.
-    /// Once the time is over, the request goes before all of its level that came after its first arrival; a full room
-    /// rejects it like any other, with a new token for the same arrival. If it comes too early, it goes behind the first
-    /// attempts of its level, and its place is lost. While the newest go first
-    /// ([`lifo_when_standing`](WaitingRoomConfig::lifo_when_standing)), it goes behind them.
-    ///
-    /// A token is signed (HMAC-SHA256), for the level and the tenant that the headers name. It is good for
-    /// [`max_age`](RetryPlaces::max_age) after the time of the retry. A place counts back at most so far, and at most half
-    /// of `max_wait`, the rest of which is left for the wait that begins. How often a token is used is not tracked: a
-    /// client may send one with several requests of its tenant. Rejections that come as events ([while a request
-    /// waits](crate::QueueLayer#status-while-waiting)) have none. A classifier of your own has to read the headers.
-    #[cfg(feature = "place")]
-    #[must_use]
-    pub fn retry_places(mut self, places: impl Into<Option<RetryPlaces>>) -> Self {
-        self.retry_places = places.into();
-        self
-    }
-
     /// Whether the configuration can be used.
     ///
     /// # Errors
@@ -247,12 +220,6 @@ impl QueueConfig {
             return Err(InvalidQueueConfig::InnerKeepsNoSlots);
         }
         self.retry_after.validate()?;
-        #[cfg(feature = "place")]
-        if let Some(length) = self.retry_places.as_ref().map(RetryPlaces::key_len)
-            && length < RetryPlaces::MIN_KEY
-        {
-            return Err(InvalidQueueConfig::ShortKey { length });
-        }
         Ok(())
     }
 
@@ -263,19 +230,13 @@ impl QueueConfig {
     /// If a header's name is wrong.
     pub fn classifier(&self) -> Result<HeaderClassifier, InvalidQueueConfig> {
         let tenant_header = self.tenant_header.as_deref();
-        let classifier = HeaderClassifier::new(
+        Ok(HeaderClassifier::new(
             self.room.levels.clone(),
             header_name("priority_header", &self.priority_header)?,
             tenant_header
                 .map(|name| header_name("tenant_header", name))
                 .transpose()?,
-        );
-        #[cfg(feature = "place")]
-        let classifier = {
-            let places = self.retry_places.as_ref();
-            classifier.with_places(places.map(|places| Places::new(places, self.room.max_wait)))
-        };
-        Ok(classifier)
+        ))
     }
 
     /// The waiting room, of size 0 if no request may wait.
@@ -311,8 +272,6 @@ impl Default for QueueConfig {
             server_timing: true,
             status_stream: true,
             retry_after: RetryAfter::default(),
-            #[cfg(feature = "place")]
-            retry_places: None,
         }
     }
 }
@@ -354,8 +313,6 @@ mod tests {
             server_timing: false,
             status_stream: false,
             retry_after,
-            #[cfg(feature = "place")]
-            retry_places: None,
         };
         assert_eq!(config, expected);
         assert_eq!(config.tenant_header(None).tenant_header, None);
@@ -416,19 +373,6 @@ mod tests {
             let error = config.validate().expect_err(expected).to_string();
             assert!(error.starts_with(expected), "{error}");
         }
-    }
-
-    #[cfg(feature = "place")]
-    #[test]
-    fn a_short_key_is_refused() {
-        let with =
-            |length| QueueConfig::new(8).retry_places(RetryPlaces::with_key(vec![7; length]));
-        assert_eq!(with(16).validate(), Ok(()));
-        let error = with(15).validate().unwrap_err().to_string();
-        assert!(
-            error.starts_with("`retry_places` has a key of 15 bytes"),
-            "{error}"
-        );
     }
 
     #[test]

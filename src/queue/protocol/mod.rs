@@ -15,6 +15,7 @@ use crate::gate::{Gate, Permit, RoomFull};
 use crate::service::{JustQueued, LayerState, ResponseOptions, Settings};
 
 pub use http::Http;
+pub(super) use mode::Render;
 pub use mode::{HttpMode, UntilBodyEnds, UntilHeaders};
 pub use plain::Plain;
 pub use status::WithStatus;

@@ -60,8 +60,11 @@ pub struct UntilBodyEnds {
     pub(in crate::queue) render: Option<Arc<Render>>,
 }
 
-/// Writes a rejection: the whole response, as the user wants it.
-pub(in crate::queue) type Render =
+/// Writes a rejection: the whole response, as the user wants it. Sized, so that a clone for each request copies one word.
+pub(in crate::queue) struct Render(pub(in crate::queue) Box<RenderFn>);
+
+/// A function that writes a rejection to a request with these headers.
+pub(in crate::queue) type RenderFn =
     dyn Fn(&Rejection, &HeaderMap) -> Response<RenderedBody> + Send + Sync;
 
 impl fmt::Debug for UntilBodyEnds {
@@ -86,7 +89,7 @@ where
             Some(render) => {
                 let state = rejected.state;
                 let rejection = state.rejection(&rejected.reason, || rejected.estimated_wait());
-                let mut response = render(&rejection, headers);
+                let mut response = (render.0)(&rejection, headers);
                 insert_timing(response.headers_mut(), rejected.waited, state.options());
                 response.map(Into::into)
             }

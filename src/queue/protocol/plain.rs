@@ -14,7 +14,7 @@ use crate::queue::error::QueueError;
 ///
 /// [`streaming`](crate::QueueConfig::streaming), [`status_stream`](crate::QueueConfig::status_stream),
 /// [`server_timing`](crate::QueueConfig::server_timing), [`retry_after`](crate::QueueConfig::retry_after),
-/// [`hold`](crate::QueueConfig::hold), `retry_places` and the header names of the configuration mean nothing here, but
+/// [`hold`](crate::QueueConfig::hold) and the header names of the configuration mean nothing here, but
 /// for a classifier that [reads headers](crate::queue::ClassifyContext::ticket_from_headers).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plain<K = DefaultPriority> {

@@ -1,4 +1,4 @@
-//! A routed request that is answered while it waits: the rest of its future goes into the response's body.
+//! A routed request that is answered while it waits. The rest of its future moves into the response's body.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
     R: Body<Data = Bytes> + Send + 'static,
 {
-    /// The response to a request that waits for a slot.
+    /// Begins the response to a request that still waits for a slot.
     #[cold]
     #[inline(never)]
     pub(super) fn status_response(self: Pin<&mut Self>) -> Result<Routed<R>, S::Error> {
@@ -62,7 +62,8 @@ where
     R: Body<Data = Bytes> + Send + 'static,
 {
     fn poll_answer(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Routed<R>>> {
-        // A retry that waits is announced as well: its status is shown already.
+        // A retry that waits resolves with `None` as well. It is polled again at once, because its status is shown
+        // already.
         loop {
             if let Some(response) = ready!(self.as_mut().poll_response(cx)) {
                 return Poll::Ready(response.ok());

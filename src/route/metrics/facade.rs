@@ -1,8 +1,8 @@
-//! Metrics through the `metrics` facade.
+//! Metrics that are published through the `metrics` facade.
 //!
-//! The keys of what each request counts are made once for each endpoint, model and outcome, because making them costs
-//! more than a decision. They are looked up in the recorder of the moment, so that one that is installed late is used,
-//! too.
+//! The keys of the counters of each request are built once for each endpoint, model and outcome, because building a key
+//! costs more than a routing decision. The keys are looked up in the recorder of the moment, so a recorder that is
+//! installed late is used, too.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -81,14 +81,15 @@ fn describe() {
     describe_histogram!(QUEUE_WAIT, Unit::Seconds, what);
 }
 
-/// Counts requests, waits, retries, fallbacks and changes of health.
+/// Counters of requests, waits, retries, fallbacks and changes of health, with the gauges of endpoints and levels.
 #[derive(Debug, Default)]
 pub(in crate::route) struct Metrics {
     described: OnceLock<()>,
     shown: Mutex<Shown>,
 }
 
-/// The names in the gauges.
+/// The names of endpoints and levels that the gauges have values for. They are kept so that the gauges of names that
+/// have left can be reset.
 #[derive(Debug, Default)]
 struct Shown {
     endpoints: BTreeSet<String>,
@@ -96,7 +97,8 @@ struct Shown {
 }
 
 impl Metrics {
-    /// A request for the name `asked`, if that was read, is over. It was sent to an endpoint if there is a `decision`.
+    /// Counts a request that is over. The request asked for the name `asked`, if that was read, and it was sent to an
+    /// endpoint if there is a `decision`.
     pub(in crate::route) fn ended(
         &self,
         endpoints: &Endpoints,
@@ -124,13 +126,13 @@ impl Metrics {
             .increment(1);
     }
 
-    /// A request has waited and got a slot: its level, and how long it waited.
+    /// Records the level and the wait of a request that has waited and got a slot.
     pub(in crate::route) fn waited(&self, wait: impl FnOnce() -> (String, Duration)) {
         let (level, waited) = wait();
         histogram!(QUEUE_WAIT, "priority" => level).record(waited);
     }
 
-    /// A request that failed at `endpoint` is retried.
+    /// Counts a retry of a request that failed at `endpoint`.
     pub(in crate::route) fn retried(&self, endpoint: &EndpointRef) {
         counter!(RETRIES, "endpoint" => endpoint.name().to_owned()).increment(1);
     }
@@ -139,7 +141,7 @@ impl Metrics {
         counter!(HEALTH_CHANGES, "endpoint" => endpoint.name().to_owned()).increment(1);
     }
 
-    /// Sets all gauges, and the counters of levels, to the present values.
+    /// Sets all gauges, and the counters of levels, to the current values.
     pub(in crate::route) fn record_gauges(&self, status: &GateStatus, endpoints: &[EndpointRef]) {
         self.described.get_or_init(describe);
         gauge!(QUEUE_DEPTH).set(status.depth as f64);
@@ -188,7 +190,7 @@ fn record_level(level: &LevelStatus) {
     let target = seconds(level.target_wait).unwrap_or(f64::INFINITY);
     set_level(&level.name, [waiting, reserved, lent, estimate, target]);
     for (code, count) in by_code(&level.stats) {
-        // A level is counted for a code from its first such request on, as are all labels of counters.
+        // A level is counted for a code only from its first such request on, as with the labels of every counter.
         if count > 0 {
             let name = level.name.clone();
             counter!(LEVEL_REJECTED, "priority" => name, "code" => code).absolute(count);
@@ -210,7 +212,8 @@ fn set_level(level: &str, values: [f64; 5]) {
     }
 }
 
-/// The rejections by the code of the error. Why an endpoint can never serve a request has many codes.
+/// Returns the number of rejections for each error code. All requests that no endpoint can ever serve share the code
+/// `unservable` here, although their errors have many codes.
 fn by_code(stats: &RoomStats) -> [(&'static str, u64); 10] {
     [
         ("queue_full", stats.full),
@@ -230,7 +233,8 @@ fn shared(name: &Arc<str>) -> SharedString {
     SharedString::from_shared(Arc::clone(name))
 }
 
-/// The keys of one endpoint's counters, by the index of the model and the outcome. Each is made when it is first used.
+/// The keys of one endpoint's counters, by the index of the model and of the outcome. Each key is built when it is
+/// first used.
 #[derive(Debug)]
 struct MetricKeys(Box<[OnceLock<Box<ByOutcome>>]>);
 
@@ -244,7 +248,8 @@ fn series(endpoint: &EndpointRef) -> &MetricKeys {
 type ByOutcome = [OnceLock<Key>; OUTCOMES.len()];
 
 impl MetricKeys {
-    /// The key for requests of `decision` with the outcome at `idx`. `None` for a model beyond the last index.
+    /// Returns the key for requests of `decision` with the outcome at `idx`. Returns `None` for a model beyond the last
+    /// index.
     fn requests(&self, decision: &Decision, idx: usize) -> Option<&Key> {
         let by_outcome = self.0.get(usize::from(decision.nth_model))?;
         let by_outcome = by_outcome.get_or_init(Box::default);
@@ -261,7 +266,7 @@ fn requests(decision: &Decision, idx: usize) -> Key {
     Key::from_parts(REQUESTS, labels)
 }
 
-/// The labels of outcomes other than a rejection.
+/// The labels of all outcomes except rejections.
 const OUTCOMES: [&str; 6] = [
     "ok",
     "client_error",
@@ -272,7 +277,7 @@ const OUTCOMES: [&str; 6] = [
 ];
 
 impl RequestOutcome {
-    /// Its index in [`OUTCOMES`], or the code of a rejection.
+    /// Returns the outcome's index in [`OUTCOMES`], or the code of a rejection as the error.
     fn idx(self) -> Result<usize, &'static str> {
         Ok(match self {
             Self::Answered(status) if status.is_server_error() => 2,

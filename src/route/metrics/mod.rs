@@ -1,7 +1,7 @@
-//! Metrics of a router, for the `metrics` facade.
+//! The metrics of a router, for the `metrics` facade.
 //!
-//! With feature `metrics`, [`Metrics`] passes them to the recorder that the program has installed; without, it does
-//! nothing. No label is chosen by a client: a name that is not configured is counted as `other`.
+//! With the feature `metrics`, [`Metrics`] passes them to the recorder that the program has installed. Without the
+//! feature it does nothing. Clients cannot choose labels: a name that is not configured is counted as `other`.
 
 #[cfg(feature = "metrics")]
 mod facade;
@@ -13,17 +13,17 @@ use http::StatusCode;
 
 pub(super) use facade::Metrics;
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestOutcome {
-    /// Its response was passed on to the end; with this status.
+    /// The response was passed on to its end, with this status.
     Answered(StatusCode),
-    /// The body of its response broke off.
+    /// The body of the response broke off.
     Reset,
-    /// It was rejected; with this code.
+    /// The request was rejected with this code.
     Rejected(&'static str),
     /// The inner service failed without a response.
     Failed,
-    /// It was dropped before its response was over.
+    /// The request was dropped before its response was over.
     Cancelled,
 }

@@ -1,4 +1,5 @@
-//! Without feature `metrics`, nothing is counted.
+//! The metrics of a router without the feature `metrics`. They count nothing, so that callers need not check the
+//! feature.
 
 use std::sync::Arc;
 use std::time::Duration;

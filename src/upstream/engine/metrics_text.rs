@@ -1,26 +1,26 @@
-//! Prometheus's text format, as far as the load of an engine needs it.
+//! The text format of Prometheus, to the extent that the load of an engine needs it.
 //!
-//! A line is a comment, or `name {labels} value timestamp`, of which the labels and the timestamp may be absent. The value
-//! of a label is quoted, and may have spaces, braces and escaped quotes in it.
+//! A line is a comment or has the form `name {labels} value timestamp`, in which the labels and the timestamp may be
+//! absent. The value of a label is quoted, and may contain spaces, braces and escaped quotes.
 
 use crate::endpoints::EngineLoad;
 
-/// Requests that wait inside.
+/// The names of the metrics that count the requests waiting inside an engine.
 const WAITING: [&str; 3] = [
     "vllm:num_requests_waiting",
     "sglang:num_queue_reqs",
     "tgi_queue_size",
 ];
 
-/// How full the cache of keys and values is.
+/// The names of the metrics that give the used fraction of an engine's cache of keys and values.
 const CACHE_USAGE: [&str; 3] = [
     "vllm:kv_cache_usage_perc",
     "vllm:gpu_cache_usage_perc",
     "sglang:token_usage",
 ];
 
-/// The load that `text` reports, if it has any of these metrics. Lines that are no metrics, and values that are no numbers,
-/// are left out.
+/// Returns the load that `text` reports, if it has any of these metrics. Lines in another format, and values that are
+/// not numbers, are left out. Waiting requests of several lines are added up, and the fullest cache counts.
 pub(super) fn load(text: &str) -> Option<EngineLoad> {
     let mut load = EngineLoad::default();
     for (name, value) in text.lines().filter_map(metric) {
@@ -33,7 +33,7 @@ pub(super) fn load(text: &str) -> Option<EngineLoad> {
     (load != EngineLoad::default()).then_some(load)
 }
 
-/// Its name, and its value if that is finite and not negative.
+/// Returns the name of the metric on a line and its value, if the value is finite and at least 0.
 fn metric(line: &str) -> Option<(&str, f64)> {
     let line = line.trim_start();
     let end = line.find(|c: char| c == '{' || c.is_whitespace())?;
@@ -46,7 +46,7 @@ fn metric(line: &str) -> Option<(&str, f64)> {
     (value.is_finite() && value >= 0.0).then_some((name, value))
 }
 
-/// What comes after the brace that ends the labels.
+/// Returns the text after the brace that ends the labels. A brace inside a quoted value does not count.
 fn after_labels(labels: &str) -> Option<&str> {
     let (mut quoted, mut escaped) = (false, false);
     let end = labels.find(|c| {

@@ -1,4 +1,4 @@
-//! Readings of what the engines behind the endpoints say of their load.
+//! Readings of the load that the engines behind the endpoints report.
 
 mod metrics_text;
 mod readings;

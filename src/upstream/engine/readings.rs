@@ -1,4 +1,5 @@
-//! One task per endpoint whose engine reports its load, started and stopped as the endpoints change.
+//! The tasks that read the load of engines. Each endpoint with such metrics has one task, which starts and stops as the
+//! endpoints change.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,12 +13,12 @@ use crate::admit::PoolId;
 use crate::endpoints::{EndpointRef, EngineLoad, HealthReporter};
 use crate::upstream::health::{CheckError, Prober, jittered};
 
-/// How much of an engine's metrics is read.
+/// The largest part of an engine's metrics that is read, in bytes.
 const READ_LIMIT: usize = 4 << 20;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads the load of the engines of a router's endpoints, until the router is gone.
+/// Reads the load of the engines of a router's endpoints until the router is gone.
 pub(in crate::upstream) async fn read_engines(
     prober: Prober,
     reporter: HealthReporter,
@@ -26,7 +27,7 @@ pub(in crate::upstream) async fn read_engines(
     let mut running: HashMap<PoolId, (EndpointRef, JoinSet<()>)> = HashMap::new();
     loop {
         let endpoints = reporter.sink().endpoints();
-        // A changed endpoint is read anew: its limit may be another one.
+        // A changed endpoint gets a new task, because its limit may be different.
         running.retain(|_, (endpoint, _)| {
             let is_it = |now: &EndpointRef| is_unchanged(endpoint, now);
             endpoints.iter().any(is_it)
@@ -48,7 +49,7 @@ fn is_unchanged(one: &EndpointRef, other: &EndpointRef) -> bool {
     one.is_same(other) && one.config() == other.config()
 }
 
-/// Reads the load of one engine, until this is dropped.
+/// Reads the load of one engine repeatedly, until this future is dropped.
 async fn read(prober: Prober, reporter: HealthReporter, endpoint: EndpointRef) {
     let Some(metrics) = &endpoint.config().load else {
         return;
@@ -58,7 +59,7 @@ async fn read(prober: Prober, reporter: HealthReporter, endpoint: EndpointRef) {
         let pause = sleep(jittered(metrics.interval, fastrand::f64())); // runs from here on
         let reading = reading(&prober, &endpoint, &metrics.path).await;
         let failed = reading.as_ref().err();
-        // Once, and again after it has answered.
+        // Only the first failure in a row is logged, and the next one after a success.
         if let Some(error) = failed.filter(|_| !fails) {
             let name = endpoint.name();
             tracing::warn!(endpoint = name, %error, "the load of the endpoint's engine is not known");
@@ -79,7 +80,7 @@ async fn reading(
     metrics_text::load(&String::from_utf8_lossy(&text)).ok_or(ReadingError::NoMetrics)
 }
 
-/// Why the load of an engine is not known.
+/// The reason why the load of an engine is not known.
 #[derive(Debug, thiserror::Error)]
 enum ReadingError {
     #[error(transparent)]

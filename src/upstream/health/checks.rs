@@ -1,8 +1,8 @@
-//! Health checks of a router: one task per endpoint, started and stopped as the endpoints change.
+//! Health checks of a router. Each endpoint with a check has one task, which starts and stops as the endpoints change.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed; // only compared with an earlier count
+use std::sync::atomic::Ordering::Relaxed; // the counter is only compared with an earlier count
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -16,25 +16,26 @@ use crate::endpoints::{EndpointRef, HealthReporter};
 use crate::upstream::connect::Connector;
 use crate::upstream::engine::read_engines;
 
-/// Checks the health of a router's endpoints for as long as it lives. Made by
-/// [`Forward::checks`](crate::upstream::Forward::checks). [`Forward`](crate::upstream::Forward) has an example.
+/// A guard that checks the health of a router's endpoints until it is dropped.
+/// [`Forward::checks`](crate::upstream::Forward::checks) creates it, and [`Forward`](crate::upstream::Forward) has an
+/// example.
 ///
-/// It checks the endpoints that have a [`HealthCheck`](crate::endpoints::HealthCheck). The first eight are checked at
-/// once, in the registry's order; the first checks of the others are spread over their interval. When the endpoints
-/// change, checks of new ones begin and those of old ones end; where the check is the same, it goes on. An endpoint that
-/// loses its check counts as healthy.
+/// Only endpoints that have a [`HealthCheck`](crate::endpoints::HealthCheck) are checked. The first eight are checked
+/// at once, in the registry's order, while the first checks of the others are spread over their interval. When the
+/// endpoints change, checks of new endpoints begin and checks of removed endpoints end. If an endpoint keeps the same
+/// check, that check goes on. An endpoint that loses its check counts as healthy.
 ///
-/// It also reads the load of endpoints whose engine [reports](crate::endpoints::EngineMetrics) it.
+/// The guard also reads the load of endpoints if their engines [report](crate::endpoints::EngineMetrics) it.
 ///
-/// Dropping it stops all checks. The last result of each endpoint stays.
+/// Dropping the guard stops all checks, and the last result of each endpoint stays in effect.
 #[must_use = "dropping it stops the checks"]
 pub struct HealthChecks {
     checker: Checker,
-    /// Two tasks, which end when this is dropped.
+    /// Two tasks, for health checks and for engine metrics, which end when this is dropped.
     _supervisors: JoinSet<()>,
 }
 
-/// The endpoints that have had a result, as they were configured then.
+/// The endpoints that have had a result, with their configuration at that time.
 type Decided = watch::Sender<HashMap<PoolId, EndpointRef>>;
 
 impl HealthChecks {
@@ -44,7 +45,7 @@ impl HealthChecks {
             reporter,
             decided: Decided::default(),
         };
-        // Before the endpoints are read: no change is missed.
+        // The receiver is created before the endpoints are read, so that every later change is noticed.
         let changed = checker.reporter.sink().changes();
         let mut supervisors = JoinSet::new();
         let (prober, reporter) = (checker.prober.clone(), checker.reporter.clone());
@@ -56,19 +57,19 @@ impl HealthChecks {
         }
     }
 
-    /// Resolves when each endpoint that has a check now has had its first result, or has lost its check. With more than
-    /// eight of them, that takes about an interval.
+    /// Waits until each endpoint that has a check now has had its first result, or has lost its check. With more than
+    /// eight such endpoints, that takes about one interval.
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped and called again at any time.
+    /// The future may be dropped and created again at any time.
     pub async fn first_results(&self) {
         let Checker {
             reporter, decided, ..
         } = &self.checker;
         let endpoints = reporter.sink().endpoints();
         let mut awaited: Vec<_> = endpoints.iter().filter(is_checked).cloned().collect();
-        // Those that have had their result, lost their check or left are not awaited any more.
+        // Endpoints that have had their result, have lost their check or have left are not awaited any more.
         let has_come = |decided: &HashMap<PoolId, EndpointRef>| {
             let endpoints = reporter.sink().endpoints();
             awaited.retain(|awaited| {
@@ -87,7 +88,7 @@ impl fmt::Debug for HealthChecks {
     }
 }
 
-/// Starts and stops checks when the endpoints change.
+/// Starts and stops checks when the endpoints change, until the router is gone.
 async fn supervise(checker: Checker, mut changed: watch::Receiver<()>) {
     let mut running = HashMap::new();
     loop {
@@ -98,18 +99,18 @@ async fn supervise(checker: Checker, mut changed: watch::Receiver<()>) {
     }
 }
 
-/// The checks of one endpoint.
+/// The running checks of one endpoint.
 struct Running {
     endpoint: EndpointRef,
     /// One task, which ends when this is dropped.
     task: JoinSet<()>,
 }
 
-/// How many endpoints are checked at once when their checks begin.
+/// The number of endpoints that are checked at once when their checks begin.
 const AT_ONCE: usize = 8;
 
-/// How long to wait before the first check of the `nth` of `count` endpoints that start together, counted from 0: the
-/// first [`AT_ONCE`] not at all, the others spread over the interval.
+/// Returns the pause before the first check of the `nth` of `count` endpoints that start together, counted from 0. The
+/// pause is zero for the first [`AT_ONCE`] endpoints, and the others are spread over the interval.
 fn first_pause(nth: usize, count: usize, interval: Duration) -> Duration {
     let others = count.saturating_sub(AT_ONCE);
     match nth.checked_sub(AT_ONCE) {
@@ -118,7 +119,7 @@ fn first_pause(nth: usize, count: usize, interval: Duration) -> Duration {
     }
 }
 
-/// Checks endpoints, and reports the results.
+/// A checker of endpoints that reports the results to the router.
 #[derive(Clone)]
 struct Checker {
     prober: Prober,
@@ -127,7 +128,7 @@ struct Checker {
 }
 
 impl Checker {
-    /// Stops and starts checks until they are those of the present endpoints.
+    /// Stops outdated checks and starts new ones, so that they match the current endpoints.
     async fn update(&self, running: &mut HashMap<PoolId, Running>) {
         let sink = self.reporter.sink();
         let endpoints = sink.endpoints();
@@ -137,7 +138,7 @@ impl Checker {
         };
         let outdated = running.extract_if(|_, running| is_outdated(running));
         for (pool, Running { endpoint, mut task }) in outdated.collect::<Vec<_>>() {
-            task.shutdown().await; // they report nothing afterwards
+            task.shutdown().await; // the task reports nothing afterwards
             self.decided
                 .send_modify(|decided| _ = decided.remove(&pool));
             let mut checked = endpoints.iter().filter(is_checked);
@@ -145,7 +146,7 @@ impl Checker {
                 sink.forget_checks(&endpoint);
             } // otherwise the next check decides
         }
-        // In the registry's order, as documented.
+        // Checks start in the registry's order, as documented.
         let is_new = |endpoint: &&EndpointRef| !running.contains_key(&endpoint.pool());
         let new: Vec<_> = endpoints.iter().filter(is_checked).filter(is_new).collect();
         let count = new.len();
@@ -156,7 +157,7 @@ impl Checker {
         }
     }
 
-    /// Checks `endpoint`, the `nth` of `count` that start together, until this is dropped.
+    /// Checks `endpoint`, the `nth` of `count` endpoints that start together, until this future is dropped.
     async fn run(self, endpoint: EndpointRef, nth: usize, count: usize) {
         let Some(check) = &endpoint.config().health else {
             return;
@@ -196,7 +197,7 @@ fn is_checked(endpoint: &&EndpointRef) -> bool {
     endpoint.config().health.is_some()
 }
 
-/// Whether both are the same endpoint with the same check.
+/// Returns `true` if both are the same endpoint with the same check and headers.
 fn is_same_check(one: &EndpointRef, other: &EndpointRef) -> bool {
     one.is_same(other)
         && one.config().health == other.config().health

@@ -1,5 +1,5 @@
-//! One health check: a `GET` with a response that must come to its end. A backend without workers may still accept
-//! connections, and even begin to respond.
+//! A single health check, which is a `GET` that needs a response up to its end. A backend without workers may still
+//! accept connections, and even begin to respond.
 
 use std::time::Duration;
 
@@ -23,29 +23,30 @@ use crate::upstream::headers::own;
 use crate::upstream::lookups::Lookups;
 use crate::upstream::target::join;
 
-/// Sends health checks.
+/// A client that sends health checks.
 #[derive(Clone)]
 pub(crate) struct Prober(Client<Connector, Empty<Bytes>>);
 
-/// How much of a response is read.
+/// The largest part of a response to a check that is read, in bytes.
 const READ_LIMIT: usize = 8 << 10;
 
 impl Prober {
     pub(super) fn new(connector: Connector) -> Self {
-        // No idle connections: a new one tells whether the endpoint still accepts them.
+        // Idle connections are not kept, because a new connection tells whether the endpoint still accepts them.
         let client = Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(0)
             .build(connector);
         Self(client)
     }
 
-    /// For requests to this machine.
+    /// Creates a client for requests to this machine.
     #[cfg(all(feature = "swap", unix))]
     pub(crate) fn local() -> Self {
         Self::new(Connector::new(Lookups::default()))
     }
 
-    /// Sends a `GET` for `path` to `endpoint`, and reads the response.
+    /// Sends a `GET` for `path` to `endpoint` and reads the response. At the default path, a response without that page
+    /// also counts as success.
     pub(super) async fn probe(&self, endpoint: &EndpointRef, path: &str) -> Result<(), CheckError> {
         let response = self.get(endpoint, path).await?;
         let status = response.status();
@@ -56,7 +57,7 @@ impl Prober {
         read(response.into_body(), READ_LIMIT).await.map(drop)
     }
 
-    /// The body of a successful `GET` for `path` to `endpoint`, up to about `limit` bytes.
+    /// Returns the body of a successful `GET` for `path` to `endpoint`, up to about `limit` bytes.
     pub(in crate::upstream) async fn read(
         &self,
         endpoint: &EndpointRef,
@@ -81,7 +82,7 @@ impl Prober {
         Ok(self.0.request(request).await?)
     }
 
-    /// Sends a `GET` to this machine, and reads the answer piece by piece to its end.
+    /// Sends a `GET` to this machine and passes the answer to `on_piece`, piece by piece, until its end.
     #[cfg(all(feature = "swap", unix))]
     pub(crate) async fn stream(
         &self,
@@ -97,7 +98,7 @@ impl Prober {
         Ok(())
     }
 
-    /// Sends a request without a body to this machine. Its answer has to be 2xx, and to come to its end.
+    /// Sends a request without a body to this machine. The call succeeds if the answer is 2xx and comes to its end.
     #[cfg(all(feature = "swap", unix))]
     pub(crate) async fn ask(&self, method: Method, uri: Uri) -> Result<(), CheckError> {
         let mut request = Request::new(Empty::new());
@@ -111,7 +112,7 @@ impl Prober {
     }
 }
 
-/// Reads a body to its end, or until `limit` is reached.
+/// Reads a body to its end, or until `limit` bytes are reached.
 async fn read(mut body: Incoming, limit: usize) -> Result<Vec<u8>, CheckError> {
     let mut read = Vec::new();
     while read.len() < limit
@@ -122,8 +123,8 @@ async fn read(mut body: Incoming, limit: usize) -> Result<Vec<u8>, CheckError> {
     Ok(read)
 }
 
-/// Whether a response only says that the page is missing, forbidden or elsewhere. That is enough at the default path,
-/// which an endpoint need not have.
+/// Returns `true` if a response only says that the page is missing, forbidden or elsewhere. That is enough at the
+/// default path, because an endpoint need not have that page.
 fn is_no_such_page(status: StatusCode) -> bool {
     let denied = matches!(
         status,
@@ -140,7 +141,7 @@ fn target(base: &Uri, path: &str) -> Result<Uri, http::Error> {
 }
 
 impl CheckError {
-    /// Whether there was no response, or no connection, in time.
+    /// Returns `true` if the response or the connection did not come in time.
     pub(crate) fn is_late(&self) -> bool {
         match self {
             Self::Late(_) => true,
@@ -149,19 +150,19 @@ impl CheckError {
         }
     }
 
-    /// Returns `true` if the endpoint refused the connection: no program listens there.
+    /// Returns `true` if the endpoint refused the connection, because no program listens there.
     #[cfg(all(feature = "swap", unix))]
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self, Self::NoAnswer(error) if connect_refused(error))
     }
 
-    /// Whether the check was not sent, for a reason of this process.
+    /// Returns `true` if the check could not be sent for a reason within this process.
     pub(crate) fn is_our_own(&self) -> bool {
         matches!(self, Self::NoAnswer(error) if out_of_files(error))
     }
 }
 
-/// Why a check failed.
+/// The reason why a check failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
     #[error("the answer is {0}")]

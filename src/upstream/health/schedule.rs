@@ -1,4 +1,4 @@
-//! The schedule of an endpoint's checks: at intervals with jitter, and never two at a time.
+//! The schedule of an endpoint's checks, which run at intervals with jitter and one at a time.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::probe::CheckError;
 use super::threshold::Threshold;
 use crate::endpoints::HealthCheck;
 
-/// Checks an endpoint for ever. `probe` makes one check; `report` gets each result, and whether the endpoint is up if
-/// that is new.
+/// Checks an endpoint for ever. `probe` makes one check. `report` gets each result, and the new health of the endpoint
+/// if the result changes it.
 ///
-/// A check that times out does not count if `activity` has changed meanwhile: the endpoint is busy.
+/// A check that times out is ignored if `activity` has changed meanwhile, because the endpoint is then only busy.
 pub(super) async fn run_checks<F>(
     check: &HealthCheck,
     probe: impl Fn() -> F,
@@ -22,7 +22,7 @@ pub(super) async fn run_checks<F>(
 {
     let mut threshold = Threshold::default();
     loop {
-        let pause = sleep(jittered(check.interval, fastrand::f64())); // runs from here on
+        let pause = sleep(jittered(check.interval, fastrand::f64())); // the interval counts from here
         let activity_before = activity();
         let result = match timeout(check.timeout, probe()).await {
             Ok(result) => result,
@@ -41,7 +41,7 @@ pub(super) async fn run_checks<F>(
     }
 }
 
-/// `interval`, give or take a tenth; `chance` is from 0 to 1.
+/// Returns `interval` plus or minus up to a tenth of it. `chance` is from 0 to 1 and selects the value in between.
 pub(in crate::upstream) fn jittered(interval: Duration, chance: f64) -> Duration {
     let seconds = interval.as_secs_f64() * (0.9 + 0.2 * chance);
     Duration::try_from_secs_f64(seconds).unwrap_or(interval)
@@ -58,7 +58,7 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(10);
 
-    /// Counts up while it lives.
+    /// A guard that counts up while it lives.
     struct AtOnce<'a>(&'a Cell<u32>);
 
     impl<'a> AtOnce<'a> {
@@ -89,7 +89,7 @@ mod tests {
         let starts = starts.into_inner();
         assert_eq!(starts[0], begun);
         assert!((90..=112).contains(&starts.len()), "{}", starts.len());
-        let ms = Duration::from_millis(1); // the timer's grain
+        let ms = Duration::from_millis(1); // the granularity of the timer
         for pair in starts.windows(2) {
             let apart = pair[1] - pair[0];
             assert!(apart >= INTERVAL * 9 / 10 - ms && apart <= INTERVAL * 11 / 10 + ms);

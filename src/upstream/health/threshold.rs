@@ -2,16 +2,16 @@
 
 use crate::endpoints::HealthCheck;
 
-/// The health of an endpoint by its checks, and the results in a row that contradict it.
+/// The health of an endpoint by its checks, and the number of results in a row that contradict it.
 #[derive(Debug, Default)]
 pub(super) struct Threshold {
-    /// `None` before the first result.
+    /// `true` while the endpoint counts as up. `None` before the first result.
     up: Option<bool>,
     contradicting: u32,
 }
 
 impl Threshold {
-    /// Records the result of a check. Returns whether the endpoint is up, if that is new.
+    /// Records the result of a check. Returns `Some` with the new health if the result changes it.
     pub(super) fn record(&mut self, well: bool, check: &HealthCheck) -> Option<bool> {
         if self.up == Some(well) {
             self.contradicting = 0;
@@ -36,7 +36,8 @@ impl Threshold {
 mod tests {
     use super::*;
 
-    /// What each of `results` changes: `+` is a check that passed, `-` one that failed; `U` is up, `D` down, `.` nothing.
+    /// Returns one character for each of `results`, where `+` is a passed check and `-` a failed one. `U` means that
+    /// the endpoint came up, `D` that it went down, and `.` that it stayed the same.
     fn told(results: &str, unhealthy_after: u32, healthy_after: u32) -> String {
         let check = HealthCheck::default()
             .unhealthy_after(unhealthy_after)

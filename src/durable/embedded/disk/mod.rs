@@ -1,11 +1,12 @@
-//! Bytes in a folder: a log-structured database, used as a log and tables of keys.
+//! Bytes in a folder, in a log-structured database that serves as a log and as tables of keys.
 //!
-//! - The folder has `lock`, which its process holds; `reserve`, space for outcomes while the disk is full; and `log/`, the
-//!   database.
-//! - All rows of a request are in the keyspaces of its segment of time, which are dropped as a whole. So hardly a range has to
-//!   pass over what was removed.
-//! - A log whose end was torn by a power loss: `torn.rs`.
-//! - A database that failed to write takes nothing more. It is opened again then: `tables.rs` is what is open.
+//! - The folder contains `lock`, which the process of the store holds, and `log/`, the database. It also contains
+//!   `reserve`, a file that keeps space for outcomes while the disk is full.
+//! - All rows of a request are in the keyspaces of its segment of time, which are dropped as a whole. So scans rarely
+//!   pass over removed rows.
+//! - `torn.rs` repairs the end of a log that was torn by a power loss.
+//! - A database that has failed to write accepts no more writes, so it is closed and opened again. `tables.rs` is the
+//!   open database.
 
 mod reserve;
 mod tables;
@@ -29,22 +30,22 @@ pub(crate) struct Disk {
     path: PathBuf,
     tables: Open<Tables>,
     space: Mutex<Space>,
-    /// Held as long as the store is open.
+    /// The lock of the folder, which is held as long as the store is open.
     lock: Mutex<Option<File>>,
 }
 
-/// The space that is kept back on the disk.
+/// The space that is reserved on the disk.
 struct Space {
     reserve: Reserve,
-    /// The error for new requests while the disk is full, and the time of the latest look.
+    /// The error for new requests while the disk is full, and the time of the latest check.
     full: Option<(StoreError, Instant)>,
 }
 
-/// The time between two looks at a full disk.
+/// The time between two checks of a full disk.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Disk {
-    /// Opens a folder, which is made if there is none.
+    /// Opens the store in a folder. Creates the folder if it is missing.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         let failed = |source| OpenError::Folder {
             path: path.to_owned(),
@@ -60,7 +61,7 @@ impl Disk {
         };
         let tables = match Tables::open(&log) {
             Ok(tables) => tables,
-            // It may need a little space to open.
+            // Opening may need a little space, so the reserve is freed for a second attempt.
             Err(_) => {
                 reserve.free();
                 Tables::open(&log).map_err(broken)?
@@ -78,7 +79,7 @@ impl Disk {
         })
     }
 
-    /// Closes the database, and opens it.
+    /// Closes the database and opens it again.
     fn open_again(&self) -> Result<(), StoreError> {
         self.tables.replace(|| Tables::open(&self.path.join("log")))
     }
@@ -92,7 +93,8 @@ impl Storage for Disk {
     fn commit(&self, ops: &[Op]) -> Result<(), StoreError> {
         let commit = || self.tables.with(|tables| tables.commit(ops));
         let committed = match commit() {
-            // It may have failed before, in its own time: that says nothing of this write.
+            // The database may have failed earlier, in its own background work. That does not condemn this write, so it
+            // is retried.
             Err(StoreError::Unavailable(_)) => self.open_again().and_then(|()| commit()),
             done => done,
         };
@@ -100,7 +102,8 @@ impl Storage for Disk {
             return Ok(());
         };
         let mut space = self.space();
-        // What it could not do in its own time may have been for want of space, too.
+        // The background work may have failed because the disk is full, so the free space decides on the reported
+        // error.
         let why = match space.reserve.check() {
             Err(full) => tables::io_error(&full),
             Ok(()) => why,
@@ -114,6 +117,7 @@ impl Storage for Disk {
         if self.open_again().and_then(|()| commit()).is_ok() {
             return Ok(());
         }
+        // The last resort is to free the reserve, so that outcomes can use its space.
         self.space().reserve.free();
         self.open_again()?;
         commit()
@@ -167,8 +171,8 @@ impl Storage for Disk {
     }
 }
 
-/// Takes the lock of a folder.
-// `File::try_lock` is newer than the crate's minimum, and older than that of the database behind this.
+/// Takes the lock of a folder. Fails if another process holds it.
+// `File::try_lock` is newer than the crate's minimum Rust version, but older than the minimum of the database.
 #[allow(clippy::incompatible_msrv)]
 pub(crate) fn lock(folder: &Path) -> Result<File, OpenError> {
     let path = folder.join("lock");

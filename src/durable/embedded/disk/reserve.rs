@@ -1,4 +1,4 @@
-//! Space that is kept back on the disk, so that outcomes can be written down when it is full.
+//! Reserved space on the disk, so that outcomes can be written while the disk is full.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,12 +11,13 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// The space that is kept back: more than the database needs to make one of its tables of what is in memory.
+    /// The size of the reserve in bytes. It is more than the database needs to write one of its memtables to the disk.
     const BYTES: u64 = 16 * 1024 * 1024;
-    /// The space that has to be free beside it for new requests, so that a disk becomes full for these before the database
-    /// fails to write, and does not do so again at once: it may make tables of two memtables at a time.
+    /// The free space in bytes that new requests require beside the reserve. New requests are thus refused before the
+    /// database fails to write, and accepted again only when it can go on for a while. It may write two memtables at
+    /// the same time.
     const BESIDE: u64 = 48 * 1024 * 1024;
-    /// Written at once. Not of zeros, which a file system might leave out.
+    /// The block of bytes that fills the file. It is not zero, because a file system may skip blocks of zeros.
     const BLOCK: [u8; 64 * 1024] = [0xa5; 64 * 1024];
 
     pub(crate) fn new(folder: &Path) -> Self {
@@ -26,7 +27,7 @@ impl Reserve {
         }
     }
 
-    /// Checks that there is space for new requests.
+    /// Checks that there is enough free space for new requests.
     pub(crate) fn check(&self) -> io::Result<()> {
         let kept = std::fs::metadata(&self.file).map_or(0, |file| file.len());
         let wanted = Self::BESIDE + Self::BYTES.saturating_sub(kept);
@@ -36,7 +37,7 @@ impl Reserve {
         }
     }
 
-    /// Takes the space up, unless it is taken up already.
+    /// Fills the reserve, unless it is full already.
     pub(crate) fn fill(&self) -> io::Result<()> {
         if std::fs::metadata(&self.file).is_ok_and(|file| file.len() == Self::BYTES) {
             return Ok(());
@@ -56,7 +57,7 @@ impl Reserve {
         file.sync_all()
     }
 
-    /// Gives the space back to the disk.
+    /// Returns the reserved space to the disk.
     pub(crate) fn free(&self) {
         if let Err(why) = std::fs::remove_file(&self.file)
             && why.kind() != io::ErrorKind::NotFound
@@ -73,7 +74,7 @@ fn available(folder: &Path) -> io::Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Elsewhere it is not known until a write fails.
+/// Returns `u64::MAX`, because other systems report a full disk only by a failed write.
 #[cfg(not(unix))]
 fn available(_: &Path) -> io::Result<u64> {
     Ok(u64::MAX)

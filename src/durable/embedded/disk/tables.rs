@@ -14,18 +14,19 @@ use crate::durable::StoreError;
 use crate::durable::embedded::storage::{Keys, Op, Order, Table, Visit};
 
 pub(crate) struct Tables {
-    // Before the database, so that they are dropped first.
+    // The keyspaces come before the database, so that they are dropped first.
     open: Mutex<BTreeMap<Table, Keyspace>>,
     database: Database,
 }
 
-/// The largest part of a keyspace that is kept in memory until it is made a table on the disk. Small, so that the
-/// [reserve](super::Reserve) has space for one.
+/// The largest part of a keyspace in memory, in bytes, before it is written to a table on the disk. The
+/// [reserve](super::Reserve) must have space for one such table, so this is small.
 const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
-/// The number of new tables on the disk from which on they are merged. High, because each merge syncs files, for which commits
-/// wait, and what it saves is dropped with its segment anyway. Below 20, from which on the database slows writers down.
+/// The number of new tables on the disk from which on they are merged. It is high because commits wait while a merge
+/// syncs files, and the segment is soon dropped anyway. It stays below 20, because from there on the database slows
+/// writers down.
 const MERGED_TABLES: u8 = 12;
-/// The size of the logs from which on what is in memory is made tables: the more, the longer it takes to open.
+/// The size of the logs in bytes from which on memtables are written to the disk. A larger size makes opening slower.
 const LOG_BYTES: u64 = 128 * 1024 * 1024;
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 
@@ -57,7 +58,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Writes all down, or nothing.
+    /// Writes all operations, or leaves the database unchanged. The data is synced to the disk.
     pub(crate) fn commit(&self, ops: &[Op]) -> Result<(), StoreError> {
         let batch = self.database.batch();
         let mut batch = batch.durability(Some(PersistMode::SyncData));
@@ -83,7 +84,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Returns the keyspace of a table, which is made if there is none.
+    /// Returns the keyspace of a table. Creates the keyspace if it is missing.
     fn keyspace(&self, table: Table) -> Result<Keyspace, StoreError> {
         let mut open = self.lock();
         if let Some(keyspace) = open.get(&table) {
@@ -109,7 +110,8 @@ impl Tables {
         let Some(keyspace) = self.lock().remove(&table) else {
             return;
         };
-        // The state has nothing of it any more, and drops it again when the store is opened next.
+        // A failure is harmless, because the state has forgotten the segment and drops it again when the store is next
+        // opened.
         if let Err(why) = self.database.delete_keyspace(keyspace) {
             tracing::warn!(
                 "can't drop the forgotten requests in {}: {why}",
@@ -172,7 +174,7 @@ fn name(table: Table) -> String {
     }
 }
 
-/// Returns the table with this name.
+/// Returns the table with this keyspace name.
 fn table(name: &str) -> Option<Table> {
     match name.split_once('-') {
         None if name == "meta" => Some(Table::Meta),
@@ -198,7 +200,7 @@ fn source_of(error: &dyn std::error::Error) -> Option<&io::Error> {
     error.source()?.downcast_ref()
 }
 
-/// Returns the error of an operation on a file.
+/// Converts the error of an operation on a file. A lack of space becomes [`StoreError::StorageFull`].
 pub(crate) fn io_error(error: &io::Error) -> StoreError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {

@@ -1,14 +1,15 @@
-//! A log whose last batch was written in part when the power went.
+//! The repair of a log that lost a part of its last batch in a power loss.
 //!
-//! The database drops a batch that has no end. But the system writes pages in any order, so there may be an end after a page
-//! that is missing, and then the database does not open. Only the last batch can be so: the one before it was synced first.
+//! The database drops a batch that has no end mark. But the system writes pages in any order, so the end mark may be on
+//! the disk while an earlier page is missing, and then the database does not open. Only the last batch can be torn like
+//! this, because the previous one was synced before it began.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Opens a database after the end of its last batch was cut off. Returns `None` if that does not help: then the log is as it
-/// was.
+/// Opens a database after cutting off the end of its last batch. If that does not help, restores the log and returns
+/// `None`.
 pub(super) fn open_without_last_batch<D>(
     folder: &Path,
     open: impl Fn() -> fjall::Result<D>,
@@ -33,19 +34,20 @@ pub(super) fn open_without_last_batch<D>(
     }
 }
 
-/// The end of a log that was cut off.
+/// The end of a log that was cut off, so that it can be put back.
 struct Cut {
     path: PathBuf,
-    /// The length that is left.
+    /// The remaining length of the log in bytes.
     length: u64,
     end: u8,
 }
 
 impl Cut {
-    /// The size of the parts in which a log is searched from its end.
+    /// The size in bytes of the parts in which a log is searched from its end.
     const PART: u64 = 1024 * 1024;
 
-    /// Cuts off the last byte that is not 0, which is of the mark at the end of a batch.
+    /// Cuts off the last byte that is not 0. This byte belongs to the end mark of a batch, so the database then drops
+    /// the batch.
     fn last_batch(folder: &Path) -> io::Result<Option<Self>> {
         let Some(path) = last_log(folder)? else {
             return Ok(None);
@@ -68,6 +70,7 @@ impl Cut {
         Ok(None)
     }
 
+    /// Puts the byte back that was cut off. The file stays shorter by the zeros that followed the byte.
     fn undo(&self) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).open(&self.path)?;
         file.seek(SeekFrom::Start(self.length))?;
@@ -76,7 +79,7 @@ impl Cut {
     }
 }
 
-/// Returns the log that is written to: the one with the largest number.
+/// Returns the log that the database writes to, which is the one with the largest number.
 fn last_log(folder: &Path) -> io::Result<Option<PathBuf>> {
     let mut last = None;
     for entry in std::fs::read_dir(folder)? {

@@ -1,4 +1,5 @@
-//! A request ends, comes back, or is forgotten.
+//! The end of requests: by a result, a cancellation or a deadline. Also the return of failed requests into their
+//! queues.
 
 use super::super::archive::Archive;
 use super::super::time::Time;
@@ -9,7 +10,7 @@ use crate::durable::reason::{DEADLINE_EXCEEDED, REQUEST_CANCELED};
 use crate::durable::{QueueEvent, RequestId, RequestInfo, RequestStatus, StoreError};
 
 impl State {
-    /// Ends a request that has not ended.
+    /// Cancels a request that has not ended yet. Returns the request as it is afterwards, or `None` if it is unknown.
     pub(crate) fn cancel(
         &mut self,
         id: RequestId,
@@ -27,7 +28,7 @@ impl State {
         Ok(Some(self.info(slot)))
     }
 
-    /// Puts a request that has failed back into its queue.
+    /// Puts a failed request back into its queue. A request in any other state is returned unchanged.
     pub(crate) fn retry(
         &mut self,
         id: RequestId,
@@ -52,6 +53,7 @@ impl State {
         Ok(Some(self.info(slot)))
     }
 
+    /// Resets a failed request to the state of a new one, except that readers learn of its earlier attempts by a gap.
     fn revive(&mut self, slot: u32, now: Time) {
         if let Some(until) = self.forgotten_at(slot) {
             self.forgets.remove(&(until, slot));
@@ -85,7 +87,8 @@ impl State {
         self.write_state(slot);
     }
 
-    /// Ends a request whose time is up.
+    /// Ends a request at its deadline. The request counts as aborted before its first attempt, and as canceled
+    /// afterwards.
     pub(super) fn expire(&mut self, slot: u32, now: Time) {
         let status = match self.record(slot).extra().attempts {
             0 => RequestStatus::Aborted,
@@ -94,7 +97,7 @@ impl State {
         self.end(slot, status, Some(DEADLINE_EXCEEDED), now);
     }
 
-    /// Ends a request that has not ended.
+    /// Ends a request that has not ended yet, and schedules its webhook and the time at which it is forgotten.
     pub(super) fn end(
         &mut self,
         slot: u32,
@@ -136,7 +139,7 @@ impl State {
         self.news.requests.push(id);
     }
 
-    /// Notes that a request counts no more among those that have not ended.
+    /// Removes a request from the counts and indexes of the requests that have not ended.
     pub(super) fn settle(&mut self, slot: u32) {
         let record = &self.requests[slot as usize];
         if let Some(deadline) = record.deadline {

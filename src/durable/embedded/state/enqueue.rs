@@ -1,4 +1,4 @@
-//! A request comes in.
+//! The arrival of new requests.
 
 use super::super::archive::Archive;
 use super::super::keys;
@@ -10,7 +10,8 @@ use super::{Queue, State, Tenant, Undo};
 use crate::durable::{Enqueued, NewRequest, RequestId, RequestInfo, StoreError};
 
 impl State {
-    /// Returns the stored request of the same name, or of the same key and fingerprint.
+    /// Returns the stored request with the same id, or with the same idempotency key and fingerprint. Fails if a
+    /// request with the same key has another fingerprint.
     pub(crate) fn known(
         &self,
         request: &NewRequest,
@@ -34,7 +35,8 @@ impl State {
         }
     }
 
-    /// Stores a request.
+    /// Stores a request, or returns the known request of the same id or key. Fails if the store or the tenant's queue
+    /// is full.
     pub(crate) fn enqueue(
         &mut self,
         request: NewRequest,
@@ -46,7 +48,7 @@ impl State {
         }
         self.has_room(&request.tenant)?;
         let key = key_row(&request);
-        // Unique, and in the order in which requests came, also where the clock stands still or goes back.
+        // The number is unique, and keeps the order of arrival even if the clock stands still or goes back.
         let seq = now.nanos().max(self.latest + 1);
         let row = RequestRow {
             queue: request.queue,
@@ -70,6 +72,7 @@ impl State {
             body: request.request,
         });
         self.undo.push(Undo::Enqueue(request.id));
+        // A deadline that has already passed ends the request at once.
         if self
             .record(slot)
             .deadline
@@ -80,7 +83,7 @@ impl State {
         Ok(Enqueued::New(self.info(slot)))
     }
 
-    /// Returns the fingerprint of the request that has this key, and the request.
+    /// Returns the request that has this idempotency key, preceded by its fingerprint.
     fn by_key(
         &self,
         key: &KeyRow,
@@ -100,7 +103,7 @@ impl State {
         }))
     }
 
-    /// Counts a request among those that have not ended.
+    /// Adds a request to the counts and indexes of the requests that have not ended.
     pub(super) fn begin(&mut self, slot: u32) {
         let record = &self.requests[slot as usize];
         self.live += 1;
@@ -127,7 +130,7 @@ impl State {
         Ok(())
     }
 
-    /// Adds a request that is in no order yet.
+    /// Adds a record to memory and to the indexes by id and key. The request is in no queue yet.
     pub(super) fn insert(&mut self, segment: u32, row: &RequestRow) -> u32 {
         let new = || Tenant {
             name: bytes::Bytes::copy_from_slice(&row.tenant).into(),
@@ -154,6 +157,7 @@ impl State {
         if let Some(key) = &row.key {
             self.by_key.insert(key.name, slot);
         }
+        // A sealed segment that gets a live request again must be searched at the next recovery.
         if self.segments.enter(segment) {
             self.writes.push(Write::Unsealed { segment });
         }
@@ -166,7 +170,7 @@ impl State {
         }
     }
 
-    /// Removes all trace of a request from memory.
+    /// Removes a request and all its index entries from memory.
     pub(super) fn remove(&mut self, slot: u32) {
         if !self.record(slot).has_ended() {
             self.leave_order(slot);

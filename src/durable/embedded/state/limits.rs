@@ -1,17 +1,18 @@
-//! Limits of running requests.
+//! Limits on the number of running requests.
 
 use super::super::time::Time;
 use super::State;
 use super::record::Phase;
 
 impl State {
-    /// Returns the number of requests of a queue that may begin in addition.
+    /// Returns the number of further requests of a queue that may start now.
     pub(super) fn room_of_queue(&self, queue: u32) -> u64 {
         let running = self.queues[queue].levels.iter().map(|level| level.running);
         let all = room(self.config.max_running, self.running.len() as u64);
         all.min(room(self.config.max_running_per_queue, running.sum()))
     }
 
+    /// Returns `true` if a tenant runs as many requests as it may.
     pub(super) fn is_tenant_full(&self, tenant: u32) -> bool {
         room(
             self.config.max_running_per_tenant,
@@ -19,7 +20,7 @@ impl State {
         ) == 0
     }
 
-    /// Sets a request of a tenant at its limit aside, which was taken out of its order.
+    /// Sets a request aside that was taken from its queue, because its tenant runs as many requests as it may.
     pub(super) fn set_aside(&mut self, slot: u32) {
         let record = self.record_mut(slot);
         record.phase = Phase::Aside;
@@ -27,7 +28,7 @@ impl State {
         self.aside.insert(key, slot);
     }
 
-    /// Counts a request that begins to run.
+    /// Counts a request that starts to run.
     pub(super) fn count_start(&mut self, slot: u32) {
         let (tenant, seq) = (self.record(slot).tenant, self.record(slot).seq);
         self.level_mut(slot).running += 1;
@@ -35,7 +36,7 @@ impl State {
         self.running.insert(seq, slot);
     }
 
-    /// Counts a request that runs no more.
+    /// Counts a request that has stopped running, and lets the next ones of its tenant back into their queues.
     pub(super) fn count_stop(&mut self, slot: u32, now: Time) {
         let (tenant, seq) = (self.record(slot).tenant, self.record(slot).seq);
         self.level_mut(slot).running -= 1;
@@ -45,7 +46,8 @@ impl State {
         self.let_next_in(tenant, now);
     }
 
-    /// Puts one request of each queue back that the limit of this tenant held up: one of its requests runs or waits no more.
+    /// Puts one request of each queue back that was set aside for this tenant. Called when one of the tenant's requests
+    /// has stopped running or waiting.
     pub(super) fn let_next_in(&mut self, tenant: u32, now: Time) {
         let mut queue = 0;
         while let Some((of, slot)) = self.next_aside(tenant, queue) {
@@ -55,7 +57,7 @@ impl State {
         }
     }
 
-    /// Returns the queue and the first request of a tenant that is set aside, from a queue on.
+    /// Returns the first request of a tenant that is set aside, and its queue. Skips queues with numbers below `queue`.
     fn next_aside(&self, tenant: u32, queue: u32) -> Option<(u32, u32)> {
         let later = (tenant, queue, 0)..=(tenant, u32::MAX, u64::MAX);
         let (&(_, queue, _), &slot) = self.aside.range(later).next()?;
@@ -63,7 +65,7 @@ impl State {
     }
 }
 
-/// Returns the number that may run in addition. `limit`: 0 for none.
+/// Returns the number of requests that may still start under a limit. A `limit` of 0 admits any number.
 fn room(limit: u64, running: u64) -> u64 {
     match limit {
         0 => u64::MAX,

@@ -1,14 +1,15 @@
-//! The state of a store, as a state machine: no task, and time is an argument.
+//! The state of a store, as a state machine that runs no task and gets the time as an argument.
 //!
-//! A method brings the state up to date, returns the answer, and leaves behind what follows from it: what is to be [written
-//! down](State::take_writes), and what is to be [woken](State::take_news). Requests that have ended are not in it once that
-//! was written down, and are looked up in the [archive](Archive). Bodies and responses never are.
+//! A method brings the state up to date and returns the answer. It leaves two things for the caller: the rows to [write
+//! to the disk](State::take_writes), and the callers to [wake up](State::take_news). Once the end of a request is on
+//! the disk, the request leaves the state and is looked up in the [archive](Archive). Bodies and responses are never in
+//! the state.
 //!
-//! - `record.rs`: a request; `by_id.rs`: requests by name; `names.rs`: queues and tenants as numbers; `order.rs`: which request
-//!   of a queue goes next; `segments.rs`: what is dropped from the disk when.
-//! - `enqueue.rs`, `run.rs`, `limits.rs`, `end.rs`, `pauses.rs`, `webhooks.rs`: the operations; `report.rs`, `totals.rs`: what is
-//!   told of it all.
-//! - `recover.rs`: the state from what was written down.
+//! - Data: `record.rs` holds a request, `by_id.rs` finds requests by id, and `names.rs` numbers queues and tenants.
+//!   `order.rs` decides which request of a queue is next, and `segments.rs` decides when data is dropped from the disk.
+//! - Operations: `enqueue.rs`, `run.rs`, `limits.rs`, `end.rs`, `pauses.rs` and `webhooks.rs`. Reports about requests
+//!   and queues are in `report.rs` and `totals.rs`.
+//! - Recovery: `recover.rs` rebuilds the state from the rows on the disk.
 
 mod by_id;
 mod end;
@@ -49,11 +50,12 @@ pub(crate) use self::recover::Recovery;
 pub(crate) use self::report::Pieces;
 pub(crate) use self::run::Started;
 
-/// The requests of a store that wait or run, their order, and what is due when.
+/// The waiting and running requests of a store, their order, and the events that are due.
 pub(crate) struct State {
     config: StoreConfig,
     rules: Rules,
-    /// A number that no other opening of the store has, so that its leases are known.
+    /// A random number of this opening of the store. It is part of each lease, so leases of earlier openings are
+    /// rejected.
     opening: u64,
     /// The number of starts so far.
     starts: u64,
@@ -62,9 +64,9 @@ pub(crate) struct State {
     requests: Slab<Record>,
     by_id: ById,
     by_key: HashMap<Name, u32>,
-    /// Requests that are listed and have not ended, by tenant and age.
+    /// Listed requests that have not ended, by tenant and age.
     listed: BTreeMap<(u32, u64), u32>,
-    /// Requests that workers have, by age.
+    /// Requests that are with workers, by age.
     running: BTreeMap<u64, u32>,
     queues: Names<str, Queue>,
     tenants: Names<[u8], Tenant>,
@@ -73,13 +75,13 @@ pub(crate) struct State {
     /// Requests that their tenants' limits hold up, by tenant, queue and age.
     aside: BTreeMap<(u32, u32, u64), u32>,
     pauses: Vec<Pause>,
-    /// Requests by the time at which they are stopped.
+    /// Requests by their deadline, at which they are ended.
     deadlines: BTreeSet<(Time, u32)>,
-    /// Delayed requests by the time from which they may begin, and by age.
+    /// Delayed requests by the time from which they may start, and then by age.
     delayed: BTreeSet<(Time, u64, u32)>,
     /// Ended requests that are still in memory, by the time at which they are forgotten.
     forgets: BTreeSet<(Time, u32)>,
-    /// Requests that have ended since these were taken last.
+    /// Requests that have ended since the last call of [`take_ended`](State::take_ended).
     ended: Vec<RequestId>,
     webhooks: BTreeSet<(Time, u32)>,
     segments: Segments,
@@ -89,16 +91,16 @@ pub(crate) struct State {
     news: News,
 }
 
-/// A change that can be undone, as long as no other change of its request has followed.
+/// A change that can be undone, as long as its request has not changed again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Undo {
-    /// The request was stored.
+    /// A request that was stored.
     Enqueue(RequestId),
-    /// A piece was added to its response.
+    /// A piece that was added to the response of a request.
     Append(RequestId),
 }
 
-/// The requests of a queue.
+/// The order and the levels of one queue.
 struct Queue {
     order: Order,
     levels: Vec<Level>,
@@ -107,24 +109,24 @@ struct Queue {
 /// The requests of one level of a queue.
 #[derive(Default)]
 struct Level {
-    /// The requests that may begin, by the time since which they wait.
+    /// The requests that may start, by the time since which they wait.
     queued: BTreeSet<(u64, u32)>,
-    /// The number of requests that may not begin yet.
+    /// The number of requests that are still delayed.
     delayed: u64,
     running: u64,
 }
 
-/// The requests of one tenant.
+/// The name and the request counts of one tenant.
 struct Tenant {
-    /// Its name in the orders.
+    /// The name of the tenant in the form that the queues use.
     name: crate::admit::Tenant,
-    /// The number of its requests that have not ended.
+    /// The number of the tenant's requests that have not ended.
     live: u64,
-    /// The number of its requests that run.
+    /// The number of the tenant's requests that run.
     running: u64,
 }
 
-/// The changes that callers wait for.
+/// Changes that callers wait for.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     /// Requests that have ended, were lost to their workers, or have a new piece of their response.
@@ -134,7 +136,7 @@ pub(crate) struct News {
 }
 
 impl State {
-    /// Returns a state without requests. `opening`: a number that no other opening of the store has.
+    /// Returns a state without requests. `opening` is a number that is unique to this opening of the store.
     pub(crate) fn new(config: StoreConfig, opening: u64) -> Self {
         let segments = Segments::new(config.retention);
         Self {
@@ -166,22 +168,22 @@ impl State {
         }
     }
 
-    /// Returns what is to be written down, in this order.
+    /// Returns the rows to write to the disk since the last call, in the order of the changes.
     pub(crate) fn take_writes(&mut self) -> Vec<Write> {
         std::mem::take(&mut self.writes)
     }
 
-    /// Adds something that is to be written down, beside what the state has to say.
+    /// Adds a row to write that belongs to the caller and not to the state, such as a value.
     pub(crate) fn write(&mut self, write: Write) {
         self.writes.push(write);
     }
 
-    /// Returns the changes since the last call that need space.
+    /// Returns the changes since the last call that need disk space, so that they can be undone.
     pub(crate) fn take_undo(&mut self) -> Vec<Undo> {
         std::mem::take(&mut self.undo)
     }
 
-    /// Undoes changes that could not be written down.
+    /// Undoes changes that could not be written to the disk, the latest first.
     pub(crate) fn undo(&mut self, changes: Vec<Undo>) {
         for change in changes.into_iter().rev() {
             match change {
@@ -191,13 +193,14 @@ impl State {
         }
     }
 
-    /// Returns the requests that have ended since the last call. Once that is written down, they can be
-    /// [released](Self::release_ended).
+    /// Returns the requests that have ended since the last call. Once their end is on the disk, the caller can
+    /// [release](Self::release_ended) them.
     pub(crate) fn take_ended(&mut self) -> Vec<RequestId> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Releases the memory of requests of which it is written down that they have ended.
+    /// Releases the memory of ended requests, once their end is on the disk. A request with a due webhook stays in
+    /// memory.
     pub(crate) fn release_ended(&mut self, ended: &[RequestId]) {
         for &id in ended {
             if let Some(slot) = self.slot(id)
@@ -209,12 +212,13 @@ impl State {
         }
     }
 
-    /// Returns what has changed.
+    /// Returns the changes since the last call that callers wait for.
     pub(crate) fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
 
-    /// Brings the state up to `now`: ends requests whose time is up, lets delayed ones begin, drops what is forgotten.
+    /// Brings the state up to `now`: ends requests at their deadline, lets delayed ones start, and drops forgotten
+    /// ones.
     pub(crate) fn advance(&mut self, now: Time) {
         self.end_pauses(now);
         while let Some(&(deadline, slot)) = self.deadlines.first()
@@ -265,20 +269,20 @@ impl State {
         &mut self.queues[record.queue].levels[usize::from(record.level)]
     }
 
-    /// Returns the time for which ended requests are kept.
+    /// Returns the time for which ended requests are kept, together with the current time.
     pub(crate) fn retention(&self, now: Time) -> Retention {
         let time = self.config.retention;
         Retention { time, now }
     }
 
-    /// Returns the time at which a request is forgotten, if it has ended.
+    /// Returns the time at which a request is forgotten, or `None` if it has not ended.
     fn forgotten_at(&self, slot: u32) -> Option<Time> {
         let extra = self.record(slot).extra();
         let retention = self.config.retention;
         Some(forgotten_at(extra.ended?, extra.webhook_due, retention))
     }
 
-    /// Returns a request that is not in memory, because it has ended.
+    /// Returns an ended request from the archive, if it is not yet forgotten.
     fn archived(
         &self,
         archive: Archive<'_>,
@@ -290,7 +294,7 @@ impl State {
         Ok(found.filter(|found| found.is_kept(retention)))
     }
 
-    /// Puts a request where it waits: into the order of its queue, or beside it until it may begin.
+    /// Puts a request where it waits: into its queue, or beside it until its delay or its tenant's pause is over.
     fn enter_order(&mut self, slot: u32, now: Time) {
         self.news.has_backlog = true;
         let record = &self.requests[slot as usize];
@@ -314,7 +318,7 @@ impl State {
         self.waits(slot, phase);
     }
 
-    /// Notes where a request waits.
+    /// Records the place where a request waits, and counts the request at its level.
     fn waits(&mut self, slot: u32, phase: Phase) {
         let is_delayed = phase == Phase::Delayed;
         self.record_mut(slot).phase = phase;
@@ -326,7 +330,7 @@ impl State {
         }
     }
 
-    /// Takes a request out of where it waits.
+    /// Takes a request out of the place where it waits.
     fn leave_order(&mut self, slot: u32) {
         let record = &self.requests[slot as usize];
         match record.phase {
@@ -344,7 +348,7 @@ impl State {
         self.left_order(slot);
     }
 
-    /// Notes that a request waits no more.
+    /// Records that a request has stopped waiting. The caller has already taken it out of its queue.
     fn left_order(&mut self, slot: u32) {
         self.news.has_backlog = true;
         let record = self.record(slot);
@@ -357,7 +361,7 @@ impl State {
         self.record_mut(slot).phase = Phase::Outside;
     }
 
-    /// Writes down what has changed of a request.
+    /// Adds a write of all fields of a request that can change.
     fn write_state(&mut self, slot: u32) {
         let record = self.record(slot);
         let extra = record.extra();

@@ -1,4 +1,4 @@
-//! Names that many requests have in common, as numbers.
+//! Numbers for names that many requests have in common, such as queues and tenants.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use slab::Slab;
 
-/// A table of names, each with something of its own. A name is forgotten with the last request that has it.
+/// A table that gives each name a number and a value. A name is dropped together with the last request that uses it.
 pub(super) struct Names<N: ?Sized, T> {
     entries: Slab<Entry<N, T>>,
     numbers: HashMap<Arc<N>, u32>,
@@ -16,7 +16,7 @@ pub(super) struct Names<N: ?Sized, T> {
 
 struct Entry<N: ?Sized, T> {
     name: Arc<N>,
-    /// The number of requests that have it.
+    /// The number of requests that use the name.
     users: u64,
     value: T,
 }
@@ -32,11 +32,12 @@ where
         }
     }
 
+    /// Returns the number of a name, if at least one request uses it.
     pub(super) fn number(&self, name: &N) -> Option<u32> {
         self.numbers.get(name).copied()
     }
 
-    /// Returns the number of a name that one more request has.
+    /// Returns the number of a name, and counts one more request that uses it. Calls `new` for the value of a new name.
     pub(super) fn acquire(&mut self, name: &N, new: impl FnOnce() -> T) -> u32 {
         if let Some(number) = self.number(name) {
             self.entries[number as usize].users += 1;
@@ -52,7 +53,7 @@ where
         number
     }
 
-    /// Notes that one request less has the name.
+    /// Counts one request less that uses the name, and drops the name after the last one.
     pub(super) fn release(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
         entry.users -= 1;
@@ -66,7 +67,7 @@ where
         &self.entries[number as usize].name
     }
 
-    /// Returns all numbers.
+    /// Returns the numbers of all names.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.entries.iter().map(|(number, _)| number as u32)
     }

@@ -1,4 +1,4 @@
-//! The order of the requests of one queue that may begin.
+//! The order in which the requests of one queue start.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -6,45 +6,48 @@ use std::time::{Duration, Instant};
 use crate::admit::{Priority, Tenant, Ticket, WaitQueue, WaiterId};
 use crate::{Discipline, WaitingRoomConfig};
 
-/// The order of the requests of one queue: the crate's own, without bounds and times.
+/// The order of the requests of one queue, by the crate's own wait queue. Its size limits and timeouts are switched
+/// off.
 pub(super) struct Order {
     queue: WaitQueue<(), u32>,
     rules: Rules,
-    /// The latest arrival so far. One that comes before it is put where its arrival belongs.
+    /// The latest arrival so far. A request with an earlier arrival is inserted at the position that its arrival
+    /// demands.
     latest: u64,
     /// The number of requests that came or went so far.
     changes: usize,
     positions: RefCell<Positions>,
 }
 
-/// The positions of all requests, as they were some changes ago: to find one takes as long as to find all.
+/// A cache of the positions of all requests at some earlier change. It exists because finding one position takes as
+/// long as finding all of them.
 #[derive(Default)]
 struct Positions {
-    /// Slots with their positions, by slot.
+    /// Pairs of slot and position, sorted by slot.
     by_slot: Vec<(u32, u32)>,
     changes: usize,
     /// The number of requests that were taken since.
     taken: u32,
-    /// The number of the latest request then.
+    /// The number of the latest request at that time.
     latest: u64,
 }
 
-/// The settings that all orders of a store have in common.
+/// The settings that all queues of a store have in common.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
     config: WaitingRoomConfig,
-    /// The instant that stands for 1970. Only differences count.
+    /// The instant that stands for 1970. Only differences from it matter.
     origin: Instant,
 }
 
-/// The properties of a request that decide on its place.
+/// The properties of a request that decide on its position.
 pub(super) struct Place<'a> {
     pub(super) level: u8,
     pub(super) tenant: &'a Tenant,
     pub(super) cost: u32,
-    /// The time from which it may begin, in nanoseconds since 1970.
+    /// The time from which the request may start, in nanoseconds since 1970.
     pub(super) arrival: u64,
-    /// The time at which it is stopped, in nanoseconds since 1970.
+    /// The time at which the request is ended, in nanoseconds since 1970.
     pub(super) deadline: Option<u64>,
 }
 
@@ -68,14 +71,14 @@ impl Rules {
         u8::try_from(self.config.levels.count().saturating_sub(1)).unwrap_or(u8::MAX)
     }
 
-    /// Returns the instant; `None` for one that no clock reaches.
+    /// Returns the instant for a time in nanoseconds since 1970, or `None` if an `Instant` can't represent it.
     fn instant(&self, nanos: u64) -> Option<Instant> {
         self.origin.checked_add(Duration::from_nanos(nanos))
     }
 }
 
 impl Order {
-    /// The largest number of requests among which positions are exact.
+    /// The largest number of requests for which positions are exact.
     const EXACT: usize = 1_000;
 
     pub(super) fn new(rules: &Rules) -> Self {
@@ -94,24 +97,26 @@ impl Order {
         let arrival = arrival.unwrap_or(self.rules.origin);
         let mut ticket = Ticket::new(Priority(place.level), arrival).cost(place.cost);
         match self.rules.config.discipline {
-            // Only here a tenant decides: elsewhere its name need not be kept with each request.
+            // Tenants matter in fair queueing only, so other disciplines need not store a name with each request.
             Discipline::Fair => {
                 ticket = ticket.tenant(place.tenant.clone());
             }
-            // After the arrival, because the queue takes nothing in whose wait is over.
+            // The deadline is moved after the arrival, because the wait queue rejects requests after their deadline.
             Discipline::Deadline => {
                 let end = place.deadline.map(|end| end.max(place.arrival + 1));
                 ticket.deadline = end.and_then(|end| self.rules.instant(end));
             }
             _ => {}
         }
+        // A request that came back keeps its age, and goes before the requests that arrived since.
         if place.arrival < self.latest {
             ticket = ticket.requeued();
         }
         self.latest = self.latest.max(place.arrival);
         match self.queue.push(ticket, (), arrival, |_| slot) {
             Ok(pushed) => pushed.id,
-            // It has no bound, is never closed, and no wait in it has ended.
+            // This is unreachable because the queue has no bound, is never closed, and its requests arrive before their
+            // deadlines.
             Err(reason) => unreachable!("an order without bounds refused a request: {reason:?}"),
         }
     }
@@ -121,7 +126,7 @@ impl Order {
         self.queue.peek().map(|id| *self.queue.get(id))
     }
 
-    /// Takes the most urgent request, to be run.
+    /// Takes the most urgent request, which is about to run.
     pub(super) fn pop(&mut self) -> Option<u32> {
         let next = self.queue.peek()?;
         self.changes += 1;
@@ -129,15 +134,16 @@ impl Order {
         self.queue.pop(next)
     }
 
-    /// Takes a request out that is not run.
+    /// Removes a request that will not run now.
     pub(super) fn remove(&mut self, id: WaiterId) {
         self.changes += 1;
         self.queue.remove(id);
     }
 
-    /// Returns the position of a request that is in it: 1 is next. `seq` is the request's number, `latest` that of the latest
-    /// of all. Exact among up to [`EXACT`](Self::EXACT) requests; among more, as it was some changes ago, less those that
-    /// were taken since.
+    /// Returns the position of a request in the queue, where 1 is next. `seq` is the number of the request, and
+    /// `latest` is the number of the latest request of the store. Positions are exact among up to
+    /// [`EXACT`](Self::EXACT) requests. In longer queues they may be some changes old, but requests that were taken
+    /// since are already subtracted.
     pub(super) fn position(&self, slot: u32, seq: u64, latest: u64) -> u64 {
         let mut positions = self.positions.borrow_mut();
         let changes = self.changes - positions.changes;
@@ -148,7 +154,7 @@ impl Order {
             .by_slot
             .binary_search_by_key(&slot, |entry| entry.0);
         match found {
-            // A later request may be in the slot of one that was there then.
+            // A later request may have reused the slot of a request that has left since.
             Ok(nth) if seq <= positions.latest => {
                 let (_, position) = positions.by_slot[nth];
                 u64::from(position.saturating_sub(positions.taken).max(1))

@@ -1,4 +1,4 @@
-//! Pauses: requests that are not taken for a while.
+//! Pauses, during which requests are kept from starting.
 
 use super::super::time::Time;
 use super::super::write::Write;
@@ -7,7 +7,7 @@ use super::record::Phase;
 use crate::durable::{Pause, PauseScope};
 
 impl State {
-    /// Keeps requests from being taken. A pause of the same scope is replaced.
+    /// Starts a pause. It replaces an earlier pause of the same scope.
     pub(crate) fn pause(&mut self, pause: Pause, now: Time) {
         self.pauses.retain(|other| other.scope != pause.scope);
         if let PauseScope::Tenant(tenant) = &pause.scope {
@@ -15,11 +15,11 @@ impl State {
         }
         self.pauses.push(pause);
         self.pauses_changed();
-        // It may have ended before it began.
+        // The end of the pause may already have passed.
         self.end_pauses(now);
     }
 
-    /// Ends a pause. Returns `false` if there was none.
+    /// Ends a pause. Returns `false` if the scope was not paused.
     pub(crate) fn resume(&mut self, scope: &PauseScope, now: Time) -> bool {
         let before = self.pauses.len();
         self.pauses.retain(|pause| pause.scope != *scope);
@@ -33,7 +33,7 @@ impl State {
         true
     }
 
-    /// Ends the pauses that end by themselves.
+    /// Ends the pauses that have reached their end time.
     pub(super) fn end_pauses(&mut self, now: Time) {
         while let Some(pause) = self.pauses.iter().find(|pause| {
             let until = pause.until.map(Time::from_system);
@@ -49,12 +49,12 @@ impl State {
         ends.map(Time::from_system).min()
     }
 
-    /// Returns the pauses that hold.
+    /// Returns the pauses that are in force.
     pub(crate) fn pauses(&self) -> Vec<Pause> {
         self.pauses.clone()
     }
 
-    /// Returns `true` if no request of a queue may be taken.
+    /// Returns `true` if all requests of a queue are paused.
     pub(super) fn is_paused(&self, queue: &str) -> bool {
         self.pauses.iter().any(|pause| match &pause.scope {
             PauseScope::All => true,
@@ -63,7 +63,7 @@ impl State {
         })
     }
 
-    /// Returns `true` if no request of a tenant may be taken.
+    /// Returns `true` if all requests of a tenant are paused.
     pub(super) fn is_held(&self, tenant: u32) -> bool {
         let tenant = self.tenants.name(tenant);
         self.pauses
@@ -71,7 +71,7 @@ impl State {
             .any(|pause| matches!(&pause.scope, PauseScope::Tenant(name) if name == tenant))
     }
 
-    /// Takes a tenant's requests out of their orders.
+    /// Takes the waiting requests of a tenant out of their queues.
     fn hold(&mut self, tenant: &[u8]) {
         for slot in self.waiting_of(tenant, |phase| {
             matches!(phase, Phase::Ready(_) | Phase::Aside)
@@ -81,7 +81,7 @@ impl State {
         }
     }
 
-    /// Puts a tenant's requests back into their orders, where they were.
+    /// Puts the held requests of a tenant back into their queues, at their former positions.
     fn release(&mut self, tenant: &[u8], now: Time) {
         let mut held = self.waiting_of(tenant, |phase| *phase == Phase::Held);
         held.sort_by_key(|&slot| (self.record(slot).arrival(), self.record(slot).seq));

@@ -10,12 +10,12 @@ use super::super::time::Time;
 /// A request, without its body and its response.
 pub(super) struct Record {
     pub(super) id: RequestId,
-    /// Its number: the time at which it was stored in nanoseconds, made unique.
+    /// The number of the request: the time at which it was stored, in nanoseconds since 1970, made unique.
     pub(super) seq: u64,
     pub(super) deadline: Option<Time>,
     pub(super) phase: Phase,
     extra: Option<Box<Extra>>,
-    /// The slot of the next record whose name has the same hash.
+    /// The slot of the next record with the same hash of its id.
     pub(super) next: u32,
     pub(super) queue: u32,
     pub(super) tenant: u32,
@@ -25,20 +25,20 @@ pub(super) struct Record {
     pub(super) is_listed: bool,
 }
 
-/// Fields that few of the requests that wait have, boxed so that the others need no memory for them.
+/// Fields that few of the waiting requests use, boxed so that the other requests need no memory for them.
 #[derive(Debug, Default)]
 pub(super) struct Extra {
     pub(super) attempts: u32,
-    /// The number of times that the webhook was told.
+    /// The number of times that the webhook was called.
     pub(super) tries: u32,
     pub(super) not_before: Option<Time>,
     pub(super) started: Option<Time>,
     pub(super) ended: Option<Time>,
-    /// The time at which the webhook is told; `None` if there is nothing to tell.
+    /// The time at which the webhook is called next. `None` if there is nothing to send.
     pub(super) webhook_due: Option<Time>,
     /// The number of the response's last piece.
     pub(super) chunks: u64,
-    /// The number of the last piece of attempts before the latest one.
+    /// The number of the last piece of all attempts before the latest one.
     pub(super) dropped: u64,
     pub(super) key: Option<KeyRow>,
     pub(super) webhook: Option<String>,
@@ -46,7 +46,7 @@ pub(super) struct Extra {
     pub(super) response_status: Option<u16>,
 }
 
-/// The extra fields of a request without any.
+/// The extra fields of a request that uses none of them.
 static NO_EXTRA: Extra = Extra {
     attempts: 0,
     tries: 0,
@@ -62,32 +62,33 @@ static NO_EXTRA: Extra = Extra {
     response_status: None,
 };
 
-/// Where a request stands.
+/// The phase of a request in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// It is in no order yet, or no more.
+    /// The request has left the waiting requests, or has not joined them yet. This phase lasts only during an
+    /// operation.
     Outside,
-    /// It may begin, and is in the order of its queue.
+    /// The request may start, and is in the order of its queue.
     Ready(WaiterId),
-    /// It may begin later.
+    /// The request waits for its delay to pass.
     Delayed,
-    /// Its tenant is paused.
+    /// The request waits for the end of its tenant's pause.
     Held,
-    /// As many requests of its tenant run as may, or did when it was its turn.
+    /// The request was set aside when its turn came, because its tenant already ran as many requests as it may.
     Aside,
-    /// A worker has it.
+    /// The request is with a worker.
     Running {
-        /// The number of this start among all.
+        /// The number of this start among all starts of the store.
         start: u64,
         /// `true` once the inner service was called.
         is_called: bool,
     },
-    /// It has ended.
+    /// The request has ended with this status.
     Ended(RequestStatus),
 }
 
 impl Record {
-    /// Returns a request of the first queue and tenant that is in no order yet.
+    /// Returns the record of a request of queue 0 and tenant 0, which is in no order yet.
     pub(super) fn new(id: RequestId, seq: u64) -> Self {
         Self {
             id,
@@ -130,12 +131,13 @@ impl Record {
         matches!(self.phase, Phase::Ended(_))
     }
 
-    /// Returns the time at which it was stored.
+    /// Returns the time at which the request was stored.
     pub(super) fn created(&self) -> Time {
         Time::of_seq(self.seq)
     }
 
-    /// Returns the time from which on it counts as waiting, in nanoseconds: a request that comes back keeps its place.
+    /// Returns the time from which on the request counts as waiting, in nanoseconds. Only the delay before the first
+    /// attempt counts, so a request that comes back keeps its position.
     pub(super) fn arrival(&self) -> u64 {
         match self.extra().not_before {
             Some(begin) if self.extra().attempts == 0 => self.seq.max(begin.nanos()),

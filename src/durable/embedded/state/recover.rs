@@ -1,4 +1,4 @@
-//! The state from what was written down.
+//! The recovery of the state from the rows on the disk.
 
 use super::super::rows::{PauseRow, SealedRow, StateRow, Stored};
 use super::super::time::Time;
@@ -6,12 +6,12 @@ use super::State;
 use super::record::Phase;
 use crate::durable::RequestStatus;
 
-/// A state that takes over what was written down.
+/// A state that is being rebuilt from the rows on the disk.
 pub(crate) struct Recovery<'a> {
     state: &'a mut State,
     now: Time,
     waiting: Vec<u32>,
-    /// Requests that ran: they have lost their workers.
+    /// Requests that ran when the store stopped, and have lost their workers.
     lost: Vec<u32>,
 }
 
@@ -29,25 +29,25 @@ impl<'a> Recovery<'a> {
         self.state.pauses = pauses.into_iter().map(Into::into).collect();
     }
 
-    /// Takes over a segment whose requests follow.
+    /// Adds a segment. The caller then adds its requests.
     pub(crate) fn segment(&mut self, segment: u32) {
         self.state.segments.recover(segment);
     }
 
-    /// Takes over a segment whose requests have all ended.
+    /// Adds a sealed segment, in which all requests have ended.
     pub(crate) fn sealed(&mut self, segment: u32, row: &SealedRow) {
         self.state.segments.recover_sealed(segment, row.until);
         self.state.latest = self.state.latest.max(row.latest);
     }
 
-    /// Takes over a request that has ended and has nothing left to do.
+    /// Adds a request that has ended and needs no further work, such as a webhook.
     pub(crate) fn ended(&mut self, segment: u32, seq: u64, ended: Time) {
         let until = ended.after(self.state.config.retention);
         self.state.segments.keep(segment, until);
         self.state.latest = self.state.latest.max(seq);
     }
 
-    /// Takes over a request. `chunks`: the number of the last piece of its response that is there.
+    /// Adds a request. `chunks` is the number of the last piece of its response that is on the disk.
     pub(crate) fn add(&mut self, stored: Stored, chunks: u64) {
         let (ended, status) = (stored.ended(), stored.status());
         let slot = self.state.insert(stored.segment, &stored.row);
@@ -70,7 +70,7 @@ impl<'a> Recovery<'a> {
         }
     }
 
-    /// Puts all in order, and decides on what has lost its worker.
+    /// Puts all waiting requests into their queues, and retries or fails the requests that have lost their workers.
     pub(crate) fn finish(self) {
         let (state, now, mut waiting) = (self.state, self.now, self.waiting);
         waiting.sort_by_key(|&slot| (state.record(slot).arrival(), state.record(slot).seq));
@@ -92,7 +92,8 @@ impl<'a> Recovery<'a> {
 }
 
 impl State {
-    /// Sets the fields of a request that change. `chunks`: the number of the last piece of its response that is there.
+    /// Sets the fields of a request that can change. `chunks` is the number of the last piece of its response on the
+    /// disk.
     pub(super) fn restore(&mut self, slot: u32, state: Option<StateRow>, chunks: u64) {
         let Some(state) = state else { return };
         let record = self.record_mut(slot);

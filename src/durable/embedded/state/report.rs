@@ -8,29 +8,30 @@ use crate::durable::{
     Backlog, Page, QueueDepth, QueueHead, QueueTotal, RequestId, RequestInfo, RequestStatus,
 };
 
-/// The pieces of a response that there are.
+/// The range of pieces of a response that a reader can load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pieces {
-    /// The segment and the number under which they are.
+    /// The segment and the number of the request, under which its pieces are stored.
     pub(crate) place: (u32, u64),
-    /// The number of the first one to read.
+    /// The number of the first piece to read.
     pub(crate) first: u64,
-    /// The number of the last one; below `first` if there is none to read.
+    /// The number of the last piece. It is below `first` while there is no piece to read.
     pub(crate) last: u64,
-    /// `true` if pieces before the first one belong to an attempt that is over.
+    /// `true` if the pieces that the reader has seen belong to an attempt that is over.
     pub(crate) has_gap: bool,
     /// `true` if the request has ended.
     pub(crate) is_end: bool,
 }
 
 impl Pieces {
-    /// Returns the pieces with numbers above `after` of which the first `dropped` are gone.
+    /// Returns the pieces with numbers above `after`. The first `dropped` pieces belong to earlier attempts and are
+    /// skipped.
     fn new(place: (u32, u64), after: u64, dropped: u64, chunks: u64, is_end: bool) -> Self {
         Self {
             place,
             first: after.max(dropped) + 1,
             last: chunks,
-            // A reader that has seen none begins with the latest attempt, and misses nothing of it.
+            // A new reader begins with the latest attempt, so it misses no piece of it.
             has_gap: after > 0 && after <= dropped,
             is_end,
         }
@@ -43,14 +44,14 @@ impl Pieces {
         Self::new(stored.place(), after, dropped, chunks, true)
     }
 
-    /// Returns `true` if a reader need not wait.
+    /// Returns `true` if a reader can go on at once, because there is a piece to read or the request has ended.
     pub(crate) fn is_ready(&self) -> bool {
         self.last >= self.first || self.is_end
     }
 }
 
 impl State {
-    /// Returns a request.
+    /// Returns a request, or `None` if it is not in memory.
     pub(crate) fn get(&self, id: RequestId) -> Option<RequestInfo> {
         self.slot(id).map(|slot| self.info(slot))
     }
@@ -74,19 +75,19 @@ impl State {
         info
     }
 
-    /// Returns `true` if a request has ended, or is not known.
+    /// Returns `true` if a request has ended, or is not in memory.
     pub(crate) fn has_ended(&self, id: RequestId) -> bool {
         let slot = self.slot(id);
         slot.is_none_or(|slot| self.record(slot).has_ended())
     }
 
-    /// Returns the segment and the number of a request, under which its bytes are.
+    /// Returns the segment and the number of a request, under which its body and response are stored.
     pub(crate) fn place(&self, id: RequestId) -> Option<(u32, u64)> {
         let record = self.record(self.slot(id)?);
         Some((record.segment, record.seq))
     }
 
-    /// Returns the pieces of a response with numbers above `after`; `None` if the request is not in memory.
+    /// Returns the pieces of a response with numbers above `after`, or `None` if the request is not in memory.
     pub(crate) fn pieces(&self, id: RequestId, after: u64) -> Option<Pieces> {
         let record = self.record(self.slot(id)?);
         let (extra, is_end) = (record.extra(), record.has_ended());
@@ -100,20 +101,21 @@ impl State {
         ))
     }
 
-    /// Returns a request's position among those of its queue, while it waits.
+    /// Returns the position of a waiting request in its queue.
     pub(crate) fn position(&self, id: RequestId) -> Option<u64> {
         let slot = self.slot(id)?;
         let record = self.record(slot);
         let queue = &self.queues[record.queue];
         match record.phase {
             Phase::Ready(_) => Some(queue.order.position(slot, record.seq, self.latest)),
-            // It is behind all that may begin, as long as it may not.
+            // A held request counts as behind all requests that may start.
             Phase::Delayed | Phase::Held | Phase::Aside => Some(queue.order.len() as u64 + 1),
             Phase::Outside | Phase::Running { .. } | Phase::Ended(_) => None,
         }
     }
 
-    /// Returns listed requests of a status that is not an end, the newest first, of those with numbers below `before`.
+    /// Returns listed requests of a status that is not final, the newest first. Only requests with numbers below
+    /// `before` count.
     pub(crate) fn list(
         &self,
         status: RequestStatus,
@@ -130,6 +132,7 @@ impl State {
             let is_of_tenant = tenant.is_none_or(|tenant| tenant == record.tenant);
             record.is_listed && record.status() == status && is_of_tenant
         };
+        // One request more than `limit` is looked up, to find out whether another page follows.
         let most = limit.saturating_add(1);
         let mut found: Vec<u32> = match status {
             RequestStatus::Queued => {
@@ -157,7 +160,7 @@ impl State {
         }
     }
 
-    /// Returns the queues that have a request which may begin.
+    /// Returns the queues that have at least one request which may start now.
     pub(crate) fn backlog(&self, version: u64) -> Backlog {
         let queues = self.queues.iter();
         let queues = queues.filter(|(name, _)| {

@@ -1,4 +1,4 @@
-//! A worker takes requests, and says how they ended.
+//! The run of a request: a worker takes it, reports its progress, and reports its outcome.
 
 use bytes::Bytes;
 
@@ -16,12 +16,13 @@ use crate::durable::{
 pub(crate) struct Started {
     pub(crate) lease: Lease,
     pub(crate) info: RequestInfo,
-    /// The segment and the number under which its body is.
+    /// The segment and the number of the request, under which its body is stored.
     pub(crate) place: (u32, u64),
 }
 
 impl State {
-    /// Takes the most urgent requests of a queue that may begin, `max` at most.
+    /// Starts the most urgent requests of a queue, at most `max` of them. Returns an empty list while the queue is
+    /// paused.
     pub(crate) fn fetch(&mut self, queue: &str, max: usize, now: Time) -> Vec<Started> {
         let mut started = Vec::new();
         if self.is_paused(queue) {
@@ -66,11 +67,12 @@ impl State {
         }
     }
 
+    /// Returns the secret of a lease, which names this opening of the store and the start within it.
     fn fence(&self, start: u64) -> String {
         format!("{:x}.{start:x}", self.opening)
     }
 
-    /// Returns the request that a lease still gives a right to.
+    /// Returns the request of a lease, if the lease is still valid.
     fn leased(&self, lease: &Lease) -> Option<u32> {
         let slot = self.slot(lease.id())?;
         match self.record(slot).phase {
@@ -79,7 +81,8 @@ impl State {
         }
     }
 
-    /// Notes that the inner service was called. It is not written down: what was started counts as called after a crash.
+    /// Records that the inner service was called. This stays in memory only, because a crash treats each started
+    /// request as called.
     pub(crate) fn called(&mut self, lease: &Lease) {
         if let Some(slot) = self.leased(lease)
             && let Phase::Running { is_called, .. } = &mut self.record_mut(slot).phase
@@ -88,7 +91,7 @@ impl State {
         }
     }
 
-    /// Returns why an attempt has to stop, if it has to.
+    /// Returns the reason why an attempt must stop, or `None` while its lease is valid.
     pub(crate) fn stop(&self, lease: &Lease) -> Option<Stop> {
         if self.leased(lease).is_some() {
             return None;
@@ -101,7 +104,7 @@ impl State {
         })
     }
 
-    /// Records the end of an attempt. Returns `false` if it has no effect.
+    /// Records the end of an attempt. Returns `false` without an effect if the lease has become invalid.
     pub(crate) fn finish(&mut self, lease: &Lease, outcome: Outcome, now: Time) -> bool {
         let Some(slot) = self.leased(lease) else {
             return false;
@@ -150,13 +153,13 @@ impl State {
         self.news.requests.push(id);
     }
 
-    /// Notes that no worker has a request any more.
+    /// Records that a request has left its worker.
     pub(super) fn stop_running(&mut self, slot: u32, now: Time) {
         self.count_stop(slot, now);
         self.record_mut(slot).phase = Phase::Outside;
     }
 
-    /// Gives a request back that was taken and not called.
+    /// Puts a request back that a worker took but did not call. The attempt does not count.
     pub(crate) fn give_back(&mut self, lease: &Lease, now: Time) {
         let after = std::time::Duration::ZERO;
         self.finish(
@@ -169,7 +172,7 @@ impl State {
         );
     }
 
-    /// Gives back all requests that were taken and not called.
+    /// Puts all requests back that workers took but did not call.
     pub(crate) fn give_back_starting(&mut self, now: Time) {
         let running = self.running.values().copied();
         let starting =
@@ -181,7 +184,7 @@ impl State {
         }
     }
 
-    /// Ends a request whose worker died, or puts it back into its queue.
+    /// Handles the loss of a request's worker: the request fails, or goes back into its queue for another attempt.
     pub(super) fn lose(&mut self, slot: u32, now: Time) {
         let record = self.record(slot);
         let (attempts, queue) = (record.extra().attempts, self.queues.name(record.queue));
@@ -195,7 +198,7 @@ impl State {
         }
     }
 
-    /// Adds a piece of a response. Returns `false` if the lease was taken away.
+    /// Adds a piece to a response. Returns `false` if the lease has become invalid.
     pub(crate) fn append(&mut self, lease: &Lease, data: Bytes) -> bool {
         let Some(slot) = self.leased(lease) else {
             return false;

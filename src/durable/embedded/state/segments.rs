@@ -1,4 +1,4 @@
-//! Segments of time: requests that were stored in the same one are dropped from the disk together.
+//! Segments of time. Requests that were stored in the same segment are dropped from the disk together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,25 +8,26 @@ use super::super::write::Write;
 
 /// The segments, by the time at which they begin, in seconds since 1970.
 pub(super) struct Segments {
-    /// The length of new ones, in seconds.
+    /// The length of new segments, in seconds.
     length: u32,
     all: BTreeMap<u32, Segment>,
 }
 
 #[derive(Debug)]
 struct Segment {
-    /// The number of its requests that are in memory.
+    /// The number of the segment's requests that are in memory.
     held: u64,
-    /// The time at which the last of the ended ones is forgotten.
+    /// The time at which the last ended request of the segment is forgotten.
     until: Time,
-    /// `true` if it is written down that all have ended.
+    /// `true` if the disk says that all requests of the segment have ended.
     is_sealed: bool,
 }
 
 impl Segments {
-    /// The shortest length in seconds, so that a short retention does not make many of them.
+    /// The shortest length of a segment in seconds, so that a short retention does not create many of them.
     const SHORTEST: u32 = 60;
 
+    /// Returns an empty set of segments. New ones last an eighth of the retention.
     pub(super) fn new(retention: Duration) -> Self {
         let length = u32::try_from((retention / 8).as_secs()).unwrap_or(u32::MAX);
         Self {
@@ -35,8 +36,8 @@ impl Segments {
         }
     }
 
-    /// Returns the segment of a request that is stored now. It is never before one that there is, also where the clock was
-    /// set back, or the length was changed: requests of later segments are newer.
+    /// Returns the segment for a request that is stored now. It is never earlier than an existing one, even if the
+    /// clock was set back or the length was changed. So requests of later segments are always newer.
     pub(super) fn current(&self, now: Time) -> u32 {
         let latest = self.all.last_key_value();
         self.at(now).max(latest.map_or(0, |(segment, _)| *segment))
@@ -47,7 +48,7 @@ impl Segments {
         seconds - seconds % self.length
     }
 
-    /// Returns the time from which no new request is in a segment.
+    /// Returns the time from which a segment gets no further requests.
     fn end(&self, segment: u32) -> Time {
         let end = u64::from(segment - segment % self.length) + u64::from(self.length);
         Time::from_micros(1_000_000 * end)
@@ -61,37 +62,37 @@ impl Segments {
         })
     }
 
-    /// Notes a segment that was written down.
+    /// Adds a segment that is on the disk.
     pub(super) fn recover(&mut self, segment: u32) {
         self.entry(segment);
     }
 
-    /// Notes a segment of which it is written down that all its requests have ended.
+    /// Adds a sealed segment. The last of its requests is forgotten at `until`.
     pub(super) fn recover_sealed(&mut self, segment: u32, until: Time) {
         let entry = self.entry(segment);
         (entry.until, entry.is_sealed) = (until, true);
     }
 
-    /// Notes that an ended request of a segment is kept until then.
+    /// Records that an ended request of a segment is kept until the given time.
     pub(super) fn keep(&mut self, segment: u32, until: Time) {
         let entry = self.entry(segment);
         entry.until = entry.until.max(until);
     }
 
-    /// Notes one more request of a segment in memory. Returns `true` if it is written down that all had ended.
+    /// Counts one more request of a segment in memory. Returns `true` if the segment was sealed, which it is no longer.
     pub(super) fn enter(&mut self, segment: u32) -> bool {
         let entry = self.entry(segment);
         entry.held += 1;
         std::mem::take(&mut entry.is_sealed)
     }
 
-    /// Notes one request less of a segment in memory.
+    /// Counts one request less of a segment in memory.
     pub(super) fn leave(&mut self, segment: u32) {
         self.entry(segment).held -= 1;
     }
 
-    /// Seals segments of which no request is in memory, and drops those whose last request is forgotten. `latest`: the number
-    /// of the latest request of all.
+    /// Seals segments that have all their requests on the disk only, and drops segments once their last request is
+    /// forgotten. `latest` is the number of the latest request of the store.
     pub(super) fn advance(&mut self, now: Time, latest: u64, writes: &mut Vec<Write>) {
         let current = self.at(now);
         let mut dropped = Vec::new();

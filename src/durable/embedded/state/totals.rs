@@ -1,4 +1,4 @@
-//! Counts of what has happened to the requests of each queue.
+//! Counts of the events in each queue.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// The largest number of queues that are counted apart, because clients may name them.
+    /// The largest number of queues with counts of their own, because clients may invent names. Further queues share
+    /// the empty name.
     const MAX_QUEUES: usize = 4_096;
 
     pub(super) fn add(&mut self, queue: &str, event: QueueEvent) {

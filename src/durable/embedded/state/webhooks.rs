@@ -6,11 +6,12 @@ use super::super::time::Time;
 use super::State;
 use crate::durable::{DueWebhook, RequestId};
 
-/// The time after which a webhook that was taken is due again.
+/// The time after which a webhook that was taken becomes due again, in case its sender was lost.
 const AGAIN: Duration = Duration::from_secs(60);
 
 impl State {
-    /// Takes webhooks that are due, `max` at most.
+    /// Takes webhooks that are due, at most `max` of them. Each one becomes due again after [`AGAIN`], unless it is
+    /// settled.
     pub(crate) fn due_webhooks(&mut self, max: usize, now: Time) -> Vec<DueWebhook> {
         let mut taken = Vec::new();
         while taken.len() < max
@@ -28,10 +29,11 @@ impl State {
         taken
     }
 
-    /// Settles a webhook for good, or until some time later.
+    /// Settles a webhook: for good, or until `again` has passed.
     pub(crate) fn settle_webhook(&mut self, id: RequestId, again: Option<Duration>, now: Time) {
         let Some(slot) = self.slot(id) else { return };
-        // One that is settled for good, or of a request that was put back meanwhile, is not due again.
+        // The webhook may be settled for good already, or the request may have been retried meanwhile. Then it stays as
+        // it is.
         if self.record(slot).extra().webhook_due.is_none() {
             return;
         }
@@ -40,7 +42,7 @@ impl State {
         self.write_state(slot);
     }
 
-    /// Sets the time at which a webhook is due, and returns the number of times that it was told.
+    /// Sets the time at which a webhook is due, and returns the number of calls so far.
     fn set_webhook(&mut self, slot: u32, due: Option<Time>) -> u32 {
         if let Some(until) = self.forgotten_at(slot) {
             self.forgets.remove(&(until, slot));

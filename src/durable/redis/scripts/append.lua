@@ -1,4 +1,4 @@
--- Adds a piece of a response. ARGV[5]: the sender's number of it, so that it is added once.
+-- Adds a piece to a response. ARGV[5] is the sender's number of the piece, which prevents that it is added twice.
 local job = read(ARGV[3])
 if not job or not job.running or job.fence ~= ARGV[4] then
   return 0

@@ -1,4 +1,4 @@
--- Returns the next time at which something may begin, and the heads of the queues.
+-- Returns the next time at which a waiting request may become ready, and the heads of the queues.
 local weights = split(ARGV[3])
 bring_up_to_date()
 local held = pauses()

@@ -1,4 +1,4 @@
--- Notes that the inner service was called. ARGV from 3: id and fence of each request.
+-- Records that the inner service was called. ARGV from 3 are the id and fence of each request.
 local done = {}
 for i = 3, #ARGV, 2 do
   local key = job_key(ARGV[i])

@@ -1,4 +1,4 @@
--- Ends a request that has not ended. Returns it, or nil if it is not known.
+-- Cancels a request that has not ended. Returns the request, or nil if it is unknown.
 local job = read(ARGV[3])
 if not job then
   return false

@@ -1,5 +1,6 @@
--- Returns 1 if the request has ended, the pieces of its response after a number, the number of the last, and that of the
--- last of earlier attempts. Asks to be told of the next if there is none yet. Returns nil if the request is not known.
+-- Returns 1 if the request has ended, the pieces of its response after a number, the number of the last piece, and the
+-- number of the last piece of earlier attempts. If there is no new piece yet, registers this process for the next one.
+-- Returns nil if the request is unknown.
 local job = read(ARGV[3])
 if not job then
   return false

@@ -1,4 +1,5 @@
--- Ends requests whose time is up, and begins those whose time has come. Returns 1 if there is more to do.
+-- Ends requests at their deadline, and makes delayed requests ready when their delay is over. Returns 1 if work is
+-- left.
 local late = call('ZRANGEBYSCORE', P .. 'deadlines', '-inf', now, 'LIMIT', 0, 256)
 for _, id in ipairs(late) do
   call('ZREM', P .. 'deadlines', id)

@@ -1,4 +1,4 @@
--- Returns each level of each queue: its name, the counts by kind, and the time since which its next request waits.
+-- Returns for each level of each queue its name, its counts by kind, and the time since which its next request waits.
 local counts = call('HGETALL', P .. 'n')
 local by_name, names = {}, {}
 for i = 1, #counts, 2 do

@@ -1,4 +1,4 @@
--- Takes webhooks that are due for a minute.
+-- Takes due webhooks. Each of them becomes due again after a minute, unless it is settled.
 local taken = {}
 for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'webhooks', '-inf', now, 'LIMIT', 0, tonumber(ARGV[3]))) do
   local url = call('HGET', job_key(id), 'wh')

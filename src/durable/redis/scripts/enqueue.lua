@@ -1,10 +1,11 @@
--- Stores requests, each unless it is there, or there is no place for it. ARGV[3]: the bound of live requests. ARGV[4]: that
--- of one tenant, or 0. ARGV[5]: 1 if replicas are waited for. ARGV from 6: the fields of each request, as `enqueue` has
--- them. Returns for each `new` and the time, or `known` and the request that is there, or the reason why it is not stored.
+-- Stores requests, except those that are known or that exceed a limit. ARGV[3] is the limit of live requests, and
+-- ARGV[4] the limit for one tenant, or 0. ARGV[5] is 1 if the caller waits for replicas. ARGV from 6 are the fields of
+-- each request, in the order of the parameters of `enqueue`. Returns for each request `new` and the time, `known` and
+-- the stored request, or the reason why it was not stored.
 local max_size, max_size_per_tenant, touches = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 
 local function known(id)
-  -- A later WAIT counts the replicas that have a write of this connection.
+  -- The write makes the caller's WAIT cover this request, because WAIT counts only the writes of its own connection.
   if touches then
     call('HINCRBY', P .. 'meta', 'touched', 1)
   end

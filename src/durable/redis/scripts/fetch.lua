@@ -1,6 +1,7 @@
--- Takes the most urgent requests of a queue for this process. Returns 0 if no other one of it is ready, and those taken.
+-- Takes the most urgent requests of a queue for this process. Returns 0 if the queue has no other ready request, and
+-- then the requests that were taken.
 local queue, max, weights = ARGV[3], tonumber(ARGV[4]), split(ARGV[5])
--- ARGV from 6: tenants with their weights.
+-- ARGV from 6 are tenants with their weights.
 local tenant_weights = {}
 for i = 6, #ARGV, 2 do
   tenant_weights[ARGV[i]] = tonumber(ARGV[i + 1])
@@ -37,7 +38,7 @@ while #taken < max do
     break
   end
   charge_tenant(job, tenant_weights)
-  -- Others that are in line behind it, if nothing can go between them.
+  -- Requests behind this one in the stream are taken together with it, if no other request can go between them.
   local wanted = is_alone and max - #taken or 1
   local entries = call('XREADGROUP', 'GROUP', GROUP, ME, 'COUNT', wanted, 'STREAMS', key, '>')[1][2]
   call('HSET', P .. 'heads', key, entries[#entries][1])

@@ -1,5 +1,6 @@
--- Records the ends of attempts. ARGV from 3, for each: id, fence, kind of the outcome, and two details of it. Returns for
--- each 1 if it has an effect, also if it was recorded before: the reply was lost.
+-- Records the ends of attempts. ARGV from 3 are, for each attempt, its id, fence, kind of outcome, and two details.
+-- Returns 1 for each attempt that ends by this call, or has already ended in the same way by an earlier call that lost
+-- its reply.
 local function finish(id, fence, kind, detail, more)
   local job = read(id)
   if not job then

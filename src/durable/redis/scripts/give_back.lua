@@ -1,5 +1,5 @@
--- Puts requests of this process that it did not start back into their queues. ARGV from 3: id and fence of each, with a
--- space between them.
+-- Puts requests that this process has taken but not started back into their queues. ARGV from 3 are the id and fence of
+-- each request, separated by a space.
 for i = 3, #ARGV do
   local job = read(string.sub(ARGV[i], 1, 32))
   if job and job.status == 'starting' and job.fence == string.sub(ARGV[i], 34) then

@@ -1,4 +1,4 @@
--- Returns the request of a name or of an idempotency key, `reused` if the key is that of another one, or nil.
+-- Returns the request with an id or an idempotency key, `reused` if the key belongs to a different request, or nil.
 local id, idempotency, fingerprint = ARGV[3], ARGV[4], ARGV[5]
 if call('EXISTS', job_key(id)) == 1 then
   return info(id)

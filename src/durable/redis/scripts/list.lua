@@ -1,6 +1,7 @@
--- Returns listed requests, the newest first. ARGV[3]: the list. ARGV[4]: only those before this rank, or empty.
--- ARGV[5]: the most. ARGV[6]: only those of this status, or empty. ARGV[7]: the id whose rank is meant by `after`, or empty.
--- Returns the rank to go on before (or nil at the end) and the requests.
+-- Returns listed requests, the newest first. ARGV[3] is the key of the list, and ARGV[5] the maximum number of
+-- requests. ARGV[4] selects requests before a rank, ARGV[6] requests of a status, and ARGV[7] requests before the one
+-- with this id. These three may be empty. Returns the rank before which the next call goes on, or nil at the end, and
+-- the requests.
 local key, before, max, status = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 if ARGV[7] ~= '' then
   before = call('ZSCORE', P .. 'list', ARGV[7])

@@ -1,18 +1,23 @@
--- The beginning of each script. Behind it come the script's parts, and then the script itself as the body of `run`.
+-- The beginning of each script. The other parts of the script follow, and then the script itself as the body of `run`.
 --
--- KEYS[1]: the namespace. All keys begin with it, and it holds their hash tag, so they lie in one slot.
--- ARGV[1], with spaces between them: the retention in milliseconds; `fair` if tenants share a level; the largest numbers of
--- running requests in all, of a queue, and of a tenant, or 0. ARGV[2]: the name of the calling process.
+-- KEYS[1] is the namespace. All keys begin with it, and it contains their hash tag, so they lie in one slot. ARGV[1]
+-- has settings that are separated by spaces: the retention in milliseconds, `fair` if tenants share a level, and the
+-- limits of running requests in all, of a queue, and of a tenant, or 0. ARGV[2] is the name of the calling process.
 --
--- A request is a hash `j:<id>`:
---   q queue, l level, t tenant, co cost, b the request itself, li listed, wh webhook, wt tries of the webhook,
---   ik its idempotency key's key, st status, at attempts, r reason, rs status of the response, rb the response,
---   c created, s started, e ended, d deadline, nb not before (all in ms), n its rank, ln its number among the arrivals
---   of its level, pl its place while queued (`n` among the new ones, `r` among those that came back; `t`, `u` the same of
---   its tenant; `d` delayed, `p` parked), m its message, ow the process that has it, f the fence of its lease, fb the
---   fence of the lease that was finished last and the outcome behind a space, cn the number of its pieces, cd that of
---   the pieces of earlier attempts, cs the sender's number of the last piece, w the processes that wait for its end
---   (`e<name>`; `a<name>` if they want it whole) or for a piece (`o<name>`), a line each.
+-- A request is a hash `j:<id>` with these fields:
+--
+-- - q queue, l level, t tenant, co cost, b the request itself, li listed
+-- - wh webhook, wt tries of the webhook, ik the key of its idempotency key
+-- - st status, at attempts, r reason, rs status of the response, rb the response
+-- - c created, s started, e ended, d deadline, nb not before, all in milliseconds
+-- - n its rank, ln its number among the arrivals of its level
+-- - pl its place while it is queued: `n` with the new requests, `r` with the requests that came back, `t` and `u`
+--   likewise within its tenant, `d` delayed, `p` parked
+-- - m its message, ow the process that has it, f the fence of its lease
+-- - fb the fence of the lease that was finished last, and after a space the outcome
+-- - cn the number of its pieces, cd the number of pieces of earlier attempts, cs the sender's number of the last piece
+-- - w the processes that wait for it, one on each line: `e<name>` for its end, `a<name>` for its end with the whole
+--   request, `o<name>` for a piece
 local P = KEYS[1] .. ':'
 local settings = {string.match(ARGV[1], '^(%d+) (%a+) (%d+) (%d+) (%d+)$')}
 local RETENTION, IS_FAIR = tonumber(settings[1]), settings[2] == 'fair'
@@ -23,7 +28,7 @@ local GROUP = 'workers'
 local call = redis.call
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
--- As text: Redis takes longer for a number of Lua each time that it gets one.
+-- The time as text, because Redis spends time on the conversion of each Lua number that it receives.
 local NOW = string.format('%.0f', now)
 
 local function job_key(id)
@@ -52,10 +57,10 @@ local function read(id)
   }
 end
 
--- Numbers in hashes: `n` counts by level and queue (q ready, d delayed, k parked, r running, a arrivals), `meta` has the
--- number of live requests and the last rank, `tenants` the live requests by tenant, `busy` the running requests (`a` all,
--- `q<queue>`, `t<tenant>`), `totals` the events. Each is read once, and written once when the script has run, however many
--- requests it serves. A number that is 0 is not there.
+-- Numbers in hashes. `n` counts requests by level and queue: q ready, d delayed, k parked, r running, a arrivals.
+-- `meta` has the number of live requests and the last rank, and `tenants` has the live requests by tenant. `busy` has
+-- the running requests (`a` all, `q<queue>`, `t<tenant>`), and `totals` counts events. Each number is read once, and
+-- written once at the end, however many requests the script serves. A number that is 0 is not stored.
 local numbers = {n = {}, meta = {}, tenants = {}, busy = {}, totals = {}}
 local changed = {}
 
@@ -79,14 +84,15 @@ local function add(hash, field, by)
   return set_number(hash, field, number(hash, field) + by)
 end
 
--- Writes a table of arguments, so many at once as Lua takes.
+-- Writes a table of arguments, in portions of a size that Lua can unpack.
 local function write(command, key, arguments)
   for first = 1, #arguments, 1000 do
     call(command, key, unpack(arguments, first, math.min(first + 999, #arguments)))
   end
 end
 
--- Additions to lists and removals from them that nothing in a script looks at. Those to the same list are made at once.
+-- Additions to lists and removals from lists that the rest of the script does not read. Those for the same list are
+-- made in one command.
 local collected = {}
 
 local function at_end(command, key, ...)
@@ -100,10 +106,10 @@ local function at_end(command, key, ...)
   end
 end
 
--- The queues of which workers are told: each with the request that is its head now because it had none before, or false.
+-- The queues that workers are told of. The value is the new head if the queue was empty before, or false.
 local news = {}
 
--- Writes what was kept back while the script ran.
+-- Writes the changes that were held back while the script ran.
 local function save()
   for queue, job in pairs(news) do
     local told = {'q', queue}
@@ -132,7 +138,7 @@ local function save()
   end
 end
 
--- Asks to be told of a request. `kind`: `e` of its end, `o` of its pieces.
+-- Registers this process for news of a request. `kind` is `e` for its end, and `o` for its pieces.
 local function watch(job_id, watchers, kind)
   local watcher = kind .. ME
   local lines = watchers and '\n' .. watchers .. '\n' or ''

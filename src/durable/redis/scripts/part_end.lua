@@ -1,6 +1,7 @@
--- What runs, and how requests end.
+-- Running requests, and how requests end.
 
--- Tells a process something. It is in memory alone, because a process that connects anew asks for what it may have missed.
+-- Sends a notification to a process. It is not replicated, because a process that reconnects asks for missed news
+-- anyway.
 local told = {}
 local function tell(process, ...)
   local key = P .. 'r:' .. process
@@ -13,15 +14,16 @@ local function tell(process, ...)
   redis.set_repl(redis.REPL_ALL)
 end
 
--- The largest response that is told, so that what is told to a process takes 16 MiB at most. A larger one is read.
+-- The largest response in bytes that a notification includes, so that the stream of a process takes at most 16 MiB. The
+-- process reads a larger response from the request.
 local MAX_TOLD = 4096
 
--- Tells the processes that wait for a request of its end.
+-- Notifies the processes that wait for the end of a request.
 local function tell_end(job, status, reason, response_status, response)
   for watcher in string.gmatch(job.watchers or '', '[^\n]+') do
     local process = string.sub(watcher, 2)
     if string.sub(watcher, 1, 1) == 'a' then
-      -- As `info` has it. What is not there is empty.
+      -- The fields are in the order of `info`. Absent values are empty.
       local told_response = response and #response <= MAX_TOLD and response or ''
       tell(process, 'a', job.id, job.queue, job.level, job.tenant, status, job.attempts, job.created, job.started or '', NOW,
         job.deadline or '', '', reason or '', response_status or '', job.listed, told_response)
@@ -31,7 +33,7 @@ local function tell_end(job, status, reason, response_status, response)
   end
 end
 
--- Tells the processes that wait for a piece of its response.
+-- Notifies the processes that wait for a piece of its response.
 local function tell_piece(job)
   for watcher in string.gmatch(job.watchers or '', '[^\n]+') do
     if string.sub(watcher, 1, 1) == 'o' then
@@ -40,7 +42,7 @@ local function tell_piece(job)
   end
 end
 
--- Puts parked requests back, `max` at most. Returns true if there may be others that may begin.
+-- Puts up to `max` parked requests back into their queues. Returns true if further parked requests may be ready.
 local function unpark(name, max)
   local key = P .. 'parked:' .. name
   local ids = max > 0 and call('ZRANGE', key, 0, max - 1) or {}
@@ -62,7 +64,8 @@ end
 -- Takes a running request from its worker.
 local function release(job)
   local key = stream_key(job)
-  -- At once: a Redis without memory refuses a script whose first write may need some, and outcomes have to be recorded.
+  -- This write is not held back. A Redis without free memory refuses a script if its first write may need memory, but
+  -- outcomes must be recorded.
   call('XACK', key, GROUP, job.message)
   at_end('XDEL', key, job.message)
   at_end('SREM', P .. 'own:' .. job.owner, job.id .. ' ' .. job.fence)
@@ -72,7 +75,7 @@ local function release(job)
     notify('')
   end
   if MAX_OF_TENANT > 0 and call('HEXISTS', P .. 'pauses', 't' .. job.tenant) == 0 then
-    -- In each queue one that waits for its tenant's limit may begin instead.
+    -- In each queue, one request that waits for its tenant's limit may now start instead.
     for _, name in ipairs(call('SMEMBERS', P .. 'parks')) do
       if tenant_of_park(name) == job.tenant then
         unpark(name, 1)
@@ -81,7 +84,7 @@ local function release(job)
   end
 end
 
--- Forgets the pieces of an attempt that is repeated. Their numbers are not used again.
+-- Drops the pieces of an attempt that is repeated. Their numbers are not used again.
 local function drop_pieces(job)
   if job.pieces then
     call('DEL', P .. 'o:' .. job.id)
@@ -89,8 +92,8 @@ local function drop_pieces(job)
   end
 end
 
--- Counts an event: a status or `lost`, and a reason or nothing behind a space. Beyond 16,384 counts, those of further
--- queues go together, because clients may name them.
+-- Counts an event. `event` is a status or `lost`, followed by a space and an optional reason. From 16,384 counts on,
+-- further queues share one count, because clients may invent queue names.
 local function tally(queue, event)
   if add('totals', event .. ' ' .. queue, 1) == 1 and call('HLEN', P .. 'totals') >= 16384 then
     add('totals', event .. ' ' .. queue, -1)
@@ -147,7 +150,7 @@ local function conclude(job, status, reason, response_status, response)
   tell_end(job, status, reason, response_status, response)
 end
 
--- Ends a request whose time is up.
+-- Ends a request at its deadline.
 local function expire(job)
   conclude(job, job.attempts > 0 and 'canceled' or 'aborted', 'deadline_exceeded')
 end

@@ -1,6 +1,6 @@
--- Which request goes next, and what keeps it from that.
+-- The choice of the next request, and the pauses and limits that hold requests back.
 
--- Moves requests whose time to begin has come into their queues.
+-- Moves requests into their queues once their delay is over.
 local function move_due()
   local due = call('ZRANGEBYSCORE', P .. 'delayed', '-inf', now, 'LIMIT', 0, 100)
   for _, id in ipairs(due) do
@@ -18,7 +18,8 @@ local function move_due()
   return #due
 end
 
--- Returns the pauses that hold by their scopes (`a`, `q<queue>`, `t<tenant>`), or nil. Ends those whose time is over.
+-- Returns the pauses in force by scope (`a`, `q<queue>`, `t<tenant>`), or nil. Ends the pauses that have reached their
+-- end.
 local function pauses()
   local key = P .. 'pauses'
   if call('EXISTS', key) == 0 then
@@ -38,8 +39,8 @@ local function pauses()
   return held
 end
 
--- Puts back what is parked behind pauses that have ended, and as many behind a limit as there is room for. Returns true if
--- others are left that may begin.
+-- Puts back requests that are parked behind ended pauses, and as many requests behind a limit as it allows. Returns
+-- true if further parked requests may be ready.
 local function unpark_all()
   local more = false
   local parks = call('SMEMBERS', P .. 'parks')
@@ -55,8 +56,8 @@ local function unpark_all()
   return more
 end
 
--- What a script does first that looks for work. Behind a limit, requests are put back when others end: to do it at each look
--- would put back all.
+-- Prepares a script that looks for work. With a limit for tenants, requests are put back only when others end, because
+-- doing it at each look would put back all of them.
 local function bring_up_to_date()
   move_due()
   if MAX_OF_TENANT == 0 then
@@ -64,7 +65,7 @@ local function bring_up_to_date()
   end
 end
 
--- Returns true if a request may begin that is at this message of a stream. Otherwise it is removed from there.
+-- Returns true if the request at this message of a stream may start. Otherwise removes the message.
 local function may_start(job, key, message, held)
   if job and job.status == 'queued' and job.message == message then
     if job.deadline and tonumber(job.deadline) <= now then
@@ -80,14 +81,14 @@ local function may_start(job, key, message, held)
       return true
     end
   end
-  -- It may be there still, and it may have been taken.
+  -- The message may still be unread, or it may already be pending, so both are cleaned up.
   call('XDEL', key, message)
   call('XACK', key, GROUP, message)
   return false
 end
 
--- Returns the most urgent request of a level that may begin, its stream, and true if all of the level is there; or nil.
--- Removes those that may not.
+-- Returns the most urgent request of a level that may start, its stream, and true if the stream has all requests of the
+-- level. Returns nil if the level is empty. Removes the requests in front that may not start.
 local function head_of_level(queue, level, held)
   local streams = {P .. 's:' .. level .. ':n:' .. queue, P .. 's:' .. level .. ':r:' .. queue}
   local had, counts = share_keys(level, queue)
@@ -96,7 +97,7 @@ local function head_of_level(queue, level, held)
     local tenant = call('ZRANGE', had, 0, 0)[1]
     if tenant then
       keys = {tenant_stream('t', level, queue, tenant), tenant_stream('u', level, queue, tenant)}
-      -- Requests from a time without fair shares.
+      -- These streams have requests from a time before the queue had fair shares.
       if number('n', 'q:' .. level .. ':' .. queue) ~= tonumber(call('HGET', counts, 's')) then
         keys[3], keys[4] = streams[1], streams[2]
       end
@@ -123,7 +124,7 @@ local function head_of_level(queue, level, held)
       call('ZREM', had, tenant)
       call('HDEL', counts, 'n' .. tenant)
     else
-      -- The count was wrong: nothing is ready.
+      -- The count was wrong, because no stream has a ready request.
       set_number('n', 'q:' .. level .. ':' .. queue, 0)
     end
   end
@@ -131,7 +132,7 @@ local function head_of_level(queue, level, held)
   return nil
 end
 
--- Charges a tenant for a request that was taken. `weights`: by tenant; 1 for all others.
+-- Charges a tenant for a request that was taken. `weights` maps tenants to weights; the default is 1.
 local function charge_tenant(job, weights)
   if is_of_tenant(job.place) then
     local had, counts = share_keys(job.level, job.queue)
@@ -141,8 +142,9 @@ local function charge_tenant(job, weights)
   end
 end
 
--- Returns the next request of a queue, its stream, and true if those behind it there are next, too; or nil. `weights`: those
--- of the levels from level 0 on, or empty: the most urgent level goes first. With `take`, the level is charged for it.
+-- Returns the next request of a queue, its stream, and true if the requests behind it in the stream are next, too.
+-- Returns nil if the queue is empty. `weights` are the weights of the levels from level 0 on; if it is empty, the most
+-- urgent level goes first. With `take`, the level is charged for the request.
 local function head(queue, held, weights, take)
   while true do
     local levels = call('ZRANGE', P .. 'l:' .. queue, 0, #weights > 0 and -1 or 0)
@@ -152,7 +154,8 @@ local function head(queue, held, weights, take)
     end
     local start
     if #weights > 0 then
-      -- The level goes next that has had the least for its weight. One that was empty has had as much as the last that went.
+      -- The next level is the one that has had the least service for its weight. A level that was empty starts with the
+      -- share of the level that went last.
       local shares = P .. 'shares:' .. queue
       local floor = tonumber(call('HGET', shares, 'v') or 0)
       for _, other in ipairs(levels) do

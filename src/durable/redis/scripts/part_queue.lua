@@ -1,4 +1,4 @@
--- What waits: the streams of the levels and their counts.
+-- Waiting requests: the streams of the levels, and their counts.
 
 local function is_of_tenant(place)
   return place == 't' or place == 'u'
@@ -15,7 +15,7 @@ local function stream_key(job)
   return P .. 's:' .. job.level .. ':' .. job.place .. ':' .. job.queue
 end
 
--- Requests that wait behind a pause or a limit of their tenant, of one queue.
+-- Returns the name of the requests of one tenant and queue that are parked behind a pause or a limit of the tenant.
 local function park(tenant, queue)
   return #tenant .. '.' .. tenant .. ':' .. queue
 end
@@ -25,19 +25,20 @@ local function tenant_of_park(name)
   return string.sub(rest, 1, tonumber(length))
 end
 
--- The keys of a level's fair shares: what each tenant with a ready request has had; and the counts of these requests (`n`
--- of a tenant, `s` of all), what tenants that are away have had (`h`), and what the one that went last had before (`v`).
+-- Returns the two keys of a level's fair shares. The first maps each tenant with ready requests to the service that it
+-- has had. The second counts the ready requests (`n` of a tenant, `s` of all). It also has the service of tenants that
+-- are away (`h`), and the service that the tenant which went last had before (`v`).
 local function share_keys(level, queue)
   local name = level .. ':' .. queue
   return P .. 'f:' .. name, P .. 'fn:' .. name
 end
 
--- Counts by level and queue: q ready, d delayed, k parked, r running, a arrivals.
+-- Counts requests by level and queue: q ready, d delayed, k parked, r running, a arrivals.
 local function count(kind, job, by)
   return add('n', kind .. ':' .. job.level .. ':' .. job.queue, by)
 end
 
--- Returns the number of requests that may begin in addition. `who`: whose of the running ones, as `busy` has them.
+-- Returns the number of requests that may still start. `who` is the field of `busy` that counts the running ones.
 local function room(who, limit)
   return limit > 0 and math.max(limit - number('busy', who), 0) or math.huge
 end
@@ -57,18 +58,19 @@ local function runs(job, by)
   add('busy', 't' .. job.tenant, by)
 end
 
--- Tells workers that another request of a queue may be the most urgent one.
+-- Tells workers that the most urgent request of a queue may have changed.
 local function notify(queue)
   news[queue] = false
 end
 
--- Tells workers of a request that was just stored, in a queue that had none.
+-- Tells workers of a request that was just stored in an empty queue.
 local function notify_first(job)
   news[job.queue] = news[job.queue] == nil and job.cost and job or false
 end
 
--- Adds a request to the stream of its place, and to what is ready. Sets the job's message and arrival. Workers are told
--- only if that may change what goes next: a worker that knows of a backlog looks again when it has taken from it.
+-- Adds a request to the stream of its place, and to the ready requests. Sets the message and arrival of the job.
+-- Workers are told only if the next request may change, because a worker that knows of a backlog looks again after it
+-- has taken from it.
 local function append(job)
   local key = stream_key(job)
   local message = call('XADD', key, 'NOMKSTREAM', '*', 'i', job.id, 'n', job.rank)
@@ -93,7 +95,7 @@ local function append(job)
     call('HINCRBY', counts, 's', 1)
     if call('HINCRBY', counts, 'n' .. job.tenant, 1) == 1 then
       is_news = true
-      -- A tenant that was away has had as much as the one that went last, or more if it had.
+      -- A tenant that was away starts with the service of the tenant that went last, or with its own if that is more.
       local floor = tonumber(call('HGET', counts, 'v') or 0)
       local before = tonumber(call('HGET', counts, 'h' .. job.tenant) or 0)
       call('HDEL', counts, 'h' .. job.tenant)
@@ -111,14 +113,14 @@ local function next_rank()
   return add('meta', 'rank', 1)
 end
 
--- Puts a request that was taken or parked back before those that came later.
+-- Puts a taken or parked request back, before the requests that came later.
 local function requeue(job)
   job.place = IS_FAIR and 'u' or 'r'
   append(job)
   call('HSET', job_key(job.id), 'st', 'queued', 'pl', job.place, 'm', job.message, 'ln', job.arrival, 'at', job.attempts)
 end
 
--- Puts a request that begins its first attempt behind those that came before.
+-- Puts a request before its first attempt into its queue, behind the requests that came earlier.
 local function arrive(job)
   job.arrival, job.rank = nil, next_rank()
   job.place = IS_FAIR and 't' or 'n'
@@ -153,7 +155,7 @@ local function not_ready(job)
   end
 end
 
--- Takes a queued request from where it waits.
+-- Takes a queued request from the place where it waits.
 local function unqueue(job)
   if job.place == 'd' then
     call('ZREM', P .. 'delayed', job.id)

@@ -1,3 +1,3 @@
--- Returns the pauses that hold.
+-- Returns the pauses in force.
 pauses()
 return call('HGETALL', P .. 'pauses')

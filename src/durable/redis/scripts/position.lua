@@ -1,4 +1,5 @@
--- Returns the position of a request that waits, from 1. Within its level it is counted from arrivals and departures.
+-- Returns the position of a waiting request, counted from 1. Within its level, the position is estimated from the
+-- numbers of arrivals and departures.
 local job = read(ARGV[3])
 if not job or job.status ~= 'queued' then
   return false

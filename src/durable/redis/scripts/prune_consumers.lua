@@ -1,4 +1,4 @@
--- Removes processes that took nothing for a day and have nothing. ARGV[3]: a stream.
+-- Removes processes that took no request for a day and hold none. ARGV[3] is a stream.
 if call('EXISTS', ARGV[3]) == 1 then
   for _, consumer in ipairs(call('XINFO', 'CONSUMERS', ARGV[3], GROUP)) do
     local fields = {}

@@ -1,5 +1,6 @@
--- Renews leases of this process. ARGV from 3: id and fence of each. Returns the ids of those that are gone, each with `c`
--- if the request was cancelled, `l` if the lease was taken away, and `d` if this process has finished it.
+-- Renews leases of this process. ARGV from 3 are the id and fence of each lease. Returns the ids of lost leases, each
+-- followed by `c` if the request was canceled, `l` if the lease was taken away, and `d` if this process has finished
+-- it.
 local gone = {}
 for i = 3, #ARGV, 2 do
   local job = read(ARGV[i])

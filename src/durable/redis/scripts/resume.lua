@@ -1,4 +1,4 @@
--- Ends a pause. Returns 1 if there was one, and 1 if requests are still parked.
+-- Ends a pause. Returns 1 if the scope was paused, and 1 if requests are still parked.
 local there = call('HDEL', P .. 'pauses', ARGV[3])
 local more = unpark_all()
 notify('')

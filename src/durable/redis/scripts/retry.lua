@@ -1,4 +1,4 @@
--- Puts a request that has failed back into its queue. Returns it, or nil if it is not known.
+-- Puts a failed request back into its queue. Returns the request, or nil if it is unknown.
 local job = read(ARGV[3])
 if not job then
   return false

@@ -1,4 +1,4 @@
--- Settles a webhook. ARGV[4]: the time in ms after which it is due again, or empty.
+-- Settles a webhook. ARGV[4] is the time in ms after which it is due again, or empty to settle it for good.
 local id, key = ARGV[3], P .. 'webhooks'
 if not call('ZSCORE', key, id) then
   return 0

@@ -1,5 +1,6 @@
--- Takes the requests of silent workers away. ARGV[3]: a stream. ARGV[4]: where to go on. ARGV[5]: the lease in ms.
--- ARGV[6]: the number of starts, 1 if none is repeated. Returns where to go on, and the number of requests.
+-- Takes requests from silent workers. ARGV[3] is a stream, ARGV[4] the cursor, and ARGV[5] the lease in ms. ARGV[6] is
+-- the maximum number of attempts, which is 1 if requests are not retried. Returns the next cursor, and the number of
+-- requests.
 local key, cursor, lease, max_attempts = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 if call('EXISTS', key) == 0 then
   call('SREM', P .. 'streams', key)

@@ -1,4 +1,5 @@
--- Returns the values of a range of keys. ARGV[3]: the range's begin. ARGV[4]: its end. ARGV[5]: the most.
+-- Returns the values of a range of keys. ARGV[3] and ARGV[4] are the ends of the range, and ARGV[5] is the maximum
+-- number.
 local found = {}
 for i, key in ipairs(call('ZRANGEBYLEX', P .. 'value_keys', ARGV[3], ARGV[4], 'LIMIT', 0, tonumber(ARGV[5]))) do
   found[i] = {key, call('HGET', P .. 'values', key)}

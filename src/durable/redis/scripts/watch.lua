@@ -1,4 +1,5 @@
--- Asks to be told of the end of requests. ARGV from 3: their ids. Returns for each 1 if it has ended or is not known.
+-- Registers this process for the ends of requests. ARGV from 3 are their ids. Returns 1 for each request that has ended
+-- or is unknown, and 0 for the others.
 local ended = {}
 for i = 3, #ARGV do
   local fields = call('HMGET', job_key(ARGV[i]), 'st', 'w')
