@@ -1,9 +1,10 @@
 //! The cost of a limit for a request that finds a slot free.
 
-use support::{Bench, Echo, Handle, LimitToBodyEnd, calls};
+use bytes::Bytes;
+use http_body_util::Empty;
+use support::{Bench, Echo, Handle, LimitToBodyEnd, SmallBody, calls};
 use tower::Layer;
 use tower::limit::ConcurrencyLimitLayer;
-use tower_triage::queue::Hold;
 use tower_triage::{QueueConfig, QueueLayer};
 
 const SLOTS: usize = 64;
@@ -11,15 +12,21 @@ const TO_BODY_END: &str = "ConcurrencyLimit, permit in its body";
 const TO_HEADERS: &str = "ConcurrencyLimit as it is";
 
 fn compare(title: &str, handle: Handle, goals: [&'static str; 3]) {
-    let queue = |config| calls(handle, QueueLayer::new(config).layer(Echo));
+    let queue = |config| calls::<_, Empty<Bytes>, _>(handle, QueueLayer::new(config).layer(Echo));
     let config = || QueueConfig::new(SLOTS);
     let [to_body_end, to_headers, released_at_headers] = goals;
     Bench::new(format!("A slot is free: {title}"), 1_001, 1_000)
-        .base("the inner service alone", calls(handle, Echo))
-        .subject(TO_BODY_END, calls(handle, LimitToBodyEnd::new(Echo, SLOTS)))
+        .base(
+            "the inner service alone",
+            calls::<_, Empty<Bytes>, _>(handle, Echo),
+        )
+        .subject(
+            TO_BODY_END,
+            calls::<_, Empty<Bytes>, _>(handle, LimitToBodyEnd::new(Echo, SLOTS)),
+        )
         .subject(
             TO_HEADERS,
-            calls(handle, ConcurrencyLimitLayer::new(SLOTS).layer(Echo)),
+            calls::<_, Empty<Bytes>, _>(handle, ConcurrencyLimitLayer::new(SLOTS).layer(Echo)),
         )
         .subject("QueueLayer, default configuration", queue(config()))
         .against(TO_BODY_END, to_body_end)
@@ -31,8 +38,8 @@ fn compare(title: &str, handle: Handle, goals: [&'static str; 3]) {
         .against(TO_BODY_END, to_body_end)
         .against(TO_HEADERS, to_headers)
         .subject(
-            "QueueLayer, hold = \"headers\"",
-            queue(config().hold(Hold::Headers)),
+            "QueueLayer::until_headers",
+            calls::<_, SmallBody, _>(handle, QueueLayer::until_headers(config()).layer(Echo)),
         )
         .against(TO_HEADERS, released_at_headers)
         .run();

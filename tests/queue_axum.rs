@@ -19,7 +19,8 @@ use http_app::{Client, Jobs, Reply, a_while, get, serve, stream, until};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tower_triage::queue::{Hold, QueueTime, Streaming};
+use tower::ServiceBuilder;
+use tower_triage::queue::{Hold, QueueResponseBody, QueueTime, Streaming};
 use tower_triage::rejection::{Rejection, RetryAfter};
 use tower_triage::{Discipline, Priority, QueueConfig, QueueHandle, QueueLayer, RejectReason};
 
@@ -691,6 +692,9 @@ async fn layers_around_read_the_reason_and_the_wait() {
     }
     let layer = QueueLayer::new(QueueConfig::new(1).max_size(1).max_wait(ms(100)));
     let (handle, jobs) = (layer.handle(), Jobs::new());
+    let layer = ServiceBuilder::new()
+        .map_response(QueueResponseBody::with_extensions)
+        .layer(layer);
     let router = router(&jobs).layer(layer);
     let addr = serve(router.layer(map_response(describe::<axum::body::Body>))).await;
 

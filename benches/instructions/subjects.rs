@@ -13,12 +13,11 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::admit::TargetWait;
 use tower_triage::batch::RequestQueue;
-use tower_triage::queue::Hold;
 use tower_triage::{Priority, QueueConfig, QueueLayer, WaitingRoomConfig};
 
 use crate::support::{
-    Echo, Handle, LimitToBodyEnd, PrioritySemaphoreLimit, calls, client_headers, crowd, now,
-    request,
+    Echo, Handle, LimitToBodyEnd, PrioritySemaphoreLimit, SmallBody, calls, client_headers, crowd,
+    now, request,
 };
 
 /// A row of the table. The figures are those of `base` less.
@@ -55,13 +54,13 @@ pub(crate) fn rows() -> Vec<Row> {
         row(
             "free slot, a kept handle, hold = \"headers\"",
             "kept/headers",
-            Some("kept/inner"),
+            Some("kept/small"),
             &[(LIMIT, "kept/to-headers")],
         ),
         row(
             "free slot, clone + oneshot, hold = \"headers\"",
             "cloned/headers",
-            Some("cloned/inner"),
+            Some("cloned/small"),
             &[(LIMIT, "cloned/to-headers")],
         ),
         row(
@@ -130,14 +129,25 @@ fn free_slot(handle: Handle, way: &str) -> Run {
     const SLOTS: usize = 64;
     let config = QueueConfig::new(SLOTS);
     match way {
-        "inner" => Box::new(calls(handle, Echo)),
-        "to-body-end" => Box::new(calls(handle, LimitToBodyEnd::new(Echo, SLOTS))),
-        "to-headers" => Box::new(calls(handle, ConcurrencyLimitLayer::new(SLOTS).layer(Echo))),
-        "queue" => Box::new(calls(handle, QueueLayer::new(config).layer(Echo))),
-        "headers" => Box::new(calls(
-            handle,
-            QueueLayer::new(config.hold(Hold::Headers)).layer(Echo),
-        )),
+        "inner" => Box::new(calls::<_, Empty<Bytes>, _>(handle, Echo)),
+        "to-body-end" => {
+            let service = LimitToBodyEnd::new(Echo, SLOTS);
+            Box::new(calls::<_, Empty<Bytes>, _>(handle, service))
+        }
+        "queue" => {
+            let service = QueueLayer::new(config).layer(Echo);
+            Box::new(calls::<_, Empty<Bytes>, _>(handle, service))
+        }
+        // The body has to be one that a rejection may have, too.
+        "small" => Box::new(calls::<_, SmallBody, _>(handle, Echo)),
+        "to-headers" => {
+            let service = ConcurrencyLimitLayer::new(SLOTS).layer(Echo);
+            Box::new(calls::<_, SmallBody, _>(handle, service))
+        }
+        "headers" => {
+            let service = QueueLayer::until_headers(config).layer(Echo);
+            Box::new(calls::<_, SmallBody, _>(handle, service))
+        }
         _ => panic!("there is no way {way}"),
     }
 }

@@ -11,7 +11,7 @@ use tower_layer::Layer;
 
 use super::classify::{ClassifyContext, DefaultPriority, FromHeaders};
 use super::handle::QueueHandle;
-use super::protocol::{Http, Plain};
+use super::protocol::{Http, Plain, Render, UntilBodyEnds, UntilHeaders, WithStatus};
 use super::response_body::RenderedBody;
 use super::service::Queue;
 use super::shared_inner::{InnerServices, SharedInner};
@@ -29,9 +29,7 @@ use crate::service::LayerState;
 /// A slot is held until the response's body ends. A connection that a handler upgrades, to a WebSocket for example,
 /// holds none from the 101 on: see [`Hold`](super::Hold).
 ///
-/// For the layers around it, a response has extensions that say how long its request [waited](super::QueueTime), and why
-/// it was [rejected](crate::RejectReason). A response that began while its request waited has a
-/// [`DelayedHead`](super::DelayedHead) with them.
+/// The [body](super::QueueResponseBody) of a response knows how long its request waited, and why it was rejected.
 ///
 /// ```
 /// use std::time::Duration;
@@ -59,7 +57,7 @@ use crate::service::LayerState;
 ///
 /// # Status while waiting
 ///
-/// A client that would show how long its user has to wait sends `x-queue-status: sse` with a request that accepts
+/// This is for layers made with [`status_stream`](Self::status_stream). A client that would show how long its user has to wait sends `x-queue-status: sse` with a request that accepts
 /// `text/event-stream`. If such a request has to wait, it is answered with 200 at once. While it waits, a comment comes
 /// every second; then the answer's events follow in the same response, as they come:
 ///
@@ -95,7 +93,8 @@ use crate::service::LayerState;
 /// comments come less often.
 ///
 /// A request that finds a slot free or is rejected at once is answered as ever, and so is gRPC.
-/// [`status_stream(false)`](QueueConfig::status_stream) turns this off.
+/// [`status_stream(false)`](QueueConfig::status_stream) turns this off while the layer is in use. For the layers around it, a
+/// response that began while its request waited has a [`DelayedHead`](super::DelayedHead) among its extensions.
 ///
 /// # Once per request
 ///
@@ -148,7 +147,44 @@ impl QueueLayer {
     ///
     /// If the configuration is invalid: which field, its value, and what is allowed.
     pub fn try_new(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
-        Self::with(config, Http::new(FromHeaders))
+        Self::with(config, Http::new(FromHeaders, UntilBodyEnds::default()))
+    }
+}
+
+impl QueueLayer<Http<FromHeaders, UntilHeaders>> {
+    /// A waiting room for an HTTP or gRPC service, where a slot is free as soon as the response's head is there, as with
+    /// Tower's [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html). For large downloads
+    /// that cost the service nothing.
+    ///
+    /// The body of the responses is the inner service's, so that it costs nothing, and has to be [`From<Bytes>`](From) for
+    /// rejections. [`hold`](QueueConfig::hold) means nothing here.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// let app: Router = Router::new()
+    ///     .route("/", get(|| async { "hello" }))
+    ///     .layer(QueueLayer::until_headers(QueueConfig::new(8)));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the configuration is invalid, with the field and what is allowed. For a configuration that comes from
+    /// outside the program, there is [`try_until_headers`](Self::try_until_headers).
+    #[must_use]
+    #[track_caller]
+    pub fn until_headers(config: QueueConfig) -> Self {
+        Self::try_until_headers(config).unwrap_or_else(|error| refuse(&error))
+    }
+
+    /// Makes a layer as [`until_headers`](Self::until_headers) does, without a panic.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is invalid: which field, its value, and what is allowed.
+    pub fn try_until_headers(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
+        Self::with(config, Http::new(FromHeaders, UntilHeaders))
     }
 }
 
@@ -181,9 +217,9 @@ impl QueueLayer<Http<DefaultPriority>> {
             .max_size(usize::MAX)
             .max_wait(None)
             .target_wait(TargetWait::Off)
-            .server_timing(false)
-            .status_stream(false);
-        Self::with(config, Http::new(DefaultPriority)).unwrap_or_else(|error| refuse(&error))
+            .server_timing(false);
+        let protocol = Http::new(DefaultPriority, UntilBodyEnds::default());
+        Self::with(config, protocol).unwrap_or_else(|error| refuse(&error))
     }
 }
 
@@ -238,7 +274,7 @@ fn refuse(error: &InvalidQueueConfig) -> ! {
     panic!("invalid `QueueConfig`: {error}")
 }
 
-impl<K> QueueLayer<Http<K>> {
+impl<K, M> QueueLayer<Http<K, M>> {
     /// Reads tickets with a closure instead of from headers. The [context](ClassifyContext) has the ticket that the headers
     /// say, with the caller's deadline and tenant.
     ///
@@ -255,7 +291,7 @@ impl<K> QueueLayer<Http<K>> {
     /// # let _: axum::Router = axum::Router::new().layer(queue);
     /// ```
     #[must_use]
-    pub fn classify<B, F>(self, classify: F) -> QueueLayer<Http<F>>
+    pub fn classify<B, F>(self, classify: F) -> QueueLayer<Http<F, M>>
     where
         F: Fn(&Request<B>, &ClassifyContext<'_>) -> Ticket,
     {
@@ -264,21 +300,12 @@ impl<K> QueueLayer<Http<K>> {
 
     /// Reads tickets with a [`Classify`](super::Classify) instead of from headers.
     #[must_use]
-    pub fn classify_with<N>(self, classify: N) -> QueueLayer<Http<N>> {
-        let Http {
-            render,
-            tells_queue_time,
-            ..
-        } = self.protocol;
-        QueueLayer {
-            state: self.state,
-            inner: self.inner,
-            protocol: Http {
-                classify,
-                render,
-                tells_queue_time,
-            },
-        }
+    pub fn classify_with<N>(self, classify: N) -> QueueLayer<Http<N, M>> {
+        self.map_protocol(|http| Http {
+            classify,
+            mode: http.mode,
+            tells_queue_time: http.tells_queue_time,
+        })
     }
 
     /// Tells the inner service how long each request waited: a [`QueueTime`](super::QueueTime) is among the request's
@@ -300,10 +327,31 @@ impl<K> QueueLayer<Http<K>> {
         self.protocol.tells_queue_time = true;
         self
     }
+}
+
+impl<K> QueueLayer<Http<K>> {
+    /// Answers a client that asks for it [while its request waits](Self#status-while-waiting), with its position. So the inner
+    /// service, its future and error, the requests and the bodies have to be `Send` and to borrow nothing.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// let app: Router = Router::new()
+    ///     .route("/", get(|| async { "hello" }))
+    ///     .layer(QueueLayer::new(QueueConfig::new(8)).status_stream());
+    /// ```
+    #[must_use]
+    pub fn status_stream(self) -> QueueLayer<Http<K, WithStatus>> {
+        self.map_protocol(|http| Http {
+            classify: http.classify,
+            mode: WithStatus(http.mode),
+            tells_queue_time: http.tells_queue_time,
+        })
+    }
 
     /// Writes rejections with `render`, which gets the rejection and the request's headers and returns any response.
-    /// The response is sent as it is, with `server-timing` if that is configured; to gRPC clients,
-    /// too.
+    /// The response is sent as it is, with `server-timing` if it waited for 1 ms or longer; to gRPC clients, too.
     ///
     /// Its body may be a stream. If the body fails, so does the client's response, as with a body of the inner service.
     ///
@@ -328,9 +376,10 @@ impl<K> QueueLayer<Http<K>> {
         F: Fn(&Rejection, &HeaderMap) -> Response<B> + Send + Sync + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     {
-        self.protocol.render = Some(Arc::new(move |rejection: &_, headers: &_| {
+        let render = Render(Box::new(move |rejection: &_, headers: &_| {
             render(rejection, headers).map(RenderedBody::new)
         }));
+        self.protocol.mode.render = Some(Arc::new(render));
         self
     }
 }
@@ -357,11 +406,7 @@ impl<K> QueueLayer<Plain<K>> {
     /// Reads tickets with a [`Classify`](super::Classify).
     #[must_use]
     pub fn classify_with<N>(self, classify: N) -> QueueLayer<Plain<N>> {
-        QueueLayer {
-            state: self.state,
-            inner: self.inner,
-            protocol: Plain { classify },
-        }
+        self.map_protocol(|_| Plain { classify })
     }
 }
 
@@ -378,6 +423,14 @@ impl<P> QueueLayer<P> {
             inner: Arc::default(),
             protocol,
         })
+    }
+
+    fn map_protocol<N>(self, map: impl FnOnce(P) -> N) -> QueueLayer<N> {
+        QueueLayer {
+            state: self.state,
+            inner: self.inner,
+            protocol: map(self.protocol),
+        }
     }
 
     /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is rejected with

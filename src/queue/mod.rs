@@ -9,19 +9,18 @@
 //!
 //! ```
 //! use axum::{Router, routing::get};
-//! use tower_triage::queue::Hold;
 //! use tower_triage::{Discipline, QueueConfig, QueueLayer};
 //!
 //! let config = QueueConfig::new(8)
 //!     .discipline(Discipline::Fair) // tenants take turns
-//!     .displace(true)               // in a full room, a high priority replaces a low one
-//!     .hold(Hold::Headers);         // a slot is free as soon as the response's head is there
+//!     .displace(true);              // in a full room, a high priority replaces a low one
 //! let app: Router = Router::new()
 //!     .route("/", get(|| async { "hello" }))
 //!     .layer(QueueLayer::new(config));
 //! ```
 //!
-//! With [`QueueLayer::limit`] there is only a limit; with [`QueueLayer::plain`] the service need not be HTTP. With
+//! With [`QueueLayer::limit`] there is only a limit. With [`QueueLayer::until_headers`] a slot is free as soon as the
+//! response's head is there. With [`QueueLayer::plain`] the service need not be HTTP. With
 //! [`Concurrency::Adaptive`] the limit is found by measurement.
 
 mod classify;
@@ -52,7 +51,7 @@ pub use error::{BoxedError, QueueError};
 pub use future::ResponseFuture;
 pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};
-pub use protocol::{Http, Plain, Protocol};
+pub use protocol::{Http, HttpMode, Plain, Protocol, UntilBodyEnds, UntilHeaders, WithStatus};
 pub use queue_time::QueueTime;
 pub use request::QueueRequest;
 pub use response_body::QueueResponseBody;

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-/// The time that a request waited, for its slot and then for the inner service to be ready: an extension of the responses to
-/// requests that waited for 1 ms or longer, served or rejected. With
-/// [`queue_time_extension`](crate::QueueLayer::queue_time_extension) it is one of the requests, too, for their handlers.
+/// The time that a request waited, for its slot and then for the inner service to be ready.
 ///
-/// A rejection also has its [`RejectReason`](crate::RejectReason) among its extensions, that of a `RouteLayer` a
+/// It is an extension of requests with [`queue_time_extension`](crate::QueueLayer::queue_time_extension), for their handlers,
+/// and of responses with [`QueueResponseBody::with_extensions`](super::QueueResponseBody::with_extensions), for the layers around
+/// a queue. The responses of a `RouteLayer` have it if the request waited for 1 ms or longer.
+///
+/// A rejection has its [`RejectReason`](crate::RejectReason) beside it, that of a `RouteLayer` a
 /// `RejectReason<RouteError>`.
 ///
 /// ```

@@ -5,11 +5,15 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
+use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::queue_time::QueueTime;
+use crate::admit::RejectReason;
 use crate::gate::BodyPermit;
 use crate::http::PermitBody;
 
@@ -19,6 +23,8 @@ type BoxError = Box<dyn Error + Send + Sync>;
 pin_project! {
     /// The body of a [`Queue`](super::Queue)'s response: the inner service's, which holds the request's slot until it
     /// ends, fails or is dropped; or that of a rejection.
+    ///
+    /// It knows how long its request [waited](Self::queue_time), and why it was [rejected](Self::reason).
     ///
     /// Its error is the inner body's, or that of a body that [`on_reject`](super::QueueLayer::on_reject) returned, in a
     /// box.
@@ -41,6 +47,7 @@ pin_project! {
     ///
     /// let response = service.oneshot(Request::default()).await?;
     /// let body: QueueResponseBody<Full<Bytes>> = response.into_body();
+    /// assert!(body.queue_time().is_zero() && body.reason().is_none());
     /// assert_eq!(handle.status().running, 1);
     /// assert_eq!(body.collect().await?.to_bytes(), "hello");
     /// assert_eq!(handle.status().running, 0);
@@ -56,34 +63,140 @@ pin_project! {
 pin_project! {
     #[project = ContentProj]
     enum Content<B> {
-        // The inner service's, or a rejection as it is written by default.
-        Held { #[pin] body: PermitBody<B, BodyPermit> },
-        // A rejection as the user writes it.
-        Rendered { body: RenderedBody },
+        // The inner service's.
+        Held { #[pin] body: PermitBody<B, BodyPermit>, waited: Duration },
+        // Another one in its place. Boxed, as it is rare.
+        Own { body: Box<OwnBody> },
+    }
+}
+
+/// A body that is not the inner service's.
+#[derive(Default)]
+struct OwnBody {
+    content: OwnContent,
+    /// `None` for one that is no rejection.
+    reason: Option<RejectReason>,
+    waited: Duration,
+}
+
+/// The content of a rejection.
+pub(super) enum OwnContent {
+    /// As it is written by default.
+    Whole(Bytes),
+    /// As the user writes it, or a status stream.
+    Rendered(RenderedBody),
+}
+
+impl Default for OwnContent {
+    fn default() -> Self {
+        Self::Whole(Bytes::new())
+    }
+}
+
+impl From<Bytes> for OwnContent {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole(bytes)
+    }
+}
+
+impl From<RenderedBody> for OwnContent {
+    fn from(body: RenderedBody) -> Self {
+        Self::Rendered(body)
     }
 }
 
 impl<B> QueueResponseBody<B> {
-    #[inline]
-    pub(super) fn held(body: PermitBody<B, BodyPermit>) -> Self {
-        let content = Content::Held { body };
+    /// The inner service's body, with its permit.
+    #[inline(always)]
+    pub(super) fn held(body: B, permit: Option<BodyPermit>, waited: Duration) -> Self {
+        let body = PermitBody::holding(body, permit);
+        let content = Content::Held { body, waited };
         Self { content }
     }
 
-    pub(super) fn rejection(bytes: Bytes) -> Self {
-        Self::held(PermitBody::rejection(bytes))
+    /// The body of a rejection.
+    pub(super) fn rejection(content: OwnContent, reason: RejectReason, waited: Duration) -> Self {
+        Self::own(OwnBody {
+            content,
+            reason: Some(reason),
+            waited,
+        })
     }
 
-    pub(super) fn rendered(body: RenderedBody) -> Self {
-        let content = Content::Rendered { body };
+    /// The body of a response that begins while its request waits.
+    pub(super) fn status(
+        body: impl Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    ) -> Self {
+        Self::own(OwnBody {
+            content: RenderedBody::new(body).into(),
+            ..OwnBody::default()
+        })
+    }
+
+    fn own(body: OwnBody) -> Self {
+        let body = Box::new(body);
+        let content = Content::Own { body };
         Self { content }
+    }
+
+    /// Returns the time that the request waited, for its slot and then for the inner service to be ready. Zero for a response
+    /// that [began while its request waited](super::QueueLayer#status-while-waiting).
+    #[must_use]
+    pub fn queue_time(&self) -> Duration {
+        match &self.content {
+            Content::Held { waited, .. } => *waited,
+            Content::Own { body } => body.waited,
+        }
+    }
+
+    /// Returns the reason why the request was rejected, if it was.
+    #[must_use]
+    pub fn reason(&self) -> Option<&RejectReason> {
+        match &self.content {
+            Content::Held { .. } => None,
+            Content::Own { body } => body.reason.as_ref(),
+        }
+    }
+
+    /// Puts what the body knows among the response's extensions, for layers that do not see the body as it is: a
+    /// [`QueueTime`] if the request waited, and the [`RejectReason`] if it was rejected.
+    ///
+    /// axum, for example, puts each body into a box. So the extensions are added before that:
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower::ServiceBuilder;
+    /// use tower_triage::queue::QueueResponseBody;
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// let queue = QueueLayer::new(QueueConfig::new(8));
+    /// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(
+    ///     ServiceBuilder::new()
+    ///         .map_response(QueueResponseBody::with_extensions)
+    ///         .layer(queue),
+    /// );
+    /// ```
+    #[must_use]
+    pub fn with_extensions(mut response: Response<Self>) -> Response<Self> {
+        let (waited, reason) = (
+            response.body().queue_time(),
+            response.body().reason().cloned(),
+        );
+        let extensions = response.extensions_mut();
+        if !waited.is_zero() {
+            extensions.insert(QueueTime(waited));
+        }
+        if let Some(reason) = reason {
+            extensions.insert(reason);
+        }
+        response
     }
 }
 
 /// Empty: layers that answer in place of a service (timeouts, CORS) need such a body.
 impl<B> Default for QueueResponseBody<B> {
     fn default() -> Self {
-        Self::rejection(Bytes::new())
+        Self::own(OwnBody::default())
     }
 }
 
@@ -100,22 +213,46 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.project().content.project() {
-            ContentProj::Held { body } => body.poll_frame(cx).map_err(Into::into),
-            ContentProj::Rendered { body } => body.poll_frame(cx),
+            ContentProj::Held { body, .. } => body.poll_frame(cx).map_err(Into::into),
+            ContentProj::Own { body } => body.content.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Held { body } => body.is_end_stream(),
-            Content::Rendered { body } => body.look(|body| body.is_end_stream()),
+            Content::Held { body, .. } => body.is_end_stream(),
+            Content::Own { body } => body.content.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Held { body } => body.size_hint(),
-            Content::Rendered { body } => body.look(|body| body.size_hint()),
+            Content::Held { body, .. } => body.size_hint(),
+            Content::Own { body } => body.content.size_hint(),
+        }
+    }
+}
+
+impl OwnContent {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Rendered(body) => body.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::Rendered(body) => body.look(|body| body.is_end_stream()),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::Rendered(body) => body.look(|body| body.size_hint()),
         }
     }
 }
@@ -185,13 +322,17 @@ mod tests {
 
     fn assert_send_and_sync<T: Send + Sync>(_: &T) {}
 
+    fn rejection(content: impl Into<OwnContent>) -> QueueResponseBody<Full<Bytes>> {
+        QueueResponseBody::rejection(content.into(), RejectReason::Full, Duration::ZERO)
+    }
+
     #[tokio::test]
     async fn a_rendered_body_streams_with_its_trailers_and_errors() {
         let data = |text: &'static str| Ok(Frame::data(Bytes::from_static(text.as_bytes())));
         let trailers = Frame::trailers(http::HeaderMap::new());
         let frames = [data("a"), data("b"), Ok(trailers), Err("reset")];
         let body = StreamBody::new(futures_util::stream::iter(frames));
-        let mut body = QueueResponseBody::<Full<Bytes>>::rendered(RenderedBody::new(body));
+        let mut body = rejection(RenderedBody::new(body));
         assert_send_and_sync(&body);
         assert!(!body.is_end_stream());
 
@@ -206,11 +347,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rendered_body_of_known_length_says_so() {
-        let rendered = RenderedBody::new("busy".to_owned());
-        let body = QueueResponseBody::<Full<Bytes>>::rendered(rendered);
-        assert_eq!(body.size_hint().exact(), Some(4));
-        assert_eq!(body.collect().await.unwrap().to_bytes(), "busy");
+    async fn a_rejection_of_known_length_says_so() {
+        for body in [
+            rejection(RenderedBody::new("busy".to_owned())),
+            rejection(Bytes::from("busy")),
+        ] {
+            assert!(!body.is_end_stream());
+            assert_eq!(body.size_hint().exact(), Some(4));
+            assert_eq!(body.collect().await.unwrap().to_bytes(), "busy");
+        }
         assert!(QueueResponseBody::<Full<Bytes>>::default().is_end_stream());
     }
 }

@@ -119,7 +119,6 @@ pin_project! {
         S: Service<Req>,
     {
         options: ResponseOptions,
-        waited: Duration,
         #[pin]
         state: State<C, S, Req, H, S::Future, A, S::Error>,
     }
@@ -195,7 +194,6 @@ where
         // In one expression: a future is large, and each move of it is a copy.
         Self {
             options: handler.options(),
-            waited: Duration::ZERO,
             state: State::Calling {
                 future: inner.call(request),
                 permit: Some(permit),
@@ -224,6 +222,7 @@ where
         handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
         let watch = CallWatch {
             permit,
+            waited: Duration::ZERO,
             served: None,
             measured: handler.measure(),
         };
@@ -298,7 +297,6 @@ where
     fn new(handler: &H, state: StateOf<C, S, Req, H, A>) -> Self {
         Self {
             options: handler.options(),
-            waited: Duration::ZERO,
             state,
         }
     }
@@ -336,37 +334,28 @@ where
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<A> {
         let mut this = self.project();
-        let mut state = this.state.as_mut();
-        // Once the inner service was called, only its future is polled. Twice at most: what has not ended was called.
-        let (result, permit) = loop {
-            if state.is_calling() {
+        // Twice at most: what has not ended was called.
+        loop {
+            if this.state.is_calling() {
                 let StateProj::Calling { future, permit } = this.state.project() else {
                     unreachable!("checked above");
                 };
-                break (ready!(future.poll(cx)), permit.take());
+                let result = ready!(future.poll(cx));
+                // The request did not wait, or there would be a watch. Inlined, so that a response is not copied on its way.
+                return Poll::Ready(H::respond(
+                    *this.options,
+                    result,
+                    permit.take(),
+                    Duration::ZERO,
+                ));
             }
-            let polled = state
-                .as_mut()
-                .poll_otherwise(*this.options, this.waited, cx);
-            match ready!(polled) {
-                Some(Ended::Answered(answer)) => return Poll::Ready(answer),
-                Some(Ended::Inner(result, permit)) => break (result, permit),
-                None => {}
+            let polled = this.state.as_mut().poll_otherwise(*this.options, cx);
+            if let Some(answer) = ready!(polled) {
+                return Poll::Ready(answer);
             }
-        };
-        // In one place, so that it is inlined here: a response is not copied on its way through.
-        Poll::Ready(H::respond(*this.options, result, permit, *this.waited))
+        }
     }
 }
-
-/// The end of a request.
-enum Ended<C: Capacity, R, E, A> {
-    /// The inner service was called, or failed before that. With the slot, if there was one.
-    Inner(Result<R, E>, Option<Permit<C>>),
-    Answered(A),
-}
-
-type EndedOf<C, S, Req, A> = Ended<C, <S as Service<Req>>::Response, <S as Service<Req>>::Error, A>;
 
 impl<C: Capacity, S, Req, H, F, A, E> State<C, S, Req, H, F, A, E> {
     #[inline]
@@ -397,9 +386,10 @@ where
     fn poll_otherwise(
         mut self: Pin<&mut Self>,
         options: ResponseOptions,
-        waited: &mut Duration,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<EndedOf<C, S, Req, A>>> {
+    ) -> Poll<Option<A>> {
+        let mut waited = Duration::ZERO;
+        let waited = &mut waited;
         match self.as_mut().project() {
             StateProj::Calling { .. } => Poll::Ready(None),
             StateProj::CallingWatched { future, watch } => {
@@ -409,24 +399,29 @@ where
                     *watch = Some(watched);
                     return Poll::Pending;
                 };
+                let waited = watched.waited;
                 let permit = watched.answered(|| H::is_overloaded(&result));
-                Poll::Ready(Some(Ended::Inner(result, Some(permit))))
+                Poll::Ready(Some(H::respond(options, result, Some(permit), waited)))
             }
-            StateProj::Rejected { answer } => Poll::Ready(Some(Ended::Answered(*take(answer)))),
-            StateProj::Failed { error } => Poll::Ready(Some(Ended::Inner(Err(take(error)), None))),
+            StateProj::Rejected { answer } => Poll::Ready(Some(*take(answer))),
+            StateProj::Failed { error } => {
+                let failed = Err(take(error));
+                Poll::Ready(Some(H::respond(options, failed, None, Duration::ZERO)))
+            }
             StateProj::WaitingForSlot { waiting } => {
                 let arrives = queued::is_arriving(waiting);
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
                 let Poll::Ready(outcome) = polled.unwrap_or_else(|| completed()) else {
                     return match arrives {
-                        true => queued::announce(waiting, options)
-                            .map(|answer| answer.map(Ended::Answered)),
+                        true => queued::announce(waiting, options),
                         false => Poll::Pending,
                     };
                 };
                 let waiting = take(waiting);
                 match outcome {
-                    SlotOutcome::Ended(outcome) => self.end_wait(waiting, outcome, *waited),
+                    SlotOutcome::Ended(outcome) => {
+                        self.end_wait(waiting, outcome, *waited, options)
+                    }
                     // ## WaitingForSlot => WaitingForInner
                     SlotOutcome::InnerNotReady(admitted) => {
                         let mut waiting = waiting.for_inner(admitted);
@@ -435,7 +430,7 @@ where
                             self.set(State::WaitingForInner { waiting });
                             return Poll::Pending;
                         };
-                        self.end_wait(waiting, outcome, *waited)
+                        self.end_wait(waiting, outcome, *waited, options)
                     }
                 }
             }
@@ -443,7 +438,7 @@ where
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
                 let outcome = ready!(polled.unwrap_or_else(|| completed()));
                 let waiting = take(waiting);
-                self.end_wait(waiting, outcome, *waited)
+                self.end_wait(waiting, outcome, *waited, options)
             }
         }
     }
@@ -455,7 +450,8 @@ where
         call: Box<PendingCall<S, Req, H, W>>,
         outcome: WaitOutcome<C, S::Error>,
         waited: Duration,
-    ) -> Poll<Option<EndedOf<C, S, Req, A>>> {
+        options: ResponseOptions,
+    ) -> Poll<Option<A>> {
         match outcome {
             // ## WaitingForSlot | WaitingForInner => Calling
             WaitOutcome::Ready(admitted) => {
@@ -463,13 +459,10 @@ where
                 self.set(State::calling(future, watch));
                 Poll::Ready(None)
             }
-            WaitOutcome::Rejected(reason) => {
-                let answer = call.reject(reason, waited);
-                Poll::Ready(Some(Ended::Answered(answer)))
-            }
+            WaitOutcome::Rejected(reason) => Poll::Ready(Some(call.reject(reason, waited))),
             WaitOutcome::Failed(error) => {
                 drop(call.wait); // gives up the place in the waiting room, or the slot, first
-                Poll::Ready(Some(Ended::Inner(Err(error), None)))
+                Poll::Ready(Some(H::respond(options, Err(error), None, waited)))
             }
         }
     }

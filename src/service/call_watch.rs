@@ -1,5 +1,7 @@
 //! A call of the inner service that is watched until its answer begins.
 
+use std::time::Duration;
+
 use super::adaptive_limit::MeasuredCall;
 use super::served_call::ServedCall;
 use crate::admit::Capacity;
@@ -9,6 +11,7 @@ use crate::gate::Permit;
 /// limit that adapts.
 pub(super) struct CallWatch<C: Capacity> {
     pub(super) permit: Permit<C>,
+    pub(super) waited: Duration,
     pub(super) served: Option<ServedCall<C>>,
     pub(super) measured: Option<MeasuredCall>,
 }
@@ -16,7 +19,7 @@ pub(super) struct CallWatch<C: Capacity> {
 impl<C: Capacity> CallWatch<C> {
     /// Whether nothing is to be told.
     pub(super) fn is_empty(&self) -> bool {
-        self.served.is_none() && self.measured.is_none()
+        self.waited.is_zero() && self.served.is_none() && self.measured.is_none()
     }
 
     /// The inner service has answered, with a response or an error.

@@ -9,7 +9,8 @@ use crate::gate::reserve::{ReservationHost, Reserved, Reserving};
 pub(crate) enum ReadyState<H: ReservationHost> {
     /// Not asked.
     Idle,
-    Waiting(Reserving<H>),
+    /// Boxed, so that a clone for each request is small.
+    Waiting(Box<Reserving<H>>),
     /// `None` if there will never be a place, and the call says why; or none is needed, as with a call that is measured.
     Reserved(Option<Reserved<H>>),
 }
@@ -23,7 +24,7 @@ impl<H: ReservationHost> ReadyState<H> {
         loop {
             match self {
                 Self::Reserved(_) => return Poll::Ready(()),
-                Self::Idle => *self = Self::Waiting(Reserving::new(Arc::clone(host))),
+                Self::Idle => *self = Self::Waiting(Box::new(Reserving::new(Arc::clone(host)))),
                 Self::Waiting(reserving) => {
                     let reserved = ready!(reserving.poll_reserve(cx));
                     *self = Self::Reserved(reserved);

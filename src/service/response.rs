@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "route")]
 use bytes::Bytes;
+#[cfg(feature = "route")]
 use http_body::Body;
 
 use super::{LayerState, ResponseOptions};
 use crate::admit::{Capacity, RejectReason};
-use crate::http::{PermitBody, Rejection, ToRejection, insert_server_timing};
+#[cfg(feature = "route")]
+use crate::http::PermitBody;
+use crate::http::{Rejection, ToRejection, insert_server_timing};
+#[cfg(feature = "route")]
 use crate::queue::QueueTime;
 
-/// The response with the permit in its body, if the slot is held until the body ends.
+/// Puts the permit into the response's body, if the slot is held until the body ends.
+#[cfg(feature = "route")]
 #[inline(always)]
 pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
     mut response: http::Response<R>,
@@ -28,18 +34,28 @@ pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
 const SHORTEST_TOLD: Duration = Duration::from_millis(1);
 
 /// Tells how long the request waited: the layers around by an extension, and the client in `server-timing`.
+#[cfg(feature = "route")]
 #[inline]
 pub(crate) fn insert_waited<B>(
     response: &mut http::Response<B>,
     waited: Duration,
     options: ResponseOptions,
 ) {
-    if waited < SHORTEST_TOLD {
-        return;
+    if waited >= SHORTEST_TOLD {
+        response.extensions_mut().insert(QueueTime(waited));
+        insert_timing(response.headers_mut(), waited, options);
     }
-    response.extensions_mut().insert(QueueTime(waited));
-    if options.contains(ResponseOptions::SERVER_TIMING) {
-        insert_server_timing(response.headers_mut(), waited);
+}
+
+/// Tells the client in `server-timing` how long its request waited.
+#[inline]
+pub(crate) fn insert_timing(
+    headers: &mut http::HeaderMap,
+    waited: Duration,
+    options: ResponseOptions,
+) {
+    if waited >= SHORTEST_TOLD && options.contains(ResponseOptions::SERVER_TIMING) {
+        insert_server_timing(headers, waited);
     }
 }
 
@@ -64,6 +80,7 @@ impl<C: Capacity> LayerState<C> {
     }
 
     /// Writes a rejection in its client's protocol.
+    #[cfg(feature = "route")]
     pub(crate) fn write_rejection(
         &self,
         rejection: Rejection,

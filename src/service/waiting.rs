@@ -136,6 +136,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         drop(claim); // used up: the next head may poll the inner service
         let watch = CallWatch {
             permit,
+            waited,
             served,
             measured,
         };

@@ -10,6 +10,7 @@ mod inner_not_ready;
 mod inner_ready;
 mod inner_service;
 mod levels;
+mod local;
 mod order;
 mod overload;
 mod panics;
@@ -20,6 +21,8 @@ mod shutdown;
 mod stacks;
 mod status;
 mod streams;
+mod until_headers;
+mod waited;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};

@@ -57,7 +57,7 @@ async fn a_request_that_would_wait_for_too_long_is_told_at_once() {
     assert!(hasty.is_finished() && !lasting.is_finished());
     let hasty = hasty.await.unwrap().unwrap();
     assert_eq!(hasty.status(), 503);
-    let reason = hasty.extensions().get::<RejectReason>();
+    let reason = hasty.body().reason();
     assert!(
         matches!(reason, Some(RejectReason::Overloaded { .. })),
         "{reason:?}"
@@ -89,7 +89,7 @@ async fn a_request_that_cannot_be_answered_in_time_gets_no_slot() {
     seconds(1).await;
     let hopeless = hopeless.await.unwrap().unwrap();
     assert_eq!(hopeless.status(), 504);
-    let reason = hopeless.extensions().get::<RejectReason>();
+    let reason = hopeless.body().reason();
     assert_eq!(reason, Some(&RejectReason::DeadlinePassed));
     assert_eq!(handle.status().running, 1);
     seconds(1).await;

@@ -9,7 +9,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
-use tower_triage::queue::{DelayedHead, QueueResponseBody, QueueTime};
+use tower_triage::queue::{
+    DelayedHead, FromHeaders, Http, QueueResponseBody, QueueTime, WithStatus,
+};
 use tower_triage::rejection::RetryAfter;
 
 use super::adaptive::aimd;
@@ -18,6 +20,7 @@ use super::*;
 type Events = UnsyncBoxBody<Bytes, BoxError>;
 type Inner = BoxCloneSyncService<Request<Full<Bytes>>, Response<Events>, &'static str>;
 type Answered = Response<QueueResponseBody<Events>>;
+type Status = Http<FromHeaders, WithStatus>;
 
 /// A call of the inner service, and the way to answer it.
 struct Call {
@@ -33,17 +36,17 @@ impl Call {
 
 /// A queue in front of a service that the test writes.
 struct TestQueue {
-    queue: Queue<Inner>,
+    queue: Queue<Inner, Status>,
     handle: QueueHandle,
     calls: mpsc::UnboundedReceiver<Call>,
 }
 
 impl TestQueue {
     fn new(config: QueueConfig) -> Self {
-        Self::of(&QueueLayer::new(config))
+        Self::of(&QueueLayer::new(config).status_stream())
     }
 
-    fn of(layer: &QueueLayer) -> Self {
+    fn of(layer: &QueueLayer<Status>) -> Self {
         let (sender, calls) = mpsc::unbounded_channel();
         let inner = service_fn(move |request: Request<Full<Bytes>>| {
             let (answer, answered) = oneshot::channel();
@@ -314,7 +317,7 @@ async fn a_rejection_in_the_user_s_words_is_an_event() {
         response
     };
     let config = QueueConfig::new(1).max_wait(secs(0.5));
-    let mut queue = TestQueue::of(&QueueLayer::new(config).on_reject(sorry));
+    let mut queue = TestQueue::of(&QueueLayer::new(config).on_reject(sorry).status_stream());
     drop(queue.send(&[]));
     let _first = queue.call().await;
     let said = rest(queue.ask().await.into_body()).await;
@@ -358,7 +361,7 @@ async fn dropping_the_body_cancels_the_call() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_behind_the_comments_costs_no_slot() {
-    let layer = QueueLayer::new(QueueConfig::new(1));
+    let layer = QueueLayer::new(QueueConfig::new(1)).status_stream();
     let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| async {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         assert!(tokio::task::try_id().is_none(), "a bug");
@@ -512,6 +515,18 @@ async fn only_a_stream_that_asks_for_it_is_answered_while_it_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_layer_without_status_stream_answers_when_the_wait_is_over() {
+    let never = service_fn(|_: Request<Full<Bytes>>| {
+        std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>()
+    });
+    let queue = QueueLayer::new(QueueConfig::new(1)).layer(never);
+    let [_running, waiting] =
+        [(), ()].map(|()| tokio::spawn(queue.clone().oneshot(request(&ASKS))));
+    assert!(!is_done(&waiting).await);
+    assert_eq!(queue.handle().status().depth, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_need_not_wait_is_answered_as_ever() {
     let mut queue = TestQueue::new(QueueConfig::new(1).max_size(0));
     let served = queue.send(&ASKS);
@@ -532,7 +547,7 @@ async fn what_need_not_wait_is_answered_as_ever() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_behind_a_service_that_is_not_ready_hears_its_position() {
-    let layer = QueueLayer::new(QueueConfig::inner());
+    let layer = QueueLayer::new(QueueConfig::inner()).status_stream();
     let slots = Arc::new(tokio::sync::Semaphore::new(0));
     let finish = Arc::clone(&slots);
     let slow = service_fn(move |_: Request<Full<Bytes>>| {

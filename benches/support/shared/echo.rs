@@ -7,20 +7,21 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
-use http_body_util::Empty;
 use tower::{Service, ServiceExt};
 
-use super::{client_headers, now, request};
+use super::{client_headers, now};
 
 /// Answers with the headers of the request, so that no pass allocates any.
 #[derive(Clone)]
 pub struct Echo;
 
 /// The future of [`Echo`].
-pub struct EchoFuture(Option<Response<Empty<Bytes>>>);
+pub struct EchoFuture<B>(Option<Response<B>>);
 
-impl Future for EchoFuture {
-    type Output = Result<Response<Empty<Bytes>>, Infallible>;
+impl<B> Unpin for EchoFuture<B> {}
+
+impl<B> Future for EchoFuture<B> {
+    type Output = Result<Response<B>, Infallible>;
 
     /// Not inlined, as the future of a handler of any size is not: otherwise the copies of the response disappear.
     #[inline(never)]
@@ -29,16 +30,16 @@ impl Future for EchoFuture {
     }
 }
 
-impl Service<Request<Empty<Bytes>>> for Echo {
-    type Response = Response<Empty<Bytes>>;
+impl<B> Service<Request<B>> for Echo {
+    type Response = Response<B>;
     type Error = Infallible;
-    type Future = EchoFuture;
+    type Future = EchoFuture<B>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Empty<Bytes>>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
         let (head, body) = request.into_parts();
         let mut response = Response::new(body);
         *response.headers_mut() = head.headers;
@@ -69,15 +70,17 @@ pub enum Handle {
 /// # Panics
 ///
 /// If a request has to wait.
-pub fn calls<S, B>(handle: Handle, mut service: S) -> impl FnMut(u64)
+pub fn calls<S, B, R>(handle: Handle, mut service: S) -> impl FnMut(u64) + use<S, B, R>
 where
-    S: Service<Request<Empty<Bytes>>, Response = Response<B>, Error = Infallible> + Clone,
+    S: Service<Request<B>, Response = Response<R>, Error = Infallible> + Clone,
+    B: Default,
 {
     let mut spare = client_headers();
     move |n| {
         let mut cx = Context::from_waker(Waker::noop());
         for _ in 0..n {
-            let request = request(std::mem::take(&mut spare));
+            let mut request = Request::new(B::default());
+            *request.headers_mut() = std::mem::take(&mut spare);
             let response = match handle {
                 Handle::Kept => {
                     assert!(service.poll_ready(&mut cx).is_ready());
@@ -88,5 +91,15 @@ where
             let Ok(response) = response;
             spare = headers_of(response);
         }
+    }
+}
+
+/// An empty body of one word, which could have the bytes of a rejection.
+#[derive(Default)]
+pub struct SmallBody(Option<Box<Bytes>>);
+
+impl From<Bytes> for SmallBody {
+    fn from(bytes: Bytes) -> Self {
+        Self(Some(Box::new(bytes)))
     }
 }

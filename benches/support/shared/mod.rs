@@ -5,7 +5,7 @@ mod echo;
 mod peers;
 
 pub use crowd::{TASKS, crowd};
-pub use echo::{Echo, EchoFuture, Handle, calls};
+pub use echo::{Echo, EchoFuture, Handle, SmallBody, calls};
 pub use peers::{LimitToBodyEnd, PrioritySemaphoreLimit};
 
 use std::future::Future;

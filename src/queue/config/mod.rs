@@ -160,7 +160,8 @@ pub struct QueueConfig {
     /// `true`.
     pub server_timing: bool,
     /// Whether a request for a stream of events that asks for it in `x-queue-status: sse` is answered while it waits
-    /// (see [status while waiting](super::QueueLayer#status-while-waiting)). Default `true`. Not read from a file.
+    /// (see [status while waiting](super::QueueLayer#status-while-waiting)), in a `RouteLayer` and in a `QueueLayer` with
+    /// [`status_stream`](super::QueueLayer::status_stream). Default `true`. Not read from a file.
     pub status_stream: bool,
     /// When rejected clients are told to return. Default: in 1 s to 60 s, by how fast the waiting room empties.
     pub retry_after: RetryAfter,

@@ -4,7 +4,6 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::Response;
 use tower_service::Service;
@@ -78,7 +77,6 @@ where
     ) -> Self {
         Self {
             options,
-            waited: Duration::ZERO,
             state: State::WaitingForSlot { waiting },
         }
     }

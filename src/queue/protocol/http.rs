@@ -1,0 +1,148 @@
+//! The protocol of HTTP and gRPC services.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use tower_service::Service;
+
+use super::mode::{HttpMode, UntilBodyEnds};
+use super::{Protocol, sealed};
+use crate::admit::{Priority, SlotPool, Ticket};
+use crate::gate::{Gate, Permit, PermitExtension};
+use crate::http::{grpc_content_type, is_overload, queue_full, wants_stream};
+use crate::queue::classify::{Classify, ClassifyContext, FromHeaders};
+use crate::queue::queue_time::QueueTime;
+use crate::service::insert_timing;
+
+/// HTTP and gRPC, where rejections are responses.
+///
+/// The inner service takes `http::Request<_>` and returns an `http::Response` with a body of
+/// [`Bytes`], as those of axum, tonic and hyper have. The service's error stays what it is. `M` says for how long a slot is
+/// held, and what the body of a response is: [`UntilBodyEnds`], [`UntilHeaders`](super::UntilHeaders) or
+/// [`WithStatus`](super::WithStatus).
+#[derive(Clone)]
+pub struct Http<K = FromHeaders, M = UntilBodyEnds> {
+    pub(in crate::queue) classify: K,
+    pub(in crate::queue) mode: M,
+    /// `true` if requests say how long they waited.
+    pub(in crate::queue) tells_queue_time: bool,
+}
+
+impl<K, M> Http<K, M> {
+    pub(in crate::queue) fn new(classify: K, mode: M) -> Self {
+        Self {
+            classify,
+            mode,
+            tells_queue_time: false,
+        }
+    }
+}
+
+impl<K, M> fmt::Debug for Http<K, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http").finish_non_exhaustive()
+    }
+}
+
+impl<K, M> sealed::Sealed for Http<K, M> {}
+
+#[diagnostic::do_not_recommend]
+impl<B, R, S, K, M> Protocol<Request<B>, S> for Http<K, M>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    K: Classify<Request<B>> + Clone,
+    M: HttpMode<K, B, R, S>,
+{
+    type Response = Response<M::Body>;
+    type Error = S::Error;
+
+    fn ticket(
+        &self,
+        request: &Request<B>,
+        settings: &sealed::Settings<'_>,
+        arrival: Instant,
+    ) -> Ticket {
+        let settings = settings.0;
+        let context = ClassifyContext::new(arrival, &settings.classifier);
+        let ticket = self.classify.ticket(request, &context);
+        if settings.rejects_streams() && wants_stream(request.headers()) {
+            return ticket.no_wait();
+        }
+        ticket
+    }
+
+    fn priority(&self, request: &Request<B>, settings: &sealed::Settings<'_>) -> Option<Priority> {
+        self.classify.priority(request, &settings.0.classifier)
+    }
+
+    #[inline]
+    fn on_queued(
+        queued: sealed::Queued<'_, S, Request<B>, Self>,
+    ) -> Option<Result<Self::Response, S::Error>>
+    where
+        S: Clone,
+    {
+        M::on_queued(queued).map(Ok)
+    }
+
+    #[inline]
+    fn reject(
+        &self,
+        request: &Request<B>,
+        rejected: sealed::Rejected<'_>,
+    ) -> Result<Self::Response, S::Error> {
+        Ok(self.mode.reject(request.headers(), rejected))
+    }
+
+    fn carried(&self, request: &mut Request<B>, gate: &Gate<SlotPool>) -> Option<Permit<SlotPool>> {
+        PermitExtension::take_from(request.extensions_mut(), gate)
+    }
+
+    #[inline]
+    fn on_admitted(&self, request: &mut Request<B>, waited: Duration) {
+        if self.tells_queue_time {
+            request.extensions_mut().insert(QueueTime(waited));
+        }
+    }
+
+    fn is_overloaded(result: &Result<Response<R>, S::Error>) -> bool {
+        result
+            .as_ref()
+            .map_or(true, |response| is_overload(response.status()))
+    }
+
+    #[inline(always)]
+    fn respond(
+        result: Result<Response<R>, S::Error>,
+        permit: Option<Permit<SlotPool>>,
+        waited: Duration,
+        options: sealed::Options,
+    ) -> Result<Self::Response, S::Error> {
+        Ok(M::respond(result?, permit, waited, options))
+    }
+}
+
+/// Writes a rejection as the client of a request with these headers understands it.
+#[inline]
+pub(super) fn rejection(headers: &HeaderMap, rejected: &sealed::Rejected<'_>) -> Response<Bytes> {
+    let sealed::Rejected {
+        state,
+        ref reason,
+        waited,
+        full,
+    } = *rejected;
+    match full {
+        // A full room rejects often: a cached response for each number of seconds is cloned.
+        Some(full) if grpc_content_type(headers).is_none() => {
+            queue_full(state.retry_after(full.estimated_wait))
+        }
+        _ => {
+            let rejection = state.rejection(reason, || rejected.estimated_wait());
+            let mut response = rejection.into_response_to(headers);
+            insert_timing(response.headers_mut(), waited, state.options());
+            response
+        }
+    }
+}

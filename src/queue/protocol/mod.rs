@@ -1,0 +1,148 @@
+//! Protocols: the form of a rejection, and for how long a slot is held.
+
+mod http;
+mod mode;
+mod plain;
+mod status;
+
+use std::time::{Duration, Instant};
+
+use tower_service::Service;
+
+use super::future::QueueHandler;
+use crate::admit::{Priority, RejectReason, SlotPool, Ticket};
+use crate::gate::{Gate, Permit, RoomFull};
+use crate::service::{JustQueued, LayerState, ResponseOptions, Settings};
+
+pub use http::Http;
+pub(super) use mode::Render;
+pub use mode::{HttpMode, UntilBodyEnds, UntilHeaders};
+pub use plain::Plain;
+pub use status::WithStatus;
+
+/// The protocol of the service behind a queue: [`Http`] or [`Plain`].
+///
+/// A service that is not HTTP has a queue made by [`QueueLayer::plain`](super::QueueLayer::plain):
+///
+/// ```
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
+/// let service = QueueLayer::plain(QueueConfig::new(8)).layer(next);
+/// assert_eq!(service.oneshot(1).await?, 2);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// With [`QueueLayer::new`](super::QueueLayer::new), the same does not compile:
+///
+/// ```compile_fail,E0277
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_triage::{QueueConfig, QueueLayer};
+/// # async fn send() {
+/// # let next = service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n + 1) });
+/// let service = QueueLayer::new(QueueConfig::new(8)).layer(next);
+/// let response = service.oneshot(1).await;
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{S}` is no service that `{Self}` can answer for",
+    label = "not an HTTP service, or a classifier that can't read `{Req}`",
+    note = "`QueueLayer::new` is for a `Service<http::Request<_>>` that returns an `http::Response` with a body of `Bytes`",
+    note = "with `status_stream`, the service, its future and error, the request and the bodies must be `Send` and borrow nothing, because a response may begin while its request waits",
+    note = "with `until_headers`, the body of the response must be `From<Bytes>`",
+    note = "for any other service, make the layer with `QueueLayer::plain`"
+)]
+pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
+    /// The response to callers: for [`Http`] the inner response, its body in a
+    /// [`QueueResponseBody`](super::QueueResponseBody).
+    type Response;
+    /// The error for callers: for [`Http`] the inner service's error, for [`Plain`] a
+    /// [`QueueError`](super::QueueError).
+    type Error;
+
+    #[doc(hidden)]
+    fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket;
+
+    #[doc(hidden)]
+    fn on_queued(
+        queued: sealed::Queued<'_, S, Req, Self>,
+    ) -> Option<Result<Self::Response, Self::Error>>
+    where
+        S: Clone;
+
+    /// Returns the request's priority, if it is read without the rest of its ticket.
+    #[doc(hidden)]
+    fn priority(&self, request: &Req, settings: &sealed::Settings<'_>) -> Option<Priority>;
+
+    #[doc(hidden)]
+    fn reject(
+        &self,
+        request: &Req,
+        rejected: sealed::Rejected<'_>,
+    ) -> Result<Self::Response, Self::Error>;
+
+    /// Takes the permit of this gate that the request brings along, if there is one.
+    #[doc(hidden)]
+    fn carried(&self, _: &mut Req, _: &Gate<SlotPool>) -> Option<Permit<SlotPool>> {
+        None
+    }
+
+    /// Prepares the request, which waited for so long, for the inner service.
+    #[doc(hidden)]
+    fn on_admitted(&self, _request: &mut Req, _waited: Duration) {}
+
+    /// Returns `true` if the service had too much to do.
+    #[doc(hidden)]
+    fn is_overloaded(result: &Result<S::Response, S::Error>) -> bool {
+        result.is_err()
+    }
+
+    #[doc(hidden)]
+    fn respond(
+        result: Result<S::Response, S::Error>,
+        permit: Option<Permit<SlotPool>>,
+        waited: Duration,
+        options: sealed::Options,
+    ) -> Result<Self::Response, Self::Error>;
+}
+
+pub(super) mod sealed {
+    use super::{
+        Duration, JustQueued, LayerState, QueueHandler, RejectReason, ResponseOptions, RoomFull,
+        SlotPool,
+    };
+
+    /// Allows no protocols but those of this module.
+    pub trait Sealed {}
+    /// The settings with which a classifier reads a ticket.
+    pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
+    /// The reason of a rejection, and the state with which the rejection is written.
+    pub struct Rejected<'a> {
+        pub(in crate::queue) state: &'a LayerState<SlotPool>,
+        pub(in crate::queue) reason: RejectReason,
+        pub(in crate::queue) waited: Duration,
+        /// The notice of the full room, if the request was rejected without the lock.
+        pub(in crate::queue) full: Option<RoomFull>,
+    }
+    impl Rejected<'_> {
+        /// Returns the time that one more request would probably wait. Without the lock, if the room was full.
+        pub(in crate::queue) fn estimated_wait(&self) -> Option<Duration> {
+            match self.full {
+                Some(full) => full.estimated_wait,
+                None => self.state.gate.estimated_wait(),
+            }
+        }
+    }
+
+    /// A request that has just been queued.
+    pub struct Queued<'a, S, Req, P>(
+        pub(in crate::queue) JustQueued<'a, SlotPool, S, Req, QueueHandler<P>>,
+    );
+    /// The options with which a response is passed on.
+    #[derive(Clone, Copy)]
+    pub struct Options(pub(in crate::queue) ResponseOptions);
+}

@@ -1,0 +1,153 @@
+//! For how long an HTTP request holds its slot, and the body of its response.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::http::{Http, rejection};
+use super::sealed;
+use crate::admit::SlotPool;
+use crate::gate::{BodyPermit, Permit};
+use crate::http::Rejection;
+use crate::queue::queue_time::QueueTime;
+use crate::queue::response_body::{QueueResponseBody, RenderedBody};
+use crate::service::{ResponseOptions, insert_timing};
+
+/// For how long the requests of an HTTP service hold their slots, and the body of its responses.
+///
+/// Implemented by [`UntilBodyEnds`], [`UntilHeaders`] and [`WithStatus`](super::WithStatus), each for the services that it
+/// can be used with.
+pub trait HttpMode<K, B, R, S>: Clone + sealed::Sealed
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    /// The body of the responses to callers.
+    type Body;
+
+    /// Returns the response to a request that has just been queued, if it gets one before its wait is over.
+    #[doc(hidden)]
+    #[inline]
+    fn on_queued(
+        _: sealed::Queued<'_, S, Request<B>, Http<K, Self>>,
+    ) -> Option<Response<Self::Body>>
+    where
+        S: Clone,
+    {
+        None
+    }
+
+    #[doc(hidden)]
+    fn reject(&self, headers: &HeaderMap, rejected: sealed::Rejected<'_>) -> Response<Self::Body>;
+
+    #[doc(hidden)]
+    fn respond(
+        response: Response<R>,
+        permit: Option<Permit<SlotPool>>,
+        waited: Duration,
+        options: sealed::Options,
+    ) -> Response<Self::Body>;
+}
+
+/// A slot is held until the response's body ends, fails or is dropped, or as [`hold`](crate::QueueConfig::hold) says.
+#[derive(Clone, Default)]
+pub struct UntilBodyEnds {
+    pub(in crate::queue) render: Option<Arc<Render>>,
+}
+
+/// Writes a rejection: the whole response, as the user wants it. Sized, so that a clone for each request copies one word.
+pub(in crate::queue) struct Render(pub(in crate::queue) Box<RenderFn>);
+
+/// A function that writes a rejection to a request with these headers.
+pub(in crate::queue) type RenderFn =
+    dyn Fn(&Rejection, &HeaderMap) -> Response<RenderedBody> + Send + Sync;
+
+impl fmt::Debug for UntilBodyEnds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UntilBodyEnds").finish_non_exhaustive()
+    }
+}
+
+impl sealed::Sealed for UntilBodyEnds {}
+
+impl<K, B, R, S> HttpMode<K, B, R, S> for UntilBodyEnds
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    type Body = QueueResponseBody<R>;
+
+    #[inline]
+    fn reject(&self, headers: &HeaderMap, rejected: sealed::Rejected<'_>) -> Response<Self::Body> {
+        let response = match &self.render {
+            None => rejection(headers, &rejected).map(Into::into),
+            Some(render) => {
+                let state = rejected.state;
+                let rejection = state.rejection(&rejected.reason, || rejected.estimated_wait());
+                let mut response = (render.0)(&rejection, headers);
+                insert_timing(response.headers_mut(), rejected.waited, state.options());
+                response.map(Into::into)
+            }
+        };
+        response.map(|body| QueueResponseBody::rejection(body, rejected.reason, rejected.waited))
+    }
+
+    #[inline(always)]
+    fn respond(
+        mut response: Response<R>,
+        permit: Option<Permit<SlotPool>>,
+        waited: Duration,
+        sealed::Options(options): sealed::Options,
+    ) -> Response<Self::Body> {
+        insert_timing(response.headers_mut(), waited, options);
+        let is_held =
+            options.contains(ResponseOptions::HOLD_BODY) && !response.body().is_end_stream();
+        // Before the response is moved: a destructor in between costs a copy of it.
+        let permit = permit.map(BodyPermit::from).filter(|_| is_held);
+        response.map(|body| QueueResponseBody::held(body, permit, waited))
+    }
+}
+
+/// A slot is held until the response's head is there, and the body is the inner service's. It has to be [`From<Bytes>`], as
+/// those of axum and `http_body_util::Full` are, because rejections have a body of the same type.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct UntilHeaders;
+
+impl sealed::Sealed for UntilHeaders {}
+
+impl<K, B, R, S> HttpMode<K, B, R, S> for UntilHeaders
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: From<Bytes>,
+{
+    type Body = R;
+
+    #[inline]
+    fn reject(&self, headers: &HeaderMap, rejected: sealed::Rejected<'_>) -> Response<R> {
+        let mut response = rejection(headers, &rejected).map(R::from);
+        // The body can't be asked for them.
+        let extensions = response.extensions_mut();
+        if !rejected.waited.is_zero() {
+            extensions.insert(QueueTime(rejected.waited));
+        }
+        extensions.insert(rejected.reason);
+        response
+    }
+
+    #[inline(always)]
+    fn respond(
+        mut response: Response<R>,
+        permit: Option<Permit<SlotPool>>,
+        waited: Duration,
+        sealed::Options(options): sealed::Options,
+    ) -> Response<R> {
+        drop(permit);
+        insert_timing(response.headers_mut(), waited, options);
+        response
+    }
+}
