@@ -57,7 +57,10 @@ async fn the_body_knows_the_reason_and_extensions_are_added_on_request() {
     );
     let [served, late] = responses;
     assert_eq!(served.body().reason(), None);
-    assert_eq!(late.body().reason(), Some(&RejectReason::TimedOut));
+    assert_eq!(
+        late.body().reason(),
+        Some(&RejectReason::<std::convert::Infallible>::TimedOut)
+    );
     let waited = late.body().queue_time();
     assert_eq!(waited.as_millis() / 10, 50);
 
@@ -65,5 +68,8 @@ async fn the_body_knows_the_reason_and_extensions_are_added_on_request() {
     assert!(served.extensions().is_empty());
     let late = QueueResponseBody::with_extensions(late);
     assert_eq!(late.extensions().get(), Some(&QueueTime(waited)));
-    assert_eq!(late.extensions().get(), Some(&RejectReason::TimedOut));
+    assert_eq!(
+        late.extensions().get(),
+        Some(&RejectReason::<std::convert::Infallible>::TimedOut)
+    );
 }
