@@ -4,7 +4,6 @@
 
 use std::time::{Duration, Instant};
 
-use bitflags::bitflags;
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -35,8 +34,6 @@ pub struct HeaderClassifier {
     levels: PriorityLevels,
     priority_header: HeaderName,
     tenant_header: Option<HeaderName>,
-    /// The lengths of the names that a ticket is made of.
-    lengths: NameLengths,
 }
 
 impl HeaderClassifier {
@@ -48,13 +45,10 @@ impl HeaderClassifier {
         priority_header: HeaderName,
         tenant_header: Option<HeaderName>,
     ) -> Self {
-        let configured = [Some(&priority_header), tenant_header.as_ref()];
-        let lengths = NameLengths::of(configured.into_iter().flatten());
         Self {
             levels,
             priority_header,
             tenant_header,
-            lengths,
         }
     }
 
@@ -109,92 +103,38 @@ impl HeaderClassifier {
         ticket
     }
 
-    /// Finds the headers of a ticket. The names are looked through once, most of them by their length alone, because each
-    /// look-up hashes a name.
+    /// Finds the headers of a ticket in one pass, because each look-up would hash a name.
     fn find<'a>(&self, headers: &'a HeaderMap) -> TicketHeaders<'a> {
-        let mut roles = Roles::empty();
-        for name in headers.keys() {
-            if self.lengths.contain(name) {
-                roles |= self.roles(name);
+        let mut found = TicketHeaders::default();
+        for (name, value) in headers {
+            // These are separate checks because one header may have two roles. If a header has several values, the
+            // first one counts.
+            if *name == self.priority_header {
+                found.priority.get_or_insert(value);
             }
+            if self.tenant_header.as_ref() == Some(name) {
+                found.tenant.get_or_insert(value);
+            }
+            if *name == REQUEST_TIMEOUT {
+                found.request_timeout.get_or_insert(value);
+            }
+            if *name == GRPC_TIMEOUT {
+                found.grpc_timeout.get_or_insert(value);
+            }
+            if *name == READ_TIMEOUT {
+                found.read_timeout.get_or_insert(value);
+            }
+            if *name == OLDER_READ_TIMEOUT {
+                found.older_read_timeout.get_or_insert(value);
+            }
+            found.says_retry |= says_retry(name, value);
         }
-        // Of several values the first counts.
-        let get = |role, name: &HeaderName| match roles.contains(role) {
-            true => headers.get(name),
-            false => None,
-        };
-        let tenant_header = self.tenant_header.as_ref();
-        TicketHeaders {
-            priority: get(Roles::PRIORITY, &self.priority_header),
-            tenant: tenant_header.and_then(|name| get(Roles::TENANT, name)),
-            request_timeout: get(Roles::REQUEST_TIMEOUT, &REQUEST_TIMEOUT),
-            grpc_timeout: get(Roles::GRPC_TIMEOUT, &GRPC_TIMEOUT),
-            read_timeout: get(Roles::READ_TIMEOUT, &READ_TIMEOUT),
-            older_read_timeout: get(Roles::OLDER_READ_TIMEOUT, &OLDER_READ_TIMEOUT),
-            says_retry: roles.contains(Roles::RETRY)
-                && headers.iter().any(|(name, value)| says_retry(name, value)),
-        }
-    }
-
-    /// Returns the roles of the header of this name. It may have several.
-    fn roles(&self, name: &HeaderName) -> Roles {
-        let fixed = FIXED.iter().find(|(fixed, _)| *fixed == name.as_str());
-        let mut roles = fixed.map_or(Roles::empty(), |(_, role)| *role);
-        roles.set(Roles::PRIORITY, *name == self.priority_header);
-        roles.set(Roles::TENANT, self.tenant_header.as_ref() == Some(name));
-        roles
+        found
     }
 }
-
-bitflags! {
-    /// The parts of a ticket that a header may name.
-    #[derive(Clone, Copy)]
-    struct Roles: u8 {
-        const PRIORITY = 1;
-        const TENANT = 1 << 1;
-        const REQUEST_TIMEOUT = 1 << 2;
-        const GRPC_TIMEOUT = 1 << 3;
-        const READ_TIMEOUT = 1 << 4;
-        const OLDER_READ_TIMEOUT = 1 << 5;
-        const RETRY = 1 << 6;
-    }
-}
-
-/// A set of lengths of header names, which most other names are not in. Lengths that differ by 64 count as equal.
-#[derive(Debug, Clone, Copy)]
-struct NameLengths(u64);
-
-impl NameLengths {
-    /// Returns the lengths of these names and of those that every ticket is made of.
-    fn of<'a>(configured: impl Iterator<Item = &'a HeaderName>) -> Self {
-        let fixed = FIXED.iter().map(|(name, _)| name.len());
-        let lengths = configured.map(|name| name.as_str().len()).chain(fixed);
-        Self(lengths.fold(0, |set, length| set | Self::bit(length)))
-    }
-
-    fn bit(length: usize) -> u64 {
-        1 << (length % 64)
-    }
-
-    /// Returns `true` if there is a name as long as this one.
-    #[inline]
-    fn contain(self, name: &HeaderName) -> bool {
-        self.0 & Self::bit(name.as_str().len()) != 0
-    }
-}
-
-/// The headers that a ticket is made of, whatever is configured.
-const FIXED: [(&str, Roles); 7] = [
-    ("x-request-timeout", Roles::REQUEST_TIMEOUT),
-    ("grpc-timeout", Roles::GRPC_TIMEOUT),
-    ("x-stainless-read-timeout", Roles::READ_TIMEOUT),
-    ("x-stainless-timeout", Roles::OLDER_READ_TIMEOUT),
-    ("x-stainless-retry-count", Roles::RETRY),
-    ("x-retry-attempt", Roles::RETRY),
-    ("x-envoy-attempt-count", Roles::RETRY),
-];
 
 /// The headers that make up a ticket.
+#[derive(Default)]
 struct TicketHeaders<'a> {
     priority: Option<&'a HeaderValue>,
     tenant: Option<&'a HeaderValue>,

@@ -96,6 +96,7 @@ where
 
 /// An empty body of one word, which could have the bytes of a rejection.
 #[derive(Default)]
+#[allow(dead_code, reason = "its size is all that counts")]
 pub struct SmallBody(Option<Box<Bytes>>);
 
 impl From<Bytes> for SmallBody {
