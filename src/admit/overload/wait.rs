@@ -11,8 +11,8 @@ pub(crate) struct PoolBacklog {
 
 /// Returns the wait of the last of `own` requests, in seconds, if all `pools` can serve each of them.
 ///
-/// This is water-filling. A pool's floor is the wait for the requests of others on it. The group's own requests fill the
-/// pools with the lowest floors up to one level, which is the wait.
+/// The method is water-filling. A pool's floor is the wait for the requests of others on it. The group's own requests
+/// fill the pools with the lowest floors up to one level, which is the wait.
 pub(crate) fn expected_wait(own: f64, pools: &mut [PoolBacklog]) -> f64 {
     let floor = |pool: &PoolBacklog| pool.others / pool.per_second;
     pools.sort_unstable_by(|a, b| floor(a).total_cmp(&floor(b)));
