@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// The reason why a request got no slot. `N` is the capacity's own reason (see [`Capacity::Unservable`]).
+/// The reason why a request was rejected. `N` is the capacity's own reason (see [`Capacity::Unservable`]).
 ///
 /// The reason implements `Error` if `N` does. Rejected HTTP responses carry it in their extensions. A
 /// [`QueueLayer`](crate::QueueLayer) inserts a `RejectReason`, and a `RouteLayer` inserts a `RejectReason<RouteError>`.
@@ -42,7 +42,7 @@ pub enum RejectReason<N = Infallible> {
     /// The request's own deadline passed while it waited.
     #[error("the request's own deadline passed while it waited for a slot")]
     DeadlinePassed,
-    /// The waiting room lets no request wait.
+    /// The waiting room is disabled, so requests can't wait.
     #[error("every slot is busy and queueing is disabled")]
     Disabled,
     /// This request must not wait (see [`Ticket::wait`](super::Ticket::wait)).

@@ -19,8 +19,7 @@ pub(crate) struct Timeouts {
     by_end: BTreeSet<Timeout>,
     /// The ends of the waits in `by_end` that go on, by waiter. A tree gives memory back by itself.
     extended: BTreeMap<u32, Nanos>,
-    /// An instant before which all waiters are still waiting. It may be too early, if the waiter that was due then has
-    /// left.
+    /// An instant before which all waits go on. It may be too early, if the waiter that was due then has left.
     not_before: Nanos,
 }
 
@@ -91,7 +90,7 @@ impl Timeouts {
         by_end.map_or(in_order, |&(end, ..)| in_order.min(end))
     }
 
-    /// Returns an instant before which all waiters are still waiting.
+    /// Returns an instant before which all waits go on.
     #[cfg(feature = "batch")]
     #[inline]
     pub(crate) fn not_before(&self) -> Nanos {

@@ -41,7 +41,7 @@ impl<W> WakeList<W> {
 }
 
 impl WakeList<Waker> {
-    /// Wakes every task. A waker that panics does not keep those behind it from being woken.
+    /// Wakes every task, including those behind a waker that panics.
     #[inline]
     pub(crate) fn wake_all(&mut self) {
         if let Some(first) = self.first.take() {

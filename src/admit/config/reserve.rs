@@ -33,7 +33,7 @@ impl KeptSlots {
         millionths: 0,
     };
 
-    /// Returns the number of reserved slots in a pool of `limit` slots. At least one slot stays free for all levels.
+    /// Returns the number of reserved slots in a pool of `limit` slots. At least one slot remains for all levels.
     #[must_use]
     #[inline]
     pub fn of(self, limit: usize) -> usize {

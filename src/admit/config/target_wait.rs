@@ -40,7 +40,7 @@ pub enum TargetWait {
     /// slow down. The load of its model does not count as waited. Only the next waiter of a lane goes on waiting then,
     /// and the next waiter of a tenant that has all its slots.
     After(Duration),
-    /// No target, so every arrival may wait however long its predicted wait is.
+    /// A room without a target. Every arrival may wait, however long its predicted wait is.
     Off,
 }
 

@@ -2,10 +2,10 @@
 //! longer worth a slot.
 //!
 //! In overload, a room that is bounded by number alone is always full. Its head has then waited for nearly as long as
-//! its caller does, so the slots serve requests whose callers are about to leave. The room therefore bounds waits by
-//! time. It predicts the wait of each arrival from the work ahead of it ([`wait`]) and from the rate at which its pools
-//! hand slots over ([`pool_load`]). It corrects predictions by the outcome of past ones. If the wait exceeds the
-//! target, the arrival is refused.
+//! its caller does, so the slots go to callers that are about to leave. The room therefore bounds waits by time. It
+//! predicts the wait of each arrival from the work ahead of it ([`wait`]) and from the rate at which its pools hand
+//! slots over ([`pool_load`]). It corrects predictions by the outcome of past ones. If the wait exceeds the target, the
+//! arrival may be refused.
 //!
 //! Only measurements of the slots decide, because a client could manipulate whatever the room learned from clients.
 //! While slots are never idle, a longer queue adds latency and no throughput. So the target is as short as keeps the
@@ -368,7 +368,7 @@ fn burst(left: f64) -> f64 {
 /// `burst`.
 ///
 /// A caller that names its deadline is still there when its turn comes. A silent caller may have left, so its burst has
-/// to be over sooner. Otherwise the slots of the first seconds of an overload would go to requests whose callers leave.
+/// to be over sooner. Otherwise the slots of the first seconds of an overload would go to callers that leave.
 fn for_silent(burst: f64) -> f64 {
     burst.powi(2)
 }
@@ -392,8 +392,8 @@ mod tests {
 
     const SECOND: Nanos = 1_000_000_000;
 
-    /// A room of one slot that serves a request in 1 s and was never idle, with an arrival that would wait for 10 s and
-    /// whose caller has a deadline in 30 s.
+    /// A room of one slot that serves a request in 1 s and was never idle. The arrival would wait for 10 s, and its
+    /// caller has a deadline in 30 s.
     fn busy() -> (Overload, Arriving) {
         let mut overload = Overload::new(1);
         overload.idleness = Idleness::new(1, 0.0);

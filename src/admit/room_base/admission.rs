@@ -39,7 +39,8 @@ pub(crate) struct PredictedWait {
     pub(crate) seconds: Option<f64>,
 }
 
-/// The next arrivals, whose wait is certainly far below the target because an arrival just before them had a short one.
+/// The next arrivals, which are certain to wait far below the target because an arrival just before them had a short
+/// wait.
 #[derive(Debug, Clone, Copy, Default)]
 struct ShortWaits {
     /// The lane of the arrival that was predicted, followed by its level.
@@ -51,7 +52,7 @@ struct ShortWaits {
     until: Nanos,
 }
 
-/// The number of arrivals that are admitted after one whose wait was predicted.
+/// The number of arrivals that are admitted after one with a predicted wait.
 const SHORT_WAITS: u8 = 15;
 /// The time within which they are admitted, in nanoseconds.
 const SHORT_WAITS_IN: Nanos = 1_000_000;

@@ -15,7 +15,7 @@ pub(crate) struct Counters {
     /// `true` once no more requests are accepted.
     pub(crate) is_closed: bool,
     pub(crate) stats: RoomStats,
-    /// The counts of each level, for the requests whose level is known.
+    /// The counts of each level, for requests of a known level.
     pub(crate) by_level: Vec<RoomStats>,
     pub(crate) high_water: HighWater,
 }

@@ -21,7 +21,7 @@ pub(crate) struct Arrival<C: Capacity, W> {
 
 /// The decision about an arrival that is not rejected.
 enum Admission<C: Capacity> {
-    /// The request gets a slot that no better waiter could use.
+    /// The request gets a slot, because better waiters could not use it.
     Leased(C::Lease),
     /// The request waits.
     Waits {
@@ -92,13 +92,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Result<Admission<C>, Refusal<C>> {
         let base = self.base_mut();
-        // Checked before the capacity is asked, because a closed room gives no slots.
+        // Checked before the capacity is asked, because a closed room stops giving slots, too.
         if base.counters.is_closed {
             return Err(RejectReason::ShuttingDown);
         }
         if base.counters.waiting == 0 {
-            // With an empty room there are no waiters to offer slots to, so slots that are lent by now count as
-            // offered.
+            // An empty room has nothing to offer slots to, so slots that are lent by now count as offered.
             base.reserves.begin_offer(now);
         }
         base.reserves.on_arrival(level, now);
@@ -158,7 +157,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Result<Attempt<C>, Refusal<C>> {
         let is_empty = self.queue.is_empty();
-        // In an empty room no better waiter exists, so the lane is not needed.
+        // In an empty room the request is the best one, so its lane is not needed.
         if is_empty && self.queue.may_lease(&ticket.tenant) {
             match ask::try_lease(capacity, demand, self.kept(ticket, limits, now)) {
                 Ok(lease) => return Ok(Attempt::Leased(lease)),
@@ -188,17 +187,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             .lane(lane, |lane| ask::about_lane(capacity, lane))
     }
 
-    /// Leases a slot for a request that arrives, if a slot is free that no better waiter could use. Returns `Busy` if
+    /// Leases a slot for a request that arrives, if a slot is free that better waiters could not use. Returns `Busy` if
     /// the request has to wait.
     ///
-    /// The capacity is asked for the request's own slot first, because most arrivals at a busy capacity find none. If
-    /// it gives a slot that a better waiter could use, the slot goes back and is granted to the best waiter. Another
+    /// The capacity is asked for the request's own slot first, because most arrivals at a busy capacity find it taken.
+    /// If it gives a slot that a better waiter could use, the slot goes back and is granted to the best waiter. Another
     /// slot may then be left for the request. Every other slot that a waiter could use has a release of its own on the
     /// way.
     ///
-    /// The loop ends because each round but the last answers a waiter. If a round answers none, another thread took the
-    /// slot in between, or the capacity changed and has not announced it yet. The request then waits for that release,
-    /// or for [`on_capacity_changed`](Self::on_capacity_changed).
+    /// The loop ends because each round but the last answers a waiter. A round without an answer means that another
+    /// thread took the slot in between, or that the capacity changed and has not announced it yet. The request then
+    /// waits for that release, or for [`on_capacity_changed`](Self::on_capacity_changed).
     fn lease_in_order(
         &mut self,
         capacity: &C,

@@ -29,7 +29,7 @@ pub(crate) struct Starting {
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    /// Returns the head of each lane that has waiters, in no particular order.
+    /// Returns the head of each lane that has waiters, in arbitrary order.
     #[must_use]
     pub fn lane_heads(&self) -> Vec<LaneHead<C::Lane>> {
         let epoch = self.base().clock.epoch;
@@ -43,14 +43,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Returns the number of waiters for each set of pools that can serve them. A set may occur once for each
-    /// discipline. Waiters whose tenant is at its limit are not counted.
+    /// discipline. Waiters of a tenant that is at its limit are not counted.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<(PoolSet, usize)> {
         self.queue.waiting_for()
     }
 
-    /// Returns the progress of a start, if the slots of at least one of the waiter's pools are being started and all
-    /// other pools are stopped. Otherwise returns `None`.
+    /// Returns the progress of a start, while the waiter needs slots that are being started. Returns `None` if any of
+    /// its pools is ready, or if all of them are stopped.
     pub(crate) fn starting(&self, capacity: &C, id: WaiterId) -> Option<Starting> {
         let mut starting = None;
         for &pool in self.queue.pools_of(id.idx) {

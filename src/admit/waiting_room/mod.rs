@@ -172,7 +172,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Handles the arrival of a request. It gets a slot if one is free that no better waiter could use. Otherwise it
+    /// Handles the arrival of a request. It gets a free slot, unless a better waiter could use the slot. Otherwise it
     /// waits if there is room for it, and is rejected if not.
     ///
     /// If the capacity panics while it names the lane, the request is rejected as [`RejectReason::NotQueued`].
@@ -296,7 +296,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.pump(capacity, scope, wakes);
     }
 
-    /// Takes back a lease that no request used, and then acts as [`on_release`](Self::on_release).
+    /// Takes back a lease that went unused, and then acts as [`on_release`](Self::on_release).
     pub fn on_lease_returned(
         &mut self,
         capacity: &C,
@@ -340,7 +340,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.reject_all(evicted, wakes);
         self.observe_pools_in_service(capacity);
         self.offer_all(capacity, wakes);
-        // Done last, because a waiter that gets a slot needs no end of its wait.
+        // Done last, because a waiter that gets a slot now stays instead of expiring.
         self.end_waits(now, wakes);
     }
 
@@ -523,7 +523,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.base().counters.waiting
     }
 
-    /// Returns `true` if no request waits.
+    /// Returns `true` if the room has no waiters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.base().counters.waiting == 0

@@ -83,8 +83,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.base_mut().on_answered(sample, now);
     }
 
-    /// Removes a waiter whose caller gave up. Returns its waker, and the slot that it was granted, which the caller has
-    /// to release.
+    /// Removes a waiter after its caller gave up. Returns its waker, and the slot that it was granted, which the caller
+    /// has to release.
     pub fn cancel(&mut self, id: WaiterId, now: Instant) -> (Option<C::Lease>, Option<W>) {
         match self.remove(id, now).state {
             State::Waiting(waker) => (None, waker),
@@ -93,7 +93,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Removes a waiter whose caller gave up, and returns all parts that are left of it.
+    /// Removes a waiter after its caller gave up, and returns all parts that are left of it.
     pub(crate) fn remove(&mut self, id: WaiterId, now: Instant) -> Waiter<C, W> {
         // Only the time is set, because other waits that end by now could not deliver their wakers here.
         self.base_mut().clock.set_now(now);
@@ -106,7 +106,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         let (meta, waiter) = self.waiters_mut().take(id.idx);
         self.queue.trim_if_empty();
-        // The slot was granted but not taken, so no request ran. A rejection was counted when it happened.
+        // The slot was granted but not taken, so it went unused. A rejection was counted when it happened.
         if let State::Leased { .. } = waiter.state {
             self.base_mut().counters.stats.unclaimed += 1;
             self.base_mut().counters.on_cancelled(meta.priority);

@@ -12,7 +12,7 @@ use crate::admit::{Capacity, PoolId, Priority, RejectReason, SlotState, Ticket, 
 /// The wait of an arrival that follows from the work ahead of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExpectedWait {
-    /// The pool whose corrections apply to the prediction.
+    /// The pool that provides the corrections of the prediction.
     pub(super) pool: PoolId,
     pub(super) seconds: f64,
 }
@@ -69,8 +69,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Counts the time for the pools whose number of slots has changed since their last observation. Reports need this,
-    /// because a limit may change while the room is empty, or without notice.
+    /// Counts the time for the pools that changed their number of slots since their last observation. Reports need
+    /// this, because a limit may change while the room is empty, or without notice.
     pub(super) fn observe_new_limits(&mut self, capacity: &C) {
         for &pool in ask::all_pools(capacity).iter() {
             let load = self.base_mut().admission.overload.pool_mut(pool);
@@ -102,8 +102,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if let Some(why) = self.base().refusal(ticket, counted, now) {
             return Err(why);
         }
-        // A request whose tenant is at its limit waits for its tenant's slots, so the backlog of others does not
-        // matter.
+        // If a tenant is at its limit, its requests wait for its own slots, so the backlog of others does not matter.
         let is_limited = self.queue.waits_for_its_tenant(&ticket.tenant, lane);
         if is_short || !is_predicted || is_limited {
             return Ok(0.0);
@@ -190,7 +189,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         waits.max_by(|a, b| a.seconds.total_cmp(&b.seconds))
     }
 
-    /// Returns the wait of a newcomer with `ahead` waiters of its group before it. `None` while a pool has no
+    /// Returns the wait of a newcomer with `ahead` waiters of its group before it. `None` until all pools have
     /// measurements.
     fn expected_wait(&self, ahead: usize, newcomer: Newcomer<'_>, lane: u32) -> Option<f64> {
         let overload = &self.base().admission.overload;

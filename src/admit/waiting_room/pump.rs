@@ -5,7 +5,7 @@ use crate::admit::wait_queue::lanes::{Head, Scope};
 use crate::admit::{Capacity, LeaseError, PoolId, RejectReason, WakeList, ask};
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    /// Grants free slots to the best waiters in `scope`, until none of them can use a free slot.
+    /// Grants free slots to the best waiters in `scope`, until the free slots can't serve any of them.
     ///
     /// The loop ends whatever the capacity answers. Each round either answers a waiter, blocks a group for the rest of
     /// this pump, or unblocks groups. A group is unblocked only once between two of its waiters that are served.
@@ -51,7 +51,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         ask::lease(capacity, &self.waiters().payload(head.idx).demand, kept)
     }
 
-    /// Grants a slot to the best waiter, unless the slot is of no use to it. Returns `true` if it was granted.
+    /// Grants a slot to the best waiter, unless the slot came too late for it. Returns `true` if it was granted.
     #[inline]
     fn hand_over(
         &mut self,
