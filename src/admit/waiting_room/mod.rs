@@ -340,7 +340,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.reject_all(evicted, wakes);
         self.observe_pools_in_service(capacity);
         self.offer_all(capacity, wakes);
-        // Done last, because a waiter that gets a slot now stays instead of expiring.
+        // Done last, so that a waiter that gets a slot here does not expire first.
         self.end_waits(now, wakes);
     }
 

@@ -51,7 +51,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         ask::lease(capacity, &self.waiters().payload(head.idx).demand, kept)
     }
 
-    /// Grants a slot to the best waiter, unless the slot came too late for it. Returns `true` if it was granted.
+    /// Grants a slot to the best waiter, unless a better waiter needs the slot or it comes too late. Returns `true` if
+    /// it was granted.
     #[inline]
     fn hand_over(
         &mut self,
