@@ -1,21 +1,21 @@
-//! The tenant that a slot belongs to.
+//! The owner of a slot, for shares and charges.
 
 use super::Tenant;
 
-/// The tenant that has a slot.
+/// The tenant that holds a slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
     pub(crate) tenant: Tenant,
-    /// The level in which the request was served: that of its ticket, or a higher one.
+    /// The level in which the request was served, which is that of its ticket or a higher one.
     pub(crate) level: u8,
-    /// Whether the slot counts for its tenant's limit, and is to be reported when it is given back.
+    /// `true` if the slot counts towards its tenant's limit, so that its return has to be reported.
     pub(crate) is_counted: bool,
 }
 
-/// The tenant that has a slot, and where it is charged for it.
+/// The tenant that holds a slot, with the lane in which the tenant is charged for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Account<L> {
     pub(crate) share: Share,
-    /// `None` where tenants have no shares.
+    /// The lane of the charge. `None` if tenants have no shares.
     pub(crate) lane: Option<L>,
 }

@@ -1,7 +1,7 @@
-//! Which of equals goes next: the one that came first or, while a queue stands, the one that came last.
+//! The order of waiters of equal rank: oldest first or, while a queue is standing, newest first.
 //!
-//! In a queue that stands, each waiter that came first has waited for so long that its caller is about to leave. The newest
-//! are served at once instead, so some are served well, and not all badly.
+//! In a standing queue, each of the oldest waiters has waited for so long that its caller is about to leave. The newest
+//! are served at once instead, so some requests are served well instead of all of them badly.
 
 use super::ordered_queue::{ArrivalKey, OrderedQueue};
 use super::room_base::{BEHIND, RoomBase};
@@ -12,27 +12,27 @@ use super::waiters::Waiters;
 pub(crate) enum AgeOrder {
     #[default]
     OldestFirst,
-    /// Retries that came too early are behind all others here, too.
+    /// The newest waiter goes first, but retries that came too early stay behind all others.
     NewestFirst,
 }
 
 impl AgeOrder {
-    /// A waiter's key in this order, by its key in the order of arrival.
+    /// Returns a waiter's key in this order, from its key in the order of arrival.
     #[inline]
     pub(crate) fn key(self, (since, seq): ArrivalKey) -> ArrivalKey {
         match self {
             Self::OldestFirst => (since, seq),
-            // Reversed below the bit that puts a waiter behind others.
+            // The bits below `BEHIND` are inverted, so early retries keep their position behind others.
             Self::NewestFirst => (since ^ (BEHIND - 1), !seq),
         }
     }
 
-    /// Whether a newcomer with this key in the order of arrival goes before its equals.
+    /// Returns `true` if a newcomer with this key in the order of arrival goes before its equals.
     pub(crate) fn is_next(self, (since, _): ArrivalKey) -> bool {
         self == Self::NewestFirst && since < BEHIND
     }
 
-    /// The waiter of a queue that goes next.
+    /// Returns the waiter of a queue that goes next.
     #[inline]
     pub(crate) fn head<T>(self, queue: &OrderedQueue, waiters: &Waiters<T>) -> Option<u32> {
         match self {
@@ -41,7 +41,7 @@ impl AgeOrder {
         }
     }
 
-    /// All waiters of a queue, in this order. O(n log n).
+    /// Returns all waiters of a queue in this order. O(n log n).
     pub(crate) fn to_vec<T>(self, queue: &OrderedQueue, waiters: &Waiters<T>) -> Vec<u32> {
         let mut all = queue.to_vec(waiters);
         if self == Self::NewestFirst {
@@ -52,7 +52,7 @@ impl AgeOrder {
 }
 
 impl RoomBase {
-    /// Whether the order may become newest first, or is.
+    /// Returns `true` if the order is newest first or may become so.
     #[inline]
     pub(crate) fn has_age_order(&self) -> bool {
         self.config.lifo_when_standing || self.age_order == AgeOrder::NewestFirst

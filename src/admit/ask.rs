@@ -1,8 +1,8 @@
-//! Questions to a capacity, which may be code of a user.
+//! Calls to a capacity, which may be user code.
 //!
-//! A panic of a capacity must not reach a request, which is mostly another one than that the capacity is asked for. So it is
-//! logged, once for each call, and counts as an answer: a slot is busy, a lane is not known, a number is that of a capacity
-//! that does not tell it.
+//! A panic of a capacity must not reach the present request, because the capacity is mostly asked on behalf of another
+//! one. The panic is therefore logged, once for each call, and replaced by an answer. A slot then counts as busy, and a
+//! lane as unknown. A number becomes the one of a capacity that does not report it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,20 +12,20 @@ use super::{
     SlotUsage,
 };
 
-/// The capacity panicked over a lane.
+/// The error of a capacity that panicked over a lane.
 #[derive(Debug)]
 pub(crate) struct UnknownLane;
 
-/// Returns the answer of a capacity. `None` if it panicked.
+/// Returns the answer of a capacity, or `None` if it panicked.
 #[inline]
 pub(crate) fn ask<C: Capacity, R>(capacity: &C, question: impl FnOnce(&C) -> R) -> Option<R> {
     if C::NEVER_PANICS {
         return Some(question(capacity));
     }
-    // The capacity is shared, so what it left half done is not the caller's to mend.
+    // The assertion is sound, because the capacity is shared and the caller has no state of it to repair.
     match catch_unwind(AssertUnwindSafe(|| question(capacity))) {
         Ok(answer) => Some(answer),
-        // The panic hook has reported its value.
+        // The panic hook has already reported the value of the panic.
         Err(_) => {
             log();
             None
@@ -52,7 +52,7 @@ pub(crate) fn try_lease<C: Capacity>(
     lease.unwrap_or(Err(LeaseError::Busy))
 }
 
-/// Takes a slot, and asks for its pool. If the capacity does not tell that, the slot is given back.
+/// Takes a slot, and asks for its pool. If the capacity panics over the pool, the slot is given back.
 #[inline]
 pub(crate) fn lease<C: Capacity>(
     capacity: &C,
@@ -69,13 +69,13 @@ pub(crate) fn lease<C: Capacity>(
     }
 }
 
-/// Gives a slot back. Returns its pool, if the capacity tells it.
+/// Gives a slot back. Returns its pool, or `None` if the capacity panicked.
 #[inline]
 pub(crate) fn release<C: Capacity>(capacity: &C, lease: C::Lease) -> Option<PoolId> {
     ask(capacity, |capacity| capacity.release(lease))
 }
 
-/// Returns the pool of a lease, if the capacity tells it.
+/// Returns the pool of a lease, or `None` if the capacity panicked.
 pub(crate) fn pool<C: Capacity>(capacity: &C, lease: &C::Lease) -> Option<PoolId> {
     ask(capacity, |capacity| capacity.pool(lease))
 }
@@ -97,12 +97,12 @@ pub(crate) fn about_lane<C: Capacity>(
     .ok_or(UnknownLane)
 }
 
-/// Returns the pools that are in service, if that is known.
+/// Returns the pools that are in service, if the capacity reports them.
 pub(crate) fn pools_in_service<C: Capacity>(capacity: &C) -> Option<PoolSet> {
     ask(capacity, |capacity| capacity.all_pools())?
 }
 
-/// Returns the pools that are in service, for reports: one, with the number 0, if that is not known.
+/// Returns the pools that are in service, for reports. If they are unknown, pool 0 stands for all.
 pub(crate) fn all_pools<C: Capacity>(capacity: &C) -> PoolSet {
     pools_in_service(capacity).unwrap_or_else(|| PoolSet::one(PoolId(0)))
 }
@@ -114,32 +114,32 @@ pub(crate) fn usage<C: Capacity>(capacity: &C, pool: PoolId) -> (usize, usize) {
     (slots, slots.saturating_sub(in_use))
 }
 
-/// Returns `true` if a slot of `pool` is free for a request that has to leave the `kept` ones.
+/// Returns `true` if `pool` has a free slot beside the `kept` ones, which are reserved for other requests.
 pub(crate) fn is_free<C: Capacity>(capacity: &C, pool: PoolId, kept: KeptSlots) -> bool {
     let (slots, free) = usage(capacity, pool);
     free > kept.of(slots)
 }
 
-/// Returns `true` if a slot is free and ready, and no level keeps it from a request of this one.
+/// Returns `true` if a slot is free and ready beside the `kept` ones, which are reserved for other requests.
 pub(crate) fn has_free_slot<C: Capacity>(capacity: &C, kept: KeptSlots) -> bool {
     let pools = all_pools(capacity);
     let mut free = pools.iter().filter(|&&pool| is_free(capacity, pool, kept));
     free.any(|&pool| slot_state(capacity, pool) == SlotState::Ready)
 }
 
-/// Returns the number of slots of a pool.
+/// Returns the number of slots of a pool, or 1 if the capacity panicked.
 #[inline]
 pub(crate) fn slots<C: Capacity>(capacity: &C, pool: PoolId) -> usize {
     ask(capacity, |capacity| capacity.pool_usage(pool).slots).unwrap_or(1)
 }
 
-/// Returns the number of leases that were given so far; 0 if the capacity does not tell it.
+/// Returns the number of leases that were given so far, or 0 if the capacity panicked.
 #[inline]
 pub(crate) fn leased<C: Capacity>(capacity: &C) -> u64 {
     ask(capacity, |capacity| capacity.leased()).unwrap_or(0)
 }
 
-/// Returns the state of the slots of a pool, which are ready if the capacity does not serve on demand.
+/// Returns the state of the slots of a pool. They are ready if the capacity does not serve on demand.
 pub(crate) fn slot_state<C: Capacity>(capacity: &C, pool: PoolId) -> SlotState {
     on_demand(capacity, |it| it.slot_state(pool)).unwrap_or(SlotState::Ready)
 }
@@ -155,7 +155,7 @@ pub(crate) fn is_on_demand<C: Capacity>(capacity: &C) -> bool {
     on_demand(capacity, |_| ()).is_some()
 }
 
-/// Calls a method of a capacity that serves on demand. Returns `None` for any other capacity, and if it panics.
+/// Calls a method of a capacity that serves on demand. Returns `None` for any other capacity, and if the method panics.
 #[inline]
 pub(crate) fn on_demand<C: Capacity, R>(
     capacity: &C,

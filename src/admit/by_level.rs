@@ -4,14 +4,16 @@ use super::age_order::AgeOrder;
 use super::ordered_queue::{List, OrderedQueue};
 use super::waiters::Waiters;
 
-/// One queue for each level: finds the waiter that goes first, the one that is evicted first, and the one that arrived first.
+/// The queues of all levels. They yield the waiter that goes first, the one that is evicted first, and the one that
+/// arrived first.
 #[derive(Debug)]
 pub(crate) struct ByLevel {
-    /// The waiters that are not patient. Level 0 is the most urgent.
+    /// The queues of the waiters that are not patient. Level 0 is the most urgent.
     bounded: Box<[OrderedQueue]>,
-    /// Patient waiters, which are apart, because they are never evicted, and no queue is standing for them.
+    /// The queues of patient waiters. They are apart because patient waiters are never evicted and do not make a queue
+    /// standing.
     patient: Box<[OrderedQueue]>,
-    /// The number of patient waiters: nearly always 0, which spares a look at their queues.
+    /// The number of patient waiters. It is nearly always 0, which saves a look at their queues.
     patients: usize,
 }
 
@@ -50,14 +52,14 @@ impl ByLevel {
         }
     }
 
-    /// How many wait at this level.
+    /// Returns the number of waiters at this level.
     pub(crate) fn count(&self, level: u8) -> usize {
         let queues = [&self.bounded, &self.patient].into_iter();
         let queues = queues.filter_map(|queues| queues.get(usize::from(level)));
         queues.map(OrderedQueue::len).sum()
     }
 
-    /// How many wait at this level and those above.
+    /// Returns the number of waiters at this level and those above.
     pub(crate) fn count_above(&self, level: u8) -> usize {
         let above = usize::from(level) + 1;
         let queues = [&self.bounded, &self.patient].into_iter();
@@ -65,7 +67,7 @@ impl ByLevel {
         queues.map(OrderedQueue::len).sum()
     }
 
-    /// The waiter of the first level that has one that goes next.
+    /// Returns the waiter that goes next, which is one of the first level that has waiters.
     #[inline]
     pub(crate) fn next<T>(&self, waiters: &Waiters<T>, order: AgeOrder) -> Option<u32> {
         if self.patients > 0 {
@@ -85,7 +87,7 @@ impl ByLevel {
         })
     }
 
-    /// The waiter that arrived first, whatever its level.
+    /// Returns the waiter that arrived first, whatever its level.
     pub(crate) fn oldest<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         let patient = self.patient.iter().filter_map(OrderedQueue::head);
         let bounded = self.bounded.iter().filter_map(OrderedQueue::head);
@@ -93,21 +95,22 @@ impl ByLevel {
         both.min_by_key(|&idx| waiters.meta(idx).key())
     }
 
-    /// Returns the waiter without a deadline that entered the room first, whatever its level. None that is patient: its queue
-    /// may well be standing.
+    /// Returns the waiter without a deadline that entered the room first, whatever its level. Patient waiters are left
+    /// out, because their queue may well be standing.
     pub(crate) fn first_silent<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         let levels = self.bounded.iter();
         let first = levels.filter_map(|level| level.first_silent(waiters));
         first.min_by_key(|&idx| waiters.meta(idx).entry_key())
     }
 
-    /// The waiter that is evicted first: the latest of the lowest level that has one that is not patient.
+    /// Returns the waiter that is evicted first. This is the latest of the lowest level that has waiters other than
+    /// patient ones.
     pub(crate) fn lowest_and_latest(&self) -> Option<u32> {
-        // The lowest level is the last.
+        // The lowest level is the last one in the list.
         self.bounded.iter().rev().find_map(OrderedQueue::tail)
     }
 
-    /// All waiters of a level, in this order.
+    /// Returns all waiters of a level, in this order.
     pub(crate) fn level<T>(&self, waiters: &Waiters<T>, level: u8, order: AgeOrder) -> Vec<u32> {
         let level = usize::from(level);
         let mut all = order.to_vec(&self.bounded[level], waiters);

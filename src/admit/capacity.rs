@@ -1,9 +1,9 @@
 //! The trait of everything that can serve a limited number of requests at a time.
 //!
-//! Without it, the scheduler would have to be written once for each kind of backend. The waiting room asks a [`Capacity`]
-//! for slots ([`Capacity::try_lease`]), tells it when one comes back ([`Capacity::release`]), and learns from it which
-//! waiters need the same slots ([`Capacity::lane`]), which slots those are ([`Capacity::pools`]) and where the waiters
-//! wait ([`Capacity::partition`]).
+//! Without it, each kind of backend would need a scheduler of its own. The waiting room asks a [`Capacity`] for slots
+//! ([`Capacity::try_lease`]) and returns them ([`Capacity::release`]). The capacity tells it which waiters need the
+//! same slots ([`Capacity::lane`]), which slots those are ([`Capacity::pools`]) and in which part of the room the
+//! waiters wait ([`Capacity::partition`]).
 
 use std::fmt;
 use std::hash::Hash;
@@ -11,23 +11,25 @@ use std::sync::Arc;
 
 use super::{Discipline, KeptSlots, Priority};
 
-/// Something that can serve a limited number of requests at a time.
+/// A backend that can serve a limited number of requests at a time.
 ///
-/// A capacity is shared between threads and is called both under the gate's lock and outside it, so every method takes
-/// `&self` and must neither block nor do I/O. The count of free slots has to be in atomics with sequentially consistent
-/// accesses: a release writes it and then reads the gate's count of waiters, an arrival the other way round, and with a
-/// weaker ordering each may miss the other's write. Then a wake-up is lost.
+/// Threads share a capacity and call it both under the gate's lock and outside of it, so every method takes `&self` and
+/// must neither block nor do I/O.
+///
+/// The count of free slots has to be in atomics with sequentially consistent accesses. A release writes this count and
+/// then reads the gate's count of waiters, while an arrival writes and reads them in the opposite order. With a weaker
+/// ordering each of the two may miss the other's write, and then a wake-up is lost.
 ///
 /// # Contract
 ///
 /// - A lease that [`try_lease`](Self::try_lease) returned counts until [`release`](Self::release).
-/// - Demands of one lane are busy together: while one of them gets [`LeaseError::Busy`], so do all.
-/// - Lanes with equal [`pools`](Self::pools) are busy together, too. So the waiting room asks for one of them only (one of
-///   each discipline), and a thousand waiting lanes do not make a release slow.
+/// - Demands of one lane are busy together. While one of them gets [`LeaseError::Busy`], so do all.
+/// - Lanes with equal [`pools`](Self::pools) are busy together, too. The waiting room therefore asks for only one of
+///   these lanes for each discipline, so a thousand waiting lanes do not make a release slow.
 /// - Partitions with equal ids are equal.
 /// - A capacity that grows or changes by itself tells its gate (see `Gate::capacity_changed`).
-/// - A capacity that panics is taken to answer [`LeaseError::Busy`], or what a method's default would; the panic is logged as
-///   an error. A request whose lane it can't tell is rejected as `not_queued`, because it can't wait.
+/// - If a method panics, the gate logs an error. It then acts as if the method had returned [`LeaseError::Busy`] or the
+///   default of the trait. A request whose lane stays unknown can't wait, so the gate rejects it as `not_queued`.
 ///
 /// # Example
 ///
@@ -78,33 +80,34 @@ use super::{Discipline, KeptSlots, Priority};
 /// assert_eq!(gpus.release(lease), PoolId(1));
 /// ```
 pub trait Capacity: Send + Sync + 'static {
-    /// What a request asks for.
+    /// The resource that a request asks for.
     type Demand: Send + Sync + 'static;
-    /// One slot, taken. It says which.
+    /// One slot that is taken. The value identifies the slot.
     type Lease: Send + Sync + 'static;
-    /// Names the waiters that need the same slots.
+    /// The name of a group of waiters that need the same slots.
     type Lane: Clone + Eq + Hash + Send + Sync + 'static;
-    /// Why a demand can never be served.
+    /// The reason why a demand can never be served.
     type Unservable: Clone + fmt::Debug + fmt::Display + Send + Sync + 'static;
 
-    /// `true` if no method panics: then calls need not be guarded, which is a quarter of the cost of a free slot. A capacity
-    /// that panics all the same loses the slot that it is asked for. Default `false`.
+    /// `true` if all methods are free of panics. The gate then calls them without a guard, which saves a quarter of the
+    /// cost of a free slot. A capacity that panics all the same loses the slot that it is asked for. Default `false`.
     const NEVER_PANICS: bool = false;
 
     /// Takes a slot for `demand`, if one is free.
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Busy`] if waiting helps, [`LeaseError::Unservable`] if it does not.
+    /// Returns [`LeaseError::Busy`] if waiting helps, and [`LeaseError::Unservable`] if it does not.
     fn try_lease(&self, demand: &Self::Demand)
     -> Result<Self::Lease, LeaseError<Self::Unservable>>;
 
-    /// As [`try_lease`](Self::try_lease), where the request has to leave the `kept` slots of its pool free. By default it
-    /// may take any.
+    /// Takes a slot for `demand`, if one is free beside the `kept` slots of its pool, which are reserved for other
+    /// requests. The default implementation ignores `kept` and calls [`try_lease`](Self::try_lease).
     ///
     /// # Errors
     ///
-    /// [`LeaseError::Busy`] also if no more than the kept slots are free.
+    /// Returns the errors of [`try_lease`](Self::try_lease), and [`LeaseError::Busy`] also if only reserved slots are
+    /// free.
     fn try_lease_keeping(
         &self,
         demand: &Self::Demand,
@@ -113,79 +116,83 @@ pub trait Capacity: Send + Sync + 'static {
         self.try_lease(demand)
     }
 
-    /// Gives a slot back, and says which pool it belongs to.
+    /// Gives a slot back, and returns the pool that it belongs to.
     fn release(&self, lease: Self::Lease) -> PoolId;
 
-    /// The pool that a leased slot belongs to.
+    /// Returns the pool that a leased slot belongs to.
     fn pool(&self, lease: &Self::Lease) -> PoolId;
 
-    /// The lane in which `demand` waits.
+    /// Returns the lane in which `demand` waits.
     fn lane(&self, demand: &Self::Demand) -> Self::Lane;
 
-    /// The pools with slots that could serve `lane`, in ascending order.
+    /// Returns the pools with slots that could serve `lane`, in ascending order.
     ///
-    /// Called when a lane gets its first waiter, and again after the gate was told that the capacity changed.
+    /// The gate calls this when a lane gets its first waiter, and again after it was told that the capacity changed.
     fn pools(&self, lane: &Self::Lane) -> PoolSet;
 
-    /// The partition of the waiting room in which `lane` waits. Default: one without a bound of its own, in the room's
-    /// order.
+    /// Returns the partition of the waiting room in which `lane` waits. The default partition has only the room's bound
+    /// and follows the room's order.
     ///
-    /// Called when [`pools`](Self::pools) is.
+    /// The gate calls this whenever it calls [`pools`](Self::pools).
     fn partition(&self, _lane: &Self::Lane) -> Partition {
         Partition::default()
     }
 
-    /// Returns the number of slots of a pool and of those in use. A predicted wait follows a change of the first at once.
+    /// Returns the number of slots of a pool and the number of those in use. A predicted wait follows a change of the
+    /// number of slots at once.
     ///
-    /// Default: one slot, so that a predicted wait follows a change as leases come back, and all leases that are out, as if
-    /// there were one pool.
+    /// By default a pool has one slot, and its leases are all leases that are out, as if there were one pool. A
+    /// predicted wait then follows a change of the slots only as leases come back.
     fn pool_usage(&self, _pool: PoolId) -> SlotUsage {
         let in_use = self.usage().in_use;
         SlotUsage { slots: 1, in_use }
     }
 
-    /// The pools that are in service: what others handed over is not expected of them any more, and reports are about
-    /// these. `None` (default) if that is not known: then all are that ever handed a slot over.
+    /// Returns the pools that are in service. The room expects slots only from these pools, and its reports list only
+    /// these. With `None`, which is the default, every pool that ever handed a slot over counts as in service.
     fn all_pools(&self) -> Option<PoolSet> {
         None
     }
 
-    /// Returns the number of all slots and of all leases that are out.
+    /// Returns the number of all slots and the number of all leases that are out.
     fn usage(&self) -> SlotUsage;
 
-    /// How many leases were given so far. May start again from 0 after 2⁴⁰.
+    /// Returns the number of leases that were given so far. The count may start again from 0 after 2⁴⁰.
     fn leased(&self) -> u64;
 
-    /// Returns this capacity if its slots may have to be started first, as by a process. `None` (default) if its slots are
-    /// always there.
+    /// Returns this capacity if its slots may have to be started first, for example by a process. By default it returns
+    /// `None`, because the slots are always there.
     ///
-    /// The gate asks before each use, so a capacity may begin to serve on demand at any time. It tells its gate by
-    /// `Gate::capacity_changed`.
+    /// The gate asks before each use, so a capacity may begin to serve on demand at any time. The capacity then tells
+    /// its gate by `Gate::capacity_changed`.
     fn on_demand(&self) -> Option<&dyn OnDemandCapacity<Self::Lease>> {
         None
     }
 }
 
-/// A [`Capacity`] with slots that are started when requests wait for them, and stopped when others need what they take.
+/// A [`Capacity`] whose slots are started when requests wait for them, and stopped when other slots need their
+/// resources.
 ///
-/// The waiting room asks it for the state of each pool, so that the time of a start counts neither as slow service nor
-/// against `max_wait`, and tells it which requests wait.
+/// The waiting room tells this capacity which requests wait. It also asks for the state of each pool, because the time
+/// of a start counts neither as slow service nor towards `max_wait`.
 ///
 /// The gate calls all methods under its lock, so they must not call the gate.
 pub trait OnDemandCapacity<L> {
     /// Returns the state of the slots of a pool.
     ///
-    /// Requests wait for slots that are stopped or starting as for busy ones, but that time is no measure of how fast slots
-    /// are handed over. While slots are starting, only a request's own deadline ends its wait: `max_wait` and a configured
-    /// target count from the end of the start.
+    /// Requests wait for stopped or starting slots as they wait for busy ones, but the room does not measure the rate
+    /// of service by that time. While slots are starting, only a request's own deadline ends its wait, because
+    /// `max_wait` and a configured target count from the end of the start.
     fn slot_state(&self, pool: PoolId) -> SlotState;
 
-    /// Called when the head of a lane may be another waiter than before, or when a lane may have none any more.
+    /// Handles a possible change of the lane heads. The head of a lane may be another waiter than before, or a lane may
+    /// have lost its last waiter.
     ///
-    /// `Gate::lane_heads` lists the heads. They tell which slots to start.
+    /// `Gate::lane_heads` lists the heads, which show the slots that should be started.
     fn on_lane_heads_changed(&self);
 
-    /// Called when a request of this level took a slot as it arrived, and so overtook all that wait for other slots.
+    /// Handles a request of this level that took a slot as it arrived, and so overtook all requests that wait for other
+    /// slots.
     ///
     /// The capacity may prefer to stop this slot and to start the one that a more urgent waiter needs.
     fn on_overtake(&self, lease: &L, level: Priority);
@@ -196,7 +203,7 @@ pub trait OnDemandCapacity<L> {
 pub struct SlotUsage {
     /// The number of slots, busy ones included.
     pub slots: usize,
-    /// The number of leases that are out. It may exceed `slots` after a limit was lowered.
+    /// The number of leases that are out. It may exceed `slots` after the limit was lowered.
     pub in_use: usize,
 }
 
@@ -215,33 +222,34 @@ pub enum SlotState {
     },
 }
 
-/// The reason why [`Capacity::try_lease`] gave no slot.
+/// The reason why [`Capacity::try_lease`] returned an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LeaseError<N> {
     /// Every slot that could serve the demand is taken.
     Busy,
-    /// No slot will ever serve the demand.
+    /// The capacity has no slot that will ever serve the demand.
     Unservable(N),
 }
 
-/// A part of the waiting room with a bound and a discipline of its own: that of one model, say.
+/// A part of the waiting room, for example of one model, with a bound and a discipline of its own.
 ///
-/// The room's own `max_size` bounds all partitions together. By default a partition has no bound of its own, and the
-/// room's discipline.
+/// The room's own `max_size` bounds all partitions together. By default a partition has only that bound, and the room's
+/// discipline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Partition {
-    /// Its name. Lanes that name the same partition share its bound.
+    /// The number that names the partition. Lanes that name the same partition share its bound.
     pub id: u32,
-    /// How many requests may wait in it. `None`: no bound but the room's. 0: none.
+    /// The number of requests that may wait in the partition. With `None` only the room's bound holds, and with 0 every
+    /// request is rejected that finds its slots busy.
     pub max_size: Option<usize>,
-    /// The order among waiters of equal priority in one of its lanes. `None`: as in the room.
+    /// The order among waiters of equal priority in one of the partition's lanes. `None` stands for the room's order.
     pub discipline: Option<Discipline>,
 }
 
 impl Partition {
-    /// Returns the partition named `id`, without a bound of its own and in the room's order.
+    /// Returns the partition named `id`, which has only the room's bound and follows the room's order.
     #[must_use]
     pub const fn new(id: u32) -> Self {
         Self {
@@ -266,7 +274,8 @@ impl Partition {
     }
 }
 
-/// Names a pool of interchangeable slots: those of a service, an endpoint. Numbered densely from 0.
+/// The number of a pool of interchangeable slots, such as those of a service or an endpoint. Pools are numbered densely
+/// from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(pub u32);
 
@@ -275,7 +284,7 @@ pub struct PoolId(pub u32);
 pub struct PoolSet(Arc<[PoolId]>);
 
 impl PoolSet {
-    /// The pools of a lane that only `pool` can serve.
+    /// Returns the pools of a lane that only `pool` can serve.
     #[must_use]
     pub fn one(pool: PoolId) -> Self {
         Self(Arc::new([pool]))
@@ -285,7 +294,7 @@ impl PoolSet {
 impl FromIterator<PoolId> for PoolSet {
     fn from_iter<I: IntoIterator<Item = PoolId>>(pools: I) -> Self {
         let mut pools: Vec<PoolId> = pools.into_iter().collect();
-        // Equal sets have to compare equal, whatever order they were named in.
+        // Sorted, so that equal sets compare equal in whatever order their pools were named.
         pools.sort_unstable();
         pools.dedup();
         Self(pools.into())

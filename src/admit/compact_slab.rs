@@ -1,15 +1,16 @@
-//! A slab that can become short again while an entry stays at its end.
+//! A slab that can shrink even while an entry stays near its end.
 //!
-//! The `slab` crate hands out the index that was freed last. After a burst that may be a high one for ever, which one
-//! waiter leaves and the next one gets, and memory reaches up to the highest entry. This one ends with its last entry, and
-//! after a [`trim`](CompactSlab::trim) hands out its lowest indices first: once the high entry has left, it is short.
+//! The `slab` crate hands out the index that was freed last. After a burst this may be a high index for ever, because
+//! each new waiter gets the index that the last one left. The memory then always reaches up to the highest entry. This
+//! slab ends with its last entry, and after a [`trim`](CompactSlab::trim) it hands out its lowest indices first. Once
+//! the high entry has left, the slab is short.
 
-/// Entries by index, with the indices that are free.
+/// The entries by index, with the indices that are free.
 #[derive(Debug)]
 pub(crate) struct CompactSlab<T> {
-    /// Empty, or the last is an entry.
+    /// The entries. The vector is empty or ends with an entry, so its last item is always `Some`.
     entries: Vec<Option<T>>,
-    /// Free indices, of which the last is handed out next. Those behind the end of `entries` do not count.
+    /// The free indices, of which the last is handed out next. Indices behind the end of `entries` do not count.
     vacant: Vec<u32>,
 }
 
@@ -21,25 +22,26 @@ impl<T> CompactSlab<T> {
         }
     }
 
-    /// Adds the entry that `new` makes for its index.
+    /// Adds the entry that `new` creates for its index, and returns the index.
     #[inline]
     pub(crate) fn insert_with(&mut self, new: impl FnOnce(u32) -> T) -> u32 {
         while let Some(&idx) = self.vacant.last() {
             if let Some(entry) = self.entries.get_mut(idx as usize) {
-                // First made, then popped: `new` may panic.
+                // The entry is made before the index is popped, because `new` may panic.
                 *entry = Some(new(idx));
                 self.vacant.pop();
                 return idx;
             }
             self.vacant.pop(); // behind the end
         }
-        // 2³² entries of 100 bytes would not fit into memory.
+        // The cast is lossless, because 2³² entries of 100 bytes would not fit into memory.
         let idx = self.entries.len() as u32;
         self.entries.push(Some(new(idx)));
         idx
     }
 
-    /// Takes an entry out. Panics if there is none. O(1) amortised: what is cut off at the end was added one by one.
+    /// Takes an entry out. This is O(1) amortized, because the free items that are cut off at the end were added one by
+    /// one. Panics if the entry does not exist.
     #[inline]
     pub(crate) fn remove(&mut self, idx: u32) -> T {
         let entry = self.entries[idx as usize].take();
@@ -59,7 +61,7 @@ impl<T> CompactSlab<T> {
         self.entries.get(idx as usize)?.as_ref()
     }
 
-    /// The entry. Panics if there is none.
+    /// Returns the entry. Panics if it does not exist.
     #[inline]
     pub(crate) fn at(&self, idx: u32) -> &T {
         self.entries[idx as usize]
@@ -67,7 +69,7 @@ impl<T> CompactSlab<T> {
             .expect("the index of an entry")
     }
 
-    /// The entry, to be changed. Panics if there is none.
+    /// Returns the entry, to be changed. Panics if it does not exist.
     #[inline]
     pub(crate) fn at_mut(&mut self, idx: u32) -> &mut T {
         self.entries[idx as usize]
@@ -88,13 +90,14 @@ impl<T> CompactSlab<T> {
         self.entries.is_empty()
     }
 
-    /// How many entries there is memory for.
+    /// Returns the number of entries that the slab has memory for.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 
-    /// Gives back the memory behind the last entry, and hands out the lowest indices first from now on. No entry is moved.
+    /// Gives back the memory behind the last entry, and hands out the lowest indices first from now on. All entries
+    /// keep their index.
     pub(crate) fn trim(&mut self) {
         self.entries.shrink_to_fit();
         let is_vacant = |idx: &u32| self.entries[*idx as usize].is_none();

@@ -1,24 +1,25 @@
-//! Flows: requests that share the slots with others as one, and the weights of their shares.
+//! Flows, which are groups of requests that share the slots, and the weights of their shares.
 //!
-//! With the discipline `fair` each tenant is a flow. Where levels have weights, so is each level, or each tenant of it.
+//! With the discipline `fair` each tenant is a flow. If levels have weights, each level is a flow, or each tenant of
+//! it.
 
 use std::collections::HashMap;
 
 use super::{Discipline, Tenant, WaitingRoomConfig};
 
-/// Names a flow.
+/// The key of a flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlowKey<'a> {
-    /// 0 for all levels, unless they have weights.
+    /// The level of the flow, or 0 for all levels if they have no weights.
     pub(crate) level: u8,
-    /// `None` for all tenants, unless they take turns.
+    /// The tenant of the flow, or `None` for all tenants if they do not take turns.
     pub(crate) tenant: Option<&'a Tenant>,
 }
 
 static ALL_TENANTS: Tenant = Tenant::NONE;
 
 impl<'a> FlowKey<'a> {
-    /// The flow of a request in a lane of this discipline.
+    /// Returns the flow of a request in a lane of this discipline.
     #[inline]
     pub(crate) fn new(
         level: u8,
@@ -37,24 +38,24 @@ impl<'a> FlowKey<'a> {
         Self { level, tenant }
     }
 
-    /// The name of its tenant; the empty one for all.
+    /// Returns the name of the flow's tenant, or the empty one for all tenants.
     #[inline]
     pub(crate) fn tenant_name(self) -> &'a Tenant {
         self.tenant.unwrap_or(&ALL_TENANTS)
     }
 
-    /// Its share in proportion to the shares of others; at least 1.
+    /// Returns the flow's weight in relation to the weights of others; at least 1.
     #[inline]
     pub(crate) fn weight(self, config: &WaitingRoomConfig) -> u32 {
         let tenant = self.tenant.and_then(|tenant| config.weights.get(tenant));
-        // A configuration that was not validated may have a weight of 0: it counts as 1.
+        // A configuration that was not validated may have a weight of 0, which counts as 1.
         let tenant = tenant.map_or(1, |&weight| weight.max(1));
         config.level_weight_of(self.level).saturating_mul(tenant)
     }
 }
 
-/// What is known of flows, by their keys. A map for each level, because a key of a level and a borrowed tenant could not be
-/// looked up in a map of both.
+/// A map from flows to values. It consists of one map for each level, because a level and a borrowed tenant could not
+/// be looked up together in a single map.
 #[derive(Debug)]
 pub(crate) struct FlowMap<V>(Vec<HashMap<Tenant, V>>);
 
@@ -82,7 +83,7 @@ impl<V> FlowMap<V> {
         }
     }
 
-    /// Gives back memory.
+    /// Gives unused memory back.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.0.iter_mut().for_each(HashMap::shrink_to_fit);
     }

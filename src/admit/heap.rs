@@ -1,13 +1,13 @@
 //! A binary heap with removal and re-ranking of any member in O(log n).
 //!
-//! The standard heap can remove only its first item. This one knows the position of each member.
+//! The standard heap can remove only its first item. This heap also records the position of each member.
 
-/// Members, which are small dense numbers, each with a rank; the smallest rank is first.
+/// The members, which are small dense numbers, each with a rank. The smallest rank is first.
 #[derive(Debug)]
 pub(crate) struct Heap<K> {
-    /// A binary heap: the children of `i` are at `2 i + 1` and `2 i + 2`.
+    /// The items in heap order, so the children of `i` are at `2 i + 1` and `2 i + 2`.
     items: Vec<(K, u32)>,
-    /// By member: its position in `items`, or `ABSENT`.
+    /// The position in `items` of each member, or `ABSENT`.
     positions: Vec<u32>,
 }
 
@@ -22,7 +22,7 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
-    /// The member with the smallest rank.
+    /// Returns the member with the smallest rank.
     #[inline]
     pub(crate) fn first(&self) -> Option<&(K, u32)> {
         self.items.first()
@@ -46,7 +46,7 @@ impl<K: Ord + Copy> Heap<K> {
         self.sift(pos);
     }
 
-    /// Removes `member`, if it is there.
+    /// Removes `member`, if it is present.
     pub(crate) fn remove(&mut self, member: u32) {
         let Some(pos) = self.positions.get_mut(member as usize) else {
             return;
@@ -56,7 +56,7 @@ impl<K: Ord + Copy> Heap<K> {
             return;
         }
         self.items.swap_remove(gap);
-        // The last item fills the gap, unless it was the gap.
+        // The last item fills the gap, unless it was the gap itself.
         if gap < self.items.len() {
             self.positions[self.items[gap].1 as usize] = gap as u32;
             self.sift(gap);
@@ -66,12 +66,12 @@ impl<K: Ord + Copy> Heap<K> {
     /// Moves the item at `pos` up or down to where its rank belongs.
     #[inline]
     fn sift(&mut self, pos: usize) {
-        // Most groups have one lane.
+        // Most groups have only one lane, so this check saves both steps.
         if self.items.len() == 1 {
             return;
         }
         let pos = self.sift_up(pos);
-        // Does nothing if the item went up.
+        // This does nothing if the item went up.
         self.sift_down(pos);
     }
 
@@ -89,7 +89,7 @@ impl<K: Ord + Copy> Heap<K> {
 
     fn sift_down(&mut self, mut pos: usize) {
         loop {
-            // The least of the item and its two children.
+            // Finds the least of the item and its two children.
             let mut least = pos;
             for child in [2 * pos + 1, 2 * pos + 2] {
                 if child < self.items.len() && self.items[child].0 < self.items[least].0 {
@@ -104,7 +104,7 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
-    /// Swaps two items, and keeps `positions` true.
+    /// Swaps two items, and updates `positions`.
     fn swap(&mut self, a: usize, b: usize) {
         self.items.swap(a, b);
         self.positions[self.items[a].1 as usize] = a as u32;

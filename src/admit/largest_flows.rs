@@ -1,7 +1,8 @@
-//! A bounded table of flows: those with the largest ranks.
+//! A bounded table of flows, which keeps those with the largest ranks.
 //!
-//! Names of tenants come from clients, so what is kept of flows that do not wait needs a bound. The flow with the smallest
-//! rank makes room for a new one. A heap knows it, so a flow costs the same however many tenants are active.
+//! Clients choose the names of tenants, so the data about flows that do not wait need a bound. The flow with the
+//! smallest rank makes room for a new one. A heap finds it, so the cost per flow does not depend on the number of
+//! active tenants.
 
 use slab::Slab;
 
@@ -9,12 +10,12 @@ use super::Tenant;
 use super::flow::{FlowKey, FlowMap};
 use super::heap::Heap;
 
-/// Flows by key, with a rank and a value each.
+/// A table of flows by key, with a rank and a value for each.
 #[derive(Debug)]
 pub(crate) struct LargestFlows<K, V> {
     by_key: FlowMap<u32>,
     flows: Slab<Flow<K, V>>,
-    /// The smallest rank first.
+    /// The heap of ranks, with the smallest one first.
     order: Heap<K>,
 }
 
@@ -26,18 +27,18 @@ struct Flow<K, V> {
     value: V,
 }
 
-/// The number of flows that are kept.
+/// The highest number of flows in the table.
 pub(crate) const MAX_FLOWS: usize = 256;
 
 impl<K: Ord + Copy, V> LargestFlows<K, V> {
-    /// Returns the rank and the value of a flow that is kept.
+    /// Returns the rank and the value of a flow, if it is in the table.
     #[inline]
     pub(crate) fn get(&self, key: FlowKey<'_>) -> Option<(K, &V)> {
         let flow = &self.flows[*self.by_key.get(key)? as usize];
         Some((flow.rank, &flow.value))
     }
 
-    /// Sets the rank of a flow that is kept. Returns `false` for any other. O(log flows).
+    /// Sets the rank of a flow. Returns `false` if the flow is not in the table. O(log flows).
     pub(crate) fn set_rank(&mut self, key: FlowKey<'_>, rank: K) -> bool {
         let Some(&index) = self.by_key.get(key) else {
             return false;
@@ -47,7 +48,7 @@ impl<K: Ord + Copy, V> LargestFlows<K, V> {
         true
     }
 
-    /// Adds a flow that is not kept, in place of the one with the smallest rank if there are many. O(log flows).
+    /// Adds a flow that is not in the table. A full table drops the flow with the smallest rank. O(log flows).
     pub(crate) fn insert(&mut self, key: FlowKey<'_>, rank: K, value: V) {
         if self.is_full() {
             self.remove_smallest();
@@ -62,14 +63,14 @@ impl<K: Ord + Copy, V> LargestFlows<K, V> {
         self.order.set(index, rank);
     }
 
-    /// Removes a flow, if it is kept. O(log flows).
+    /// Removes a flow, if it is in the table. O(log flows).
     pub(crate) fn remove(&mut self, key: FlowKey<'_>) {
         if let Some(&index) = self.by_key.get(key) {
             self.remove_at(index);
         }
     }
 
-    /// Removes the flow with the smallest rank, if there is any.
+    /// Removes the flow with the smallest rank, unless the table is empty.
     pub(crate) fn remove_smallest(&mut self) {
         if let Some(&(_, index)) = self.order.first() {
             self.remove_at(index);
@@ -88,7 +89,7 @@ impl<K: Ord + Copy, V> LargestFlows<K, V> {
         self.order.first().map(|&(rank, _)| rank)
     }
 
-    /// Changes all ranks by a function that keeps their order, except that it may make them equal.
+    /// Changes all ranks by a function that keeps their order, except that it may make ranks equal.
     pub(crate) fn map_ranks(&mut self, change: impl Fn(K) -> K) {
         for (index, flow) in &mut self.flows {
             flow.rank = change(flow.rank);
@@ -96,7 +97,7 @@ impl<K: Ord + Copy, V> LargestFlows<K, V> {
         }
     }
 
-    /// Returns `true` if one more flow takes the place of another.
+    /// Returns `true` if one more flow would replace another.
     pub(crate) fn is_full(&self) -> bool {
         self.flows.len() >= MAX_FLOWS
     }
@@ -105,7 +106,7 @@ impl<K: Ord + Copy, V> LargestFlows<K, V> {
         self.flows.is_empty()
     }
 
-    /// Returns each flow with its rank and its value.
+    /// Returns all flows with their ranks and values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (FlowKey<'_>, K, &V)> {
         self.flows.iter().map(|(_, flow)| {
             let (level, tenant) = (flow.level, Some(&flow.tenant));
@@ -113,7 +114,7 @@ impl<K: Ord + Copy, V> LargestFlows<K, V> {
         })
     }
 
-    /// Returns each flow with its value, to be changed.
+    /// Returns all flows with their values, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (FlowKey<'_>, &mut V)> {
         self.flows.iter_mut().map(|(_, flow)| {
             let (level, tenant) = (flow.level, Some(&flow.tenant));
@@ -121,7 +122,7 @@ impl<K: Ord + Copy, V> LargestFlows<K, V> {
         })
     }
 
-    /// Gives back memory.
+    /// Gives unused memory back.
     pub(crate) fn trim(&mut self) {
         self.by_key.shrink_to_fit();
         if self.flows.is_empty() {
@@ -183,13 +184,13 @@ mod tests {
         let mut flows = LargestFlows::default();
         let mut most = 0;
         for nth in 0..4_000_u64 {
-            // In no order.
+            // The ranks come in a scrambled order.
             let rank = Counted(nth.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             COMPARED.set(0);
             flows.insert(key(&nth.to_string().into()), rank, ());
             most = most.max(COMPARED.get());
         }
-        // Up and down a heap of 256, twice.
+        // Each insertion moves up and down a heap of 256 at most twice.
         assert!(most <= 4 * 2 * 8, "{most} comparisons");
         assert_eq!(flows.len(), MAX_FLOWS);
     }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::RoomStats;
 
-/// The state of one priority level at one instant: how many wait, how many were refused, and how long one more would wait.
+/// The state of one priority level at one instant: its waiters, its rejections, and the wait that an arrival would
+/// have.
 ///
-/// With feature `serde` it is serialized with its fields' names, but for the two times, which are numbers of seconds:
+/// With the feature `serde`, the fields are serialized under their names, except for the two times, which become
+/// numbers of seconds:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -24,34 +26,37 @@ use super::RoomStats;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LevelStatus {
-    /// Its name.
+    /// The name of the level.
     pub name: String,
-    /// How many requests wait at this level. One that was promoted waits at the level that it has now.
+    /// The number of requests that wait at this level. A promoted request counts at the level that it has now.
     pub waiting: usize,
-    /// What happened to requests of this level that were not served, since the start. `unclaimed` is 0: those leases are
-    /// counted for all levels together.
+    /// The requests of this level that left without being served, by reason, since the start. `unclaimed` is 0 here,
+    /// because those leases are counted for all levels together.
     ///
-    /// A request that was refused because the room was full, before its level was read, is counted for no level: only a
-    /// [classifier](crate::queue::Classify::priority) that does not say it has such.
+    /// A request counts for no level if the full room refused it before its level was read. This happens only with a
+    /// [classifier](crate::queue::Classify::priority) that leaves the priority open.
     pub stats: RoomStats,
-    /// For how long an arrival would wait, behind all that wait at this level and above; zero if it would find a slot
-    /// free. Where requests wait for different slots, the longest. `None` until it is known how fast slots come back.
+    /// The wait of an arrival that goes behind all waiters of this level and above. It is zero if a slot is free. If
+    /// requests wait for different slots, it is the longest of their waits. `None` until the room knows how fast slots
+    /// come back.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "estimated_wait_seconds", serialize_with = "seconds")
     )]
     pub estimated_wait: Option<Duration>,
-    /// The predicted wait from which on arrivals are refused, of callers that name no deadline (see
+    /// The predicted wait above which arrivals without a deadline may be refused (see
     /// [`TargetWait`](super::TargetWait)). `None` without a target.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "target_wait_seconds", serialize_with = "seconds")
     )]
     pub target_wait: Option<Duration>,
-    /// How many slots are kept for this level and those above, in all pools together (see [`ReservedSlots`](super::ReservedSlots)).
+    /// The number of slots that are reserved for this level and those above, in all pools together (see
+    /// [`ReservedSlots`](super::ReservedSlots)).
     pub reserved: usize,
-    /// How many of these requests of lower levels have. A lease does not say of which level it is: if several slots are kept,
-    /// or more are taken than the limit, it may be too many while no slot that comes back stays free.
+    /// The number of these slots that requests of lower levels hold. It may be too high if several slots are reserved,
+    /// or if more slots are taken than the limit, because a lease does not record its level. It is corrected when a
+    /// slot that comes back stays free.
     pub lent: usize,
 }
 

@@ -1,17 +1,20 @@
 //! The pure core: tickets, waiting rooms, disciplines, capacities.
 //!
-//! It decides which request goes next, and does nothing else: no async, no clock, no HTTP, no locks. Time comes in as an
-//! argument, effects go out as return values. A [`WaitingRoom`] keeps the waiting tickets, a [`Capacity`] knows the slots.
+//! The core decides which request goes next, and does nothing else. It is free of async, clocks, HTTP and locks. Time
+//! comes in as an argument, and effects go out as return values. A [`WaitingRoom`] holds the waiting tickets, and a
+//! [`Capacity`] knows the slots.
 //!
 //! The files, in the order in which to read them:
 //!
-//! - `ticket`, `priority`, `config`, `capacity`: what goes in; `reject_reason`, `room_stats`, `level_status`, `wake_list`:
-//!   what comes out.
-//! - `waiting_room`: the wait queue in front of a capacity, of which `ask` asks the questions.
-//! - `limiter`: how many slots there are, where that is found by measurement.
-//! - `wait_queue`: the order of the waiters, apart from slots: levels, or lanes with disciplines, partitions, aging.
-//! - `overload`: what a room measures, to refuse early which request would wait too long.
-//! - `waiters`, `ordered_queue`, `by_level`, `timeouts`, `room_base`, `nanos`, `trim`: what a wait queue is built of.
+//! - `ticket`, `priority`, `config` and `capacity` are the inputs. `reject_reason`, `room_stats`, `level_status` and
+//!   `wake_list` are the outputs.
+//! - `waiting_room` is the wait queue in front of a capacity. It asks the capacity through `ask`.
+//! - `limiter` finds the number of slots by measurement, for services with an unknown limit.
+//! - `wait_queue` is the order of the waiters, apart from slots. It has levels, or lanes with disciplines, partitions
+//!   and aging.
+//! - `overload` measures a room, to refuse requests early that would wait too long.
+//! - `waiters`, `ordered_queue`, `by_level`, `timeouts`, `room_base`, `nanos` and `trim` are the parts that a wait
+//!   queue is built of.
 
 mod account;
 mod age_order;
@@ -62,8 +65,8 @@ pub use slot_pool::{Slot, SlotPool};
 pub use ticket::{Tenant, Ticket};
 pub(crate) use waiting_room::{Answered, Arrival, Starting, State};
 
-// The machinery behind a gate. Tests, benches and the simulator drive it directly, and it may change at any time. Users
-// find `LaneHead` and `LevelStatus` in `gate`.
+// These types are the machinery behind a gate. Tests, benches and the simulator drive it directly, and it may change at
+// any time. Users find `LaneHead` and `LevelStatus` in `gate`.
 #[doc(hidden)]
 pub use self::{
     level_status::LevelStatus,

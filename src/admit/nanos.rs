@@ -1,27 +1,28 @@
 //! Instants as numbers of nanoseconds.
 //!
-//! An [`Instant`] takes 16 bytes and its arithmetic a function call each time; a number takes 8 bytes and one instruction.
+//! An [`Instant`] takes 16 bytes, and each operation on it is a function call. A number takes 8 bytes, and each
+//! operation is one instruction.
 
 use std::time::{Duration, Instant};
 
 /// An instant, in nanoseconds since 2⁶² ns before the [`Epoch`].
 pub(crate) type Nanos = u64;
 
-/// Later than every instant: what has no end ends then.
+/// The number that is later than every instant, for ends that never come.
 pub(crate) const NEVER: Nanos = Nanos::MAX;
 
-/// The number of the epoch itself. Not 0, because tickets may have arrived up to 146 years before.
+/// The number of the epoch itself. It is above 0, because tickets may have arrived up to 146 years before the epoch.
 const EPOCH: Nanos = 1 << 62;
 
-/// What instants are measured from.
+/// The instant from which numbers are measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Epoch(pub(crate) Instant);
 
 impl Epoch {
-    /// The number of an instant; never [`NEVER`].
+    /// Returns the number of an instant, which is always below [`NEVER`].
     #[inline]
     pub(crate) fn nanos(self, instant: Instant) -> Nanos {
-        // Callers that do not care about time pass the epoch: no arithmetic for them.
+        // Callers without interest in time pass the epoch, which needs no arithmetic.
         if instant == self.0 {
             return EPOCH;
         }
@@ -31,14 +32,14 @@ impl Epoch {
     #[inline]
     fn measure(self, instant: Instant) -> Nanos {
         match instant.checked_duration_since(self.0) {
-            // An instant in 438 years is not `NEVER`: it is still an end.
+            // Even an instant in 438 years is an end, so its number stays below `NEVER`.
             Some(after) => EPOCH.saturating_add(span(after)).min(NEVER - 1),
-            // Before the epoch.
+            // The instant is before the epoch.
             None => EPOCH.saturating_sub(span(self.0 - instant)),
         }
     }
 
-    /// The instant; `None` for `NEVER`, and for what an [`Instant`] cannot hold.
+    /// Returns the instant of a number. `None` for `NEVER`, and for numbers beyond the range of an [`Instant`].
     pub(crate) fn instant(self, nanos: Nanos) -> Option<Instant> {
         if nanos == NEVER {
             return None;
@@ -50,14 +51,14 @@ impl Epoch {
     }
 }
 
-/// A duration in nanoseconds; durations above 584 years are as long as that.
+/// Returns a duration in nanoseconds. Durations above 584 years become 584 years.
 #[inline]
 pub(crate) fn span(duration: Duration) -> Nanos {
     let seconds = duration.as_secs().saturating_mul(1_000_000_000);
     seconds.saturating_add(duration.subsec_nanos().into())
 }
 
-/// A number of nanoseconds in seconds.
+/// Converts a number of nanoseconds to seconds.
 #[inline]
 pub(crate) fn seconds(nanos: Nanos) -> f64 {
     nanos as f64 / 1e9

@@ -1,9 +1,9 @@
 //! A queue of waiters in the order of arrival, with removal from anywhere in O(1).
 //!
 //! Nearly all waiters are pushed at an end, so they are in a linked list. Its links are a vector beside the slab of
-//! waiters: they take so few bytes that the neighbours of a waiter that leaves are found in the CPU's cache. The few
-//! waiters that belong between two others (promoted, requeued) are kept in a tree, where a removal is O(log n), until they
-//! are the first or the last.
+//! waiters. They take so few bytes that the neighbours of a waiter that leaves are found in the CPU's cache. A few
+//! waiters belong between two others, because they were promoted or requeued. These are kept in a tree, where a removal
+//! is O(log n), until they are the first or the last.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use super::nanos::{NEVER, Nanos};
 use super::room_base::BEHIND;
 use super::waiters::{NONE, Waiters};
 
-/// The order of arrival: the instant, then the sequence number. No two waiters have the same.
+/// The key of the order of arrival, which is the instant and then the sequence number. Each waiter has a different key.
 pub(crate) type ArrivalKey = (Nanos, u64);
 
-/// Which links a queue uses. A waiter is in at most one queue of each.
+/// The links that a queue uses. A waiter is in at most one queue of each kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum List {
     Level,
@@ -28,19 +28,19 @@ impl List {
     pub(crate) const COUNT: usize = 5;
 }
 
-/// The neighbours of a waiter in the list of a queue; `NONE` at an end.
+/// The neighbours of a waiter in the list of a queue, or `NONE` at an end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
     prev: u32,
     next: u32,
 }
 
-/// Waiters in the order of their keys.
+/// A queue of waiters, ordered by their keys.
 #[derive(Debug)]
 pub(crate) struct OrderedQueue {
     links: List,
-    /// The first and the last waiter; `NONE` if there is none. All others are in the list that begins and ends with them,
-    /// or between them in the tree.
+    /// The waiters with the smallest and the largest key, or `NONE` if the queue is empty. All others are in the list
+    /// that begins and ends with them, or between them in the tree.
     head: u32,
     tail: u32,
     out_of_order: BTreeMap<ArrivalKey, u32>,
@@ -58,20 +58,20 @@ impl OrderedQueue {
         }
     }
 
-    /// How many waiters are in it.
+    /// Returns the number of waiters in the queue.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds a waiter, and says whether it is the head now.
+    /// Adds a waiter. Returns `true` if it is the head now.
     #[inline]
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         self.len += 1;
         self.place(waiters, idx)
     }
 
-    /// Puts a waiter at an end of the list, or into the tree.
+    /// Puts a waiter at an end of the list or into the tree. Returns `true` if it is the head now.
     #[inline]
     fn place<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         let key = waiters.meta(idx).key();
@@ -80,7 +80,7 @@ impl OrderedQueue {
         } else if key < waiters.meta(self.head).key() {
             (NONE, self.head)
         } else {
-            // Its place in the list could only be found by a walk.
+            // A walk would be needed to find its position in the list, so it goes into the tree.
             self.out_of_order.insert(key, idx);
             return false;
         };
@@ -95,28 +95,28 @@ impl OrderedQueue {
         }
         self.join(links, prev, idx);
         self.join(links, idx, next);
-        // Without a waiter before it, it is the head.
+        // The waiter is the head if there is no waiter before it.
         prev == NONE
     }
 
-    /// Removes a waiter, and says whether it was the head.
+    /// Removes a waiter. Returns `true` if it was the head.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         self.len -= 1;
-        // The first check spares nearly all removals the search.
+        // The first check saves the search in nearly all removals.
         if !self.out_of_order.is_empty()
             && self.out_of_order.remove(&waiters.meta(idx).key()).is_some()
         {
             return false;
         }
         let links = &mut waiters.links[self.links as usize];
-        // Its own links stay as they are: the next push writes both.
+        // The waiter's own links stay as they are, because the next push writes both.
         let Link { prev, next } = links[idx as usize];
         self.join(links, prev, next);
         if self.out_of_order.is_empty() {
             return prev == NONE;
         }
-        // The first or the last of the tree may be that of all now.
+        // An end of the list is gone, so the first or the last waiter of the tree may be an end of the queue now.
         if prev == NONE
             && let Some((_, idx)) = self.out_of_order.pop_first()
         {
@@ -131,7 +131,7 @@ impl OrderedQueue {
         prev == NONE
     }
 
-    /// Makes two waiters neighbours, or one of them an end: the other is `NONE` then.
+    /// Makes two waiters neighbours. If one of them is `NONE`, the other becomes an end of the list.
     #[inline]
     fn join(&mut self, links: &mut [Link], prev: u32, next: u32) {
         match prev {
@@ -144,19 +144,19 @@ impl OrderedQueue {
         }
     }
 
-    /// The head: the waiter with the smallest key.
+    /// Returns the head, which is the waiter with the smallest key.
     #[inline]
     pub(crate) fn head(&self) -> Option<u32> {
         (self.head != NONE).then_some(self.head)
     }
 
-    /// The waiter with the largest key.
+    /// Returns the waiter with the largest key.
     pub(crate) fn tail(&self) -> Option<u32> {
         (self.tail != NONE).then_some(self.tail)
     }
 
-    /// The waiter with the largest key that is no early retry; if there are only those, the largest. Walks over the early
-    /// retries at the end.
+    /// Returns the waiter with the largest key among those that are not early retries. If there are only early retries,
+    /// returns the one with the largest key. Walks over the early retries at the end.
     pub(crate) fn newest<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         let tail = self.tail()?;
         let is_behind = |&idx: &u32| waiters.meta(idx).since >= BEHIND;
@@ -173,27 +173,27 @@ impl OrderedQueue {
             .or(Some(tail))
     }
 
-    /// Returns the waiter without a deadline that entered the room first. Walks over those at the front that have a deadline,
-    /// or entered later: requeued ones.
+    /// Returns the waiter without a deadline that entered the room first. Walks over waiters at the front with a
+    /// deadline, and over requeued ones that entered later.
     pub(crate) fn first_silent<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         let is_silent = |idx: &u32| waiters.meta(*idx).limits.deadline == NEVER;
         let in_list = || self.in_list(waiters).filter(is_silent);
         let in_tree = || self.out_of_order.values().copied().filter(is_silent);
         let mut first = in_list().next().or_else(|| in_tree().next())?;
-        // Twice, as the two parts are in order, but not the one after the other.
+        // Called twice, because each of the two parts is in order, but their sequence is not.
         earlier_entered(waiters, &mut first, in_list());
         earlier_entered(waiters, &mut first, in_tree());
         Some(first)
     }
 
-    /// The waiters in the list, in order.
+    /// Returns the waiters in the list, in order.
     fn in_list<T>(&self, waiters: &Waiters<T>) -> impl Iterator<Item = u32> {
         let links = &waiters.links[self.links as usize];
         let next = |&idx: &u32| Some(links[idx as usize].next).filter(|&next| next != NONE);
         std::iter::successors(self.head(), next)
     }
 
-    /// All waiters, in order. O(n log n).
+    /// Returns all waiters, in order. O(n log n).
     pub(crate) fn to_vec<T>(&self, waiters: &Waiters<T>) -> Vec<u32> {
         let mut all: Vec<u32> = self
             .in_list(waiters)
@@ -204,11 +204,12 @@ impl OrderedQueue {
     }
 }
 
-/// Sets `first` to the waiter of those `in_order` that entered the room before it, if there is one.
+/// Sets `first` to the waiter of `in_order` that entered the room before it, if there is one.
 fn earlier_entered<T>(waiters: &Waiters<T>, first: &mut u32, in_order: impl Iterator<Item = u32>) {
     for idx in in_order {
         let (meta, entry) = (waiters.meta(idx), waiters.meta(*first).entry_key());
-        // No waiter enters before the arrival that its place in the order says.
+        // A waiter enters at or after the arrival in its key, so all later waiters of the iterator entered after
+        // `first`.
         if meta.key() > entry {
             return;
         }
@@ -286,7 +287,8 @@ mod tests {
             for (seq, op) in (0u64..).zip(ops) {
                 match op {
                     Op::Push(early) => {
-                        // Mostly in order: an early one is before some that were pushed already.
+                        // The waiters are mostly in order, but an early one belongs before some that were pushed
+                        // already.
                         let since = seq.saturating_sub(early * (early % 2));
                         let key = (since * MILLISECOND, seq);
                         let limits = WaitLimits { arrival: key.0, deadline: NEVER };

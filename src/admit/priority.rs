@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-/// How urgent a request is: the number of its level, 0 being the most urgent.
+/// The urgency of a request, as the number of its level. Level 0 is the most urgent.
 ///
-/// The more urgent of two priorities is the greater one.
+/// The more urgent of two priorities compares as the greater one.
 ///
 /// ```
 /// use tower_triage::Priority;
@@ -23,7 +23,7 @@ impl Priority {
     pub const HIGHEST: Self = Self(0);
 }
 
-/// By urgency: the lower the number, the greater the priority.
+/// Orders priorities by urgency, so the lower number is the greater priority.
 impl Ord for Priority {
     fn cmp(&self, other: &Self) -> Ordering {
         other.0.cmp(&self.0)
@@ -36,9 +36,10 @@ impl PartialOrd for Priority {
     }
 }
 
-/// The names of the priority levels, highest first, and the one that unknown names get.
+/// The names of the priority levels, highest first, and the level that unknown names get.
 ///
-/// Names are matched case-insensitively (ASCII) and trimmed. Default: `high`, `normal`; unknown → `normal`.
+/// Names are compared without regard to ASCII case and to surrounding white space. By default the levels are `high` and
+/// `normal`, and an unknown name gets `normal`.
 ///
 /// ```
 /// use tower_triage::{PriorityLevels, Priority};
@@ -54,12 +55,12 @@ pub struct PriorityLevels {
 }
 
 impl PriorityLevels {
-    /// Levels named `names`, highest first; unknown names get the level named `default`.
+    /// Creates the levels called `names`, highest first. Unknown names get the level called `default`.
     ///
     /// # Errors
     ///
-    /// If there is no name or more than 32, if one is empty, surrounded by white space or named twice, or
-    /// if `default` is none of them.
+    /// Returns an error if `names` is empty or has more than 32 names. A name must neither be empty, nor begin or end
+    /// with white space, nor be given twice, and `default` must be one of the names.
     pub fn new<N: Into<String>>(
         names: impl IntoIterator<Item = N>,
         default: &str,
@@ -91,39 +92,39 @@ impl PriorityLevels {
         })
     }
 
-    /// The level that `value` names; the default level if it names none. Allocates nothing.
+    /// Returns the level that `value` names, or the default level if the name is unknown. This allocates no memory.
     #[must_use]
     pub fn parse(&self, value: &[u8]) -> Priority {
         find(&self.names, value.trim_ascii()).unwrap_or(self.default)
     }
 
-    /// The level of requests that name none.
+    /// Returns the level of requests without a priority.
     #[must_use]
     pub fn default_priority(&self) -> Priority {
         self.default
     }
 
-    /// The name of a level; the lowest level's name if there are fewer.
+    /// Returns the name of a level. A priority below the lowest level gets the name of the lowest level.
     #[must_use]
     pub fn name(&self, priority: Priority) -> &str {
         &self.names[self.clamp(priority).0 as usize]
     }
 
-    /// All names, highest first.
+    /// Returns all names, highest first.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.names.iter().map(|name| &**name)
     }
 
-    /// How many levels there are.
+    /// Returns the number of levels.
     #[must_use]
     pub fn count(&self) -> usize {
         self.names.len()
     }
 
-    /// The priority, or the lowest level if there are fewer.
+    /// Returns `priority`, or the lowest level if `priority` is below that.
     #[inline]
     pub(crate) fn clamp(&self, priority: Priority) -> Priority {
-        // The lower priority has the higher number.
+        // The lower of two priorities has the higher number, so `max` never goes below the last level.
         priority.max(Priority((self.names.len() - 1) as u8))
     }
 }
@@ -146,36 +147,36 @@ impl fmt::Debug for PriorityLevels {
     }
 }
 
-/// Each level costs each lane a queue, and more than a few are of no use.
+/// The highest number of levels. Each level costs each lane a queue, and more than a few levels are of little use.
 pub(crate) const MAX_LEVELS: usize = 32;
 
 fn find(names: &[Box<str>], name: &[u8]) -> Option<Priority> {
     names
         .iter()
-        // Nearly always written as it was named, which one comparison of memory tells.
+        // Most callers write the name exactly as it was configured, so one comparison of memory settles most cases.
         .position(|n| n.as_bytes() == name || n.as_bytes().eq_ignore_ascii_case(name))
         .map(|i| Priority(i as u8))
 }
 
-/// What is wrong with the names of the priority levels.
+/// An error in the names of the priority levels.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidPriorityLevels {
-    /// No name was given.
+    /// The list of names is empty.
     #[error("`priorities` is empty: name at least one level, highest first")]
     None,
-    /// More names than levels are supported.
+    /// The list has more names than there may be levels.
     #[error("`priorities` has {0} names, at most {MAX_LEVELS} are supported")]
     TooMany(usize),
-    /// A name that no header value could match.
+    /// The name is empty or has white space around it, so a trimmed header value could not match it.
     #[error(
         "`priorities` has the name {0:?}: names must not be empty or begin or end with white space"
     )]
     Blank(String),
-    /// Two levels of one name.
+    /// Two levels have the same name.
     #[error("`priorities` names {0:?} twice (case is ignored)")]
     Twice(String),
-    /// The default is no level.
+    /// The default differs from the names of all levels.
     #[error(
         "`default_priority` is {default:?}: it must be one of `priorities`, which are {names:?}"
     )]

@@ -3,9 +3,10 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// Why a request got no slot. `N` is the capacity's own reason (see [`Capacity::Unservable`]).
+/// The reason why a request was rejected. `N` is the capacity's own reason (see [`Capacity::Unservable`]).
 ///
-/// It is an error if `N` is one. Rejected HTTP responses have it among their extensions: those of a
+/// The reason implements `Error` if `N` does. Rejected HTTP responses carry it in their extensions. A
+/// [`QueueLayer`](crate::QueueLayer) inserts a `RejectReason`, and a `RouteLayer` inserts a `RejectReason<RouteError>`.
 /// [`QueueLayer`](crate::QueueLayer) a `RejectReason`, those of a `RouteLayer` a `RejectReason<RouteError>`.
 ///
 /// ```
@@ -24,30 +25,31 @@ pub enum RejectReason<N = Infallible> {
     /// The waiting room is full.
     #[error("every slot is busy and the waiting room is full")]
     Full,
-    /// It would have had to wait for too long, or has waited for twice a configured target (see
+    /// The wait would have been too long, or has lasted for twice a configured target (see
     /// [`TargetWait`](super::TargetWait)).
     #[error("every slot is busy and the wait would be too long")]
     Overloaded {
-        /// The time after which to try again: by how much the wait would exceed the target, or did.
+        /// The time after which the client should try again. It is the time by which the wait would exceed the target,
+        /// or did.
         retry_after: Duration,
     },
-    /// The tenant has as many waiting requests as one tenant may have.
+    /// The tenant already has as many waiting requests as one tenant may have.
     #[error("every slot is busy and this tenant's share of the waiting room is full")]
     TenantFull,
-    /// It waited for as long as the waiting room allows.
+    /// The request waited for as long as the waiting room allows.
     #[error("no slot became free within the longest wait allowed")]
     TimedOut,
-    /// Its own deadline passed.
+    /// The request's own deadline passed while it waited.
     #[error("the request's own deadline passed while it waited for a slot")]
     DeadlinePassed,
-    /// No request may wait.
+    /// The waiting room is disabled, so requests can't wait.
     #[error("every slot is busy and queueing is disabled")]
     Disabled,
-    /// This request may not wait (see [`Ticket::wait`](super::Ticket::wait)).
+    /// This request must not wait (see [`Ticket::wait`](super::Ticket::wait)).
     #[error("every slot is busy and this request is not to wait")]
     NotQueued,
-    /// Another request replaced it in the full waiting room: one of higher priority or, where shares are configured, one
-    /// of a tenant or level that had fewer places for its weight.
+    /// Another request replaced this one in the full waiting room. The other has a higher priority, or, where shares
+    /// are configured, its tenant or level had fewer waiters for its weight.
     #[error(
         "a request of higher priority, or of a tenant or level further below its share, took this request's place"
     )]
@@ -55,13 +57,13 @@ pub enum RejectReason<N = Infallible> {
     /// The gate is closed.
     #[error("the service is shutting down")]
     ShuttingDown,
-    /// The capacity will never serve it.
+    /// The capacity will never serve the request.
     #[error(transparent)]
     Unservable(N),
 }
 
 impl RejectReason {
-    /// The same, of a capacity with reasons of its own.
+    /// Converts the reason into that of a capacity with reasons of its own.
     #[cfg(feature = "batch")]
     pub(crate) fn widen<N>(self) -> RejectReason<N> {
         match self {

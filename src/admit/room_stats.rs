@@ -2,7 +2,7 @@
 
 use super::RejectReason;
 
-/// How many requests were rejected, by reason, and how many left. Counted from the start; never reset.
+/// The numbers of requests that were rejected, by reason, or that left. They count from the start and are never reset.
 ///
 /// ```
 /// use tower_triage::{QueueConfig, QueueLayer};
@@ -14,30 +14,30 @@ use super::RejectReason;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RoomStats {
-    /// Requests of callers that went away before they were answered, or before they took the slot that they were given;
-    /// and with `concurrency = "inner"`, those that ended by the inner service's error before they had a slot.
+    /// Requests whose callers left before they were answered, or before they took the slot that they were given. With
+    /// `concurrency = "inner"`, requests also count here if the inner service failed before they had a slot.
     pub cancelled: u64,
-    /// Leases that were put back at once: the request had left, or the slot went to a better one.
+    /// Leases that were put back at once, because the request had left or a better request got the slot.
     pub unclaimed: u64,
-    /// [`RejectReason::Full`].
+    /// Requests that were rejected as [`RejectReason::Full`].
     pub full: u64,
-    /// [`RejectReason::Overloaded`].
+    /// Requests that were rejected as [`RejectReason::Overloaded`].
     pub overloaded: u64,
-    /// [`RejectReason::TenantFull`].
+    /// Requests that were rejected as [`RejectReason::TenantFull`].
     pub tenant_full: u64,
-    /// [`RejectReason::TimedOut`].
+    /// Requests that were rejected as [`RejectReason::TimedOut`].
     pub timed_out: u64,
-    /// [`RejectReason::DeadlinePassed`].
+    /// Requests that were rejected as [`RejectReason::DeadlinePassed`].
     pub deadline_passed: u64,
-    /// [`RejectReason::Disabled`].
+    /// Requests that were rejected as [`RejectReason::Disabled`].
     pub disabled: u64,
-    /// [`RejectReason::NotQueued`].
+    /// Requests that were rejected as [`RejectReason::NotQueued`].
     pub not_queued: u64,
-    /// [`RejectReason::Displaced`].
+    /// Requests that were rejected as [`RejectReason::Displaced`].
     pub displaced: u64,
-    /// [`RejectReason::ShuttingDown`].
+    /// Requests that were rejected as [`RejectReason::ShuttingDown`].
     pub shutting_down: u64,
-    /// [`RejectReason::Unservable`].
+    /// Requests that were rejected as [`RejectReason::Unservable`].
     pub unservable: u64,
 }
 
@@ -61,7 +61,7 @@ impl RoomStats {
         }
     }
 
-    /// All rejections.
+    /// Returns the number of all rejections.
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.full

@@ -8,14 +8,15 @@ use super::{Capacity, KeptSlots, LeaseError, PoolId, PoolSet, SlotUsage};
 
 /// A fixed number of slots, each of which serves any request.
 ///
-/// The limit can be changed while leases are out. If it is lowered below their number, it takes effect as they come back:
-/// each slot that is released is retired until the limit holds.
+/// The limit can be changed while leases are out. If it falls below their number, each slot that is released is retired
+/// until the limit holds.
 ///
 /// # Memory ordering
 ///
-/// Every access is sequentially consistent. A release writes the count of slots and then reads the gate's count of waiters;
-/// a request that is about to wait writes that count and then reads this one. With a weaker ordering each of the two could
-/// miss the other's write: the slot would stay free, and the request would wait without end.
+/// Every access is sequentially consistent. A release writes the count of slots and then reads the gate's count of
+/// waiters. A request that is about to wait writes the count of waiters and then reads the count of slots. With a
+/// weaker ordering each of the two could miss the other's write, so the slot would stay free while the request waits
+/// without end.
 ///
 /// ```
 /// use tower_triage::admit::Capacity;
@@ -29,40 +30,45 @@ use super::{Capacity, KeptSlots, LeaseError, PoolId, PoolSet, SlotUsage};
 /// ```
 #[derive(Debug)]
 pub struct SlotPool {
-    /// From the lowest bit: 20 bits for the leases that are out, 4 for the changes of the limit, 40 for the leases ever
-    /// given. One word, so that a lease is one write, and fails if the limit changed after it was read.
+    /// Three counters in one word. From the lowest bit, 20 bits count the leases that are out, 4 bits count the changes
+    /// of the limit, and 40 bits count the leases ever given. With one word a lease is a single write, which fails if
+    /// the limit changed after it was read.
     slots: AtomicU64,
+    /// The number of slots, at most `OUT`. Each change is followed by a change of `slots`.
     limit: AtomicU64,
 }
 
-/// One slot of [`SlotPool`].
+/// One leased slot of a [`SlotPool`].
 #[derive(Debug)]
 pub struct Slot(());
 
 impl Slot {
-    /// Takes the slot out of a field, in a destructor. What is left behind is not to be released.
+    /// Takes the slot out of a field, in a destructor. The caller must release only the returned slot.
     #[inline]
     pub(crate) fn take(&mut self) -> Self {
         Self(())
     }
 }
 
-/// 2²⁰ − 1 leases at a time. Below the limit, adding one never carries into the next field.
+/// 2²⁰ − 1 leases may be out at a time. Below this limit, adding one never carries into the next field.
 const OUT_BITS: u32 = 20;
 const OUT: u64 = (1 << OUT_BITS) - 1;
-/// One change of the limit: the compare-and-swap of a lease that has read the old limit fails.
+/// The unit of the field that counts changes of the limit. A change makes the compare-and-swap of a lease fail that has
+/// read the old limit.
 const CHANGE: u64 = 1 << OUT_BITS;
-/// Wraps after 16. It would take 16 changes within one lease, and no other lease, to miss them.
+/// The field that counts changes, which wraps after 16. A lease overlooks a change only if 16 of them happen between
+/// its two accesses, without another lease in between.
 const CHANGES: u64 = 0xF << OUT_BITS;
-/// The rest of the word. Its overflow leaves the word, and no field.
+/// The position of the leases ever given, in the rest of the word. Their overflow leaves the word, so it cannot reach
+/// another field.
 const GIVEN_BITS: u32 = OUT_BITS + 4;
 const GIVEN: u64 = 1 << GIVEN_BITS;
 
 impl SlotPool {
-    /// The highest limit there can be.
+    /// The highest possible limit.
     pub const MAX: usize = OUT as usize;
 
-    /// A pool of `limit` slots, [`MAX`](Self::MAX) at most.
+    /// Creates a pool of `limit` slots, but at most [`MAX`](Self::MAX).
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -71,13 +77,13 @@ impl SlotPool {
         }
     }
 
-    /// Takes a slot, if fewer are out than `usable` says of the limit.
+    /// Takes a slot if fewer slots are out than `usable`, which gets the limit, returns.
     #[inline]
     fn lease_below(&self, usable: impl Fn(u64) -> u64) -> Result<Slot, LeaseError<Infallible>> {
         let mut slots = self.slots.load(SeqCst);
-        // Lock-free: the swap fails only if another thread changed the word, or by chance.
+        // The loop is lock-free, because the swap fails only if another thread changed the word, or spuriously.
         loop {
-            // Read after `slots`: a limit that changes later changes `slots`, too, and the swap below fails.
+            // The limit is read after `slots`. If it changes later, `slots` changes too, and the swap below fails.
             if slots & OUT >= usable(self.limit.load(SeqCst)) {
                 return Err(LeaseError::Busy);
             }
@@ -89,13 +95,13 @@ impl SlotPool {
         }
     }
 
-    /// Changes the number of slots, and says whether there are more now than before.
+    /// Changes the number of slots. Returns `true` if the number grew.
     pub(crate) fn set_limit(&self, limit: usize) -> bool {
-        // Before `slots`: a lease that reads `slots` after its change reads the new limit.
+        // The limit is written before `slots`, so a lease that reads `slots` after its change reads the new limit.
         let old = self.limit.swap(clamp(limit), SeqCst);
         let mut slots = self.slots.load(SeqCst);
         loop {
-            // The field wraps within its 4 bits.
+            // Adds one to the field of changes alone, which wraps within its 4 bits.
             let new = slots & !CHANGES | slots.wrapping_add(CHANGE) & CHANGES;
             match self.slots.compare_exchange_weak(slots, new, SeqCst, SeqCst) {
                 Ok(_) => return clamp(limit) > old,
@@ -105,7 +111,7 @@ impl SlotPool {
     }
 }
 
-/// The limit as it is stored.
+/// Returns the limit as it is stored, at most `OUT`.
 fn clamp(limit: usize) -> u64 {
     (limit as u64).min(OUT)
 }
@@ -129,7 +135,8 @@ impl Capacity for SlotPool {
 
     #[inline]
     fn release(&self, Slot(()): Slot) -> PoolId {
-        // Does not borrow from the next field: this slot was counted. The gate reads its count of waiters after this.
+        // The field is above 0, because this slot was counted, so the subtraction can't borrow from the next field. The
+        // gate reads its count of waiters after this.
         self.slots.fetch_sub(1, SeqCst);
         PoolId(0)
     }

@@ -1,11 +1,11 @@
-//! How many slots each tenant has.
+//! The numbers of slots that tenants hold.
 
 use std::collections::HashMap;
 
 use super::Tenant;
 
-/// How many slots each tenant has, of those that were counted when they were granted. Kept through every change of the
-/// configuration, as the slots are.
+/// The number of slots that each tenant holds. Only slots that were counted when they were granted are included. The
+/// numbers survive every change of the configuration, as the slots do.
 #[derive(Debug, Default)]
 pub(crate) struct TenantLeases(HashMap<Tenant, usize>);
 
@@ -26,7 +26,7 @@ impl TenantLeases {
     pub(crate) fn remove(&mut self, tenant: &Tenant) {
         if let Some(leases) = self.0.get_mut(tenant) {
             *leases -= 1;
-            // Nothing is kept of a tenant without slots.
+            // A tenant without slots takes no memory.
             if *leases == 0 {
                 self.0.remove(tenant);
             }

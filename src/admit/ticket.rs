@@ -1,4 +1,4 @@
-//! Tickets: what a waiting room knows of its requests.
+//! Tickets, which tell a waiting room the priority, tenant and deadline of a request.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,10 +8,12 @@ use bytes::Bytes;
 use super::Priority;
 use crate::clock::now;
 
-/// The tenant that a request belongs to: which share it uses under [`Fair`](super::Discipline::Fair), and which
-/// tenant's limit of waiting requests it counts towards.
+/// The tenant that a request belongs to.
 ///
-/// Any bytes, compared exactly. The empty tenant is the one of requests that name none.
+/// Under [`Fair`](super::Discipline::Fair) each tenant has a share of the slots. The limit of waiting requests per
+/// tenant is counted by this name, too.
+///
+/// A name consists of any bytes and is compared exactly. Requests without a tenant's name belong to the empty tenant.
 ///
 /// ```
 /// use tower_triage::admit::Tenant;
@@ -23,15 +25,15 @@ use crate::clock::now;
 pub struct Tenant(Bytes);
 
 impl Tenant {
-    /// The tenant of requests that name none.
+    /// The empty tenant, to which requests without a tenant's name belong.
     pub(crate) const NONE: Self = Self(Bytes::new());
 
-    /// The tenant of this name.
+    /// Returns the tenant of this name, with its own copy of the bytes.
     pub(crate) fn copied(name: &[u8]) -> Self {
         Self(Bytes::copy_from_slice(name))
     }
 
-    /// The tenant's name as it was given.
+    /// Returns the tenant's name as it was given.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -51,8 +53,9 @@ impl From<String> for Tenant {
     }
 }
 
-/// Copies the name. The bytes may be a slice of a whole request's head, which would stay in memory for as long as
-/// the request waits; and their owner may have a destructor of its own, which must not run in the waiting room.
+/// Copies the name, for two reasons. The bytes may be a slice of a whole request's head, which would stay in memory for
+/// as long as the request waits. Their owner may also have a destructor of its own, which must not run in the waiting
+/// room.
 impl From<Bytes> for Tenant {
     fn from(name: Bytes) -> Self {
         Self::copied(&name)
@@ -77,7 +80,7 @@ impl fmt::Debug for Tenant {
     }
 }
 
-/// What a waiting room knows of a request: its priority, tenant, deadline, cost and arrival.
+/// The data about a request that a waiting room decides by: its priority, tenant, deadline, cost and arrival.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -91,32 +94,38 @@ impl fmt::Debug for Tenant {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Ticket {
-    /// The level that it waits in.
+    /// The level that the request waits in.
     pub priority: Priority,
-    /// The tenant that it belongs to. Default: the empty one.
+    /// The tenant that the request belongs to. The default is the empty tenant.
     pub tenant: Tenant,
-    /// When its caller no longer wants an answer: the wait ends then, or after the room's `max_wait`. Default `None`.
+    /// The instant from which on the caller no longer wants an answer. The wait ends at this instant or after the
+    /// room's `max_wait`, if that is earlier. Default `None`.
     pub deadline: Option<Instant>,
-    /// How much of its tenant's share it uses, in units of the user's choice. Default 1; 0 counts as 1.
+    /// The part of its tenant's share that the request uses, in units of the user's choice. Default 1; 0 counts as 1.
     pub cost: u32,
-    /// When it first arrived. Kept when it waits again, so that its wait as a whole has one bound. `None`: when it is
-    /// handed in. An instant that is still to come counts as `None` as far as waits go.
+    /// The first arrival of the request. A request that waits again keeps it, so that its wait as a whole has one
+    /// bound.
+    ///
+    /// `None` stands for the instant at which the ticket is handed in. An instant in the future counts as `None` where
+    /// the length of a wait is concerned.
     pub arrival: Option<Instant>,
-    /// The user's own number for it, to find it among the permits that are out. Default 0.
+    /// The user's own number for the request, to find it among the permits that are out. Default 0.
     pub id: u64,
-    /// Whether it may wait if every slot is busy. Default `true`.
+    /// `true` if the request may wait while every slot is busy. Default `true`.
     pub wait: bool,
-    /// Whether it had a slot before and comes back for another. Default `false`. If so, its `arrival` decides its
-    /// place in the order; all others go behind the requests that are there already.
+    /// `true` if the request had a slot before and comes back for another. Its `arrival` decides its position in the
+    /// order then, while all other requests go behind those that are there already. Default `false`.
     pub requeued: bool,
-    /// `true` if its client sends it again: it goes behind the first attempts of its level. Default `false`.
+    /// `true` if the client sends the request again, so that it goes behind the first attempts of its level. Default
+    /// `false`.
     pub client_retry: bool,
-    /// `true` if no bound of the waiting room refuses it or ends its wait: see [`patient`](Self::patient). Default `false`.
+    /// `true` to exempt the request from the bounds of the waiting room, which then neither refuse it nor end its wait
+    /// (see [`patient`](Self::patient)). Default `false`.
     pub patient: bool,
 }
 
 impl Ticket {
-    /// A ticket of the empty tenant, without a deadline of its own, of cost 1.
+    /// Returns a ticket of the empty tenant with a cost of 1 and without a deadline.
     #[must_use]
     #[inline]
     pub fn new(priority: Priority, arrival: Instant) -> Self {
@@ -127,15 +136,15 @@ impl Ticket {
         }
     }
 
-    /// The tenant that it belongs to.
+    /// Sets the tenant that the request belongs to.
     #[must_use]
     pub fn tenant(mut self, tenant: Tenant) -> Self {
         self.tenant = tenant;
         self
     }
 
-    /// Sets the deadline to `timeout` after the arrival; of a ticket without one, to `timeout` from now, by Tokio's
-    /// clock. A timeout beyond what the clock can hold is none.
+    /// Sets the deadline to `timeout` after the arrival. A ticket without an arrival gets the present instant of
+    /// Tokio's clock as its arrival. A timeout beyond the range of the clock removes the deadline.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         let arrival = *self.arrival.get_or_insert_with(now);
@@ -143,27 +152,28 @@ impl Ticket {
         self
     }
 
-    /// How much of its tenant's share it uses.
+    /// Sets the part of its tenant's share that the request uses.
     #[must_use]
     pub fn cost(mut self, cost: u32) -> Self {
         self.cost = cost;
         self
     }
 
-    /// The user's own number for it.
+    /// Sets the user's own number for the request.
     #[must_use]
     pub fn id(mut self, id: u64) -> Self {
         self.id = id;
         self
     }
 
-    /// Puts it where its arrival belongs: before all of its level that arrived later.
+    /// Marks the request as one that comes back, so that it goes before all requests of its level that arrived later.
     ///
-    /// For a request that had a slot, failed, and is tried again. Its `arrival` has to be the first one; without an
-    /// arrival it goes last.
+    /// This is for a request that had a slot, failed, and is tried again. Its `arrival` has to be the first one,
+    /// because a request without an arrival goes last.
     ///
-    /// Under [`Fair`](super::Discipline::Fair) it goes before later requests of its own tenant, and uses that share
-    /// again. It replaces no waiter for that: a full room rejects it like any other.
+    /// Under [`Fair`](super::Discipline::Fair) the request goes before later requests of its own tenant, and uses that
+    /// share again. It displaces other waiters only where any other arrival could, so a full room rejects it like any
+    /// other.
     ///
     /// ```
     /// use std::time::Instant;
@@ -179,26 +189,28 @@ impl Ticket {
         self
     }
 
-    /// Marks it as sent again by its client, so that it goes behind the first attempts of its level: clients that retry at
-    /// once gain nothing by it.
+    /// Marks the request as sent again by its client, so that it goes behind the first attempts of its level. Clients
+    /// that retry at once gain nothing by it.
     #[must_use]
     pub fn client_retry(mut self) -> Self {
         self.client_retry = true;
         self
     }
 
-    /// Exempts it from the bounds of the waiting room: for work that is stored elsewhere and may wait for hours.
+    /// Exempts the request from the bounds of the waiting room. This is for work that is stored elsewhere and may wait
+    /// for hours.
     ///
-    /// It is never refused, displaced or evicted for [`max_size`](super::WaitingRoomConfig::max_size), which may be 0, for
-    /// the bound of its partition or its tenant, or for `target_wait`; and `max_wait` does not end its wait. It takes none
-    /// of the places that these bounds count, and its wait is not measured: predictions for others count it as one waiter
-    /// that goes before them, where it does.
+    /// The room never refuses, displaces or evicts such a request because of
+    /// [`max_size`](super::WaitingRoomConfig::max_size), which may be 0, because of the bound of its partition or its
+    /// tenant, or because of `target_wait`. The wait goes on after `max_wait`, too. The request does not count towards
+    /// these bounds, and its wait is not measured. If it goes before another request, predictions count it as one
+    /// waiter.
     ///
     /// Its own deadline still holds, and so do its tenant's limit of slots and [`no_wait`](Self::no_wait).
     ///
-    /// Meant for [`Gate::acquire`](crate::Gate::acquire), with a ticket that its work
-    /// [keeps up to date](crate::gate::Acquire::set_ticket). A layer whose waiting room is full rejects requests before it
-    /// reads their tickets.
+    /// Use it with [`Gate::acquire`](crate::Gate::acquire), and with a ticket that the work
+    /// [keeps up to date](crate::gate::Acquire::set_ticket). A layer whose waiting room is full rejects requests before
+    /// it reads their tickets.
     ///
     /// ```
     /// use tower_triage::{Gate, Priority, SlotPool, Ticket, WaitingRoomConfig};
@@ -220,7 +232,7 @@ impl Ticket {
         self
     }
 
-    /// Has it rejected if every slot is busy.
+    /// Makes the waiting room reject the request if every slot is busy.
     #[must_use]
     pub fn no_wait(mut self) -> Self {
         self.wait = false;
@@ -228,7 +240,7 @@ impl Ticket {
     }
 }
 
-/// As [`Ticket::new`], for a request that arrives when it is handed in.
+/// Returns the ticket of a request that arrives when it is handed in, with the defaults of [`Ticket::new`].
 impl From<Priority> for Ticket {
     #[inline]
     fn from(priority: Priority) -> Self {

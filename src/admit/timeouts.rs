@@ -1,8 +1,8 @@
-//! The waits that may have ended.
+//! The instants at which waits may end.
 //!
-//! Nearly all waits are bounded by the configuration alone, and end in the order of arrival: a linked list says which is
-//! next, in O(1). The few that end earlier, by a deadline, those that [go on](Timeouts::extend), and patient ones are ordered
-//! by their ends.
+//! Nearly all waits are bounded by the configuration alone, so they end in the order of arrival. A linked list finds
+//! the next one in O(1). Waits that end earlier by a deadline, waits that [go on](Timeouts::extend) and patient ones
+//! are few. These are ordered by their ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use super::nanos::{NEVER, Nanos};
 use super::ordered_queue::{List, OrderedQueue};
 use super::waiters::Waiters;
 
-/// The instants at which waiters are due: the wait has ended then, or goes on until later.
+/// The instants at which waiters are due. At that instant a wait either ends, or goes on until a later one.
 #[derive(Debug)]
 pub(crate) struct Timeouts {
-    /// The waiters that are due when the configured bound has passed since their place in the order of arrival.
+    /// The waiters that are due by their position in the order of arrival, after the configured bound.
     in_order: OrderedQueue,
-    /// The others, by when they are due.
+    /// The other waiters, ordered by the instants at which they are due.
     by_end: BTreeSet<Timeout>,
-    /// Of these, the ends of the waits that go on, by waiter. A tree gives memory back by itself.
+    /// The ends of the waits in `by_end` that go on, by waiter. A tree gives memory back by itself.
     extended: BTreeMap<u32, Nanos>,
-    /// An instant before which none is due. May be too early: the waiter that was due then may have left.
+    /// An instant before which all waits go on. It may be too early, if the waiter that was due then has left.
     not_before: Nanos,
 }
 
@@ -40,11 +40,11 @@ impl Timeouts {
     #[inline]
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let due = match early(waiters, idx) {
-            // Without a bound, no place in the order says when a wait ends.
+            // Without a configured bound, the position in the order does not limit the wait.
             None if waiters.bounds.shortest() == NEVER => return,
             None => {
                 self.in_order.push(waiters, idx);
-                // Of a requeued request that may be long before the end of its wait, which is put off then.
+                // A requeued request may be due long before its wait ends, and is put off then.
                 by_place(waiters, idx).0
             }
             Some(timeout) => {
@@ -58,14 +58,14 @@ impl Timeouts {
     /// Removes a waiter.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
-        // Nearly always empty, which spares the removal all but the list.
+        // The tree is nearly always empty, so a removal nearly always touches only the list.
         let is_by_end = !self.by_end.is_empty() && self.remove_by_end(waiters, idx);
         if !is_by_end && waiters.bounds.shortest() < NEVER {
             self.in_order.remove(waiters, idx);
         }
     }
 
-    /// Removes a waiter from those that are ordered by their ends, if it is one of them.
+    /// Removes a waiter from those that are ordered by their ends. Returns `true` if it was one of them.
     fn remove_by_end<T>(&mut self, waiters: &Waiters<T>, idx: u32) -> bool {
         let extended = self.extended.remove(&idx);
         let extended = extended.map(|end| (end, waiters.meta(idx).seq, idx));
@@ -73,7 +73,7 @@ impl Timeouts {
         timeout.is_some_and(|timeout| self.by_end.remove(&timeout))
     }
 
-    /// A wait that was due goes on until `end`, which is later.
+    /// Lets a wait that was due go on until `end`, which is later.
     pub(crate) fn extend<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, end: Nanos) {
         self.remove(waiters, idx);
         self.by_end.insert((end, waiters.meta(idx).seq, idx));
@@ -81,7 +81,7 @@ impl Timeouts {
         self.not_before = self.not_before.min(end);
     }
 
-    /// Returns the instant at which the next waiter is due; `NEVER` if none is.
+    /// Returns the instant at which the next waiter is due, or `NEVER` if all waits are unbounded.
     #[inline]
     pub(crate) fn next<T>(&self, waiters: &Waiters<T>) -> Nanos {
         let first = self.in_order.head();
@@ -90,17 +90,17 @@ impl Timeouts {
         by_end.map_or(in_order, |&(end, ..)| in_order.min(end))
     }
 
-    /// No waiter is due before that.
+    /// Returns an instant before which all waits go on.
     #[cfg(feature = "batch")]
     #[inline]
     pub(crate) fn not_before(&self) -> Nanos {
         self.not_before
     }
 
-    /// Returns the waiter that is due first, if that is by `now`.
+    /// Returns the waiter that is due first, if it is due by `now`.
     #[inline]
     pub(crate) fn due<T>(&mut self, waiters: &Waiters<T>, now: Nanos) -> Option<u32> {
-        // Nearly always: asked at each event.
+        // This check settles nearly all calls, and there is one at each event.
         if self.not_before > now {
             return None;
         }
@@ -123,16 +123,17 @@ impl Timeouts {
     }
 }
 
-/// Returns the instant at which a waiter is due by its place in the order of arrival.
+/// Returns the instant at which a waiter is due by its position in the order of arrival.
 #[inline]
 fn by_place<T>(waiters: &Waiters<T>, idx: u32) -> Timeout {
     let (since, seq) = waiters.meta(idx).key();
-    // Saturates at `NEVER`, which is the bound where there is none.
+    // The sum saturates at `NEVER`, which stands for a missing bound.
     (since.saturating_add(waiters.bounds.shortest()), seq, idx)
 }
 
-/// Returns the instant at which a waiter is due, if that is not what its place says: earlier, by a deadline or because the
-/// request arrived before another that was queued before it; or later, because it is patient.
+/// Returns the instant at which a waiter is due, if it differs from the one by its position. It may be earlier, by a
+/// deadline or because the request arrived before another that was queued before it. It may be later, because the
+/// waiter is patient.
 #[inline]
 fn early<T>(waiters: &Waiters<T>, idx: u32) -> Option<Timeout> {
     let (by_place, seq, _) = by_place(waiters, idx);

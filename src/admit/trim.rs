@@ -1,22 +1,24 @@
 //! The rule by which a waiting room gives memory back after a burst.
 //!
-//! A room's memory grows with the highest number of waiters so far: hundreds of megabytes after a burst of a million
-//! tenants. So a room remembers how many waited at most since its last look, and gives memory back if that is less than an
-//! eighth of what it has memory for. It looks when it becomes empty, when its timer has nothing else to do, and at an
-//! arrival at least 10 s after the last look. A room that fills up again and again keeps its memory.
+//! A room's memory grows with the highest number of waiters so far. After a burst of a million tenants it is hundreds
+//! of megabytes. The room therefore remembers the highest number of waiters since its last check. It gives memory back
+//! if this number is less than an eighth of the waiters that it has memory for.
+//!
+//! The room checks when it becomes empty, when its timer has nothing else to do, and at an arrival at least 10 s after
+//! the last check. A room that fills up again and again keeps its memory.
 
 use std::time::Duration;
 
 use super::nanos::{Nanos, span};
 
-/// Memory for this many waiters is always kept: about 100 kB.
+/// The number of waiters whose memory is always kept, which is about 100 kB.
 pub(crate) const KEPT: usize = 1_024;
-/// Memory is given back if there is memory for more than this many times as many waiters as waited since the last look.
+/// The factor by which memory must exceed the highest number of waiters since the last check, before it is given back.
 const EXCESS: usize = 8;
-/// How long a room that does not become empty has to have few waiters.
+/// The time for which a room that does not become empty must have few waiters.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
 
-/// How full the room was since it last looked.
+/// The highest number of waiters since the last check.
 #[derive(Debug, Default)]
 pub(crate) struct HighWater {
     most: usize,
@@ -24,27 +26,27 @@ pub(crate) struct HighWater {
 }
 
 impl HighWater {
-    /// Notes how many wait now.
+    /// Records the present number of waiters.
     #[inline]
     pub(crate) fn note(&mut self, waiting: usize) {
         self.most = self.most.max(waiting);
     }
 
-    /// Whether it is time to look, in a room with memory for `capacity` waiters.
+    /// Returns `true` if a check is due, in a room with memory for `capacity` waiters.
     #[inline]
     pub(crate) fn is_due(&self, capacity: usize, now: Nanos) -> bool {
         // A room with little memory has nothing to give back.
         capacity > KEPT && now >= self.looked.saturating_add(span(INTERVAL))
     }
 
-    /// Takes a look at `now`: whether memory should be given back.
+    /// Checks at `now`, and returns `true` if memory should be given back.
     pub(crate) fn look(&mut self, capacity: usize, waiting: usize, now: Nanos) -> bool {
         self.looked = now;
         self.is_excess(capacity, waiting)
     }
 
-    /// Whether memory for `capacity` waiters is far more than was needed since the last look.
-    /// `waiting` is where the count begins anew.
+    /// Returns `true` if memory for `capacity` waiters is far more than was needed since the last check. The count then
+    /// begins anew at `waiting`.
     pub(crate) fn is_excess(&mut self, capacity: usize, waiting: usize) -> bool {
         let most = std::mem::replace(&mut self.most, waiting);
         capacity > KEPT && most.saturating_mul(EXCESS) < capacity

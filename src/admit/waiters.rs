@@ -1,8 +1,8 @@
-//! A slab of waiters: what is known of each, and its payload.
+//! A slab of waiters, with the data and the payload of each.
 //!
-//! A waiter keeps its index from the moment it is queued until its outcome is taken, also while the room is
-//! reconfigured, so a [`WaiterId`] stays valid all that time. An entry is in one of two states: it *waits*, or it is
-//! *unlinked*, which means that its wait is over and its outcome has not been taken yet.
+//! A waiter keeps its index from the moment it is queued until its outcome is taken, even while the room is
+//! reconfigured. A [`WaiterId`] therefore stays valid all that time. An entry is in one of two states. Either it
+//! *waits*, or it is *unlinked*, which means that its wait is over and its outcome has not been taken yet.
 
 use super::compact_slab::CompactSlab;
 use super::nanos::{NEVER, Nanos};
@@ -10,32 +10,32 @@ use super::ordered_queue::{ArrivalKey, Link, List};
 use super::room_base::new_place;
 use super::{Priority, Tenant, Ticket};
 
-/// Stands for a waiter, a lane or a flow that there is not.
+/// The index that stands for a missing waiter, lane or flow.
 pub(crate) const NONE: u32 = u32::MAX;
 
 pub(crate) const MILLISECOND: Nanos = 1_000_000;
 
-/// Names a waiter until its outcome has been taken or it was cancelled. It is never given to another.
+/// The identity of a waiter, until its outcome has been taken or it was cancelled. Each waiter gets an id of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WaiterId {
     pub(super) idx: u32,
     pub(super) seq: u64,
 }
 
-/// What bounds a wait: the arrival, from which `max_wait` counts, and the ticket's own deadline.
+/// The bounds of a wait: the arrival, from which `max_wait` counts, and the ticket's own deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitLimits {
-    /// When the request arrived, by its ticket, but not after it was queued.
+    /// The arrival of the request by its ticket, but at the latest the instant at which it was queued.
     pub(crate) arrival: Nanos,
-    /// The ticket's own deadline; `NEVER` without one.
+    /// The ticket's own deadline, or `NEVER` if it has none.
     pub(crate) deadline: Nanos,
 }
 
 impl WaitLimits {
-    /// The end of the wait, in a room in which a request may wait for `max_wait` nanoseconds; `NEVER` without a bound.
+    /// Returns the end of the wait in a room with this `max_wait` in nanoseconds, or `NEVER` without a bound.
     #[inline]
     pub(crate) fn end(self, max_wait: Nanos) -> Nanos {
-        // Saturates at `NEVER` if `max_wait` is `NEVER`.
+        // The sum saturates at `NEVER` if `max_wait` is `NEVER`.
         self.arrival.saturating_add(max_wait).min(self.deadline)
     }
 }
@@ -43,14 +43,14 @@ impl WaitLimits {
 /// The longest waits that the configuration allows, in nanoseconds; `NEVER` without a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitBounds {
-    /// From the arrival.
+    /// The longest wait from the arrival.
     pub(crate) max_wait: Nanos,
-    /// From the entry into the room, for a request that is not the next of its lane.
+    /// The longest wait from the entry into the room, for a request that is not the next of its lane.
     pub(crate) behind_next: Nanos,
 }
 
 impl WaitBounds {
-    /// Bounds of nothing but `max_wait`.
+    /// Returns bounds that consist of `max_wait` alone.
     pub(crate) fn max_wait(max_wait: Nanos) -> Self {
         Self {
             max_wait,
@@ -58,7 +58,7 @@ impl WaitBounds {
         }
     }
 
-    /// Returns those of one waiter: none if it `is_patient`.
+    /// Returns the bounds of one waiter. A patient waiter has none.
     #[inline]
     pub(crate) fn of(self, is_patient: bool) -> Self {
         match is_patient {
@@ -67,50 +67,54 @@ impl WaitBounds {
         }
     }
 
-    /// Returns the shorter of the two.
+    /// Returns the shorter of the two bounds.
     #[inline]
     pub(crate) fn shortest(self) -> Nanos {
         self.max_wait.min(self.behind_next)
     }
 }
 
-/// What orders a waiter, and what ends its wait.
+/// The data that order a waiter and end its wait.
 #[derive(Debug)]
 pub(crate) struct WaiterMeta {
-    /// Tells it from earlier waiters with the same index, and orders equal arrivals.
+    /// The sequence number, which tells the waiter from earlier ones with the same index and orders equal arrivals.
     pub(crate) seq: u64,
-    /// Its arrival for the order, raised to that of the waiter queued before it, unless it is requeued.
+    /// The arrival that orders the waiter. Unless the request is requeued, it is raised to that of the waiter queued
+    /// before it.
     pub(crate) since: Nanos,
     pub(crate) limits: WaitLimits,
-    /// How long after its arrival it entered the room, in milliseconds: at most 49 days. 0 where there are no slots.
+    /// The time from the arrival to the entry into the room, in milliseconds, up to 49 days. It is 0 in a room without
+    /// slots.
     entered_after: u32,
     pub(crate) lane: u32,
-    /// Its tenant's flow within the lane.
+    /// The flow of the waiter's tenant within the lane.
     pub(crate) flow: u32,
-    /// Identifies its lane in the service times, also once the lane is closed.
+    /// The hash that identifies the lane in the service times, even after the lane is closed.
     pub(crate) lane_hash: u32,
-    /// How long its wait was predicted to be, in seconds; 0 if that is not known.
+    /// The predicted wait in seconds; 0 if it is unknown.
     pub(crate) predicted: f32,
-    /// The level of its ticket.
+    /// The level of the waiter's ticket.
     pub(crate) priority: u8,
-    /// The level it waits in now: smaller than `priority` once it has been promoted.
+    /// The level in which it waits now, which is smaller than `priority` after a promotion.
     pub(crate) level: u8,
-    /// `false` once it is unlinked.
+    /// `true` until the waiter is unlinked.
     pub(crate) waits: bool,
-    /// Whether it waits for its tenant's own slots, and is in no lane meanwhile.
+    /// `true` while the waiter waits for its tenant's own slots, and is in no lane meanwhile.
     pub(crate) is_parked: bool,
-    /// `true` if it was the next when the target's bound had passed, so that only `max_wait` or its deadline ends its wait.
+    /// `true` if it was the next when the target's bound had passed, so that only `max_wait` or its deadline ends its
+    /// wait.
     pub(crate) goes_on: bool,
-    /// Whether it was granted a slot that counts for its tenant's limit.
+    /// `true` if the waiter was granted a slot that counts towards its tenant's limit.
     pub(crate) is_counted: bool,
-    /// `true` if the room's bounds do not hold for it.
+    /// `true` if the waiter is exempt from the room's bounds.
     pub(crate) is_patient: bool,
     cost: u32,
-    /// Boxed, because most tickets name none: an entry fits into fewer cache lines.
+    /// The tenant, or `None` for the empty one. It is boxed because most tickets have no tenant's name, so an entry
+    /// fits into fewer cache lines.
     tenant: Option<Box<Tenant>>,
 }
 
-/// The tenant of tickets that name none.
+/// The tenant of tickets without a tenant's name.
 static NO_TENANT: Tenant = Tenant::NONE;
 
 impl WaiterMeta {
@@ -143,35 +147,36 @@ impl WaiterMeta {
         }
     }
 
-    /// Its key in the order of arrival. No two waiters have the same.
+    /// Returns the waiter's key in the order of arrival, which is unique.
     #[inline]
     pub(crate) fn key(&self) -> ArrivalKey {
         (self.since, self.seq)
     }
 
-    /// It enters the room at `now`.
+    /// Records that the waiter enters the room at `now`.
     pub(crate) fn set_entered(&mut self, now: Nanos) {
         let after = now.saturating_sub(self.limits.arrival) / MILLISECOND;
         self.entered_after = u32::try_from(after).unwrap_or(u32::MAX);
     }
 
-    /// When it entered the room, less than a millisecond too early. Its arrival may be long before: it had a slot, or its
-    /// client was away.
+    /// Returns the instant at which the waiter entered the room, less than a millisecond too early. Its arrival may be
+    /// long before, because it had a slot or its client was away.
     pub(crate) fn entered(&self) -> Nanos {
         self.limits.arrival + Nanos::from(self.entered_after) * MILLISECOND
     }
 
-    /// Its key in the order of entry, in which early retries are last, too. Not below [`key`](Self::key).
+    /// Returns the waiter's key in the order of entry, in which early retries are last, too. It is at least
+    /// [`key`](Self::key).
     pub(crate) fn entry_key(&self) -> ArrivalKey {
         (self.since.max(self.entered()), self.seq)
     }
 
-    /// The tenant that its ticket names, or the empty one.
+    /// Returns the tenant that the ticket names, or the empty one.
     pub(crate) fn tenant(&self) -> &Tenant {
         self.tenant.as_deref().unwrap_or(&NO_TENANT)
     }
 
-    /// Its cost to its tenant's share; at least 1.
+    /// Returns the waiter's cost to its tenant's share; at least 1.
     pub(crate) fn cost(&self) -> u128 {
         u128::from(self.cost)
     }
@@ -187,7 +192,7 @@ struct Entry<T> {
 #[derive(Debug)]
 pub(crate) struct Waiters<T> {
     slab: CompactSlab<Entry<T>>,
-    /// The links of the queues that waiters are in, by [`List`](super::ordered_queue::List) and index.
+    /// The links of the queues that waiters are in, by [`List`](super::ordered_queue::List) and by index.
     pub(super) links: [Vec<Link>; List::COUNT],
     pub(crate) bounds: WaitBounds,
 }
@@ -201,7 +206,7 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Adds a waiter. Its payload may refer to its id.
+    /// Adds a waiter. Its payload may contain its id.
     #[inline]
     pub(crate) fn insert(
         &mut self,
@@ -216,7 +221,7 @@ impl<T> Waiters<T> {
         WaiterId { idx, seq }
     }
 
-    /// Gives a waiter that is in no queue another ticket. Its id stays valid.
+    /// Replaces the ticket of a waiter that is in no queue. Its id stays valid.
     pub(crate) fn replace_ticket(
         &mut self,
         idx: u32,
@@ -229,13 +234,13 @@ impl<T> Waiters<T> {
         *meta = WaiterMeta::new(key, priority, limits, ticket);
     }
 
-    /// Takes the entry out. Its id is invalid then.
+    /// Takes the entry out, and returns its payload. Its id is invalid afterwards.
     #[inline]
     pub(crate) fn remove(&mut self, idx: u32) -> T {
         self.slab.remove(idx).payload
     }
 
-    /// As [`remove`](Self::remove), with what was known of the waiter.
+    /// Takes the entry out, and returns its data and its payload. Its id is invalid afterwards.
     #[inline]
     pub(crate) fn take(&mut self, idx: u32) -> (WaiterMeta, T) {
         let Entry { meta, payload } = self.slab.remove(idx);
@@ -266,28 +271,29 @@ impl<T> Waiters<T> {
         self.slab.values_mut().map(|entry| &mut entry.payload)
     }
 
-    /// Whether the waiter still waits. An invalid id does not.
+    /// Returns `true` if the waiter still waits, and `false` for an invalid id.
     #[inline]
     pub(crate) fn waits(&self, id: WaiterId) -> bool {
         let entry = self.slab.get(id.idx);
-        // The index may have been given to a later waiter.
+        // The index may belong to a later waiter by now.
         entry.is_some_and(|Entry { meta, .. }| meta.seq == id.seq && meta.waits)
     }
 
-    /// The id of the waiter that has this index now.
+    /// Returns the id of the waiter that has this index now.
     pub(crate) fn id(&self, idx: u32) -> WaiterId {
         let seq = self.meta(idx).seq;
         WaiterId { idx, seq }
     }
 
-    /// The end of its wait; `NEVER` without a bound.
+    /// Returns the end of the waiter's wait, or `NEVER` without a bound.
     #[inline]
     pub(crate) fn end(&self, idx: u32) -> Nanos {
         let meta = self.meta(idx);
         meta.limits.end(self.bounds.of(meta.is_patient).max_wait)
     }
 
-    /// Returns the instant at which its wait may be over; `NEVER` without a bound. Not after the end.
+    /// Returns the instant at which the waiter's wait may be over, which is at or before its end. `NEVER` without a
+    /// bound.
     #[inline]
     pub(crate) fn timeout(&self, idx: u32) -> Nanos {
         let meta = self.meta(idx);
@@ -298,24 +304,24 @@ impl<T> Waiters<T> {
         meta.limits.end(self.bounds.max_wait).min(behind_next)
     }
 
-    /// All waiters that still wait, in the order of their indices.
+    /// Returns all waiters that still wait, in the order of their indices.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (u32, &WaiterMeta)> {
         let all = self.slab.iter().map(|(idx, entry)| (idx, &entry.meta));
         all.filter(|(_, meta)| meta.waits)
     }
 
-    /// All waiters that still wait, the latest of the lowest level first.
+    /// Returns all waiters that still wait, the latest of the lowest level first.
     pub(crate) fn latest_first(&self) -> Vec<u32> {
         let mut all: Vec<_> = self
             .waiting()
             .map(|(idx, meta)| (meta.level, meta.key(), idx))
             .collect();
-        // Level 0 is the most urgent: the lowest level is the largest number.
+        // Level 0 is the most urgent, so the lowest level is the largest number.
         all.sort_unstable_by(|a, b| b.cmp(a));
         all.into_iter().map(|(.., idx)| idx).collect()
     }
 
-    /// All waiters that still wait, in the order of arrival.
+    /// Returns all waiters that still wait, in the order of arrival.
     pub(crate) fn oldest_first(&self) -> Vec<u32> {
         let mut all: Vec<_> = self
             .waiting()
@@ -325,21 +331,21 @@ impl<T> Waiters<T> {
         all.into_iter().map(|(_, idx)| idx).collect()
     }
 
-    /// Whether there is no entry at all: nothing waits, and all outcomes were taken.
+    /// Returns `true` if the slab has no entries, which means that the room is empty and all outcomes were taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.slab.is_empty()
     }
 
-    /// How many entries there is memory for.
+    /// Returns the number of entries that the slab has memory for.
     pub(crate) fn capacity(&self) -> usize {
         self.slab.capacity()
     }
 
-    /// Gives back the memory behind the last entry. Waiters keep their index.
+    /// Gives back the memory behind the last entry. All waiters keep their index.
     pub(crate) fn trim(&mut self) {
         self.slab.trim();
         for links in &mut self.links {
-            // As long as the slab, or shorter.
+            // The links become as long as the slab, or stay shorter.
             links.truncate(self.slab.capacity());
             links.shrink_to_fit();
         }

@@ -1,11 +1,12 @@
-//! A list of wakers, to be woken after the lock was released.
+//! A list of wakers that are woken after the lock was released.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// The wakers of waiters that were granted a slot or rejected, to be woken after the lock around the room was released.
+/// The wakers of waiters that were granted a slot or rejected. The caller wakes them after it has released the lock
+/// around the room.
 ///
-/// Nearly every release ends one wait, so the first waker needs no allocation.
+/// Nearly every release ends one wait, so the first waker is stored without an allocation.
 #[derive(Debug)]
 pub struct WakeList<W> {
     first: Option<W>,
@@ -13,7 +14,7 @@ pub struct WakeList<W> {
 }
 
 impl<W> WakeList<W> {
-    /// An empty list.
+    /// Creates an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -31,16 +32,16 @@ impl<W> WakeList<W> {
         }
     }
 
-    /// Whether there is no waker in it.
+    /// Returns `true` if the list has no wakers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        // `more` is only filled after `first`.
+        // `more` gets wakers only after `first` is set.
         self.first.is_none()
     }
 }
 
 impl WakeList<Waker> {
-    /// Wakes every task, also those behind a waker that panics.
+    /// Wakes every task, including those behind a waker that panics.
     #[inline]
     pub(crate) fn wake_all(&mut self) {
         if let Some(first) = self.first.take() {
@@ -50,10 +51,10 @@ impl WakeList<Waker> {
     }
 }
 
-/// Wakes a task. A panic of its waker ends here, after the panic hook has reported it: the caller may be a destructor, or
-/// hold an item or a permit that unwinding would lose.
+/// Wakes a task. If its waker panics, the panic ends here after the panic hook has reported it. The caller may be a
+/// destructor, or hold an item or a permit that unwinding would lose.
 pub(crate) fn wake(waker: Waker) {
-    // The hook has reported the panic; its value says no more.
+    // The hook has reported the panic, and its value adds nothing.
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 

@@ -2,64 +2,65 @@
 
 use crate::admit::Tenant;
 
-/// A [`WaitingRoomConfig`](super::WaitingRoomConfig) that makes no sense: which field, its value, and what is allowed.
+/// The reason why a [`WaitingRoomConfig`](super::WaitingRoomConfig) is invalid, with the field, its value, and the
+/// allowed values.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidWaitingRoom {
-    /// Every waiter would be promoted at once.
+    /// The interval of promotions is 0, so every waiter would be promoted at once.
     #[error("`promote_after_seconds` is 0: it must be above 0, or \"none\"")]
     ZeroPromoteAfter,
-    /// This tenant would never be served.
+    /// The weight of this tenant is 0, so it would never be served.
     #[error("`tenant_weights` gives \"{0}\" the weight 0: a weight must be at least 1")]
     ZeroWeight(Tenant),
-    /// There is no such level.
+    /// `reserve` names a level that does not exist.
     #[error("`reserve` names the level \"{name}\": it must be one of \"{levels}\"")]
     ReserveLevel {
-        /// The name.
+        /// The unknown name.
         name: String,
-        /// The levels that there are.
+        /// The names of the existing levels.
         levels: String,
     },
-    /// Not a share of a pool's slots.
+    /// The value is not a share of a pool's slots.
     #[error(
         "`reserve` keeps a share of {share} for \"{name}\": it must be from 0 to 1 (\"0%\" to \"100%\")"
     )]
     ReserveShare {
-        /// The level.
+        /// The level that the share is for.
         name: String,
-        /// The share.
+        /// The invalid share.
         share: f64,
     },
-    /// There is no such level.
+    /// `level_weights` names a level that does not exist.
     #[error("`level_weights` names the level \"{name}\": it must be one of \"{levels}\"")]
     LevelWeightLevel {
-        /// The name.
+        /// The unknown name.
         name: String,
-        /// The levels that there are.
+        /// The names of the existing levels.
         levels: String,
     },
-    /// This level would never be served.
+    /// The weight of this level is 0, so it would never be served.
     #[error("`level_weights` gives \"{0}\" the weight 0: a weight must be at least 1")]
     ZeroLevelWeight(String),
-    /// Two values for one level.
+    /// Two values are given for one level.
     #[error("`{field}` names the level \"{level}\" twice (case is ignored)")]
     LevelTwice {
-        /// `reserve` or `level_weights`.
+        /// The name of the field, which is `reserve` or `level_weights`.
         field: &'static str,
-        /// The level.
+        /// The level that is named twice.
         level: String,
     },
-    /// Levels have weights, or they are strict.
+    /// Levels can't have weights beside a setting for strict levels.
     #[error(
         "`level_weights` and {0} exclude each other, because {0} is for strict levels: leave one of them out"
     )]
     LevelWeightsBeside(&'static str),
-    /// Without a target no queue stands.
+    /// Without a target, the room can't tell that a queue is standing.
     #[error(
         "`lifo_when_standing` is true with `target_wait = \"none\"`: it needs a target, seconds or \"auto\""
     )]
     LifoNeedsTarget,
-    /// The order is that of the deadlines.
+    /// The discipline orders waiters by their deadlines, so it excludes the order by age.
     #[error(
         "`lifo_when_standing` is true with `discipline = \"deadline\"`: it must be \"fifo\" or \"fair\""
     )]

@@ -1,9 +1,9 @@
-//! The weights of levels: what they are, and what they exclude.
+//! The weights of levels, and the settings that they exclude.
 
 use super::{Discipline, InvalidWaitingRoom, WaitingRoomConfig};
 
 impl WaitingRoomConfig {
-    /// The weight of a level; at least 1.
+    /// Returns the weight of a level; at least 1.
     #[inline]
     pub(crate) fn level_weight_of(&self, level: u8) -> u32 {
         match self.level_weights.is_empty() {
@@ -27,12 +27,12 @@ impl WaitingRoomConfig {
             .any(|level| level.eq_ignore_ascii_case(name))
     }
 
-    /// The names of all levels, for a message.
+    /// Returns the names of all levels, for a message.
     pub(super) fn level_names(&self) -> String {
         self.levels.names().collect::<Vec<_>>().join("\", \"")
     }
 
-    /// Refuses names of levels of which two are of the same level.
+    /// Returns an error if two of the `names` mean the same level.
     pub(super) fn refuse_twice<'a>(
         &self,
         field: &'static str,

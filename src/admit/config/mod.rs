@@ -16,21 +16,22 @@ pub use target_wait::TargetWait;
 
 /// The order of waiting requests of equal priority in one lane.
 ///
-/// In a configuration file: `"fifo"`, `"fair"` or `"deadline"`.
+/// A configuration file has `"fifo"`, `"fair"` or `"deadline"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Discipline {
-    /// The one that arrived first.
+    /// First come, first served.
     #[default]
     Fifo,
-    /// Tenants take turns in proportion to their weights: a request of the tenant that has had the least of its share goes
-    /// next. The [cost](super::Ticket::cost) of its requests counts against a tenant's share, and so does what it is
-    /// [charged](crate::gate::Permit::charge) afterwards. Tenants share the places of a full room likewise
-    /// ([`WaitingRoomConfig::displace`]).
+    /// Tenants take turns in proportion to their weights. The next request is one of the tenant that has had the least
+    /// of its share. The [cost](super::Ticket::cost) of its requests counts against a tenant's share, and so does the
+    /// cost that it is [charged](crate::gate::Permit::charge) afterwards. Tenants also share the room itself when it is
+    /// full (see [`WaitingRoomConfig::displace`]).
     Fair,
-    /// The one with the earliest end of its wait, by its own deadline or by `max_wait`; of equal ends, the one that arrived first.
+    /// The earliest end of a wait goes first, whether by the request's own deadline or by `max_wait`. Among equal ends,
+    /// the request that arrived first goes first.
     Deadline,
 }
 
@@ -39,9 +40,11 @@ impl Discipline {
     pub(crate) const COUNT: usize = 3;
 }
 
-/// The configuration of a waiting room: the number of requests that may wait, for how long, and in what order.
+/// The configuration of a waiting room: the number of requests that may wait, the time for which they may wait, and
+/// their order.
 ///
-/// The default: 100 requests, for 30 s, in two levels, first come, first served. Every field has a method of its name:
+/// By default 100 requests may wait for 30 s in two levels, first come, first served. Every field has a method of its
+/// name:
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,103 +61,118 @@ impl Discipline {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// With feature `serde` it is read from a file, with the keys that a [`QueueConfig`](crate::QueueConfig) has for its
-/// waiting room.
+/// With the feature `serde`, it is read from a file with the keys that a [`QueueConfig`](crate::QueueConfig) has for
+/// its waiting room.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct WaitingRoomConfig {
-    /// The most requests that may wait, over all lanes. With 0, a request that finds no slot free is rejected. Default 100.
+    /// The highest number of requests that may wait, over all lanes. With 0, a request that finds all slots busy is
+    /// rejected. Default 100.
     pub max_size: usize,
-    /// The most requests of one tenant that may wait. `None` (default): as many as of all together. `max_size_per_tenant`
-    /// in a file, where 0 stands for `None`.
+    /// The highest number of requests of one tenant that may wait. With `None`, which is the default, only `max_size`
+    /// applies. `max_size_per_tenant` in a file, where 0 stands for `None`.
     pub max_size_per_tenant: Option<usize>,
-    /// The most slots that one tenant may have. Its other requests wait although slots are free, and let those of other
-    /// tenants pass; `target_wait` refuses none of them. `None` (default): as many as there are. Requests that name no
-    /// tenant are one tenant, and share one such limit. `max_concurrent_per_tenant` in a file, where 0 stands for `None`.
+    /// The highest number of slots that one tenant may have. Further requests of the tenant wait although slots are
+    /// free. They let requests of other tenants pass, and `target_wait` does not refuse them. With `None`, which is the
+    /// default, a tenant may have all slots. Requests without a tenant's name count as one tenant with one such limit.
+    /// `max_concurrent_per_tenant` in a file, where 0 stands for `None`.
     ///
-    /// Every arrival goes through the lock then. When the limit is set for a gate in use, requests that have a slot already
-    /// do not count. [`WaitQueue`](crate::admit::WaitQueue)s, which have no slots, ignore it.
+    /// With this limit, every arrival takes the lock. If the limit is set for a gate in use, requests that already have
+    /// a slot do not count. A [`WaitQueue`](crate::admit::WaitQueue) has no slots and ignores the limit.
     pub max_concurrent_per_tenant: Option<usize>,
-    /// The longest wait of a request, from its arrival; where its slots are made after that (its model is loaded), from then
-    /// on. `None`: until its own deadline, if it has one. Default 30 s. If you know how long your callers wait, set that.
-    /// `max_wait_seconds` in a file: a number, which may be a fraction, or `"none"`.
+    /// The longest wait of a request, counted from its arrival. If its slots become ready later, because its model has
+    /// to be loaded, the wait counts from then on. With `None` a request waits until its own deadline, if it has one.
+    /// Default 30 s. If you know how long your callers wait, set this time. `max_wait_seconds` in a file, with a
+    /// number, which may be a fraction, or `"none"`.
     pub max_wait: Option<Duration>,
     /// The order of waiting requests of equal priority. Default [`Discipline::Fifo`].
     pub discipline: Discipline,
     /// The priority levels. Default `high`, `normal`. `priorities` and `default_priority` in a file.
     pub levels: PriorityLevels,
-    /// The interval after which a waiter is promoted to the next higher level, again and again. `None` (default): never. The
-    /// time counts from the first arrival, also where the request had a slot meanwhile or its client was away
-    /// ([`Ticket::requeued`](super::Ticket::requeued)): a place that is kept is kept with its age, as if it had waited
-    /// here all the time. `promote_after_seconds` in a file.
+    /// The interval after which a waiter is promoted to the next higher level, again and again. With `None`, which is
+    /// the default, waiters stay at their level. `promote_after_seconds` in a file.
+    ///
+    /// The time counts from the first arrival, even if the request had a slot meanwhile or its client was away (see
+    /// [`Ticket::requeued`](super::Ticket::requeued)). Such a request keeps its age, as if it had waited here all the
+    /// time.
     pub promote_after: Option<Duration>,
-    /// `true` if, in a full room, an arrival replaces a waiter that has less right to its place. Default `true`.
+    /// `true` if an arrival in a full room replaces a waiter that has less right to wait. Default `true`.
     ///
-    /// The arrival replaces the latest waiter of the lowest level, if that level is lower than its own. Where
-    /// [`Discipline::Fair`] or [`level_weights`](Self::level_weights) give shares, it may replace one of its own level: flows
-    /// (tenants; levels with weights) share the places as they share the slots. A flow's share is its part of the places,
-    /// by weight, among the flows that wait, the arriving one included; each waiter counts as one, whatever it costs. The
-    /// flow with the most waiters for its weight is farthest above its share, and gives up its latest waiter, if it has
-    /// more for its weight than the arrival's flow would have. So a flow below its share always finds a place, and one
-    /// within its share loses none. While levels are strict, the tenants of the lowest level that waits share what the
-    /// levels above leave.
+    /// The arrival replaces the latest waiter of the lowest level, if that level is lower than its own. With shares, it
+    /// may also replace a waiter of its own level. [`Discipline::Fair`] and [`level_weights`](Self::level_weights) give
+    /// shares to flows, which are tenants or levels with weights. Flows share the full room as they share the slots. A
+    /// flow's share is its part of `max_size`, by weight, among the flows that wait, including that of the arrival.
+    /// Each waiter counts as one, whatever its cost.
     ///
-    /// The room's `max_size` is shared by the room's discipline, the bound of a [`Partition`](super::Partition) by the
-    /// partition's. A smaller room evicts in the same order. Where shares decide, a full room takes the lock for each
-    /// rejection.
+    /// The flow with the most waiters for its weight is farthest above its share. It gives up its latest waiter, if it
+    /// has more waiters for its weight than the arrival's flow would have. So a flow below its share can always add a
+    /// waiter, and a flow within its share keeps all of its waiters. While levels are strict, the tenants of the lowest
+    /// level that waits share the part of the room that the levels above leave.
     ///
-    /// With `false` each waiter keeps its place: then a greedy flow may hold all of them, and shares hold only among the
-    /// requests that found one. With [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure) requests wait outside
-    /// until a place is free, so a full room evicts none of them.
+    /// The room's discipline decides about the room's `max_size`, and a [`Partition`](super::Partition)'s discipline
+    /// decides about the bound of the partition. A room that is made smaller evicts waiters in the same order. If
+    /// shares decide, a full room takes the lock for each rejection.
     ///
-    /// A client that may choose its tenant's name gets a share for each name that it invents: of the slots, and of the
-    /// places, where it may push any other tenant down to the share of one among so many. It gets no more than that.
-    /// Tenants with a [weight](Self::weights) keep their share against names without one. So let a tenant's name come from
-    /// what is authenticated.
+    /// With `false` each waiter stays. A greedy flow may then fill the whole room, and shares hold only among the
+    /// requests that were let in. With [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure) requests wait
+    /// outside until the room has space, so a full room evicts none of them.
+    ///
+    /// A client that may choose its tenant's name gets a share for each name that it invents. It gets these shares of
+    /// the slots and of the room, where it may push any other tenant down to the share of one among so many. It gets no
+    /// more than that. Tenants with a [weight](Self::weights) keep their share against names without one. So derive a
+    /// tenant's name from authenticated data.
     pub displace: bool,
-    /// The predicted wait from which on arrivals are refused. Default [`TargetWait::Auto`]. In front of a capacity only,
-    /// because a [`WaitQueue`](crate::admit::WaitQueue) alone does not know how fast it will be emptied. `target_wait` in a
-    /// file.
+    /// The predicted wait above which arrivals may be refused. Default [`TargetWait::Auto`]. It has an effect only in
+    /// front of a capacity, because a [`WaitQueue`](crate::admit::WaitQueue) alone does not know how fast it will be
+    /// emptied. `target_wait` in a file.
     pub target_wait: TargetWait,
-    /// `true` to serve the newest first while a queue is standing, so that some are served well, and not all badly. A queue is
-    /// standing while the waiter without a deadline that entered the room first, whatever its level, has waited in it for
-    /// three service times of its pool. The order concerns requests of equal rank: of a level, and with
-    /// [`Discipline::Fair`] of a tenant; retries that came too early stay behind first attempts. A request that came back
-    /// ([`Ticket::requeued`](super::Ticket::requeued)) is as new as its first arrival, but the time before does not count
-    /// as waited.
+    /// `true` to serve the newest first while a queue is standing, so that some requests are served well instead of all
+    /// of them badly. Default `false`.
     ///
-    /// The price: as long as the overload lasts, those that are passed wait until their time is over, in vain; and newcomers
-    /// are not refused for those they pass, so a room may fill up with them. Default `false`. Needs a `target_wait`; has no
-    /// effect beside [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure), and none on
-    /// [`WaitQueue`](crate::admit::WaitQueue)s and partitions with [`Discipline::Deadline`].
+    /// A queue is standing while the waiter without a deadline that entered the room first, whatever its level, has
+    /// waited in it for three service times of its pool. The order applies to requests of equal rank, which means of
+    /// one level, and with [`Discipline::Fair`] of one tenant. Retries that came too early stay behind first attempts.
+    /// A request that came back (see [`Ticket::requeued`](super::Ticket::requeued)) is as new as its first arrival, but
+    /// the time before does not count as waited.
+    ///
+    /// The price is paid by the older waiters. As long as the overload lasts, they wait in vain until their time is
+    /// over. Newcomers are admitted without regard to the waiters that they pass, so a room may fill up with those.
+    ///
+    /// The setting needs a `target_wait`. It has no effect beside
+    /// [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure), on [`WaitQueue`](crate::admit::WaitQueue)s,
+    /// and on partitions with [`Discipline::Deadline`].
     pub lifo_when_standing: bool,
-    /// Slots that are kept for a level and those above, by the level's name. Requests of lower levels wait rather than take
-    /// one of them. Every arrival goes through the lock then. Default empty. [`WaitQueue`](crate::admit::WaitQueue)s, which
-    /// have no slots, ignore it.
+    /// Slots that are reserved for a level and those above, by the level's name. Requests of lower levels wait rather
+    /// than take one of these slots. With reserved slots, every arrival takes the lock. Default empty. A
+    /// [`WaitQueue`](crate::admit::WaitQueue) has no slots and ignores this.
     pub reserve: HashMap<String, ReservedSlots>,
-    /// `true` to lend the slots that are kept for a level to lower ones while no request of that level or above came in the
-    /// last 10 s. Default `false`. `lend` beside the levels in `reserve`, in a file.
+    /// `true` to lend the reserved slots of a level to lower levels after 10 s without a request of that level or
+    /// above. Default `false`. In a file, `lend` is a key beside the levels in `reserve`.
     pub lend: bool,
-    /// The shares of levels, by the level's name: an alternative to strict priorities, with which no level starves. While
-    /// requests of several levels wait, the slots are divided among these levels in proportion; what a level does not use,
-    /// the others have. Levels that are not named weigh 1. Default empty: a more urgent level always goes first.
+    /// The shares of levels, by the level's name. They are an alternative to strict priorities with which each level
+    /// gets some slots. While requests of several levels wait, these levels divide the slots in proportion to their
+    /// shares, and share the slots that others leave unused. A level without an entry weighs 1. By default the map is
+    /// empty, so a more urgent level always goes first. `level_weights` in a file, as in `{ high = 3 }`.
     ///
-    /// With [`Discipline::Fifo`], a share is one of requests, whatever they cost. With [`Discipline::Fair`], each tenant of
-    /// a level has a share of its own, of the level's weight times the tenant's, so a level has the more, the more tenants
-    /// it has. Either is for each lane: where requests for several models compete for a slot, each model has the shares of
-    /// its levels. [`Discipline::Deadline`] has no shares: for the room it is an error beside this, and in a
-    /// [`Partition`](crate::admit::Partition) of that discipline levels stay strict. Of two disciplines that compete for a
+    /// With [`Discipline::Fifo`], a share counts requests, whatever they cost. With [`Discipline::Fair`], each tenant
+    /// of a level has a share of its own, which is the level's weight times the tenant's. A level with more tenants
+    /// therefore gets more. Shares apply to each lane. If requests for several models compete for a slot, each model
+    /// has the shares of its levels.
+    ///
+    /// [`Discipline::Deadline`] has no shares. As the discipline of the room it is an error beside this setting, and in
+    /// a [`Partition`](crate::admit::Partition) of that discipline levels stay strict. If two disciplines compete for a
     /// slot, the waiter that arrived first goes first, whatever its level.
     ///
-    /// The places of a full room are shared likewise: see [`displace`](Self::displace). Excludes `reserve` and
-    /// `promote_after`. `level_weights` in a file: `{ high = 3 }`.
+    /// Levels share a full room in the same way (see [`displace`](Self::displace)). The setting excludes `reserve` and
+    /// `promote_after`.
     pub level_weights: HashMap<String, u32>,
-    /// The tenants' shares of slots and places under [`Discipline::Fair`]. All others weigh 1. Default empty.
-    /// `tenant_weights` in a file.
+    /// The tenants' shares of the slots and of a full room under [`Discipline::Fair`]. All other tenants weigh 1.
+    /// Default empty. `tenant_weights` in a file.
     pub weights: HashMap<Tenant, u32>,
 }
 
-/// A method for each field of a waiting room: of its own configuration, and of one that has it as the field `$room`.
+/// Defines a method for each field of a waiting room's configuration. With the argument `$room`, the methods belong to
+/// a type that has the configuration in the field `$room`.
 macro_rules! room_methods {
     ($($room:ident)?) => {
         /// Lets `max_size` requests wait.
@@ -164,23 +182,23 @@ macro_rules! room_methods {
             self
         }
 
-        /// Lets `max_size` requests of one tenant wait. `None` and 0: as many as of all together.
+        /// Lets `max_size` requests of one tenant wait. `None` and 0 remove this bound.
         #[must_use]
         pub fn max_size_per_tenant(mut self, max_size: impl Into<Option<usize>>) -> Self {
             self$(.$room)?.max_size_per_tenant = max_size.into().filter(|max_size| *max_size > 0);
             self
         }
 
-        /// Lets one tenant have `max` slots. `None` and 0: as many as there are. Requests that name no tenant are one
-        /// tenant.
+        /// Lets one tenant have `max` slots. `None` and 0 remove this limit. Requests without a tenant's name count as
+        /// one tenant.
         #[must_use]
         pub fn max_concurrent_per_tenant(mut self, max: impl Into<Option<usize>>) -> Self {
             self$(.$room)?.max_concurrent_per_tenant = max.into().filter(|max| *max > 0);
             self
         }
 
-        /// Lets a request wait for `max_wait` from its arrival, or from the end of the load of its model. `None`: until its
-        /// own deadline, if it has one.
+        /// Lets a request wait for `max_wait` from its arrival, or from the end of the load of its model. With `None`
+        /// it waits until its own deadline, if it has one.
         #[must_use]
         pub fn max_wait(mut self, max_wait: impl Into<Option<Duration>>) -> Self {
             self$(.$room)?.max_wait = max_wait.into();
@@ -194,57 +212,60 @@ macro_rules! room_methods {
             self
         }
 
-        /// Names the priority levels.
+        /// Sets the priority levels.
         #[must_use]
         pub fn levels(mut self, levels: PriorityLevels) -> Self {
             self$(.$room)?.levels = levels;
             self
         }
 
-        /// Promotes a waiter by one level per `interval` waited, so that none starves. `None`: never.
+        /// Promotes a waiter by one level per `interval` waited, so that all levels are served at last. `None` turns
+        /// this off.
         #[must_use]
         pub fn promote_after(mut self, interval: impl Into<Option<Duration>>) -> Self {
             self$(.$room)?.promote_after = interval.into();
             self
         }
 
-        /// Sets whether an arrival in a full room replaces a waiter of a lower level, or of a flow farther above its share.
+        /// Sets `displace`. If it is `true`, an arrival in a full room replaces a waiter of a lower level, or of a flow
+        /// farther above its share.
         #[must_use]
         pub fn displace(mut self, displace: bool) -> Self {
             self$(.$room)?.displace = displace;
             self
         }
 
-        /// Sets the predicted wait from which on arrivals are refused.
+        /// Sets the predicted wait above which arrivals may be refused.
         #[must_use]
         pub fn target_wait(mut self, target: impl Into<TargetWait>) -> Self {
             self$(.$room)?.target_wait = target.into();
             self
         }
 
-        /// Sets whether the newest of equal rank go first while a queue is standing.
+        /// Sets `lifo_when_standing`. If it is `true`, the newest of equal rank go first while a queue is standing.
         #[must_use]
         pub fn lifo_when_standing(mut self, lifo_when_standing: bool) -> Self {
             self$(.$room)?.lifo_when_standing = lifo_when_standing;
             self
         }
 
-        /// Keeps slots for the level of this name and those above.
+        /// Reserves slots for the level of this name and those above.
         #[must_use]
         pub fn reserve(mut self, level: impl Into<String>, reserve: ReservedSlots) -> Self {
             self$(.$room)?.reserve.insert(level.into(), reserve);
             self
         }
 
-        /// Sets whether kept slots are lent to lower levels while no request came for which they are kept.
+        /// Sets `lend`. If it is `true`, reserved slots are lent to lower levels while the levels that they are
+        /// reserved for send no requests.
         #[must_use]
         pub fn lend(mut self, lend: bool) -> Self {
             self$(.$room)?.lend = lend;
             self
         }
 
-        /// Gives the level of this name a share of `weight`, and all others one of 1 unless they are named, too: no level
-        /// goes before another then.
+        /// Gives the level of this name a share of `weight`, and a share of 1 to all levels without an entry. Levels
+        /// are then no longer strict.
         #[must_use]
         pub fn level_weight(mut self, level: impl Into<String>, weight: u32) -> Self {
             self$(.$room)?.level_weights.insert(level.into(), weight);
@@ -278,12 +299,12 @@ impl WaitingRoomConfig {
         }
     }
 
-    /// Checks the configuration. A room that gets one without this check takes a weight of 0 for 1, ignores the weight of an
-    /// unknown level, and promotes no waiter if the interval is 0.
+    /// Checks the configuration. A room also accepts a configuration that was not checked. It then takes a weight of 0
+    /// for 1, ignores the weight of an unknown level, and promotes no waiters if the interval is 0.
     ///
     /// # Errors
     ///
-    /// If a field is wrong: the first one found, its value, and what is allowed.
+    /// Returns an error for the first wrong field, with its value and the allowed values.
     pub fn validate(&self) -> Result<(), InvalidWaitingRoom> {
         if self.promote_after == Some(Duration::ZERO) {
             return Err(InvalidWaitingRoom::ZeroPromoteAfter);

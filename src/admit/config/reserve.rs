@@ -1,42 +1,43 @@
-//! Slots that are kept for a level.
+//! Slots that are reserved for a level.
 
-/// Slots of each pool that are kept for a level and those above it.
+/// Slots of each pool that are reserved for a level and those above it.
 ///
-/// The price: while a kept slot is free, requests of lower levels wait beside it. Of 20 slots, each one that is kept
-/// costs 4 to 5 points of the useful work in overload.
+/// They have a price, because requests of lower levels wait while a reserved slot is free. In a pool of 20 slots, each
+/// reserved slot costs 4 to 5 points of the useful work in overload.
 ///
-/// In a configuration file: a number of slots, or a share such as `"10%"`.
+/// A configuration file has a number of slots, or a share such as `"10%"`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ReservedSlots {
-    /// A number of slots.
+    /// A fixed number of slots.
     Slots(u32),
-    /// A share of the pool's slots, from 0 to 1, rounded up.
+    /// A share of the pool's slots, from 0 to 1. The number of slots is rounded up.
     Share(f64),
 }
 
-/// The slots of its pool that a request has to leave free, because they are kept for higher levels.
+/// The slots of its pool that a request has to leave free, because they are reserved for higher levels.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct KeptSlots {
     slots: u32,
-    /// A share of all slots, in millionths, so that it is exact as it is written, and all fits into a register.
+    /// A share of all slots, in millionths. The integer represents written shares exactly, and lets the value fit into
+    /// a register.
     millionths: u32,
 }
 
 const MILLION: u64 = 1_000_000;
 
 impl KeptSlots {
-    /// Keeps no slot.
+    /// The value that reserves no slots.
     pub const NONE: Self = Self {
         slots: 0,
         millionths: 0,
     };
 
-    /// Returns the number of kept slots in a pool of `limit` slots. At least one slot is for all levels.
+    /// Returns the number of reserved slots in a pool of `limit` slots. At least one slot remains for all levels.
     #[must_use]
     #[inline]
     pub fn of(self, limit: usize) -> usize {
-        // Nearly always: spares the arithmetic.
+        // Most rooms reserve nothing, so this check saves the arithmetic.
         if self == Self::NONE {
             return 0;
         }
@@ -52,7 +53,7 @@ impl KeptSlots {
         match reserve {
             ReservedSlots::Slots(slots) => self.slots = self.slots.saturating_add(slots),
             ReservedSlots::Share(share) => {
-                let millionths = (share * MILLION as f64).round() as u32; // saturates; no number is 0
+                let millionths = (share * MILLION as f64).round() as u32; // saturates; NaN becomes 0
                 self.millionths = self.millionths.saturating_add(millionths);
             }
         }

@@ -1,38 +1,46 @@
-//! The predicted wait from which on arrivals are refused.
+//! The predicted wait above which arrivals may be refused.
 
 use std::time::Duration;
 
-/// The predicted wait from which on arrivals are refused as [`Overloaded`](crate::RejectReason::Overloaded).
+/// The predicted wait above which arrivals may be refused as [`Overloaded`](crate::RejectReason::Overloaded).
 ///
 /// A room that is bounded by number alone fills up in overload, and each request then waits for nearly as long as its
-/// caller does. So the room predicts the wait of each arrival. From the target on it refuses a growing share of the
-/// arrivals, and from twice the target on all of them. The head of the queue is always let in. A request that names a
-/// deadline is refused if even the shortest of the latest services of its lane would end too late; where no waiter goes
-/// before it, one is let in now and then, to see whether the service is as slow as it was.
+/// caller does. The room therefore predicts the wait of each arrival. Below the target every arrival is admitted, above
+/// twice the target every one is refused, and in between a growing share is refused. The head of the queue is always
+/// admitted.
 ///
-/// The room does not learn how long callers wait, because clients could teach it to refuse others. If you know how long your
-/// callers wait, set `max_wait`.
+/// A request with a deadline is also refused if even the shortest of the latest services of its lane would end too
+/// late. If such a request would be the head, one is admitted now and then to probe whether the service is still slow.
 ///
-/// In a configuration file: a number of seconds, which may be a fraction, `"auto"` or `"none"`.
+/// The room does not learn how long callers wait, because clients could teach it to refuse others. If you know how long
+/// your callers wait, set `max_wait`.
+///
+/// A configuration file has a number of seconds, which may be a fraction, or `"auto"` or `"none"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum TargetWait {
-    /// The mean service time × max(1/8, 3 ÷ slots) of the first pool that could serve the request. A queue of that length
-    /// keeps the slots busy, and a longer one only adds to the waits. The target grows with the share of the slots that was
-    /// idle lately, up to a share of 0.18, so that bursts are let in: up to `max_wait`, or 30 s without it. It grows by the
-    /// square of that share; for callers that name no deadline by the fourth power, unless tenants or levels have shares:
-    /// these callers may have left when their turn comes. A request that would get its slot too late for its deadline is
-    /// refused in bursts, too. "Lately" is 10 service times, at least 10 s and at most 60 s. Slots that lower levels had count
-    /// as idle, unless levels have weights; with the discipline `fair`, or with weights, so do slots that others had beyond
-    /// their shares.
+    /// A target that follows the service time. It is the mean service time × max(1/8, 3 ÷ slots) of the first pool that
+    /// could serve the request. A queue of that length keeps the slots busy, and a longer one only adds to the waits.
+    ///
+    /// The target grows with the share of the slots that was idle lately, so that bursts are admitted. From an idle
+    /// share of 0.18 on, it reaches `max_wait`, or 30 s without that. It grows by the square of the idle share. For
+    /// callers without a deadline it grows by the fourth power, because they may have left when their turn comes. If
+    /// tenants or levels have shares, it grows by the square for all callers. A request that would get its slot too
+    /// late for its deadline is refused in bursts, too.
+    ///
+    /// "Lately" is 10 service times, but at least 10 s and at most 60 s. Slots that lower levels used count as idle,
+    /// unless levels have weights. With the discipline `fair`, or with weights, slots that others used beyond their
+    /// shares count as idle, too.
     #[default]
     Auto,
-    /// A fixed target, which holds from the first request on, and in bursts. An arrival whose predicted wait is twice as long
-    /// is refused. So is a request that has waited for twice as long, not counting the load of its model, because a
-    /// prediction may be wrong, and a service may slow down. Only the next of its lane goes on waiting then, and the next of
-    /// a tenant that has all its slots.
+    /// A fixed target, which applies from the first request on, and in bursts. An arrival is refused if its predicted
+    /// wait is twice as long.
+    ///
+    /// A request that has waited for twice as long is refused, too, because a prediction may be wrong and a service may
+    /// slow down. The load of its model does not count as waited. Only the next waiter of a lane goes on waiting then,
+    /// and the next waiter of a tenant that has all its slots.
     After(Duration),
-    /// Every arrival may wait, however long its predicted wait is.
+    /// A room without a target. Every arrival may wait, however long its predicted wait is.
     Off,
 }
 

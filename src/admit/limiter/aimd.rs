@@ -1,4 +1,5 @@
-//! Additive increase, multiplicative decrease, with steps up that come ever later before a service that refuses them.
+//! Additive increase and multiplicative decrease of a limit. If the service refuses a step up, the next one comes
+//! later.
 
 use std::time::Instant;
 
@@ -7,15 +8,16 @@ use super::{Bounds, LimitOutcome, LimitSample, a_tenth_less};
 #[derive(Debug)]
 pub(super) struct Aimd {
     pub(super) limit: usize,
-    /// Since the limit changed, with at least half of it in use.
+    /// The number of successes since the limit changed, counting only those with at least half of it in use.
     successes: usize,
-    /// When the limit was last lowered. A refusal of a call that began before that is no reason to lower it again.
+    /// The instant at which the limit was last lowered. Refusals of calls that began before it do not lower the limit
+    /// again.
     decreased: Option<Instant>,
-    /// The limit at which the last refusal came. A step up to it is a probe.
+    /// The limit at which the last refusal came. A step up to it counts as a probe.
     ceiling: usize,
-    /// The number of round trips before the next probe. Doubles with each step that is refused.
+    /// The number of round trips before the next probe. It doubles with each step that is refused.
     pause: usize,
-    /// `true` from a step up until it holds or is refused.
+    /// `true` from a step up until the step holds or is refused.
     stepped: bool,
     reading: Reading,
 }
@@ -27,15 +29,15 @@ pub(super) struct Aimd {
     allow(dead_code, reason = "read by the health checks alone")
 )]
 enum Reading {
-    /// The service reports no queue.
+    /// The service reports no queue of its own.
     None,
     /// The queue inside is empty, so the limit may grow by one.
     Empty,
-    /// Requests wait inside, or the limit has grown since the last reading: the limit holds.
+    /// Requests wait inside, or the limit has grown since the last reading, so the limit holds.
     Hold,
 }
 
-/// The longest pause before a probe, in round trips. With 4 slots, one request in 256 is a probe then.
+/// The longest pause before a probe, in round trips. With 4 slots, one request in 256 is then a probe.
 const LONGEST_PAUSE: usize = 64;
 
 impl Aimd {
@@ -54,7 +56,7 @@ impl Aimd {
     pub(super) fn observe(&mut self, sample: LimitSample, now: Instant, bounds: Bounds) {
         if sample.outcome == LimitOutcome::Overloaded {
             let began = now.checked_sub(sample.latency);
-            // `None`, where the clock can't go back that far, counts as earlier than any instant.
+            // `None`, if the clock can't go back that far, compares as earlier than any instant.
             if self.decreased.is_none_or(|then| began >= Some(then)) {
                 if self.stepped {
                     self.pause = (self.pause * 2).min(LONGEST_PAUSE);
@@ -67,7 +69,7 @@ impl Aimd {
             }
         } else if sample.is_busy(self.limit) && self.reading != Reading::Hold {
             self.successes += 1;
-            // A round trip with all slots in use.
+            // A step holds after a round trip of successes if all slots are in use.
             if self.stepped && self.successes >= self.limit && sample.in_flight >= self.limit {
                 self.step_holds();
             }
@@ -77,7 +79,8 @@ impl Aimd {
         }
     }
 
-    /// Learns whether requests wait inside the service, `None` if it does not say.
+    /// Records the service's own report on its queue. `waits` is `true` if requests wait inside, and `None` without a
+    /// report.
     #[cfg(any(feature = "client", test))]
     pub(super) fn on_reading(&mut self, waits: Option<bool>) {
         self.reading = match waits {
@@ -168,7 +171,7 @@ mod tests {
         }
     }
 
-    /// Successes under a full limit until it grows.
+    /// Returns the number of successes under a full limit until it grows.
     fn until_growth(aimd: &mut Aimd, now: Instant) -> usize {
         let before = aimd.limit;
         (1..100_000)
@@ -192,7 +195,7 @@ mod tests {
         }
         assert_eq!(pauses, [4, 8, 16, 32, 64, 128, 256, 256, 256]);
         until_growth(&mut aimd, now);
-        // This one holds.
+        // This step up holds.
         assert_eq!(until_growth(&mut aimd, now), 5);
         assert_eq!(until_growth(&mut aimd, now), 6);
     }

@@ -1,11 +1,11 @@
-//! The configuration of a limit that adapts.
+//! The configuration of an adaptive concurrency limit.
 
 use crate::admit::SlotPool;
 
 /// A concurrency limit that is found by measurement, for a service whose limit is unknown or changes.
 ///
-/// The limit starts at [`initial`](Self::initial) and stays from [`min`](Self::min) to [`max`](Self::max). Where a
-/// reconfiguration makes a fixed limit one that adapts, it starts at what it was.
+/// The limit starts at [`initial`](Self::initial) and stays from [`min`](Self::min) to [`max`](Self::max). If a
+/// reconfiguration replaces a fixed limit by an adaptive one, it starts at the fixed limit.
 ///
 /// ```
 /// use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
@@ -15,86 +15,91 @@ use crate::admit::SlotPool;
 /// assert_eq!(limit.algorithm, LimitAlgorithm::Vegas);
 /// ```
 ///
-/// With feature `serde` the same is read from a file: `limit = { algorithm = "vegas", min = 1, max = 64, initial = 20 }`,
-/// in which every key is optional.
+/// With the feature `serde`, a file sets the limit as
+/// `limit = { algorithm = "vegas", min = 1, max = 64, initial = 20 }`, in which every key is optional.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "AdaptiveLimitFile"))]
 #[non_exhaustive]
 pub struct AdaptiveLimit {
-    /// How the limit is found. Default [`LimitAlgorithm::Vegas`].
+    /// The algorithm that finds the limit. Default [`LimitAlgorithm::Vegas`].
     pub algorithm: LimitAlgorithm,
     /// The lowest limit, at least 1. Default 1.
     pub min: usize,
     /// The highest limit, at most [`SlotPool::MAX`]. Default 200.
     pub max: usize,
-    /// The limit before anything is measured, brought within `min` and `max`. Default 20. In a file, one that is beyond them
-    /// is an error.
+    /// The limit before the first measurement, brought within `min` and `max`. Default 20. In a file, a value beyond
+    /// `min` or `max` is an error.
     ///
-    /// Better too low than too high: a limit that is too low grows by up to a quarter at a time. One that is several times
-    /// too high is found out in minutes only, because the service was never seen without a queue inside.
+    /// A value that is too low is better than one that is too high. A limit that is too low grows by up to a quarter at
+    /// a time. If the limit is several times too high, it takes minutes to fall, because the limiter has never seen the
+    /// service without a queue inside.
     pub initial: usize,
 }
 
-/// How an [`AdaptiveLimit`] is found.
+/// The algorithm that finds an [`AdaptiveLimit`].
 ///
-/// Whatever it is, the limit holds while less than half of it is in use and no request waits: then nothing is learned about
-/// a higher one.
+/// Any algorithm keeps its limit while less than half of it is in use and no request waits, because the calls then say
+/// nothing about a higher limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize, serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum LimitAlgorithm {
-    /// By refusals alone: a tenth less once calls are refused, one more after as many successes as the limit is. A step up
-    /// to where calls were refused last is a probe: each one that is refused doubles the pause before the next, to at most
-    /// 64 times as many successes, until one holds.
+    /// An algorithm that reacts to refusals alone, after the rule of TCP.
     ///
-    /// For services that say when they have enough, with 429 or 503, and for **engines of language models**: their latency
-    /// grows with the batch by design, so the other two would throttle a healthy engine. TCP's rule.
+    /// It lowers the limit by a tenth when calls are refused, and raises it by one after as many successes as the limit
+    /// is. A step up to the limit at which calls were last refused is a probe. Each refused probe doubles the pause
+    /// before the next one, up to 64 times as many successes, until a probe holds.
+    ///
+    /// Use it for services that report their overload with 429 or 503, and for **engines of language models**. The
+    /// latency of such an engine grows with its batch by design, so the other algorithm would throttle a healthy
+    /// engine.
     Aimd,
-    /// By the queue inside the service, estimated from latency, and by whether more in flight brings more throughput.
+    /// An algorithm that estimates the queue inside the service from latency, and tests whether more calls in flight
+    /// bring more throughput.
     ///
-    /// The limit goes up and down by an eighth all the time. If latency rises in proportion to what is in flight,
-    /// throughput does not, and the service is at its limit. After TCP Vegas, with the guard of failsafe-go and Uber's
-    /// Cinnamon against the drift of algorithms that only compare with a past latency.
+    /// The limit goes up and down by about a sixth all the time. If latency rises in proportion to the calls in flight,
+    /// throughput stays the same, so the service is at its limit. The algorithm follows TCP Vegas. It adds the guard of
+    /// failsafe-go and Uber's Cinnamon against the drift of algorithms that only compare with a past latency.
     #[default]
     Vegas,
 }
 
 impl AdaptiveLimit {
-    /// How the limit is found.
+    /// Sets the algorithm that finds the limit.
     #[must_use]
     pub fn algorithm(mut self, algorithm: LimitAlgorithm) -> Self {
         self.algorithm = algorithm;
         self
     }
 
-    /// The lowest limit.
+    /// Sets the lowest limit.
     #[must_use]
     pub fn min(mut self, min: usize) -> Self {
         self.min = min;
         self
     }
 
-    /// The highest limit.
+    /// Sets the highest limit.
     #[must_use]
     pub fn max(mut self, max: usize) -> Self {
         self.max = max;
         self
     }
 
-    /// The limit before anything is measured.
+    /// Sets the limit before the first measurement.
     #[must_use]
     pub fn initial(mut self, initial: usize) -> Self {
         self.initial = initial;
         self
     }
 
-    /// Whether the configuration can be used.
+    /// Checks the configuration.
     ///
     /// # Errors
     ///
-    /// The first key found that is wrong, and what is allowed.
+    /// Returns an error for the first wrong key, with its value and the allowed values.
     pub fn validate(&self) -> Result<(), InvalidAdaptiveLimit> {
         let Self { min, max, .. } = *self;
         if min == 0 {
@@ -108,7 +113,7 @@ impl AdaptiveLimit {
 }
 
 impl AdaptiveLimit {
-    /// The limit before anything is measured. The configuration is valid.
+    /// Returns the limit before the first measurement. The configuration has to be valid.
     pub(crate) fn initial_limit(&self) -> usize {
         self.initial.clamp(self.min, self.max)
     }
@@ -125,7 +130,7 @@ impl Default for AdaptiveLimit {
     }
 }
 
-/// An [`AdaptiveLimit`] as it is written.
+/// The form of an [`AdaptiveLimit`] in a file.
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -150,7 +155,7 @@ impl TryFrom<AdaptiveLimitFile> for AdaptiveLimit {
         };
         let (min, max) = (limit.min, limit.max);
         match file.initial {
-            // Bounds in the wrong order are for `validate`.
+            // Bounds in the wrong order are left to `validate`.
             Some(initial) if min <= max && !(min..=max).contains(&initial) => {
                 Err(InvalidAdaptiveLimit::Initial { initial, min, max })
             }
@@ -159,14 +164,14 @@ impl TryFrom<AdaptiveLimitFile> for AdaptiveLimit {
     }
 }
 
-/// An [`AdaptiveLimit`] that can't be used: which key, its value, and what is allowed.
+/// The reason why an [`AdaptiveLimit`] is invalid, with the key, its value, and the allowed values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidAdaptiveLimit {
-    /// Nothing would ever be served, and nothing learned.
+    /// The lowest limit is 0, so the service might be left without any calls.
     #[error("`limit.min` is 0: it must be at least 1")]
     ZeroMin,
-    /// Below `min`, or more than there can be.
+    /// The highest limit is below `min`, or above [`SlotPool::MAX`].
     #[error(
         "`limit.max` is {max}: it must be from `limit.min`, which is {min}, to {}",
         SlotPool::MAX
@@ -177,7 +182,7 @@ pub enum InvalidAdaptiveLimit {
         /// `limit.max`.
         max: usize,
     },
-    /// Below `min` or above `max`.
+    /// The initial limit is below `min` or above `max`.
     #[error(
         "`limit.initial` is {initial}: it must be from `limit.min`, which is {min}, to `limit.max`, which is {max}"
     )]

@@ -1,7 +1,7 @@
-//! A concurrency limit that follows what is measured: calls that end go in, the limit comes out.
+//! A concurrency limit that follows measurements. Each call that ends is reported to it, and the new limit comes out.
 //!
-//! A [`Limiter`] has no clock and starts nothing. One algorithm a file: `aimd`, and `vegas`, which judges whole `window`s
-//! of calls.
+//! A [`Limiter`] has no clock and starts no tasks. Each algorithm has its own file. These are `aimd` and `vegas`, which
+//! judges whole `window`s of calls.
 
 mod aimd;
 mod config;
@@ -14,7 +14,7 @@ use aimd::Aimd;
 pub use config::{AdaptiveLimit, InvalidAdaptiveLimit, LimitAlgorithm};
 use vegas::Vegas;
 
-/// A limit that adapts. Each call that ends is [observed](Self::observe).
+/// A concurrency limit that adapts. The caller has it [observe](Self::observe) each call that ends.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -40,39 +40,40 @@ enum Algorithm {
     Vegas(Vegas),
 }
 
-/// One call that has ended.
+/// A call that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitSample {
-    /// From when the call got its slot to the head of its response. Not to the end of a body, which lasts as long as it is
-    /// long.
+    /// The time from the grant of the slot to the head of the response. The body is left out, because its duration
+    /// depends on its length.
     pub latency: Duration,
-    /// How many calls were in flight when this one got its slot, itself included.
+    /// The number of calls in flight when this one got its slot, including itself.
     pub in_flight: usize,
-    /// Whether requests wait for a slot.
+    /// `true` if requests wait for a slot.
     pub waiting: bool,
-    /// How the call ended.
+    /// The outcome of the call.
     pub outcome: LimitOutcome,
 }
 
-/// How a call ended, as far as a limit is concerned.
+/// The outcome of a call, reduced to the cases that matter for a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LimitOutcome {
-    /// It was answered.
+    /// The service answered the call.
     Ok,
-    /// It failed, or was refused because the service has too much to do: 429, 503, or a queue that the service reports.
+    /// The call failed, or was refused because the service is overloaded. Signs of that are status 429 or 503, or a
+    /// queue that the service reports.
     Overloaded,
-    /// It was cancelled, which says nothing about the service.
+    /// The call was cancelled, which says nothing about the service.
     Ignored,
 }
 
 impl Limiter {
-    /// A limiter that has measured nothing.
+    /// Creates a limiter without measurements.
     ///
     /// # Errors
     ///
-    /// If the configuration can't be used.
+    /// Returns an error if the configuration is invalid.
     pub fn new(config: &AdaptiveLimit) -> Result<Self, InvalidAdaptiveLimit> {
         config.validate()?;
         let (min, max) = (config.min, config.max);
@@ -88,14 +89,14 @@ impl Limiter {
         })
     }
 
-    /// Changes the configuration, and keeps what was measured, unless the algorithm is another one. The limit is kept,
-    /// within the new bounds.
+    /// Changes the configuration. The measurements are kept unless the algorithm changes, and the limit is kept within
+    /// the new bounds.
     ///
     /// # Errors
     ///
-    /// If the configuration can't be used. Nothing has changed then.
+    /// Returns an error if the configuration is invalid. The limiter then stays as it was.
     pub fn reconfigure(&mut self, config: &AdaptiveLimit) -> Result<(), InvalidAdaptiveLimit> {
-        // Begins at the present limit, brought within the new bounds.
+        // The new limiter begins at the present limit, brought within the new bounds.
         let mut new = Self::new(&config.initial(self.limit()))?;
         match (&mut self.algorithm, &new.algorithm) {
             (Algorithm::Aimd(old), Algorithm::Aimd(new)) => old.limit = new.limit,
@@ -106,20 +107,20 @@ impl Limiter {
         Ok(())
     }
 
-    /// The limit now.
+    /// Returns the present limit.
     #[must_use]
     pub fn limit(&self) -> usize {
         let limit = match &self.algorithm {
             Algorithm::Aimd(aimd) => aimd.limit,
             Algorithm::Vegas(vegas) => vegas.limit_now(),
         };
-        // The higher window of `vegas` may be above the bound.
+        // The higher window of `vegas` may exceed the bound.
         limit.min(self.max)
     }
 
     /// Learns from a call that has just ended, and returns the limit from now on.
     ///
-    /// From one call to the next the limit at most doubles, and at most halves, give or take one.
+    /// From one call to the next the limit at most doubles and at most halves, give or take one.
     pub fn observe(&mut self, sample: LimitSample, now: Instant) -> usize {
         let bounds = Bounds {
             min: self.min,
@@ -137,7 +138,8 @@ impl Limiter {
 
 #[cfg(feature = "client")]
 impl Limiter {
-    /// Learns whether requests wait inside the service, `None` if it does not say. While they do, `aimd` does not grow.
+    /// Records the service's own report on its queue. `waits` is `true` if requests wait inside the service, and `None`
+    /// without a report. While requests wait inside, `aimd` does not grow.
     pub(crate) fn on_reading(&mut self, waits: Option<bool>) {
         if let Algorithm::Aimd(aimd) = &mut self.algorithm {
             aimd.on_reading(waits);
@@ -145,7 +147,7 @@ impl Limiter {
     }
 }
 
-/// What a limit stays within.
+/// The bounds of a limit.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     min: usize,
@@ -170,20 +172,20 @@ impl LimitSample {
         }
     }
 
-    /// Sets whether requests wait for a slot.
+    /// Sets `waiting`, which is `true` if requests wait for a slot.
     #[must_use]
     pub fn waiting(mut self, waiting: bool) -> Self {
         self.waiting = waiting;
         self
     }
 
-    /// Whether the limit was used so far that the call says something about a higher one.
+    /// Returns `true` if the limit was used so far that the call says something about a higher limit.
     fn is_busy(&self, limit: usize) -> bool {
         self.waiting || self.in_flight.saturating_mul(2) >= limit
     }
 }
 
-/// A tenth less, and at least one.
+/// Returns the limit lowered by a tenth, and by at least one.
 fn a_tenth_less(limit: usize) -> usize {
     limit.saturating_sub((limit / 10).max(1))
 }

@@ -1,12 +1,16 @@
-//! The limit follows the queue inside the service, and what a little more in flight does to latency.
+//! A limit that follows the queue inside the service and the growth of latency with the load.
 //!
-//! By Little's law the queue inside is `in flight × (1 − baseline ÷ latency)`; the limit goes where that is a small share.
-//! All depends on the baseline, the latency without a queue. The least latency ever seen is too low, by chance, and then the
-//! limit falls without end; a past average follows the queue up, and then the limit grows without end.
+//! By Little's law the queue inside is `in flight × (1 − baseline ÷ latency)`. The limit moves to where this queue is a
+//! small share of the calls in flight.
 //!
-//! So windows come in pairs, one at the limit and one a little above, and their ratio tells which it is: while latency
-//! does not rise with what is in flight, throughput does, there is no queue, and the baseline follows the latency; while
-//! latency rises in proportion, throughput is at its maximum, and the baseline is lowered until the limit falls.
+//! The difficulty is the baseline, which is the latency without a queue. The least latency ever seen is too low, by
+//! chance, so the limit would fall without end. A past average follows the queue up, so the limit would grow without
+//! end.
+//!
+//! Windows therefore come in pairs. One window runs at the limit and the other a little above, and their ratio shows
+//! the state of the service. If latency stays the same at the higher limit, throughput rises and there is no queue, so
+//! the baseline follows the latency. If latency rises in proportion, throughput is at its maximum, so the baseline is
+//! lowered until the limit falls.
 
 use super::window::{Means, Window};
 use super::{Bounds, LimitSample, a_tenth_less};
@@ -15,34 +19,35 @@ use super::{Bounds, LimitSample, a_tenth_less};
 pub(super) struct Vegas {
     /// The limit of the lower window of a pair.
     limit: usize,
+    /// The window that is being collected.
     window: Window,
-    /// The lower window, while the higher one is collected.
+    /// The means of the lower window, while the higher one is collected.
     lower: Option<Means>,
-    /// The latency in seconds without a queue; 0 before the first window.
+    /// The latency without a queue, in seconds; 0 before the first window.
     baseline: f64,
-    /// How much latency rises with what is in flight, an average over pairs: 0 without a queue, 1 with one.
+    /// The growth of latency with the calls in flight, averaged over pairs. It is 0 without a queue and 1 with one.
     slope: f64,
-    /// How often in a row the limit grew. Each time it grows by twice as much.
+    /// The number of times in a row that the limit grew. Each growth is twice the one before.
     growths: u32,
 }
 
-/// How much higher the second window of a pair is.
+/// The share by which the second window of a pair is above the first.
 const HIGHER: f64 = 0.16;
-/// The queue that is aimed at, as a share of what is in flight.
+/// The queue that the limit aims at, as a share of the calls in flight.
 const QUEUE: f64 = 0.08;
-/// The same, in requests, where the share is less.
+/// The queue that the limit aims at, in requests, if `QUEUE` yields less.
 const LEAST_QUEUE: f64 = 0.4;
-/// How much of the slope one pair tells.
+/// The weight of one pair in the average slope.
 const SLOPE_WEIGHT: f64 = 0.2;
-/// One pair's slope is mostly noise: it is not taken to be further off than this.
+/// The range to which the slope of one pair is clamped, because a single slope is mostly noise.
 const SLOPES: (f64, f64) = (-2.0, 3.0);
-/// A pair further apart than this, as a logarithm, has a slope.
+/// The logarithm of the ratio of the calls in flight above which a pair yields a slope.
 const APART: f64 = 0.05;
-/// How far a pair without a queue moves the baseline.
+/// The weight by which a pair without a queue moves the baseline.
 const BASELINE_WEIGHT: f64 = 0.3;
 /// The slope from which on the baseline is lowered.
 const SATURATED: f64 = 0.6;
-/// How fast it is lowered.
+/// The rate at which the baseline is lowered.
 const LOWERING: f64 = 0.03;
 
 impl Vegas {
@@ -57,7 +62,7 @@ impl Vegas {
         }
     }
 
-    /// Goes on from another limit.
+    /// Continues from another limit. The baseline and the slope are kept.
     pub(super) fn restart(&mut self, limit: usize) {
         self.limit = limit;
         self.lower = None;
@@ -73,7 +78,7 @@ impl Vegas {
     }
 
     pub(super) fn observe(&mut self, sample: LimitSample, bounds: Bounds) {
-        // The higher window, too, stays within the bounds.
+        // The higher window is kept within the bounds, too.
         let Some(means) = self
             .window
             .observe(sample, self.limit_now().min(bounds.max))
@@ -96,9 +101,9 @@ impl Vegas {
             self.baseline = means.latency;
         }
         match lower {
-            // On the way up there is no time for pairs.
+            // While the limit grows, a single window decides, because pairs would take too long.
             _ if self.growths > 0 => self.decide(means),
-            // `limit_now` is the higher limit from now on.
+            // From here on `limit_now` returns the higher limit.
             None => self.lower = Some(means),
             Some(lower) => {
                 self.learn(lower, means);
@@ -111,26 +116,27 @@ impl Vegas {
         }
     }
 
-    /// Learns from a pair what the latency is without a queue.
+    /// Learns the latency without a queue from a pair of windows.
     fn learn(&mut self, lower: Means, higher: Means) {
         let apart = (higher.in_flight / lower.in_flight).ln();
         if apart > APART {
-            // By how many percent latency rises for 1 % more in flight: 1 where throughput stays the same.
+            // The slope is the percentage by which latency rises for 1 % more calls in flight. It is 1 if throughput
+            // stays the same.
             let slope = (higher.latency / lower.latency).ln() / apart;
             let slope = slope.clamp(SLOPES.0, SLOPES.1);
             self.slope += SLOPE_WEIGHT * (slope - self.slope);
         }
-        // The less latency rises with the load, the less of it is a queue.
+        // The less latency rises with the load, the less of it comes from a queue.
         let weight = BASELINE_WEIGHT * (1.0 - self.slope).clamp(0.0, 1.0);
         self.baseline += weight * (lower.latency - self.baseline);
-        // At a slope of 1, by 1.2 % for each pair.
+        // At a slope of 1, each pair lowers the baseline by 1.2 %.
         self.baseline *= (-LOWERING * (self.slope - SATURATED).clamp(0.0, 1.0)).exp();
     }
 
-    /// Moves the limit by the queue inside.
+    /// Moves the limit by the excess of the queue inside the service.
     fn decide(&mut self, means: Means) {
         let target = (means.in_flight * QUEUE).max(LEAST_QUEUE);
-        // The queue inside, by Little's law, less the one that is aimed at.
+        // The queue inside by Little's law, minus the queue that the limit aims at.
         let excess = means.in_flight * (1.0 - self.baseline / means.latency) - target;
         let most = (self.limit / 4).max(1);
         if !means.is_busy {
@@ -141,7 +147,7 @@ impl Vegas {
                 .saturating_sub((excess.ceil() as usize).min(most));
             self.growths = 0;
         } else {
-            // 1, 2, 4 and so on. The bound keeps the shift within the word.
+            // The limit grows by 1, 2, 4 and so on. The bound of 20 keeps the shift within the word.
             self.limit += (1 << self.growths.min(20)).min(most);
             self.growths += 1;
         }
@@ -163,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_limit_moves_by_the_queue_that_is_too_long() {
-        // Limit, latency in units of the baseline, next limit.
+        // Each line has the limit, the latency in units of the baseline, and the next limit.
         let cases = [
             (20, 1.0, 21),
             (20, 1.05, 21),
@@ -205,7 +211,7 @@ mod tests {
             vegas.learn(means(20.0, 0.3), means(23.0, 0.3));
         }
         assert!((vegas.baseline - 0.3).abs() < 0.01, "{vegas:?}");
-        // It is lowered while latency rises with the load.
+        // The baseline is lowered while latency rises with the load.
         for _ in 0..20 {
             vegas.learn(means(20.0, 0.3), means(23.0, 0.3 * 23.0 / 20.0));
         }

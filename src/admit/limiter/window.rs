@@ -1,14 +1,14 @@
-//! A window of calls under one limit, and what it shows.
+//! A window of calls under one limit, and its means.
 //!
-//! Single latencies vary far more than a limit that is a little too high changes them. So a window is as long as its mean
-//! needs to be exact to a twentieth, by the variance that it shows itself.
+//! Single latencies vary far more than a limit that is slightly too high changes them. A window therefore grows until
+//! its mean latency is exact to a twentieth, judged by its own variance.
 
 use super::{LimitOutcome, LimitSample};
 
-/// Calls that are being collected.
+/// A window of calls that is being collected.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// How many calls to leave out first: those that began under the limit before.
+    /// The number of calls still to be left out, because they began under the previous limit.
     skip: usize,
     answered: usize,
     overloaded: usize,
@@ -18,29 +18,31 @@ pub(super) struct Window {
     seconds_squared: f64,
 }
 
-/// What a window of calls shows.
+/// The means over a window of calls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Means {
-    /// Mean of what was in flight; 0 if no call was answered.
+    /// The mean number of calls in flight; 0 if all calls were refused.
     pub(super) in_flight: f64,
-    /// Mean latency of the answered calls, in seconds; above 0, unless none was answered.
+    /// The mean latency of the answered calls, in seconds. It is above 0 if any call was answered.
     pub(super) latency: f64,
-    /// More than one in ten calls was refused.
+    /// `true` if more than one in ten calls was refused.
     pub(super) is_overloaded: bool,
-    /// Most calls found at least half of the limit in use, or requests waiting.
+    /// `true` if most calls found at least half of the limit in use, or requests waiting.
     pub(super) is_busy: bool,
 }
 
-/// The relative standard error of a mean latency that is small enough to act on.
+/// The relative standard error of a mean latency at which it is exact enough to act on.
 const PRECISION: f64 = 0.05;
-/// The same for low limits, at which one more or less is a larger step than that: divided by the limit.
+/// The relative standard error for low limits, to be divided by the limit. One slot more or less is a larger step there
+/// than `PRECISION`.
 const PRECISION_OF_ONE: f64 = 0.5;
+/// The least number of calls in a window.
 const FEWEST: usize = 10;
-/// Bounds the time without a decision, whatever the latencies.
+/// The highest number of calls in a window, which bounds the time without a decision.
 const MOST: usize = 500;
 
 impl Window {
-    /// A window under `limit`, which begins once the calls that are in flight now have ended.
+    /// Creates a window under `limit`, which begins after the calls that are in flight now have ended.
     pub(super) fn after_change(limit: usize) -> Self {
         Self {
             skip: limit,
@@ -48,7 +50,7 @@ impl Window {
         }
     }
 
-    /// Adds a call. If that ends the window, the window is returned, and the next one is to be begun by the caller.
+    /// Adds a call. Returns the means if the window is complete, and the caller then has to begin the next one.
     pub(super) fn observe(&mut self, sample: LimitSample, limit: usize) -> Option<Means> {
         if self.skip > 0 {
             self.skip -= 1;
@@ -56,33 +58,33 @@ impl Window {
         }
         self.busy += usize::from(sample.is_busy(limit));
         if sample.outcome == LimitOutcome::Ok {
-            // Never 0, by which something may be divided.
+            // The value is above 0, because the callers divide by the mean.
             let seconds = sample.latency.as_secs_f64().max(1e-9);
             self.answered += 1;
             self.in_flight += sample.in_flight as f64;
             self.seconds += seconds;
             self.seconds_squared += seconds * seconds;
         } else {
-            // Overloaded: samples that are ignored are left out before.
+            // The outcome is `Overloaded`, because ignored samples were left out before.
             self.overloaded += 1;
         }
         let calls = self.answered + self.overloaded;
         (calls >= self.needed(limit)).then(|| self.means(calls))
     }
 
-    /// How many calls the window has to have.
+    /// Returns the number of calls that the window needs.
     fn needed(&self, limit: usize) -> usize {
-        // At least two round trips: calls that end in the same one say the same.
+        // The window covers at least two round trips, because calls that end in the same round trip are alike.
         let fewest = limit.saturating_mul(2).clamp(FEWEST, MOST);
         if self.answered == 0 {
             return fewest;
         }
-        // Of the latencies, relative to their mean: the mean square over the squared mean, less 1.
+        // The variance of the latencies relative to their mean, as the mean square over the squared mean, less 1.
         let variance =
             self.seconds_squared * self.answered as f64 / (self.seconds * self.seconds) - 1.0;
         let precision = PRECISION.max(PRECISION_OF_ONE / limit as f64);
-        // The error of the mean of n latencies is their deviation divided by √n, which gives n.
-        // The cast makes 0 of what is negative or no number.
+        // The error of the mean of n latencies is their deviation divided by √n, and solving for n gives this number.
+        // The cast turns negative values and NaN into 0.
         ((variance / (precision * precision)) as usize).clamp(fewest, MOST)
     }
 
@@ -123,10 +125,10 @@ mod tests {
         assert_eq!(calls([100, 100], 1), 10);
         assert_eq!(calls([100, 100], 20), 40);
         assert_eq!(calls([100, 100], 1000), 500);
-        // Deviation 50 of mean 100: (0.5 / 0.05)².
+        // The deviation is 50 of a mean of 100, which needs (0.5 / 0.05)² calls.
         assert_eq!(calls([50, 150], 20), 100);
         assert_eq!(calls([1, 1000], 20), 398);
-        // At a limit of 4 an eighth is exact enough.
+        // At a limit of 4, a mean that is exact to an eighth is enough.
         assert_eq!(calls([50, 150], 4), 16);
     }
 

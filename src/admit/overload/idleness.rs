@@ -1,14 +1,16 @@
-//! The share of the slots that was idle lately, as each level sees it: slots that lower levels had count as idle.
+//! The share of the slots that was idle lately, as each level sees it. Slots that lower levels used count as idle, too.
 //!
-//! If slots are idle from time to time, a burst that waits is served later, and takes no slot from another request. If slots
-//! are never idle, a longer queue adds latency and no throughput. The idler the slots were, the longer a burst may queue.
-//! From [`IDLE`] on more makes no difference, also to the average: so the time in which a queue is taken for a burst is as
-//! short after a quiet night as after a busy hour.
+//! If slots are idle from time to time, a burst that waits is served later without taking slots from other requests. If
+//! slots are never idle, a longer queue adds latency and no throughput. The idler the slots were, the longer a burst
+//! may queue.
+//!
+//! Idleness above [`IDLE`] makes no difference, not even to the average. So a queue counts as a burst for the same time
+//! after a quiet night as after a busy hour.
 
 use crate::admit::nanos::{Nanos, seconds};
 
-/// An average over some minutes, measured when requests find no slot. What was served without a wait is counted by the
-/// capacity.
+/// Averages of idleness over some minutes, measured when requests find no slot. The capacity itself counts the requests
+/// that were served without a wait.
 #[derive(Debug, Default)]
 pub(crate) struct Idleness {
     levels: Box<[LevelIdleness]>,
@@ -19,19 +21,20 @@ pub(crate) struct Idleness {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct LevelIdleness {
-    /// The number of its requests that got a slot since the last measurement, as far as their level is known.
+    /// The number of the level's requests that got a slot since the last measurement, if their level is known.
     served: u64,
-    /// The average.
+    /// The averaged share of the slots that this level and those above left idle.
     idle: f64,
 }
 
-/// The share of idle slots from which on bursts wait for as long as their callers do.
+/// The share of idle slots from which on bursts may wait for as long as their callers do.
 pub(super) const IDLE: f64 = 0.18;
-/// The number of measurements in one time constant of the average. With more, a single lease would weigh too much.
+/// The number of measurements in one time constant of the average. With more of them, a single lease would weigh too
+/// much.
 const MEASUREMENTS: f64 = 64.0;
 
 impl Idleness {
-    /// Begins with this share: what was before is not known.
+    /// Creates averages that begin with the share `idle`, because the past is unknown.
     pub(crate) fn new(levels: usize, idle: f64) -> Self {
         let level = LevelIdleness { served: 0, idle };
         Self {
@@ -40,7 +43,7 @@ impl Idleness {
         }
     }
 
-    /// A request of this level got a slot.
+    /// Records that a request of this level got a slot.
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8) {
         if let Some(level) = self.levels.get_mut(usize::from(level)) {
@@ -48,8 +51,9 @@ impl Idleness {
         }
     }
 
-    /// A request finds no slot. `leased`: how many leases there were so far; `possible`: how many there could have been in
-    /// so many seconds, up to now; `memory`: the time constant of the average, in seconds.
+    /// Measures the idleness when a request finds no slot, if the last measurement is old enough. `leased` is the
+    /// number of leases so far. `possible` returns the number of leases that were possible in the given number of
+    /// seconds up to now. `memory` is the time constant of the average, in seconds.
     pub(crate) fn observe(
         &mut self,
         now: Nanos,
@@ -58,25 +62,26 @@ impl Idleness {
         memory: f64,
     ) {
         let time = seconds(now.saturating_sub(self.measured_at));
-        // Also without a time constant: then no bound is set for waits, and nothing asks for the average.
+        // An infinite time constant is skipped, too. Waits are then unbounded, and the average is never read.
         if time * MEASUREMENTS < memory || !memory.is_finite() {
             return;
         }
         let possible = possible(time);
-        // The longer this measurement, the less the old ones count. The first one measures nothing yet.
+        // A longer measurement lets the old ones count less. The first call only sets the start of the measurement.
         let weight = match self.measured_at {
             0 => 0.0,
             _ => 1.0 - (-time / memory).exp(),
         };
         let known: u64 = self.levels.iter().map(|level| level.served).sum();
-        // The count may start again from 0. Requests that found a slot free may have been of any level.
+        // `leased` may start again from 0. Requests that found a slot free may be of any level.
         let unknown = leased.saturating_sub(self.leased).saturating_sub(known);
         let mut used = unknown as f64;
         for level in &mut self.levels {
-            // By now what this level and all above it had: what lower ones had is idle to it.
+            // The sum covers this level and all above it, so use by lower levels counts as idle here.
             used += std::mem::take(&mut level.served) as f64;
             let idle = match possible > 0.0 {
-                // More than was possible is many short requests. Below 0 they would hide idle slots for long after.
+                // More leases than were possible come from many short requests. A value below 0 would hide idle slots
+                // for a long time.
                 true => (1.0 - used / possible).max(0.0),
                 false => 0.0, // the service stood still
             };
@@ -85,12 +90,12 @@ impl Idleness {
         (self.measured_at, self.leased) = (now, leased);
     }
 
-    /// Returns the share of the slots that no level had, from 0 to [`IDLE`].
+    /// Returns the share of the slots that all levels together left idle, from 0 to [`IDLE`].
     pub(crate) fn share_of_all(&self) -> f64 {
         self.levels.last().map_or(0.0, |level| level.idle)
     }
 
-    /// Returns the share of the slots that this level and those above did not have, from 0 to [`IDLE`].
+    /// Returns the share of the slots that this level and those above left idle, from 0 to [`IDLE`].
     pub(crate) fn share(&self, level: u8) -> f64 {
         let level = self.levels.get(usize::from(level));
         level.map_or(0.0, |level| level.idle)
@@ -107,7 +112,7 @@ mod tests {
     fn what_lower_levels_had_is_idle_to_the_higher() {
         let mut idleness = Idleness::new(2, 0.2);
         for second in 1..=100 {
-            // Of a hundred that could be served, 81 were urgent, eight were not, and of six the level is not known.
+            // Out of a hundred possible services, 81 were urgent, eight were not, and the level of six is unknown.
             (0..81).for_each(|_| idleness.on_served(0));
             (0..8).for_each(|_| idleness.on_served(1));
             idleness.observe(second * SECOND, second * 95, |time| 100.0 * time, 10.0);

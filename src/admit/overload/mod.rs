@@ -1,20 +1,23 @@
-//! Sense in overload: which arrivals are refused because they would wait too long, and which waiters are not worth a slot.
+//! The decisions in overload: which arrivals to refuse because they would wait too long, and which waiters are no
+//! longer worth a slot.
 //!
-//! A room that is bounded by number alone is full in overload, and its head has waited for nearly as long as its caller
-//! does: the slots are spent on requests whose callers are about to leave. What matters is time. So the room predicts the
-//! wait of each arrival from the work ahead of it ([`wait`]) and from how fast its pools hand slots over
-//! ([`pool_load`]), which is corrected by how past predictions came out. Where that is longer than the target, the arrival
-//! is refused.
+//! In overload, a room that is bounded by number alone is always full. Its head has then waited for nearly as long as
+//! its caller does, so the slots go to callers that are about to leave. The room therefore bounds waits by time. It
+//! predicts the wait of each arrival from the work ahead of it ([`wait`]) and from the rate at which its pools hand
+//! slots over ([`pool_load`]). It corrects predictions by the outcome of past ones. If the wait exceeds the target, the
+//! arrival may be refused.
 //!
-//! Only what the slots do decides, because whatever is learned from clients can be taught by clients. While the slots are
-//! never idle, a longer queue serves no request more, so the target is what keeps them busy: a part of a service time. It
-//! grows if slots were idle lately ([`idleness`]), because a burst is then worth a wait; and for tenants, or levels with
-//! weights, that had less than their share while another had more ([`shares`]). A target that was configured stays as it is.
-//! A caller that names a deadline is refused for it only if 19 of 20 such waits would be so long that even the shortest
-//! service of its lane would end too late ([`service_times`]).
+//! Only measurements of the slots decide, because a client could manipulate whatever the room learned from clients.
+//! While slots are never idle, a longer queue adds latency and no throughput. So the target is as short as keeps the
+//! slots busy, which is a part of a service time. It grows if slots were idle lately ([`idleness`]), because a burst is
+//! then worth a wait. It also grows for tenants, and for levels with weights, that had less than their share while
+//! another had more ([`shares`]). A configured target stays as it is.
 //!
-//! The constants are those with which a recorded hour of a language model's requests, at 1.2 to 2 times the load that can
-//! be served, is served best: see `examples/overload`.
+//! A request with a deadline is refused because of the deadline only if 19 of 20 such waits would be too long. Too long
+//! means that even the shortest service of its lane would end too late ([`service_times`]).
+//!
+//! The constants were tuned with a recorded hour of a language model's requests, at 1.2 to 2 times the load that can be
+//! served (see `examples/overload`).
 
 mod idleness;
 mod pool_load;
@@ -40,7 +43,7 @@ use shares::Shares;
 /// The measurements of a room.
 #[derive(Debug, Default)]
 pub(crate) struct Overload {
-    /// By pool.
+    /// The measurements of each pool, by the pool's number.
     pools: Vec<PoolLoad>,
     levels: usize,
     idleness: Idleness,
@@ -48,22 +51,23 @@ pub(crate) struct Overload {
     pub(crate) service: ServiceTimes,
 }
 
-/// An arrival that found no slot, as far as its wait is concerned. Times are in seconds; infinite without a bound.
+/// An arrival that found no slot, with the values that decide about its wait. Times are in seconds, and infinite
+/// without a bound.
 #[derive(Debug)]
 pub(crate) struct Arriving {
-    /// The first pool that could serve the request; its corrections apply.
+    /// The first pool that could serve the request. Predictions use the corrections of this pool.
     pub(crate) pool: PoolId,
     pub(crate) level: u8,
-    /// `true` if no waiter goes before it.
+    /// `true` if the arrival would be the head of its queue.
     pub(crate) is_first: bool,
-    /// The discipline of its lane, if that is shared by flows.
+    /// The discipline of the arrival's lane, if flows share the lane.
     pub(crate) flows: Option<Discipline>,
-    /// The wait that the work ahead leads to, if that is known.
+    /// The wait that follows from the work ahead, if it is known.
     pub(crate) predicted: Option<f64>,
     /// The time until the deadline that the caller named.
     pub(crate) deadline: Option<f64>,
-    /// The longest wait that the room allows and after which the answer may still come in time. Below 0 if the answer would
-    /// come too late without a wait.
+    /// The longest wait that the room allows and after which the answer may still come in time. It is below 0 if the
+    /// answer would come too late even without a wait.
     pub(crate) longest: f64,
     /// The time until the room's own bound on its wait.
     pub(crate) max_wait: f64,
@@ -74,32 +78,34 @@ pub(crate) struct Arriving {
 /// The slots that could serve a waiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slots {
-    /// Some are there, without a break since then.
+    /// At least one pool has its slots ready, without a break since this instant.
     Made { since: Nanos },
-    /// They are being made.
+    /// The slots are being started.
     Making,
-    /// They are not there, and nothing is done for that since then.
+    /// The slots are stopped, and nothing starts them. They have been so since this instant.
     Unmade { since: Nanos },
 }
 
-/// The automatic target, in services that start meanwhile on the pool's slots: so many waiters keep the slots busy.
+/// The automatic target, as a number of waiters. Together with the services that start meanwhile, this many waiters
+/// keep the pool's slots busy.
 const AUTO_WAITERS: f64 = 3.0;
-/// The least automatic target, in service times, for pools of many slots.
+/// The shortest automatic target, in service times. It applies to pools of many slots.
 const AUTO_SERVICES: f64 = 0.125;
-/// The time over which idleness is averaged, in service times, and its bounds in seconds. The shorter it is, the sooner a
-/// standing queue is short again; the longer, the more of a burst is let in.
+/// The time over which idleness is averaged, in service times, followed by its bounds in seconds. With a shorter time,
+/// a standing queue becomes short sooner. With a longer time, more of a burst is admitted.
 const MEMORY_SERVICES: f64 = 10.0;
 const MEMORY: (f64, f64) = (10.0, 60.0);
-/// The share of idle slots that is assumed before one was measured.
+/// The share of idle slots that is assumed before the first measurement.
 const INITIAL: f64 = 0.16;
-/// The longest wait of a burst where a wait has no bound, in seconds: the default of `max_wait`.
+/// The longest wait of a burst, in seconds, if waits are unbounded. It equals the default of `max_wait`.
 const UNBOUNDED: f64 = 30.0;
-/// Over how long the tenants' shares are averaged, in multiples of the time for idleness: one tenant is served less often
-/// than all together.
+/// The time over which the tenants' shares are averaged, in multiples of the time for idleness. It is longer because
+/// one tenant is served less often than all of them together.
 const SHARES_MEMORY: f64 = 6.0;
-/// From this unused part of its share on, what a tenant sends is let in like a burst.
+/// The unused part of a tenant's share from which on its requests are admitted like a burst.
 const UNUSED: f64 = 0.05;
-/// Pools beyond that are measured as one: a capacity is user code, and may number them as it likes.
+/// The number of pools that are measured apart. Higher numbers share the last entry, because a capacity is user code
+/// and may number its pools as it likes.
 const MAX_POOLS: usize = 1 << 16;
 
 impl Overload {
@@ -111,11 +117,11 @@ impl Overload {
         }
     }
 
-    /// Takes another configuration.
+    /// Applies another configuration.
     pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
         self.shares.set_config(config);
         let levels = config.levels.count();
-        // The same number of levels is taken to be the same levels, whatever their names.
+        // The same number of levels counts as the same levels, whatever their names.
         if self.levels != levels {
             self.levels = levels;
             self.idleness = Idleness::new(levels, INITIAL);
@@ -125,7 +131,8 @@ impl Overload {
         }
     }
 
-    /// Sets the pools that are in service from now on. The measurements of others are kept until they are again.
+    /// Sets the pools that are in service from now on. The measurements of other pools are kept until they return to
+    /// service.
     pub(crate) fn set_in_service(&mut self, pools: &[PoolId], now: Nanos) {
         let known = self.pools.len();
         let pools: BTreeSet<usize> = pools.iter().map(|&pool| index(pool)).collect();
@@ -133,7 +140,7 @@ impl Overload {
         let levels = self.levels;
         self.pools.resize_with(count, || PoolLoad::new(levels));
         for (nth, load) in self.pools.iter_mut().enumerate() {
-            // One that was never observed was not in service.
+            // A pool without an observation before was out of service.
             load.is_in_service &= nth < known;
             load.set_in_service(now, pools.contains(&nth));
         }
@@ -149,14 +156,15 @@ impl Overload {
         &mut self.pools[pool]
     }
 
-    /// Returns the state of the slots that any of these pools has.
+    /// Returns the state of the slots of these pools together.
     pub(crate) fn slots_of(&self, pools: &[PoolId]) -> Slots {
         let loads = || pools.iter().filter_map(|&pool| self.load(pool));
-        // One that was never observed gives slots as far as is known. Without a pool, nothing is waited for.
+        // A pool without observations counts as ready. Without a pool there is nothing to wait for.
         if loads().count() < pools.len() || pools.is_empty() {
             return Slots::Made { since: 0 };
         }
-        // Until a pool came back that has slots, those of the others may have been made.
+        // With slots on demand, a pool that came back counts only from its return, because the other pools may have
+        // been starting slots until then.
         let is_on_demand = loads().any(PoolLoad::is_on_demand);
         let made_since = loads().filter_map(|load| {
             let since = load.made_since()?;
@@ -174,7 +182,7 @@ impl Overload {
         }
     }
 
-    /// Returns the measurements of a pool that was observed.
+    /// Returns the measurements of a pool, or `None` if it was never observed.
     fn load(&self, pool: PoolId) -> Option<&PoolLoad> {
         self.pools.get(index(pool))
     }
@@ -185,7 +193,7 @@ impl Overload {
         self.idleness.on_served(level);
     }
 
-    /// Records that a request of this flow got a slot, where flows have shares.
+    /// Records that a request of this flow got a slot. Called only if flows have shares.
     pub(crate) fn on_flow_served(
         &mut self,
         flow: FlowKey<'_>,
@@ -202,11 +210,12 @@ impl Overload {
         load.per_second().filter(|_| load.is_certain())
     }
 
-    /// Returns the number of slots that all pools hand over per second, if that is known of any.
+    /// Returns the number of slots that all pools together hand over per second. `None` if the rate of each pool is
+    /// unknown.
     pub(crate) fn total_per_second(&self) -> Option<f64> {
         let known = self.pools.iter().filter(|pool| pool.is_in_service);
         let known = known.filter_map(PoolLoad::per_second);
-        // Nothing is known where the sum is empty.
+        // The sum is 0 if all rates are unknown.
         Some(known.sum()).filter(|&total| total > 0.0)
     }
 
@@ -221,7 +230,7 @@ impl Overload {
         match config.target_wait {
             TargetWait::Auto => {
                 let slots = self.slots(pool);
-                // Until it is known, no wait is: the target is for reports then.
+                // Until the service time is known, all predictions are missing, so this target is only reported.
                 let service = self.service_seconds(pool).unwrap_or(0.0);
                 service * AUTO_SERVICES.max(AUTO_WAITERS / slots)
             }
@@ -241,12 +250,12 @@ impl Overload {
         (MEMORY_SERVICES * service).clamp(MEMORY.0, MEMORY.1)
     }
 
-    /// Decides about an arrival. If it may wait, returns the wait as it was predicted, for [`PoolLoad::on_wait_ended`]; 0 if
-    /// it is not known.
+    /// Decides about an arrival. If it may wait, returns its wait as it was predicted, for [`PoolLoad::on_wait_ended`],
+    /// or 0 if the wait is unknown.
     ///
     /// # Errors
     ///
-    /// If the arrival is refused: by how many seconds its wait would exceed the target.
+    /// Returns the number of seconds by which the wait would exceed the target, if the arrival is refused.
     pub(crate) fn admit(
         &mut self,
         arriving: &Arriving,
@@ -256,29 +265,29 @@ impl Overload {
     ) -> Result<f64, f64> {
         let level = arriving.level;
         let memory = self.memory(arriving.pool);
-        // Without a known rate it is unknown what was possible: the averages keep their initial value.
+        // Without a known rate the possible number of services is unknown, so the averages keep their initial value.
         if self.total_per_second().is_some() {
             let pools = &mut self.pools;
-            // Called only if a measurement is due, because it takes what was counted.
+            // The closure is called only if a measurement is due, because it takes the counts out of the pools.
             let possible = |time| pools.iter_mut().map(|pool| pool.take_possible(time)).sum();
             self.idleness
                 .observe(now, arriving.leased, possible, memory);
         }
-        // No request is refused for a wait that is not known.
+        // An unknown wait is admitted.
         let Some(predicted) = arriving.predicted else {
             return Ok(0.0);
         };
         let target = self.target(arriving, tenant, config, now);
         let load = self.pool_mut(arriving.pool);
-        // The corrected wait decides. The other one is returned, from which corrections are learned.
+        // The corrected wait decides. The uncorrected one is returned, because the corrections are learned from it.
         let wait = predicted * load.correction(level, predicted);
-        // Most predictions err to one side or the other. Only where its answer is most likely to be late is a request
-        // refused for that: otherwise to name a deadline would be worse than to be silent.
-        // The quantile lags behind the mean where predictions have been far too long.
+        // Most predictions err to one side or the other. A request is refused as late only if its answer is most likely
+        // to be late, because callers would otherwise do better without naming a deadline.
+        // The quantile lags behind the mean after predictions that were far too long, so the smaller of the two counts.
         let longer_than = load.exceeded(level, predicted).min(wait);
         let is_late = longer_than > arriving.longest;
-        // If it is refused, the slot that is free next may be idle.
-        // The probe comes last: asking for it uses it up.
+        // The first in line is admitted, because the slot that is free next might stay idle without it.
+        // The probe is asked last, because asking uses it up.
         if arriving.is_first
             && (!is_late
                 || arriving
@@ -288,15 +297,15 @@ impl Overload {
             return Ok(predicted);
         }
         let excess = wait - target;
-        // Its answer would come too late, burst or not.
+        // The answer would come too late, in a burst as well as in a standing queue.
         if is_late {
-            // A target that was configured may be longer than the wait: `excess` is below 0 then.
+            // A configured target may be longer than the wait, and then `excess` is below 0.
             return Err(excess.max(longer_than - arriving.longest));
         }
         if excess <= 0.0 {
             return Ok(predicted);
         }
-        // With a probability from 0 at the target to 1 at twice the target.
+        // The probability of a refusal rises from 0 at the target to 1 at twice the target.
         match load.refuses(level, (excess / target).min(1.0)) {
             true => Err(excess),
             false => Ok(predicted),
@@ -322,8 +331,9 @@ impl Overload {
             let unused = self.shares.unused(flow, config, now);
             unused_share = burst(unused / UNUSED);
         }
-        // A nearer deadline makes no target shorter, or it would be worse to name one than to be silent.
-        // Where flows have shares, a flow needs a queue to get its share from the first second of a flood on.
+        // A near deadline leaves the target as it is, because callers would otherwise do better without naming one.
+        // If flows have shares, a flow needs a queue to get its share from the first second of a flood on. Its silent
+        // callers are therefore treated like those with a deadline.
         let idle = match (arriving.deadline, arriving.flows) {
             (None, None) => for_silent(idle),
             _ => idle,
@@ -332,10 +342,11 @@ impl Overload {
         burst_target(target, arriving.max_wait, burst, config)
     }
 
-    /// Returns the share of the slots that was idle lately, as a level sees it. `has_flows`: of a lane that flows share.
+    /// Returns the share of the slots that was idle lately, as a level sees it. `has_flows` is `true` for a lane that
+    /// flows share.
     fn idle_for(&self, level: u8, has_flows: bool, config: &WaitingRoomConfig) -> f64 {
         match has_flows && !config.level_weights.is_empty() {
-            // What other levels had, they had by right: only what was left by all is idle.
+            // Other levels used their slots by right, so only slots that all levels left free count as idle.
             true => self.idleness.share_of_all(),
             false => self.idleness.share(level),
         }
@@ -347,21 +358,23 @@ fn index(PoolId(pool): PoolId) -> usize {
     (pool as usize).min(MAX_POOLS - 1)
 }
 
-/// Returns how far a burst is let in, from 0 to 1, for what was left of the slots or of a share, in terms of what lets it in
-/// fully: the square.
+/// Returns the degree to which a burst is admitted, from 0 to 1. `left` is the unused part of the slots or of a share,
+/// relative to the part that admits a burst fully. The degree is its square.
 fn burst(left: f64) -> f64 {
     left.min(1.0).powi(2)
 }
 
-/// Returns how far a burst is let in whose callers name no deadline, where those that name one are let in so far.
+/// Returns the degree to which a burst without deadlines is admitted, if one with deadlines is admitted to the degree
+/// `burst`.
 ///
-/// A caller that names its deadline is there when its turn comes. One that is silent may have left, so its burst has to be
-/// over sooner: otherwise the slots of the first seconds of an overload go to requests whose callers leave.
+/// A caller that names its deadline is still there when its turn comes. A silent caller may have left, so its burst has
+/// to be over sooner. Otherwise the slots of the first seconds of an overload would go to callers that leave.
 fn for_silent(burst: f64) -> f64 {
     burst.powi(2)
 }
 
-/// Returns the target where bursts are let in so far: up to the room's bound, unless it was configured.
+/// Returns the target while bursts are admitted to the degree `burst`. The target grows up to the room's bound, unless
+/// it was configured.
 fn burst_target(target: f64, max_wait: f64, burst: f64, config: &WaitingRoomConfig) -> f64 {
     if config.target_wait != TargetWait::Auto {
         return target;
@@ -379,8 +392,8 @@ mod tests {
 
     const SECOND: Nanos = 1_000_000_000;
 
-    /// A room of one slot that serves a request in 1 s and was never idle, and an arrival that would wait for 10 s, of a
-    /// caller with a deadline in 30 s.
+    /// A room of one slot that serves a request in 1 s and was never idle. The arrival would wait for 10 s, and its
+    /// caller has a deadline in 30 s.
     fn busy() -> (Overload, Arriving) {
         let mut overload = Overload::new(1);
         overload.idleness = Idleness::new(1, 0.0);
@@ -404,7 +417,7 @@ mod tests {
         (overload, arriving)
     }
 
-    /// Returns how many of 100 such arrivals are refused.
+    /// Returns the number of refusals among 100 such arrivals.
     fn refused(overload: &mut Overload, arriving: &Arriving, target: TargetWait) -> usize {
         let config = WaitingRoomConfig::default().target_wait(target);
         let admit = |_: &i32| {
@@ -438,7 +451,7 @@ mod tests {
             let refused = refused(&mut overload, &arriving, TargetWait::Auto);
             assert_eq!(refused, expected, "{wait}");
         }
-        // An eighth of a service where there are many slots.
+        // With many slots the target is an eighth of a service time.
         overload.pool_mut(PoolId(0)).observe(101 * SECOND, 96, true);
         for (wait, expected) in [(0.125, 0), (0.25, 100)] {
             arriving.predicted = Some(wait);

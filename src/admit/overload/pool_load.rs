@@ -1,8 +1,8 @@
 //! The rate at which the slots of a pool go to waiters, and the waits of each level for them.
 //!
-//! Only time in which requests wait counts: what a pool does while none waits says nothing about a wait. The pool's slots
-//! are all taken in that time, so its length times the slots, divided by the slots that were handed over, is the mean time
-//! for which a request holds a slot (Little's law). No request is timed for that.
+//! Only time in which requests wait is counted, because the pool's use at other times says nothing about a wait. All
+//! slots of the pool are taken in that time. Its length times the slots, divided by the hand-overs, is therefore the
+//! mean time for which a request holds a slot (Little's law). This works without timing any request.
 
 use crate::admit::SlotState;
 use crate::admit::nanos::{Nanos, seconds};
@@ -16,27 +16,29 @@ pub(crate) struct PoolLoad {
     handed_over: f64,
     /// The slot time that passed while requests waited since the last hand-over, in seconds.
     since: f64,
-    /// Since it was last [taken](Self::take_possible): how long requests waited, in seconds, and the hand-overs.
+    /// The time in which requests waited, in seconds, and the hand-overs, both since the last
+    /// [`take_possible`](Self::take_possible).
     recent: (f64, f64),
-    /// The time up to which slot time is counted.
+    /// The instant up to which slot time is counted.
     counted_to: Nanos,
-    /// The time at which a request was last let in to find out whether the rate is still as low as measured.
+    /// The instant at which a request was last admitted as a probe, to find out whether the rate is still as low as
+    /// measured.
     probed: Nanos,
     /// The number of slots at the last observation.
     slots: f64,
-    /// `true` while it can hand slots over.
+    /// `true` while the pool can hand slots over.
     pub(crate) is_in_service: bool,
-    /// The instant since which it can; 0 if it always could.
+    /// The instant since which the pool can hand slots over; 0 if it always could.
     in_service_since: Nanos,
-    /// The time since which its slots are there without a break; `None` while they are not.
+    /// The instant since which the pool's slots are ready without a break; `None` while they are not ready.
     made_since: Option<Nanos>,
-    /// `true` if its slots were ever not there.
+    /// `true` if the pool's slots were ever not ready.
     is_on_demand: bool,
-    /// `true` while its slots are being made.
+    /// `true` while the pool's slots are being started.
     is_making: bool,
-    /// The time at which its slots were last being made.
+    /// The instant at which the last start of the pool's slots ended; 0 before the first.
     load_ended: Nanos,
-    /// By level.
+    /// The waits of each level.
     levels: Box<[LevelLoad]>,
 }
 
@@ -47,11 +49,11 @@ struct LevelLoad {
     count: f64,
     /// The sum of the waits as they were predicted, in seconds.
     predicted: f64,
-    /// The sum of the waits as they came out.
+    /// The sum of the waits as they turned out, in seconds.
     actual: f64,
-    /// The share of a refusal that is carried over to the next arrival.
+    /// The fraction of a refusal that is carried over to the next arrival.
     refusals: f64,
-    /// The part of its predicted length that 19 of 20 waits exceed.
+    /// The factor by which to multiply a prediction to get the wait that 19 of 20 waits exceed.
     exceeded: f64,
 }
 
@@ -67,19 +69,20 @@ impl Default for LevelLoad {
     }
 }
 
-/// The number of hand-overs and waits that the averages cover; twice that at most.
+/// The number of hand-overs and waits that the averages cover. They cover twice as many at most.
 const MEMORY: f64 = 64.0;
-/// The shortest time that the averages cover, in seconds: at a million hand-overs per second, 64 are a matter of chance.
+/// The shortest time that the averages cover, in seconds. At a million hand-overs per second, the time of 64 would be a
+/// matter of chance.
 const SHORTEST_MEMORY: f64 = 2.0;
 /// The number of hand-overs from which on a rate is certain.
 const MIN_HANDED_OVER: f64 = 4.0;
-/// A correction counts as 1 until it rests on about as many waits.
+/// The number of waits that a correction starts with, as if their predictions had been right.
 const PRIOR: f64 = 4.0;
-/// The limits of what is learned from past waits, so that one strange hour does not stop all waiting.
+/// The limits of the learned corrections, so that one strange hour does not stop all waiting.
 const CORRECTION: (f64, f64) = (0.25, 4.0);
-/// The share of the waits that are shorter than [`LevelLoad::exceeded`].
+/// The share of the waits that are shorter than [`LevelLoad::exceeded`] predicts.
 const SHORTER: f64 = 0.05;
-/// By how much that moves with each wait.
+/// The step by which `exceeded` moves with each wait.
 const STEP: f64 = 0.1;
 
 impl PoolLoad {
@@ -102,33 +105,36 @@ impl PoolLoad {
         }
     }
 
-    /// Starts the corrections again, for other levels.
+    /// Resets the corrections, for another number of levels.
     pub(crate) fn set_levels(&mut self, levels: usize) {
         self.levels = vec![LevelLoad::default(); levels].into();
     }
 
-    /// Counts the time up to `now`. `is_empty`: no request has waited for the pool since the last call.
+    /// Counts the time up to `now`. `is_empty` is `true` if the pool has had no waiters since the last call.
     #[inline]
     pub(crate) fn observe(&mut self, now: Nanos, slots: usize, is_empty: bool) {
-        // 0: nothing was observed before, so there is no time to count.
+        // `counted_to` is 0 before the first observation, when there is no time to count yet.
         if !is_empty && self.counted_to > 0 {
-            // Of the slots that there were. Saturates where the caller did not read the clock.
+            // The time counts for the slots of the last observation. It saturates at 0 if the caller did not read the
+            // clock.
             let time = seconds(now.saturating_sub(self.counted_to));
             self.since += time * self.slots;
             self.recent.0 += time;
         }
-        // Never back: `now` may be that of a caller that was late at the lock, or did not read the clock.
+        // The instant must not go back. `now` may be too early if the caller waited for the lock or did not read the
+        // clock.
         self.counted_to = self.counted_to.max(now);
-        // A limit of 0 is that of slots which come from elsewhere, one at a time.
+        // A limit of 0 means that slots come from elsewhere, one at a time.
         self.slots = slots.max(1) as f64;
     }
 
-    /// Returns `true` if it had as many slots when it was last [observed](Self::observe).
+    /// Returns `true` if the pool had this number of slots when it was last [observed](Self::observe).
     pub(crate) fn has_slots(&self, slots: usize) -> bool {
         self.slots == slots.max(1) as f64
     }
 
-    /// Sets the state of its slots from now on. Time in which they are not there has to be observed as if no request waited.
+    /// Sets the state of the pool's slots from now on. The caller has to observe time in which they are not ready as if
+    /// the pool had no waiters.
     pub(crate) fn set_slot_state(&mut self, now: Nanos, state: SlotState) {
         let is_made = state == SlotState::Ready;
         self.made_since = is_made.then(|| self.made_since.unwrap_or(now));
@@ -140,12 +146,12 @@ impl PoolLoad {
         }
     }
 
-    /// Returns since when its slots are there; `None` while they are not.
+    /// Returns the instant since which the pool's slots are ready, or `None` while they are not ready.
     pub(crate) fn made_since(&self) -> Option<Nanos> {
         self.made_since
     }
 
-    /// Sets whether it can hand slots over from now on.
+    /// Sets the ability of the pool to hand slots over from now on.
     pub(crate) fn set_in_service(&mut self, now: Nanos, is_in_service: bool) {
         if is_in_service && !self.is_in_service {
             self.in_service_since = now;
@@ -153,27 +159,27 @@ impl PoolLoad {
         self.is_in_service = is_in_service;
     }
 
-    /// Returns since when it can hand slots over; 0 if it always could.
+    /// Returns the instant since which the pool can hand slots over, or 0 if it always could.
     pub(crate) fn in_service_since(&self) -> Nanos {
         self.in_service_since
     }
 
-    /// Returns `true` if its slots were ever not there.
+    /// Returns `true` if the pool's slots were ever not ready.
     pub(crate) fn is_on_demand(&self) -> bool {
         self.is_on_demand
     }
 
-    /// Returns `true` while its slots are being made.
+    /// Returns `true` while the pool's slots are being started.
     pub(crate) fn is_making(&self) -> bool {
         self.is_making
     }
 
-    /// Returns the time at which its slots were last being made; 0 if they never were.
+    /// Returns the instant at which the last start of the pool's slots ended, or 0 before the first.
     pub(crate) fn load_ended(&self) -> Nanos {
         self.load_ended
     }
 
-    /// Returns `true` if its slots are there, and have been since `then`.
+    /// Returns `true` if the pool's slots are ready and have been ready since `then`.
     pub(crate) fn is_made_since(&self, then: Nanos) -> bool {
         self.made_since.is_some_and(|since| since <= then)
     }
@@ -181,9 +187,10 @@ impl PoolLoad {
     /// Records that a slot went to a waiter.
     #[inline]
     pub(crate) fn on_handed_over(&mut self) {
-        // In slot time: so many seconds in which all slots are taken.
+        // Converted to slot time, because all slots are taken during these seconds.
         let shortest = SHORTEST_MEMORY * self.slots;
-        // A service that stood still works again: however long that was, it counts no more than all the time before.
+        // A service that stood still works again. Its pause counts at most as much as all the time before, however long
+        // it was.
         self.slot_time += match self.is_certain() {
             true => self.since.min(self.slot_time.max(shortest)),
             false => self.since,
@@ -192,36 +199,37 @@ impl PoolLoad {
         self.recent.1 += 1.0;
         self.handed_over += 1.0;
         if self.handed_over >= 2.0 * MEMORY && self.slot_time >= shortest {
-            // Both, so that the rate stays and what comes next has more weight.
+            // Both are halved, so that the rate stays and later hand-overs get more weight.
             self.handed_over /= 2.0;
             self.slot_time /= 2.0;
         }
     }
 
-    /// Returns the number of slots that go to waiters per second. `None` before one did.
+    /// Returns the number of slots that go to waiters per second, or `None` before the first hand-over.
     pub(crate) fn per_second(&self) -> Option<f64> {
-        // With the time since the last hand-over: otherwise a pool that stands still would keep its rate.
+        // Includes the time since the last hand-over, because a pool that stands still would otherwise keep its rate.
         let slot_time = self.slot_time + self.since;
         let is_known = self.handed_over > 0.0 && slot_time > 0.0;
-        // `handed_over / slot_time` is the rate of one slot. By the slots of now: a new limit counts at once.
+        // `handed_over / slot_time` is the rate of one slot. It is multiplied by the present number of slots, so that a
+        // new limit counts at once.
         is_known.then(|| self.slots * self.handed_over / slot_time)
     }
 
-    /// Returns the mean time for which a request holds a slot, in seconds. `None` before a slot was handed over.
+    /// Returns the mean time for which a request holds a slot, in seconds, or `None` before the first hand-over.
     pub(crate) fn service_seconds(&self) -> Option<f64> {
         self.per_second().map(|per_second| self.slots / per_second)
     }
 
-    /// Returns the number of slots, as it was last observed; at least 1.
+    /// Returns the number of slots at the last observation; at least 1.
     pub(crate) fn slots(&self) -> f64 {
         self.slots
     }
 
-    /// Returns the number of slots that it could have handed over since the last call, `time` seconds ago. While requests
-    /// wait, no slot is idle, however few are handed over.
+    /// Returns the number of slots that the pool could have handed over since the last call, `time` seconds ago. While
+    /// requests wait, all slots are busy, so the actual hand-overs count, however few they are.
     pub(crate) fn take_possible(&mut self, time: f64) -> f64 {
         let (waited, handed_over) = std::mem::take(&mut self.recent);
-        // Time without waiters counts by the rate, time with waiters by what was handed over in it.
+        // Time without waiters counts by the rate, and time with waiters by the hand-overs in it.
         let more = match self.is_in_service {
             true => self.per_second().unwrap_or(0.0) * (time - waited).max(0.0),
             false => 0.0,
@@ -229,13 +237,13 @@ impl PoolLoad {
         more + handed_over
     }
 
-    /// Returns `true` if the rate is known well enough to refuse a request for it.
+    /// Returns `true` if the rate is known well enough to refuse requests because of it.
     pub(crate) fn is_certain(&self) -> bool {
         self.handed_over >= MIN_HANDED_OVER
     }
 
-    /// Returns `true` once per `interval` seconds, to let one request in although it would wait for too long. While no
-    /// request waits nothing is measured, so without such a probe a pool that was slow would be taken to be slow for ever.
+    /// Returns `true` once per `interval` seconds, to let one request probe whether the pool is still slow. The rate is
+    /// measured only while requests wait, so a pool that was slow once would otherwise count as slow for ever.
     pub(crate) fn is_probed_by(&mut self, now: Nanos, interval: f64) -> bool {
         let is_due = seconds(now.saturating_sub(self.probed)) >= interval;
         if is_due {
@@ -244,13 +252,13 @@ impl PoolLoad {
         is_due
     }
 
-    /// Returns the factor by which predictions of this level have to be multiplied, as far as past ones tell. `predicted` is
-    /// the one to correct.
+    /// Returns the factor by which to multiply the prediction `predicted` of this level, as learned from past
+    /// predictions.
     pub(crate) fn correction(&self, level: u8, predicted: f64) -> f64 {
         let Some(level) = self.levels.get(usize::from(level)) else {
             return 1.0;
         };
-        // As if `PRIOR` more waits of this length had come out as predicted.
+        // Adds `PRIOR` waits of the predicted length that came out as predicted.
         let prior = PRIOR * predicted;
         let ratio = (level.actual + prior) / (level.predicted + prior);
         match ratio.is_nan() {
@@ -259,14 +267,14 @@ impl PoolLoad {
         }
     }
 
-    /// Returns the wait, in seconds, that 19 of 20 waits of this level exceed if this one was predicted for them.
+    /// Returns the wait in seconds that 19 of 20 waits of this level exceed if `predicted` was predicted for them.
     pub(crate) fn exceeded(&self, level: u8, predicted: f64) -> f64 {
         let level = self.levels.get(usize::from(level));
         predicted * level.map_or(1.0, |level| level.exceeded)
     }
 
-    /// Records the end of a wait of this level. A wait that ended without a slot counts only if it was longer than predicted,
-    /// because its full length is not known.
+    /// Records the end of a wait of this level. A wait that ended without a slot counts only if it was longer than
+    /// predicted, because its full length is unknown.
     pub(crate) fn on_wait_ended(&mut self, level: u8, predicted: f64, actual: f64, served: bool) {
         let Some(level) = self.levels.get_mut(usize::from(level)) else {
             return;
@@ -274,7 +282,7 @@ impl PoolLoad {
         if !served && actual <= predicted {
             return;
         }
-        // Rests where the steps down, of one wait in ten, are as much as the steps up.
+        // The factor comes to rest where the steps down, after one wait in 20, balance the steps up.
         level.exceeded *= match actual < predicted * level.exceeded {
             true => 1.0 - STEP * (1.0 - SHORTER),
             false => 1.0 + STEP * SHORTER,
@@ -290,8 +298,8 @@ impl PoolLoad {
         }
     }
 
-    /// Returns `true` if an arrival of this level is refused, where this share of the arrivals is to be. Of many, exactly that
-    /// share is refused, evenly spread.
+    /// Returns `true` if an arrival of this level is refused, if the share `probability` of all arrivals has to be.
+    /// Exactly this share of many arrivals is refused, evenly spread.
     pub(crate) fn refuses(&mut self, level: u8, probability: f64) -> bool {
         let Some(level) = self.levels.get_mut(usize::from(level)) else {
             return false;
@@ -331,10 +339,10 @@ mod tests {
     fn the_rate_is_that_of_the_time_in_which_requests_wait() {
         let mut load = steady();
         assert_near(load.per_second(), 1.0);
-        // An hour without a waiter says nothing.
+        // An hour without a waiter leaves the rate as it was.
         load.observe(3_600 * SECOND, 4, true);
         assert_near(load.per_second(), 1.0);
-        // 100 s without a hand-over do.
+        // 100 s without a hand-over halve it.
         load.observe(3_700 * SECOND, 4, false);
         assert_near(load.per_second(), 0.5);
     }
@@ -388,7 +396,7 @@ mod tests {
         let mut load = PoolLoad::new(2);
         for _ in 0..200 {
             load.on_wait_ended(1, 1.0, 2.0, true);
-            // Ended early without a slot: not counted.
+            // These waits ended early without a slot, so they are not counted.
             load.on_wait_ended(1, 1.0, 0.5, false);
         }
         let corrections = [0, 1, 2].map(|level| load.correction(level, 1.0));
@@ -402,7 +410,7 @@ mod tests {
             load.on_wait_ended(0, 1.0, 0.01, true);
         }
         assert_eq!(load.correction(0, 1.0), 0.25);
-        // As long as nothing is known.
+        // The correction stays at 1 as long as nothing is known.
         assert_eq!(load.correction(1, 0.0), 4.0);
         assert_eq!(PoolLoad::new(1).correction(0, 0.0), 1.0);
     }

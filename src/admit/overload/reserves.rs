@@ -1,4 +1,4 @@
-//! The slots that are kept for each level, and whether they are lent to those below.
+//! The slots that are reserved for each level, and that may be lent to the levels below.
 
 mod lent;
 
@@ -6,19 +6,20 @@ use self::lent::Lent;
 use crate::admit::nanos::{NEVER, Nanos};
 use crate::admit::{KeptSlots, PoolId, ReservedSlots, WaitingRoomConfig};
 
-/// The reserves of a configuration.
+/// The reserved slots of a configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Reserves {
-    /// By level; empty without reserves.
+    /// The reserve of each level. The list is empty if the configuration reserves no slots.
     levels: Vec<LevelReserve>,
     lend: bool,
-    /// `true` if a waiter was promoted since waiters were last offered kept slots: it may use those of its new level.
+    /// `true` if a waiter was promoted since reserved slots were last offered to waiters. It may use the slots of its
+    /// new level.
     promoted: bool,
-    /// The kept slots that lower levels have.
+    /// The reserved slots that requests of lower levels hold.
     lent: Lent,
 }
 
-/// The slots that all these levels keep.
+/// Returns the slots that all these levels reserve together.
 fn kept<'a>(levels: impl IntoIterator<Item = &'a LevelReserve>) -> KeptSlots {
     let reserves = levels.into_iter().filter_map(|level| level.reserve);
     reserves.fold(KeptSlots::NONE, KeptSlots::and)
@@ -27,25 +28,25 @@ fn kept<'a>(levels: impl IntoIterator<Item = &'a LevelReserve>) -> KeptSlots {
 #[derive(Debug, Clone, Copy, Default)]
 struct LevelReserve {
     reserve: Option<ReservedSlots>,
-    /// The time at which a request of this level or above came last; 0: never.
+    /// The instant at which the latest request of this level or above arrived; 0 before the first.
     latest: Nanos,
-    /// `true` if waiters were offered its slots since then.
+    /// `true` if this level's slots were offered to waiters after that instant.
     is_offered: bool,
 }
 
 impl LevelReserve {
-    /// Returns the time at which waiters are to be offered its slots; `NEVER` if the level reserves no slots or lends them all
-    /// the time.
+    /// Returns the instant from which on this level's slots have to be offered to waiters. `NEVER` if the level
+    /// reserves no slots or lends them all the time.
     fn lends_from(&self) -> Nanos {
         match self.reserve.is_some() && self.latest > 0 && !self.is_offered {
-            // The first instant at which `lends` is true, which asks for more than `LATELY`.
+            // This is the first instant at which `lends` is true, which asks for more than `LATELY`.
             true => self.latest.saturating_add(LATELY + 1),
             false => NEVER,
         }
     }
 }
 
-/// A level lends its slots after this time without a request, in nanoseconds.
+/// The time without a request after which a level lends its slots, in nanoseconds.
 const LATELY: Nanos = 10_000_000_000;
 
 impl Reserves {
@@ -70,23 +71,24 @@ impl Reserves {
         }
     }
 
-    /// Records that a request of this level came.
+    /// Records the arrival of a request of this level.
     #[inline]
     pub(crate) fn on_arrival(&mut self, level: u8, now: Nanos) {
-        // What is kept for a level is for those above, too.
+        // Slots that are reserved for a level serve the levels above it, too, so all levels from this one down were
+        // asked for.
         for level in self.levels.iter_mut().skip(level.into()) {
             (level.latest, level.is_offered) = (now, false);
         }
     }
 
-    /// Records that a waiter was promoted.
+    /// Records the promotion of a waiter.
     #[inline]
     pub(crate) fn on_promoted(&mut self) {
         self.promoted = !self.is_empty();
     }
 
-    /// Returns the time at which waiters are to be offered kept slots, because a level begins to lend them, or a waiter was
-    /// promoted. `NEVER` if neither is known to come.
+    /// Returns the instant at which reserved slots have to be offered to waiters, because a level begins to lend them
+    /// or a waiter was promoted. `NEVER` if both are out of sight.
     pub(crate) fn next_offer(&self) -> Nanos {
         match (self.promoted, self.lend) {
             (true, _) => Some(0),
@@ -96,7 +98,8 @@ impl Reserves {
         .unwrap_or(NEVER)
     }
 
-    /// Returns `true` if waiters may use kept slots at `now` that they were not offered. The caller has to offer them.
+    /// Returns `true` if waiters may use reserved slots at `now` that they were not offered before. The caller has to
+    /// offer them.
     pub(crate) fn begin_offer(&mut self, now: Nanos) -> bool {
         if self.next_offer() > now {
             return false;
@@ -108,7 +111,8 @@ impl Reserves {
         true
     }
 
-    /// Takes over from `old` when the levels, by name, were last asked for.
+    /// Takes over from `old` the instants of the latest requests. `level_of` finds the old number of a level by its
+    /// name.
     pub(crate) fn go_on_from(&mut self, old: &Self, level_of: impl Fn(usize) -> Option<usize>) {
         for (nth, level) in self.levels.iter_mut().enumerate() {
             let old = level_of(nth).and_then(|nth| old.levels.get(nth));
@@ -116,7 +120,7 @@ impl Reserves {
         }
     }
 
-    /// Returns `true` if slots are kept for no level.
+    /// Returns `true` if the configuration reserves no slots.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.levels.is_empty()
@@ -129,19 +133,20 @@ impl Reserves {
         kept(above.filter(|above| !self.lends(above, now)))
     }
 
-    /// Returns `true` if the slots of a level may go to those below.
+    /// Returns `true` if a level's slots may go to lower levels.
     #[inline]
     fn lends(&self, level: &LevelReserve, now: Nanos) -> bool {
         self.lend && now.saturating_sub(level.latest) > LATELY
     }
 
-    /// Returns `true` if slots that are kept may be lent.
+    /// Returns `true` if reserved slots may be lent at some time.
     #[inline]
     pub(crate) fn may_lend(&self) -> bool {
         self.lend && !self.levels.is_empty()
     }
 
-    /// Records that a request of this level took a slot of a pool, which has `limit` slots, `free` of them still free.
+    /// Records that a request of this level took a slot of a pool, which has `limit` slots and `free` of them still
+    /// free.
     pub(crate) fn on_leased(
         &mut self,
         level: u8,
@@ -149,12 +154,12 @@ impl Reserves {
         (limit, free): (usize, usize),
         now: Nanos,
     ) {
-        // Before: one more was free.
+        // One more slot was free before this lease.
         self.lent.settle(pool, self.missing(limit, free + 1));
         let above = &self.levels[..usize::from(level).min(self.levels.len())];
-        // Fewer slots stay free than are kept above this level: it took one of those.
+        // If fewer slots stay free than are reserved above this level, the request took a reserved one.
         if kept(above).of(limit) > free {
-            // Of those that lend, the lowest.
+            // The lowest of the levels that lend counts as the lender.
             let lender = above.iter().enumerate().rev().find(|&(nth, above)| {
                 self.lends(above, now) && self.lent.of(pool, nth) < self.kept_for(nth, limit)
             });
@@ -164,7 +169,8 @@ impl Reserves {
         }
     }
 
-    /// Returns the number of slots of a pool that are kept for this level, and the number of them that lower levels have.
+    /// Returns the number of a pool's slots that are reserved for this level, and the number of them that lower levels
+    /// hold.
     pub(crate) fn status(
         &mut self,
         level: usize,
@@ -173,21 +179,22 @@ impl Reserves {
     ) -> (usize, usize) {
         self.lent.settle(pool, self.missing(limit, free));
         let kept = self.kept_for(level, limit);
-        // Fewer may be kept than were, where the limit was lowered.
+        // After the limit was lowered, fewer slots may be reserved than are lent.
         (kept, self.lent.of(pool, level).min(kept))
     }
 
-    /// Returns the number of slots of a pool that are kept and not free.
+    /// Returns the number of a pool's reserved slots that are busy.
     fn missing(&self, limit: usize, free: usize) -> usize {
-        // No level is below the last: from that, none is kept.
+        // The last level has no lower levels to reserve slots from, so its own reserve is left out.
         let above = self.levels.split_last().map_or(&[][..], |(_, above)| above);
         kept(above).of(limit).saturating_sub(free)
     }
 
-    /// Returns the number of slots of a pool that are kept for this level, beside those that are kept for higher ones.
+    /// Returns the number of a pool's slots that are reserved for this level, on top of those for higher levels.
     fn kept_for(&self, level: usize, limit: usize) -> usize {
         let up_to = |level: usize| kept(self.levels.iter().take(level)).of(limit);
-        // A difference, because shares are summed before they are rounded. More levels never keep fewer slots.
+        // Computed as a difference, because shares are summed before they are rounded. It can't be below 0, because
+        // more levels reserve at least as many slots.
         up_to(level + 1) - up_to(level)
     }
 }

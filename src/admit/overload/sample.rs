@@ -1,15 +1,15 @@
-//! A request that got a slot after it waited, until its answer begins.
+//! A measurement of the time from the grant of a slot to the beginning of the answer.
 
 use std::time::Instant;
 
 use crate::admit::nanos::{Epoch, Nanos};
 
-/// The beginning of a request's service, from which a waiting room learns how long requests of its lane are served. Made by
-/// [`WaitingRoom::served`](crate::admit::WaitingRoom::served).
+/// The beginning of a request's service, from which a waiting room learns the service times of the request's lane.
+/// Created by [`WaitingRoom::served`](crate::admit::WaitingRoom::served).
 #[derive(Debug)]
 pub struct ServiceSample {
     pub(crate) started: Nanos,
-    /// Identifies its lane in the service times.
+    /// The hash that identifies the request's lane in the service times.
     pub(crate) lane_hash: u32,
 }
 

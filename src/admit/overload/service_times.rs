@@ -1,7 +1,8 @@
-//! The times for which requests are served until their answer begins: the latest samples of each lane.
+//! The times from the grant of a slot to the beginning of the answer, as the latest samples of each lane.
 //!
-//! A waiter with less time left than the shortest of them is not started, because its answer would come too late even if it
-//! were as quick as any was. Each lane has its own samples, as a small model answers in a tenth of the time of a large one.
+//! If a waiter has less time left than the shortest sample of its lane, the room does not start it. Its answer would
+//! come too late even if it were as quick as the quickest. Each lane has its own samples, because a small model answers
+//! in a tenth of the time of a large one.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -10,32 +11,32 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct ServiceTimes {
     lanes: HashMap<u32, Samples>,
-    /// The number of samples that came so far, over all lanes.
+    /// The number of samples so far, over all lanes.
     count: u64,
 }
 
 /// The latest samples of one lane.
 #[derive(Debug, Default)]
 struct Samples {
-    /// The number of samples that came so far.
+    /// The number of samples so far.
     count: u64,
-    /// The latest samples that are shorter than all after them, in seconds, with their numbers. The first is the shortest; each
-    /// of the others becomes the shortest when those before it are too old.
+    /// The samples, in seconds, that are shorter than all samples after them, with their numbers. The first one is the
+    /// shortest. Each of the others becomes the shortest when those before it are too old.
     shortest: VecDeque<(u64, f64)>,
-    /// The number of the latest one among those of all lanes.
+    /// The number of this lane's latest sample in the count over all lanes.
     latest: u64,
 }
 
-/// The number of samples that are kept of a lane. The more, the less often is a short request among long ones taken to be as
-/// long as they are.
+/// The number of samples that are kept for each lane. With more samples, a short request among long ones is less often
+/// mistaken for a long one.
 const KEPT: u64 = 512;
-/// The number of samples from which on the shortest counts.
+/// The number of samples from which on the shortest one is used.
 const MIN_SAMPLES: u64 = 20;
-/// The number of lanes of which samples are kept, because demands may name any number of lanes.
+/// The number of lanes with samples. It is bounded because demands may name any number of lanes.
 const MAX_LANES: usize = 256;
 
 impl ServiceTimes {
-    /// Records that a request of this lane was served for so many seconds until its answer began.
+    /// Records that the answer to a request of this lane began after `seconds`.
     pub(crate) fn add(&mut self, lane: u32, seconds: f64) {
         if !self.lanes.contains_key(&lane) && self.lanes.len() >= MAX_LANES {
             self.forget_one();
@@ -46,14 +47,15 @@ impl ServiceTimes {
         samples.add(seconds);
     }
 
-    /// Returns the shortest of a lane's samples, in seconds; `None` before enough are known.
+    /// Returns the shortest of a lane's samples, in seconds, or `None` before the lane has enough samples.
     pub(crate) fn shortest(&self, lane: u32) -> Option<f64> {
         let samples = self.lanes.get(&lane)?;
         let shortest = samples.shortest.front().map(|&(_, seconds)| seconds);
         shortest.filter(|_| samples.count >= MIN_SAMPLES)
     }
 
-    /// Forgets the lane whose latest sample is the oldest. O(lanes), and only where more lanes are in use than are kept.
+    /// Forgets the lane whose latest sample is the oldest. This takes O(lanes), and happens only if more lanes are in
+    /// use than are kept.
     fn forget_one(&mut self) {
         let oldest = self.lanes.iter().min_by_key(|(_, samples)| samples.latest);
         if let Some(lane) = oldest.map(|(&lane, _)| lane) {
@@ -65,7 +67,7 @@ impl ServiceTimes {
 impl Samples {
     fn add(&mut self, seconds: f64) {
         self.count += 1;
-        // Each sample is removed at most once.
+        // The loop is cheap, because each sample is removed at most once.
         while self
             .shortest
             .back()
@@ -74,7 +76,7 @@ impl Samples {
             self.shortest.pop_back();
         }
         self.shortest.push_back((self.count, seconds));
-        // At most one has become too old.
+        // At most one sample has become too old since the last call.
         let is_old = |&(nth, _): &(u64, f64)| nth + KEPT <= self.count;
         if self.shortest.front().is_some_and(is_old) {
             self.shortest.pop_front();

@@ -1,8 +1,8 @@
-//! The flows that had less of the slots than their share lately: tenants, with the discipline `fair`, and levels that have
-//! weights.
+//! The flows that had less than their share of the slots lately. Flows are tenants with the discipline `fair`, and
+//! levels if levels have weights.
 //!
-//! In overload something has to be refused. If one flow sends more than its share, that should be its own requests: what
-//! it had beyond its share is idle, as the others see it.
+//! In overload some requests have to be refused. If one flow sends more than its share, its own requests should be
+//! refused. The slots that it used beyond its share therefore count as idle for the other flows.
 
 use std::cmp::Ordering;
 
@@ -14,24 +14,25 @@ use crate::admit::nanos::{Nanos, seconds};
 /// The use of the slots by the flows that were served lately.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// The flows that had the most, with what they had.
+    /// The flows that used the most, with their use and their weights.
     flows: LargestFlows<Used, Weight>,
-    /// The weights of all flows that were served lately.
+    /// The sum of the weights of all flows that were served lately.
     weights: f64,
-    /// The use by all of them.
+    /// The sum of the use by all of them.
     total: f64,
-    /// The share of the slots that went to flows beyond their own shares.
+    /// The share of the slots that flows used beyond their own shares.
     excess: f64,
     summed_at: Nanos,
-    /// The time constant of what they had, in seconds.
+    /// The time constant with which use fades, in seconds.
     memory: f64,
-    /// The time up to `at`, in time constants, by which all that flows had has faded.
+    /// The time up to `at`, in time constants, by which the use of all flows has faded since the ranks were last
+    /// rewritten.
     faded: f64,
     at: Nanos,
 }
 
-/// The costs of a flow's requests, each the less the longer ago it was, as of when `faded` was 0. So all flows fade alike
-/// without being touched, and their order stays.
+/// The use of the slots by a flow, as the sum of its requests' costs. Older costs count less. The value is scaled to
+/// the instant at which `faded` was 0, so all flows fade together while their entries and their order stay as they are.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Used(f64);
 
@@ -51,18 +52,18 @@ impl PartialOrd for Used {
 
 impl Eq for Used {}
 
-/// The time, in time constants, after which all that flows had is rewritten: long before its scale leaves the range of an
-/// `f64`, and so rarely that it costs nothing.
+/// The time, in time constants, after which all ranks are rewritten. This is long before their scale leaves the range
+/// of an `f64`, and so rare that its cost does not matter.
 const MAX_FADED: f64 = 100.0;
-/// A flow that had less than this in the time constant is not counted: it has not been here lately.
+/// The use per time constant below which a flow does not count as served lately.
 const LATELY: f64 = 0.05;
-/// From this excess on, flows within their shares are let in for as long as their callers wait.
+/// The excess from which on flows within their shares are admitted for as long as their callers wait.
 const EXCESS: f64 = 0.1;
-/// The number of times that the sums are made in one time constant.
+/// The number of times per time constant that the sums are computed.
 const SUMS: f64 = 64.0;
 
 impl Shares {
-    /// Takes the weights of the flows from a changed configuration.
+    /// Reads the weights of the flows from a changed configuration.
     pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
         for (flow, weight) in self.flows.iter_mut() {
             *weight = flow.weight(config).into();
@@ -78,7 +79,7 @@ impl Shares {
         now: Nanos,
     ) {
         self.fade_to(now);
-        // As if it had been as much more then as has faded since.
+        // Scales the cost up by the factor that has faded since `faded` was 0.
         let cost = cost * self.faded.exp();
         match self.flows.get(flow) {
             Some((Used(used), _)) => {
@@ -91,12 +92,12 @@ impl Shares {
         }
     }
 
-    /// Lets what all flows had fade up to `now`.
+    /// Lets the use of all flows fade up to `now`.
     fn fade_to(&mut self, now: Nanos) {
         self.faded = self.faded_at(now);
         self.at = self.at.max(now);
         if self.faded > MAX_FADED {
-            // 0 after a very long time.
+            // The factor is 0 after a very long time.
             let left = (-self.faded).exp();
             self.flows.map_ranks(|Used(used)| Used(used * left));
             self.faded = 0.0;
@@ -107,18 +108,18 @@ impl Shares {
         let time = seconds(now.saturating_sub(self.at));
         match self.memory > 0.0 {
             true => self.faded + time / self.memory,
-            // No arrival has had to wait yet.
+            // Before the first arrival that had to wait, there is no time constant.
             false => self.faded,
         }
     }
 
-    /// Sums up what the flows had, now and then. `memory`: the time constant, in seconds.
+    /// Computes the sums over the flows, if the last ones are old enough. `memory` is the time constant in seconds.
     pub(crate) fn observe(&mut self, now: Nanos, memory: f64) {
         let time = seconds(now.saturating_sub(self.summed_at));
         if time * SUMS < memory || !memory.is_finite() {
             return;
         }
-        // With the time constant that held until now.
+        // The old time constant applies up to now.
         self.fade_to(now);
         (self.summed_at, self.memory) = (now, memory);
         let left = (-self.faded).exp();
@@ -130,26 +131,27 @@ impl Shares {
         let (weights, total) = present().fold((0.0, 0.0), |(weights, total), (weight, used)| {
             (weights + weight, total + used)
         });
-        // Never divides by 0: without a flow that is present there is no summand.
+        // The divisors are above 0, because the sum has summands only if a flow is present.
         let excess: f64 = present()
             .map(|(weight, used)| (used / total - weight / weights).max(0.0))
             .sum();
         (self.weights, self.total, self.excess) = (weights, total, excess);
     }
 
-    /// Returns the part of its share that this flow did not use, from 0 to 1, as far as others used more than theirs.
+    /// Returns the unused part of this flow's share, from 0 to 1, scaled down if the other flows exceeded their shares
+    /// only a little.
     pub(crate) fn unused(&self, flow: FlowKey<'_>, config: &WaitingRoomConfig, now: Nanos) -> f64 {
         if self.excess == 0.0 {
             return 0.0;
         }
-        // One that was not here lately has a share from now on.
+        // A flow without use lately has a share from now on.
         let (weight, used) = match self.flows.get(flow) {
             Some((Used(used), &weight)) => (weight, used * (-self.faded_at(now)).exp()),
             None => (flow.weight(config).into(), 0.0),
         };
-        // At most 1, also where the flow is not in the sum yet.
+        // The share is at most 1, even if the flow is missing from the sum.
         let share = weight / self.weights.max(weight);
-        // 1 if it had nothing, 0 from its share on.
+        // The part is 1 if the flow used nothing, and 0 if it used its share or more.
         let unused = (1.0 - used / self.total / share).max(0.0);
         unused * (self.excess / EXCESS).min(1.0)
     }
@@ -168,7 +170,8 @@ mod tests {
 
     const SECOND: Nanos = 1_000_000_000;
 
-    /// Returns the rest of the shares of `a`, `b`, `c` and a newcomer after each was served so often in each of 100 s.
+    /// Returns the unused shares of `a`, `b`, `c` and a newcomer, after each was served this many times in each of 100
+    /// s.
     fn unused(served: [u32; 3], config: &WaitingRoomConfig) -> [f64; 4] {
         let mut shares = Shares::default();
         for second in 1..=100 {
@@ -189,7 +192,7 @@ mod tests {
     #[test]
     fn what_a_greedy_tenant_has_beyond_its_share_is_unused_by_the_others() {
         let config = WaitingRoomConfig::default();
-        // The shares are 20 of 60 each.
+        // Each of the three has a share of 20 out of 60.
         assert_eq!(unused([40, 10, 10], &config), [0.0, 0.5, 0.5, 1.0]);
         let weighted = config.weight("a", 4);
         assert_eq!(unused([40, 10, 10], &weighted), [0.0, 0.0, 0.0, 0.0]);
@@ -204,7 +207,7 @@ mod tests {
         let config = config.weight("b", 3);
         shares.set_config(&config);
         shares.observe(SECOND, 1.0);
-        // It had a half, and three quarters are its share.
+        // The tenant used a half, and its share is three quarters.
         let unused = shares.unused(flow(&"b".into()), &config, SECOND);
         assert!((unused - 1.0 / 3.0).abs() < 1e-9, "{unused}");
     }

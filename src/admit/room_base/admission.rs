@@ -1,4 +1,4 @@
-//! Admission: whether a request may wait for as long as it would have to, by what was measured.
+//! Admission, which decides by measurements if a request may wait for the time that it would have to.
 
 use std::time::{Duration, Instant};
 
@@ -12,48 +12,49 @@ use crate::admit::{
     Discipline, PoolId, RejectReason, ServiceSample, Tenant, Ticket, WaitingRoomConfig,
 };
 
-/// What a room measures: the waits, and the times of service.
+/// The measurements of a room: its waits and its service times.
 #[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) overload: Overload,
-    /// The time at which a request's service was last watched.
+    /// The instant at which a request's service was last watched.
     sampled_at: Nanos,
-    /// The arrivals that are let in without a prediction.
+    /// The arrivals that are admitted without a prediction.
     short: ShortWaits,
 }
 
-/// How long a request would have to wait, by the work ahead of it.
+/// The predicted wait of a request, which follows from the work ahead of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PredictedWait {
-    /// The first pool that could serve it.
+    /// The first pool that could serve the request.
     pub(crate) pool: PoolId,
-    /// Identifies its lane in the service times.
+    /// The hash that identifies the request's lane in the service times.
     pub(crate) lane_hash: u32,
-    /// The number of waiters that go before it.
+    /// The number of waiters that go before the request.
     pub(crate) ahead: usize,
-    /// The discipline of its lane, if that is shared by flows.
+    /// The discipline of the request's lane, if flows share the lane.
     pub(crate) flows: Option<Discipline>,
     /// The number of leases that the capacity has given so far.
     pub(crate) leased: u64,
-    /// `None` while that is not known.
+    /// The predicted wait in seconds; `None` while it is unknown.
     pub(crate) seconds: Option<f64>,
 }
 
-/// Arrivals whose wait is certainly far below the target, because that of one just before was.
+/// The next arrivals, which are certain to wait far below the target because an arrival just before them had a short
+/// wait.
 #[derive(Debug, Clone, Copy, Default)]
 struct ShortWaits {
-    /// The lane and the level of that arrival.
+    /// The lane of the arrival that was predicted, followed by its level.
     lane_hash: u32,
     level: u8,
-    /// The number of arrivals that may follow it.
+    /// The number of arrivals that may still follow without a prediction.
     left: u8,
-    /// The time until which they may.
+    /// The instant until which they may follow.
     until: Nanos,
 }
 
-/// The number of arrivals that are let in after one whose wait was predicted.
+/// The number of arrivals that are admitted after one with a predicted wait.
 const SHORT_WAITS: u8 = 15;
-/// The time in which they are, in nanoseconds.
+/// The time within which they are admitted, in nanoseconds.
 const SHORT_WAITS_IN: Nanos = 1_000_000;
 
 impl Admission {
@@ -70,7 +71,8 @@ impl Admission {
         self.short.left = 0;
     }
 
-    /// Returns `true` if a request of this level that names no deadline is let in without a prediction, and counts it.
+    /// Returns `true` if a request of this level, which has no deadline, is admitted without a prediction. Counts the
+    /// request in that case.
     #[inline]
     pub(crate) fn is_short(&mut self, lane_hash: u32, level: u8, now: Nanos) -> bool {
         let short = &mut self.short;
@@ -81,8 +83,8 @@ impl Admission {
         is_short
     }
 
-    /// Decides whether a request that found no slot may wait for as long as it would have to. Returns the predicted wait, in
-    /// seconds; 0 if it is not known.
+    /// Decides if a request that found no slot may wait for the predicted time. Returns the predicted wait in seconds,
+    /// or 0 if it is unknown.
     pub(super) fn admit<N>(
         &mut self,
         ticket: &Ticket,
@@ -103,7 +105,8 @@ impl Admission {
         }
     }
 
-    /// Lets the next arrivals of this level in without a prediction, if that would be far below the target for each of them.
+    /// Admits the next arrivals of this level without a prediction, if each of their waits would be far below the
+    /// target.
     fn expect_short_waits(
         &mut self,
         arriving: &Arriving,
@@ -112,13 +115,13 @@ impl Admission {
         now: Nanos,
     ) {
         let Arriving { pool, level, .. } = *arriving;
-        // Those with a share of their own have a target of their own.
+        // Flows with shares are excluded, because each flow has a target of its own.
         if arriving.flows.is_some() {
             return;
         }
-        // No request is refused for a wait that is not known.
+        // An unknown wait counts as short, because no request is refused for it.
         let is_short = arriving.predicted.is_none_or(|predicted| {
-            // The last of them is behind the others.
+            // The last of these arrivals waits behind all others.
             let longer = (ahead + 1 + usize::from(SHORT_WAITS)) as f64 / (ahead + 1) as f64;
             let longest = predicted * longer * self.overload.correction(pool, level, predicted);
             2.0 * longest < self.overload.target_at(pool, level, config)
@@ -133,7 +136,7 @@ impl Admission {
         }
     }
 
-    /// Returns a request as far as its wait is concerned. `max_wait`: the bound of the room, in nanoseconds.
+    /// Returns the values of a request that decide about its wait. `max_wait` is the bound of the room, in nanoseconds.
     pub(super) fn arriving(
         &self,
         level: u8,
@@ -146,7 +149,7 @@ impl Admission {
             _ => seconds(end.saturating_sub(now)),
         };
         let deadline = (limits.deadline < NEVER).then_some(until(limits.deadline));
-        // The caller waits for an answer, not for a slot.
+        // The time of a service is subtracted, because the caller waits for an answer.
         let in_time = deadline.map(|time| time - self.shortest_service(wait.lane_hash));
         let bound = until(limits.arrival.saturating_add(max_wait));
         Arriving {
@@ -162,21 +165,21 @@ impl Admission {
         }
     }
 
-    /// Returns `true` if the queue of this waiter, which names no deadline, is standing: it has waited here for several
-    /// service times of its pool.
+    /// Returns `true` if this waiter, which has no deadline, is in a standing queue. It is standing if the waiter has
+    /// been in the room for several service times of its pool.
     pub(crate) fn is_standing(&self, meta: &WaiterMeta, pool: PoolId, now: Nanos) -> bool {
         let waited = seconds(now.saturating_sub(meta.entered()));
         let service = self.overload.service_seconds(pool);
         service.is_some_and(|service| waited > STANDING_SERVICES * service)
     }
 
-    /// Returns the shortest of the latest services of this lane until their answers began, in seconds; 0 while too few are
-    /// known.
+    /// Returns the shortest of this lane's latest service times until the answer began, in seconds, or 0 while there
+    /// are too few samples.
     fn shortest_service(&self, lane_hash: u32) -> f64 {
         self.overload.service.shortest(lane_hash).unwrap_or(0.0)
     }
 
-    /// Returns `true` if a waiter has less time left until its deadline than any of the latest services of its lane took.
+    /// Returns `true` if the time until a waiter's deadline is shorter than all of the latest services of its lane.
     #[inline]
     pub(crate) fn is_hopeless(&self, meta: &WaiterMeta, now: Nanos) -> bool {
         let deadline = meta.limits.deadline;
@@ -184,7 +187,7 @@ impl Admission {
             && seconds(deadline.saturating_sub(now)) < self.shortest_service(meta.lane_hash)
     }
 
-    /// Compares a wait that ended with what was predicted.
+    /// Compares a wait that ended with its prediction.
     #[inline]
     pub(super) fn on_wait_ended(
         &mut self,
@@ -193,11 +196,12 @@ impl Admission {
         is_served: bool,
         (order, now): (AgeOrder, Nanos),
     ) {
-        // Newest first, a prediction means nothing to those that are passed.
+        // With the newest first, predictions do not apply to waiters that others pass.
         if meta.predicted > 0.0 && order == AgeOrder::OldestFirst {
             let actual = seconds(now.saturating_sub(meta.limits.arrival));
             let load = self.overload.pool_mut(pool);
-            // Until its slots were made, it waited for something else.
+            // If the slots became ready after the arrival, the wait includes a start and teaches nothing about the
+            // service.
             if !load.is_made_since(meta.limits.arrival) {
                 return;
             }
@@ -205,7 +209,8 @@ impl Admission {
         }
     }
 
-    /// Returns `true` if the service of a request that gets its slot now is to be watched: not more often than is of use.
+    /// Returns `true` if the service of a request that gets its slot now should be watched. Watching more services than
+    /// that would be of little use.
     pub(crate) fn is_sampled(&mut self, now: Nanos) -> bool {
         let is_due = now.saturating_sub(self.sampled_at) >= SAMPLE_INTERVAL;
         if is_due {
@@ -220,7 +225,8 @@ impl Admission {
         self.overload.service.add(sample.lane_hash, seconds(time));
     }
 
-    /// Records that a waiter got a slot. Where its lane has flows: by which discipline, its tenant, and its cost.
+    /// Records that a waiter got a slot. `flow` has the discipline, the tenant and the cost, if the waiter's lane has
+    /// flows.
     #[inline]
     pub(super) fn on_served(
         &mut self,
@@ -230,7 +236,7 @@ impl Admission {
     ) {
         self.overload.on_served(level);
         if let Some((discipline, tenant, cost)) = flow {
-            // As the flow's virtual time counts it.
+            // The cost is counted as in the flow's virtual time.
             let cost = match discipline {
                 Discipline::Fair => cost,
                 _ => 1.0,
@@ -241,9 +247,10 @@ impl Admission {
     }
 }
 
-/// The wait of the oldest waiter without a deadline from which on a queue is standing, in service times: a queue that keeps
-/// the slots busy is shorter.
+/// The wait of the oldest waiter without a deadline from which on a queue is standing, in service times. A queue that
+/// only keeps the slots busy is shorter.
 const STANDING_SERVICES: f64 = 3.0;
 
-/// The least time between two services that are watched, in nanoseconds: a thousand per second teach as much as a million.
+/// The least time between two services that are watched, in nanoseconds. A thousand per second teach as much as a
+/// million.
 const SAMPLE_INTERVAL: Nanos = 1_000_000;

@@ -1,4 +1,4 @@
-//! The clock of a room, and the order of arrival by it.
+//! The clock of a room, and the order of arrival that follows from it.
 
 use std::time::Instant;
 
@@ -10,15 +10,15 @@ use crate::admit::waiters::WaitLimits;
 /// The time of the present event, and the keys of waiters in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    /// The instant from which all others are measured: when the room was made.
+    /// The instant of the room's creation, from which all others are measured.
     pub(crate) epoch: Epoch,
-    /// The time of the event that is being handled; the epoch if the caller did not read the clock.
+    /// The time of the event that is being handled, or the epoch if the caller did not read the clock.
     pub(crate) now: Nanos,
-    /// The instant that `now` is the number of.
+    /// The instant that `now` stands for.
     instant: Instant,
     /// The sequence number of the latest waiter.
     seq: u64,
-    /// The latest arrival so far, those of requeued tickets aside. Never lowered, so keys grow from waiter to waiter.
+    /// The latest arrival so far, except for requeued tickets. It is never lowered, so keys grow from waiter to waiter.
     latest: Nanos,
 }
 
@@ -37,7 +37,7 @@ impl Clock {
     /// Begins an event, and returns its time as a number.
     #[inline]
     pub(crate) fn set_now(&mut self, now: Instant) -> Nanos {
-        // Several events may be handled at one reading of the clock.
+        // Several events may share one reading of the clock.
         if now != self.instant {
             (self.now, self.instant) = (self.epoch.nanos(now), now);
         }
@@ -47,15 +47,15 @@ impl Clock {
     /// Returns the number of an instant.
     #[inline]
     fn nanos(&self, instant: Instant) -> Nanos {
-        // Most tickets say that they arrive at the time of the event.
+        // Most tickets arrive at the time of the event.
         match instant == self.instant {
             true => self.now,
             false => self.epoch.nanos(instant),
         }
     }
 
-    /// Returns what bounds the wait of a request. An arrival after `now` counts as `now`: otherwise a ticket from the future
-    /// could wait for longer than `max_wait`.
+    /// Returns the bounds of a request's wait. An arrival after `now` counts as `now`, because a ticket from the future
+    /// could otherwise wait for longer than `max_wait`.
     #[inline]
     pub(crate) fn limits(&self, ticket: &Ticket, now: Nanos) -> WaitLimits {
         let arrival = ticket.arrival.map_or(now, |arrival| self.nanos(arrival));
@@ -65,16 +65,17 @@ impl Clock {
         }
     }
 
-    /// Returns the key of a request that is queued now in the order of arrival.
+    /// Returns the key in the order of arrival for a request that is queued now.
     ///
-    /// Clocks are read outside the lock, and tickets may come from another process, so a later waiter may name an earlier
-    /// arrival. Therefore an arrival is raised to the latest one so far: the order of arrival is the order of queueing.
-    /// Only a requeued ticket keeps the arrival that it names.
+    /// Threads read the clock outside the lock, and tickets may come from another process, so a later waiter may name
+    /// an earlier arrival. An arrival is therefore raised to the latest one so far, which makes the order of arrival
+    /// the order of queueing. Only a requeued ticket keeps the arrival that it names.
     #[inline]
     pub(crate) fn next_key(&mut self, ticket: &Ticket, limits: WaitLimits) -> ArrivalKey {
         let key = self.key_if_queued(ticket, limits);
         self.seq = key.1;
-        // A requeued ticket may go back in time, and an early retry is behind all; the others must not follow them.
+        // A requeued ticket may go back in time, and an early retry goes behind all. Later tickets must not follow
+        // either of them.
         if !is_requeued(ticket) && !ticket.client_retry {
             self.latest = key.0;
         }
@@ -92,23 +93,23 @@ impl Clock {
     }
 }
 
-/// Added to the arrival of a retry that came too early: it goes behind all first attempts. Instants are below this, and
-/// the sum does not overflow.
+/// The offset that is added to the arrival of a retry that came too early, so that it goes behind all first attempts.
+/// Instants are smaller than the offset, and the sum does not overflow.
 pub(crate) const BEHIND: Nanos = 1 << 63;
 
-/// Returns a ticket's place in the order of arrival: behind all others, if its client came back too early.
+/// Returns a ticket's position in the order of arrival. A client that came back too early goes behind all others.
 #[inline]
 fn behind(since: Nanos, ticket: &Ticket) -> Nanos {
     since + if ticket.client_retry { BEHIND } else { 0 }
 }
 
-/// Returns the place in the order of arrival that another ticket gives a waiter: that of a requeued request, whatever the
-/// ticket says of that.
+/// Returns the position in the order of arrival that a replaced ticket gives its waiter. The waiter counts as requeued,
+/// even if the new ticket is not.
 pub(crate) fn new_place(ticket: &Ticket, limits: WaitLimits) -> Nanos {
     behind(limits.arrival, ticket)
 }
 
-/// Returns `true` if a ticket keeps its original place in the order: only if it says when it arrived.
+/// Returns `true` if a ticket keeps its original position in the order, which requires that it names its arrival.
 #[inline]
 pub(crate) fn is_requeued(ticket: &Ticket) -> bool {
     ticket.requeued && ticket.arrival.is_some()

@@ -1,21 +1,21 @@
-//! The counters of a room: its waiters, its places, and what became of those that got no slot.
+//! The counters of a room: its waiters, its reservations, and the requests that got no slot.
 
 use crate::admit::trim::HighWater;
 use crate::admit::{RejectReason, RoomStats};
 
-/// The numbers of a room.
+/// The counters of a room.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// The number of waiters.
     pub(crate) waiting: usize,
-    /// The number of them that are patient, and take no place.
+    /// The number of the waiters that are patient and do not count towards `max_size`.
     patient: usize,
-    /// Places promised to requests that have not arrived.
+    /// The room that is promised to requests that have not arrived yet.
     pub(crate) reserved: usize,
     /// `true` once no more requests are accepted.
     pub(crate) is_closed: bool,
     pub(crate) stats: RoomStats,
-    /// The numbers of each level, as far as that is known.
+    /// The counts of each level, for requests of a known level.
     pub(crate) by_level: Vec<RoomStats>,
     pub(crate) high_water: HighWater,
 }
@@ -28,7 +28,7 @@ impl Counters {
         }
     }
 
-    /// Gives each level the numbers of its old one.
+    /// Moves the counts to the new levels. `old` has the old number of each new level.
     pub(super) fn set_levels(&mut self, old: &[Option<usize>]) {
         let numbers =
             |&old: &Option<usize>| old.map_or_else(RoomStats::default, |old| self.by_level[old]);
@@ -43,7 +43,7 @@ impl Counters {
         }
     }
 
-    /// Records that the caller of a request of this level went away.
+    /// Records that the caller of a request of this level left.
     pub(crate) fn on_cancelled(&mut self, level: u8) {
         self.stats.cancelled += 1;
         if let Some(level) = self.by_level.get_mut(usize::from(level)) {
@@ -51,7 +51,7 @@ impl Counters {
         }
     }
 
-    /// Returns the number of waiters that take a place: all but the patient ones.
+    /// Returns the number of waiters that count towards `max_size`, which are all but the patient ones.
     #[inline]
     pub(crate) fn placed(&self) -> usize {
         self.waiting - self.patient
@@ -65,14 +65,14 @@ impl Counters {
         self.high_water.note(self.waiting);
     }
 
-    /// Records one waiter less.
+    /// Records one waiter fewer.
     #[inline]
     pub(crate) fn on_unlinked(&mut self, is_patient: bool) {
         self.waiting -= 1;
         self.patient -= usize::from(is_patient);
     }
 
-    /// Records that all waiters are unlinked, to be counted again.
+    /// Records that all waiters are unlinked and will be counted again.
     pub(crate) fn on_all_unlinked(&mut self) {
         (self.waiting, self.patient) = (0, 0);
     }

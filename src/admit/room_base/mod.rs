@@ -1,4 +1,4 @@
-//! What a room has beside its waiters: the configuration, the clock, the counters and what is measured.
+//! The parts of a room other than its waiters: the configuration, the clock, the counters and the measurements.
 
 mod admission;
 mod clock;
@@ -22,18 +22,18 @@ use super::{
     Ticket, WaitingRoomConfig,
 };
 
-/// What a room has beside its waiters.
+/// The parts of a room other than its waiters.
 #[derive(Debug)]
 pub(crate) struct RoomBase {
     pub(crate) config: WaitingRoomConfig,
-    /// `true` in front of slots. Elsewhere no wait is predicted, and `target_wait` bounds none.
+    /// `true` if the room is in front of slots. Other rooms predict no waits, and `target_wait` has no effect there.
     pub(crate) has_slots: bool,
     pub(crate) clock: Clock,
     pub(crate) counters: Counters,
     pub(crate) admission: Admission,
     pub(crate) reserves: Reserves,
     pub(crate) leases: TenantLeases,
-    /// The order of equals.
+    /// The order of waiters of equal rank.
     pub(crate) age_order: AgeOrder,
 }
 
@@ -55,7 +55,7 @@ impl RoomBase {
     /// Replaces the configuration.
     pub(crate) fn set_config(&mut self, config: WaitingRoomConfig) {
         self.admission.set_config(&config);
-        // What is known of a level is known by its name.
+        // Levels are matched by name, so a level keeps its data if the new configuration names it, too.
         let old: Vec<_> = self.config.levels.names().collect();
         let names = config.levels.names();
         let names = names.map(|name| old.iter().position(|old| old.eq_ignore_ascii_case(name)));
@@ -76,13 +76,13 @@ impl RoomBase {
         }
     }
 
-    /// Returns how long a request may wait; `NEVER` without a bound.
+    /// Returns the longest wait from the arrival, or `NEVER` without a bound.
     #[inline]
     fn max_wait(&self) -> Nanos {
         self.config.max_wait.map_or(NEVER, span)
     }
 
-    /// Returns the longest waits.
+    /// Returns the longest waits that the configuration allows.
     pub(crate) fn bounds(&self) -> WaitBounds {
         let behind_next = match self.config.target_wait {
             TargetWait::After(target) if self.has_slots => span(target).saturating_mul(2),
@@ -94,11 +94,12 @@ impl RoomBase {
         }
     }
 
-    /// Decides on a wait that may be over at `now`, for one of these slots. Returns the later instant at which it may be.
+    /// Decides about a wait for these slots that may be over at `now`. If it goes on, returns the later instant at
+    /// which it may be over.
     ///
     /// # Errors
     ///
-    /// The reason why it is over.
+    /// Returns the reason if the wait is over.
     pub(crate) fn wait_goes_on<N>(
         &self,
         meta: &mut WaiterMeta,
@@ -111,10 +112,10 @@ impl RoomBase {
         let end = limits.end(bounds.max_wait);
         let behind_next = match slots {
             Slots::Made { since } => meta.entered().max(since).saturating_add(bounds.behind_next),
-            // Counts from when they are there.
+            // The bound counts from the instant at which the slots are ready, so it moves on until then.
             _ => now.saturating_add(bounds.behind_next.max(MILLISECOND)),
         };
-        // Only then, as another may go before it by then.
+        // Set only after the bound has passed, because another waiter may be the next by that time.
         meta.goes_on |= is_next && behind_next <= now;
         let behind_next = match meta.goes_on {
             true => NEVER,
@@ -123,7 +124,7 @@ impl RoomBase {
         match end.min(behind_next) {
             later if later > now => Ok(later),
             over if over == end => Err(limits.why_expired(bounds.max_wait)),
-            // It was let in for the target, and has waited for twice of it.
+            // The request was admitted by the target and has now waited for twice as long.
             _ => Err(RejectReason::Overloaded {
                 retry_after: Duration::from_nanos(bounds.behind_next / 2),
             }),
@@ -136,24 +137,26 @@ impl RoomBase {
         self.counters.placed() + self.counters.reserved < self.config.max_size
     }
 
-    /// Returns `true` if every place is taken, so that an arrival that finds no slot is rejected as [`RejectReason::Full`]
-    /// unless it displaces a waiter. A full partition is the same reason, so it need not be known.
+    /// Returns `true` if the waiting room is full, so that an arrival that finds no slot is rejected as
+    /// [`RejectReason::Full`] unless it displaces a waiter. The answer holds without a look at partitions, because a
+    /// full partition leads to the same reason.
     pub(crate) fn is_full(&self) -> bool {
-        // Without a waiter all places are reserved, or `max_size` is 0, which is another reason. So is a tenant's own bound.
-        // Where slots are kept for a level, or tenants have limits, one may be free although others wait.
+        // Without waiters, the room is fully reserved or `max_size` is 0, which leads to another reason. A tenant's own
+        // bound leads to another reason, too.
+        // With reserved slots or tenant limits, a slot may be free although other requests wait.
         !self.has_room()
             && self.counters.placed() > 0
             && self.config.max_size_per_tenant.is_none()
             && self.config.max_concurrent_per_tenant.is_none()
             && self.reserves.is_empty()
-            // Whether an arrival displaces a waiter depends on its flow.
+            // With flows, the flow of an arrival decides if it displaces a waiter.
             && !(self.config.displace && self.config.has_flows())
     }
 
-    /// Reserves a place for a request that will arrive, if one is free.
+    /// Reserves room for one request that will arrive. Returns `true` if there was room for it.
     pub(crate) fn reserve(&mut self) -> bool {
         let is_free = self.has_room();
-        // Not for a partition or a tenant: those are not known yet.
+        // The bounds of partitions and tenants are checked later, because the request's are still unknown.
         self.counters.reserved += usize::from(is_free);
         is_free
     }
@@ -166,14 +169,14 @@ impl RoomBase {
         limits: WaitLimits,
         now: Nanos,
     ) -> Option<RejectReason<N>> {
-        // First: it says most about the configuration.
+        // Checked first, because this reason says most about the configuration.
         if self.config.max_size == 0 && !ticket.patient {
             return Some(RejectReason::Disabled);
         }
         if !ticket.wait {
             return Some(RejectReason::NotQueued);
         }
-        // A wait that has ended already.
+        // The wait may have ended before it began.
         let max_wait = self.bounds().of(ticket.patient).max_wait;
         (limits.end(max_wait) <= now).then(|| limits.why_expired(max_wait))
     }
@@ -186,8 +189,8 @@ impl RoomBase {
         }
     }
 
-    /// Returns the end of the wait of a request with this arrival and deadline that has a slot of `pool`, and the reason
-    /// then. `None` without a bound.
+    /// Returns the end of the wait of a request with this arrival and deadline that holds a slot of `pool`, and the
+    /// reason at that end. `None` without a bound.
     pub(crate) fn end_of_wait<N>(
         &self,
         arrival: Instant,
@@ -214,14 +217,15 @@ impl RoomBase {
         time_for(ahead, self.admission.overload.total_per_second()?)
     }
 
-    /// Returns `true` if the wait of a request is predicted. A requeued one was let in before.
+    /// Returns `true` if the wait of a request is predicted. A requeued request is exempt because it was admitted
+    /// before.
     #[inline]
     pub(crate) fn is_predicted(&self, ticket: &Ticket) -> bool {
         self.config.target_wait != TargetWait::Off && !ticket.patient && !is_requeued(ticket)
     }
 
-    /// Decides whether a request that found no slot may wait for as long as it would have to. Returns the predicted wait, in
-    /// seconds; 0 if it is not known.
+    /// Decides if a request that found no slot may wait for the predicted time. Returns the predicted wait in seconds,
+    /// or 0 if it is unknown.
     pub(crate) fn admit<N>(
         &mut self,
         ticket: &Ticket,
@@ -238,14 +242,14 @@ impl RoomBase {
             .admit(ticket, &arriving, behind, &self.config, now)
     }
 
-    /// Compares a wait that ended with what was predicted.
+    /// Compares a wait that ended with its prediction.
     #[inline]
     pub(crate) fn on_wait_ended(&mut self, pool: PoolId, meta: &WaiterMeta, is_served: bool) {
         let event = (self.age_order, self.clock.now);
         self.admission.on_wait_ended(pool, meta, is_served, event);
     }
 
-    /// Returns `true` if the queue of this waiter, which names no deadline, is standing.
+    /// Returns `true` if this waiter, which has no deadline, is in a standing queue.
     pub(crate) fn is_standing(&self, meta: &WaiterMeta, pool: PoolId) -> bool {
         self.admission.is_standing(meta, pool, self.clock.now)
     }
@@ -255,16 +259,18 @@ impl RoomBase {
         self.admission.on_answered(sample, &self.clock, now);
     }
 
-    /// Records that a waiter got a slot. Where its lane has flows: by which discipline, its tenant, and its cost.
+    /// Records that a waiter got a slot. `flow` has the discipline, the tenant and the cost, if the waiter's lane has
+    /// flows.
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8, flow: Option<(Discipline, &Tenant, f64)>) {
         let event = (&self.config, self.clock.now);
         self.admission.on_served(level, flow, event);
     }
 
-    /// Records that a tenant is charged for a request that was served, in a lane that is shared among tenants.
+    /// Records that a tenant is charged for a request after its service, in a lane that tenants share.
     pub(crate) fn on_charged(&mut self, priority: Priority, tenant: &Tenant, cost: f64) {
-        // As its ticket said: where no request waits, a slot is given without a look at the levels.
+        // The level of the ticket counts, because a request gets its slot without a look at the levels if the room is
+        // empty.
         let Priority(level) = self.config.levels.clamp(priority);
         let flow = FlowKey::new(level, tenant, Discipline::Fair, &self.config);
         let now = self.clock.now;
@@ -273,13 +279,13 @@ impl RoomBase {
     }
 }
 
-/// Returns what bounds a wait for these slots, of a request that entered the room then: `max_wait` counts from when they are
-/// there, and not while they are made.
+/// Returns the bounds of a wait for these slots, for a request that entered the room at `entered`. `max_wait` counts
+/// from the instant at which the slots are ready, so the time of a start is left out.
 pub(crate) fn counted(limits: WaitLimits, entered: Nanos, slots: Slots, now: Nanos) -> WaitLimits {
     let since = match slots {
         Slots::Made { since } => since,
         Slots::Making => now,
-        // A requeued request may have waited for the load of another model before.
+        // A requeued request may have waited for the load of another model before it entered.
         Slots::Unmade { since } => since.max(entered),
     };
     WaitLimits {
@@ -289,10 +295,10 @@ pub(crate) fn counted(limits: WaitLimits, entered: Nanos, slots: Slots, now: Nan
 }
 
 impl WaitLimits {
-    /// The reason for which a wait ends at its [end](Self::end).
+    /// Returns the reason for which a wait ends at its [end](Self::end).
     pub(crate) fn why_expired<N>(self, max_wait: Nanos) -> RejectReason<N> {
         let end = self.end(max_wait);
-        // Where both end at the same instant, the deadline is the reason.
+        // If both bounds end at the same instant, the deadline is the reason.
         if self.deadline == end && end < NEVER {
             RejectReason::DeadlinePassed
         } else {
@@ -301,7 +307,7 @@ impl WaitLimits {
     }
 }
 
-/// Returns the time in which `ahead` waiters leave at this rate. `None` if that is longer than a duration can be.
+/// Returns the time in which `ahead` waiters leave at this rate, or `None` if it exceeds the range of a duration.
 pub(crate) fn time_for(ahead: usize, per_second: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(ahead as f64 / per_second).ok()
 }

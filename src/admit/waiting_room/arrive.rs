@@ -1,4 +1,4 @@
-//! Arrivals: a slot if one is free that no better waiter could use, else a place, else a reason.
+//! Arrivals, which get a slot, a position in the waiting room, or a reason for the rejection.
 
 use std::time::Instant;
 
@@ -15,19 +15,19 @@ use crate::admit::{
 /// The outcome of an arrival.
 pub(crate) struct Arrival<C: Capacity, W> {
     pub(crate) outcome: AdmitOutcome<C>,
-    /// The request's demand and waker. `None` if the request waits, and these with it.
+    /// The request's demand and waker. `None` if the request waits, because the waiter then owns them.
     pub(crate) unused: Option<(C::Demand, Option<W>)>,
 }
 
-/// What is decided about an arrival that is not rejected.
+/// The decision about an arrival that is not rejected.
 enum Admission<C: Capacity> {
-    /// It gets a slot that no better waiter could use.
+    /// The request gets a slot, because better waiters could not use it.
     Leased(C::Lease),
-    /// It waits.
+    /// The request waits.
     Waits {
         lane: u32,
         limits: WaitLimits,
-        /// Its wait, as it was predicted, in seconds; 0 if that is not known.
+        /// The predicted wait in seconds; 0 if it is unknown.
         predicted: f32,
     },
 }
@@ -35,17 +35,17 @@ enum Admission<C: Capacity> {
 /// The answer of the capacity to an arrival.
 enum Attempt<C: Capacity> {
     Leased(C::Lease),
-    /// The request has to wait, in this lane.
+    /// The request has to wait in this lane.
     Busy {
         lane: u32,
     },
 }
 
-/// Why an arrival gets neither a slot nor a place.
+/// The reason why an arrival is rejected.
 type Refusal<C> = RejectReason<<C as Capacity>::Unservable>;
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    /// Takes a request that arrives, with its waker.
+    /// Handles the arrival of a request, with its waker.
     pub(crate) fn arrive_with(
         &mut self,
         capacity: &C,
@@ -73,7 +73,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 };
             }
             Err(why) => {
-                // Waiters that are rejected later are counted where that happens.
+                // Waiters that are rejected later are counted at that time.
                 self.base_mut().counters.on_rejected(level, &why);
                 AdmitOutcome::Rejected(why)
             }
@@ -92,12 +92,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Result<Admission<C>, Refusal<C>> {
         let base = self.base_mut();
-        // Before the capacity is asked: a closed room gives no slot either.
+        // Checked before the capacity is asked, because a closed room stops giving slots, too.
         if base.counters.is_closed {
             return Err(RejectReason::ShuttingDown);
         }
         if base.counters.waiting == 0 {
-            // There is no waiter to offer slots to: those that are lent by now count as offered.
+            // An empty room has nothing to offer slots to, so slots that are lent by now count as offered.
             base.reserves.begin_offer(now);
         }
         base.reserves.on_arrival(level, now);
@@ -157,7 +157,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Result<Attempt<C>, Refusal<C>> {
         let is_empty = self.queue.is_empty();
-        // Without a waiter there is no better one: no lane is needed to know that.
+        // In an empty room the request is the best one, so its lane is not needed.
         if is_empty && self.queue.may_lease(&ticket.tenant) {
             match ask::try_lease(capacity, demand, self.kept(ticket, limits, now)) {
                 Ok(lease) => return Ok(Attempt::Leased(lease)),
@@ -165,11 +165,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 Err(LeaseError::Busy) => {}
             }
         }
-        // Whatever the capacity does not know can't be waited for.
+        // A request can't wait if the capacity fails to name its lane.
         let lane = self.lane(capacity, demand);
         let lane = lane.map_err(|UnknownLane| RejectReason::NotQueued)?;
         if is_empty {
-            // Busy, as found above; or its tenant is at its limit.
+            // The capacity was busy above, or the request's tenant is at its limit.
             return Ok(Attempt::Busy { lane });
         }
         match self.lease_in_order(capacity, demand, (ticket, limits), (lane, now), wakes) {
@@ -187,15 +187,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             .lane(lane, |lane| ask::about_lane(capacity, lane))
     }
 
-    /// Leases a slot for a request that arrives, if one is free that no better waiter could use. `Busy`: it has to wait.
+    /// Leases a slot for a request that arrives, if a slot is free that better waiters could not use. Returns `Busy` if
+    /// the request has to wait.
     ///
-    /// The capacity is asked for the request's own slot first, because most arrivals at a busy capacity find none. If there
-    /// is one that a better waiter could use, it is given back and granted to the best; that may leave another for the
-    /// request. Every other slot that a waiter could use has a release of its own on the way.
+    /// The capacity is asked for the request's own slot first, because most arrivals at a busy capacity find it taken.
+    /// If it gives a slot that a better waiter could use, the slot goes back and is granted to the best waiter. Another
+    /// slot may then be left for the request. Every other slot that a waiter could use has a release of its own on the
+    /// way.
     ///
-    /// Ends because each round but the last answers a waiter. If a round answers none, another thread took the slot in
-    /// between, or the capacity changed and has not announced it yet. Then the request waits for that release, or
-    /// for [`on_capacity_changed`](Self::on_capacity_changed).
+    /// The loop ends because each round but the last answers a waiter. A round without an answer means that another
+    /// thread took the slot in between, or that the capacity changed and has not announced it yet. The request then
+    /// waits for that release, or for [`on_capacity_changed`](Self::on_capacity_changed).
     fn lease_in_order(
         &mut self,
         capacity: &C,
@@ -205,7 +207,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> Result<C::Lease, LeaseError<C::Unservable>> {
         loop {
-            // Each round: waiters of its own tenant may have been served.
+            // Checked in each round, because waiters of the request's own tenant may have been served.
             if !self.queue.may_lease(&ticket.tenant) {
                 return Err(LeaseError::Busy);
             }
@@ -240,8 +242,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         (scope, self.queue.best(scope, NO_PUMP))
     }
 
-    /// Releases a slot and grants it to a better waiter. Returns `true` if any waiter was answered: if none was, asking for
-    /// another slot could go on without end.
+    /// Releases a slot and grants it to a better waiter. Returns `true` if any waiter was answered. Otherwise the
+    /// caller must stop, because asking for another slot could go on without end.
     pub(super) fn pass_on(
         &mut self,
         capacity: &C,

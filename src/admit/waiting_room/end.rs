@@ -1,4 +1,4 @@
-//! The end of a wait inside the room: a slot, or a reason why there is none.
+//! The end of a wait inside the room, with a slot or with a reason for the rejection.
 
 use super::WaitingRoom;
 use super::waiter::State;
@@ -25,7 +25,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             base.reserves
                 .on_leased(meta.level, pool, usage, base.clock.now);
         }
-        // Beside patient waiters alone, slots may be free that are kept for others: nothing is measured then.
+        // While only patient waiters are present, slots that are reserved for others may be free, so hand-overs are not
+        // measured.
         if !meta.is_patient || base.counters.placed() > 0 {
             base.admission.overload.pool_mut(pool).on_handed_over();
         }
@@ -35,10 +36,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.finish(idx, State::Leased { lease, waited }, wakes);
     }
 
-    /// Releases a slot that no request used.
+    /// Releases a slot that was leased for a waiter but not used.
     pub(super) fn give_back(&mut self, capacity: &C, lease: C::Lease) {
         _ = ask::release(capacity, lease);
-        // It was counted as given.
+        // The lease was counted as given, so it is counted as unclaimed here.
         self.base_mut().counters.stats.unclaimed += 1;
     }
 
@@ -76,10 +77,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Compares a wait that ended with what was predicted.
+    /// Compares a wait that ended with its prediction.
     #[inline]
     pub(super) fn on_wait_ended(&mut self, idx: u32, is_served: bool) {
-        // Of a lane without pools, any will do: its waiters are never served.
+        // A lane without pools is charged to pool 0, which does no harm because its waiters are never served.
         let pool = self.queue.pools_of(idx).first().copied();
         let Common { base, waiters, .. } = &mut self.queue.common;
         base.on_wait_ended(pool.unwrap_or(PoolId(0)), waiters.meta(idx), is_served);
@@ -90,17 +91,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     fn finish(&mut self, idx: u32, state: State<C, W>, wakes: &mut WakeList<W>) {
         match &state {
             State::Leased { .. } => self.on_wait_ended(idx, true),
-            // A waiter is overloaded when it has waited for twice the target.
+            // A waiter is rejected as overloaded after it has waited for twice the target.
             State::Rejected(
                 RejectReason::TimedOut
                 | RejectReason::DeadlinePassed
                 | RejectReason::Overloaded { .. },
             ) => self.on_wait_ended(idx, false),
-            // How long it would have waited is not known.
+            // The full length of any other wait is unknown.
             _ => {}
         }
         let waiter = self.waiters_mut().payload_mut(idx);
-        // Without a waker, its task has not polled yet, or has been woken: it will look by itself.
+        // A missing waker means that the task has not polled yet or has been woken, so it will look by itself.
         if let State::Waiting(Some(waker)) = std::mem::replace(&mut waiter.state, state) {
             wakes.push(waker);
         }

@@ -1,4 +1,4 @@
-//! Reports for a capacity with slots on demand: the head of each lane, and what a waiter waits for.
+//! Reports for a capacity with slots on demand, about the head of each lane and the slots that a waiter waits for.
 
 #[cfg(feature = "swap")]
 use std::collections::HashMap;
@@ -15,9 +15,9 @@ use crate::admit::{Capacity, PoolSet, Priority, SlotState, WaiterId, ask};
 pub struct LaneHead<L> {
     /// The lane.
     pub lane: L,
-    /// The level in which the waiter waits: that of its ticket, or above if it was promoted.
+    /// The level in which the waiter waits, which is the level of its ticket or a higher one after a promotion.
     pub level: Priority,
-    /// The time of its arrival.
+    /// The instant of the waiter's arrival.
     pub arrival: Instant,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Starting {
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    /// Returns the head of each lane that has waiters, in no particular order.
+    /// Returns the head of each lane that has waiters, in arbitrary order.
     #[must_use]
     pub fn lane_heads(&self) -> Vec<LaneHead<C::Lane>> {
         let epoch = self.base().clock.epoch;
@@ -42,14 +42,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         heads.collect()
     }
 
-    /// Returns the number of waiters that the same pools can serve, for each set of pools that has waiters. A set may occur
-    /// once for each discipline. Waiters whose tenant is at its limit are not counted.
+    /// Returns the number of waiters for each set of pools that can serve them. A set may occur once for each
+    /// discipline. Waiters of a tenant that is at its limit are not counted.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<(PoolSet, usize)> {
         self.queue.waiting_for()
     }
 
-    /// Returns `Some` if some of the slots that a waiter waits for are being started, and none of them is ready.
+    /// Returns the progress of a start, while the waiter needs slots that are being started. Returns `None` if any of
+    /// its pools is ready, or if all of them are stopped.
     pub(crate) fn starting(&self, capacity: &C, id: WaiterId) -> Option<Starting> {
         let mut starting = None;
         for &pool in self.queue.pools_of(id.idx) {
@@ -65,7 +66,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         starting
     }
 
-    /// Returns `true` if the head of a lane may be another waiter since the last call.
+    /// Returns `true` if the head of a lane may have changed since the last call.
     pub(crate) fn take_lane_heads_changed(&mut self) -> bool {
         self.queue.take_heads_changed()
     }

@@ -1,4 +1,4 @@
-//! What a room says of each of its levels.
+//! Reports about each level of a room.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +8,19 @@ use crate::admit::room_base::RoomBase;
 use crate::admit::{Capacity, LevelStatus, PoolId, Priority, ask};
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    /// The state of each level at `now`, highest first.
+    /// Returns the state of each level at `now`, highest first.
     #[must_use]
     pub fn levels(&mut self, capacity: &C, now: Instant) -> Vec<LevelStatus> {
         self.observe_now(capacity, now);
-        // At most 32.
+        // The cast is lossless, because there are at most 32 levels.
         let levels = 0..self.base().config.levels.count() as u8;
         levels.map(|level| self.level(capacity, level)).collect()
     }
 
-    /// Returns the time that the next arrival would probably wait: 0 if none waits and a slot is free, else by the departure
-    /// rate over the slots of now. `None` until that was measured.
+    /// Returns the time that the next arrival would probably wait. It is 0 if the room is empty and a slot is free, and
+    /// else follows from the departure rate with the present slots. `None` until this rate was measured.
     pub(crate) fn next_wait(&mut self, capacity: &C, now: Instant) -> Option<Duration> {
-        // The level for which all others keep their slots.
+        // The lowest level has to leave the reserved slots of all other levels free.
         let lowest = self.base().config.levels.count() as u8 - 1;
         if self.is_empty() && ask::has_free_slot(capacity, self.base().kept_above(lowest)) {
             return Some(Duration::ZERO);
@@ -28,7 +28,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.wait_behind(capacity, self.len(), now)
     }
 
-    /// Returns the time until the request behind `ahead` others has a slot, likewise.
+    /// Returns the time until the request behind `ahead` others probably has a slot. `None` until the departure rate
+    /// was measured.
     pub(crate) fn wait_behind(
         &mut self,
         capacity: &C,
@@ -39,14 +40,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.estimated_wait(ahead + 1)
     }
 
-    /// Sets the time and the numbers of slots for a report.
+    /// Updates the time and the numbers of slots for a report.
     fn observe_now(&mut self, capacity: &C, now: Instant) {
-        // The time only: a report ends no wait.
+        // Only the time is set, because a report must not end waits.
         self.base_mut().clock.set_now(now);
         self.observe_new_limits(capacity);
     }
 
-    /// Adds rejections by a full room that were counted elsewhere. A level that there is not stands for all.
+    /// Adds rejections by a full room that were counted elsewhere. An unknown `level` adds them to the room's total
+    /// only.
     pub(crate) fn count_full(&mut self, level: usize, count: u64) {
         let base = self.base_mut();
         base.counters.stats.full += count;
@@ -74,7 +76,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 }
 
 impl RoomBase {
-    /// How many slots are kept for a level, and how many of them are lent.
+    /// Returns the number of slots that are reserved for a level, and the number of them that are lent.
     fn reserved_and_lent<C: Capacity>(&mut self, capacity: &C, level: u8) -> (usize, usize) {
         if self.reserves.is_empty() {
             return (0, 0);
@@ -89,7 +91,8 @@ impl RoomBase {
         sum
     }
 
-    /// A predicted wait, corrected by how past predictions came out. `None` if it is longer than a duration can be.
+    /// Returns a predicted wait, corrected by the outcome of past predictions. `None` if it exceeds the range of a
+    /// duration.
     fn corrected(&self, level: u8, wait: ExpectedWait) -> Option<Duration> {
         let correction = self
             .admission
@@ -98,7 +101,7 @@ impl RoomBase {
         Duration::try_from_secs_f64(wait.seconds * correction).ok()
     }
 
-    /// Returns the target at a pool of callers that name no deadline.
+    /// Returns the target at a pool for callers without a deadline. `None` without a target.
     fn target_at(&self, pool: PoolId, level: u8) -> Option<Duration> {
         let target = self.admission.overload.target_at(pool, level, &self.config);
         Duration::try_from_secs_f64(target).ok()

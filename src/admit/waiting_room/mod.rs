@@ -1,11 +1,11 @@
-//! The waiting room: a bounded, ordered set of waiting tickets, over all lanes.
+//! The waiting room: a bounded, ordered set of waiting tickets over all lanes.
 //!
-//! It is a state machine: events come in as calls, time comes in as an argument, and the wakers of waiters that were
-//! granted a slot or rejected come out in a [`WakeList`]. It knows no async, no locks and no clock, so a test can drive it through a million
-//! random events.
+//! The room is a state machine. Events come in as calls, and time comes in as an argument. The wakers of waiters that
+//! were granted a slot or rejected come out in a [`WakeList`]. The room uses no async, locks or clock, so a test can
+//! drive it through a million random events.
 //!
-//! The [queue](super::WaitQueue) knows the order, the capacity knows the slots. The [pump] brings the two together: it grants
-//! free slots to the best waiters that they can serve.
+//! The [queue](super::WaitQueue) knows the order of the waiters, and the capacity knows the slots. The [pump] connects
+//! them by granting free slots to the best waiters that the slots can serve.
 
 mod arrive;
 mod end;
@@ -41,11 +41,11 @@ use super::{
 
 /// The outcome of an arrival.
 pub enum AdmitOutcome<C: Capacity> {
-    /// A slot, at once.
+    /// The request got a slot at once.
     Leased(C::Lease),
-    /// A place in the waiting room.
+    /// The request waits in the room.
     Queued(WaiterId),
-    /// Neither.
+    /// The request was rejected for this reason.
     Rejected(RejectReason<C::Unservable>),
 }
 
@@ -59,34 +59,36 @@ impl<C: Capacity> fmt::Debug for AdmitOutcome<C> {
     }
 }
 
-/// A slot, or the reason why there is none.
+/// The slot, or the reason for the rejection.
 type Answer<C> = Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Unservable>>;
 
 /// The bounded, ordered set of waiting tickets in front of a capacity.
 ///
-/// `W` is a waiter's waker: a [`Waker`](std::task::Waker) in the gate, anything in a test.
+/// `W` is a waiter's waker. It is a [`Waker`](std::task::Waker) in the gate, and may be anything in a test.
 ///
 /// # How to use it
 ///
-/// - A request: [`arrive`](Self::arrive). If it is queued, leave a waker with [`set_waker`](Self::set_waker), and when that
-///   comes out in a [`WakeList`], [`take_outcome`](Self::take_outcome).
-/// - An event: [`on_release`](Self::on_release) after a slot was given back, [`on_capacity_grown`](Self::on_capacity_grown),
-///   [`on_capacity_changed`](Self::on_capacity_changed), [`on_lease_returned`](Self::on_lease_returned).
-/// - Time: [`advance`](Self::advance) at [`next_timeout`](Self::next_timeout).
-/// - Operation: [`reconfigure`](Self::reconfigure), [`close`](Self::close).
+/// - For a request, call [`arrive`](Self::arrive). If it is queued, leave a waker with [`set_waker`](Self::set_waker).
+///   When the waker comes out in a [`WakeList`], call [`take_outcome`](Self::take_outcome).
+/// - For an event, call [`on_release`](Self::on_release) after a slot was given back,
+///   [`on_capacity_grown`](Self::on_capacity_grown), [`on_capacity_changed`](Self::on_capacity_changed) or
+///   [`on_lease_returned`](Self::on_lease_returned).
+/// - For time, call [`advance`](Self::advance) at [`next_timeout`](Self::next_timeout).
+/// - For operation, call [`reconfigure`](Self::reconfigure) and [`close`](Self::close).
 ///
 /// Wake the wakers of a [`WakeList`] after the lock around the room was released.
 ///
 /// # A waiter's states
 ///
-/// A waiter *waits*, or its outcome (*granted* or *rejected*) is to be taken. [`cancel`](Self::cancel) removes it in any
-/// state.
+/// A waiter either *waits*, or has an outcome (*granted* or *rejected*) that is yet to be taken.
+/// [`cancel`](Self::cancel) removes it in any state.
 ///
 /// # Panics
 ///
 /// A [`WaiterId`] is invalid once its outcome was taken or the waiter was cancelled. With an invalid id a method may
-/// panic or act on another waiter, unless it says otherwise. A capacity that panics answers [`LeaseError::Busy`], or what
-/// its method's [default](Capacity) would; no panic of it reaches a caller.
+/// panic or act on another waiter, unless its documentation says otherwise. If a method of the capacity panics, the
+/// room acts as if it had returned [`LeaseError::Busy`] or its [default](Capacity), so the panic does not reach the
+/// caller.
 ///
 /// ```
 /// use std::time::Instant;
@@ -113,14 +115,14 @@ type Answer<C> = Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Un
 /// ```
 pub struct WaitingRoom<C: Capacity, W> {
     queue: WaitQueue<C::Lane, Waiter<C, W>>,
-    /// The number of the latest pump. A group of lanes that was found busy notes in which.
+    /// The number of the latest pump. A group of lanes that was found busy stores the number of that pump.
     pumps: u64,
-    /// `true` if a waiter stands in its lane again for which any slot may be free: its tenant was at its limit.
+    /// `true` if a waiter returned to its lane after its tenant was at its limit, so that any slot may be free for it.
     unparked: bool,
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    /// An empty room.
+    /// Creates an empty room.
     #[must_use]
     pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
         Self {
@@ -150,7 +152,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         &mut self.queue.common.waiters
     }
 
-    /// Brings the room up to `now`, and returns that as a number.
+    /// Brings the room up to `now`, and returns `now` as a number.
     #[inline]
     fn advance_to(&mut self, now: Instant, wakes: &mut WakeList<W>) -> Nanos {
         let now = self.base_mut().clock.set_now(now);
@@ -161,7 +163,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Ends waits that are due, and promotes waiters.
     #[inline]
     fn end_waits(&mut self, now: Nanos, wakes: &mut WakeList<W>) {
-        // Ends because each round unlinks a waiter.
+        // The loop ends because each round unlinks a waiter.
         while let Some((id, why)) = self.queue.expire_next(now) {
             self.reject_unlinked(id.idx, why, wakes);
         }
@@ -170,9 +172,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// A request arrives: a slot if one is free that no better waiter could use, else a place, else a reason.
+    /// Handles the arrival of a request. It gets a free slot, unless a better waiter could use the slot. Otherwise it
+    /// waits if there is room for it, and is rejected if not.
     ///
-    /// If the capacity panics over its lane, the request is rejected as [`RejectReason::NotQueued`].
+    /// If the capacity panics while it names the lane, the request is rejected as [`RejectReason::NotQueued`].
     pub fn arrive(
         &mut self,
         capacity: &C,
@@ -185,17 +188,19 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         arrival.outcome
     }
 
-    /// Gives a waiter that waits another ticket and another demand. Returns `false` if it does not wait any more; then
-    /// nothing has changed. If it does, `demand` is the one that it had, so that the caller can drop it without a lock.
+    /// Replaces the ticket and the demand of a waiter. Returns `false` and changes nothing if the waiter does not wait
+    /// any more. Otherwise `demand` has the old demand afterwards, so that the caller can drop it without a lock.
     ///
-    /// It moves to the place of a request with this ticket that arrives as [requeued](Ticket::requeued): the ticket's arrival
-    /// decides, `now` without one, and of equal arrivals the order in which they were queued. O(log n). Its waker stays.
+    /// The waiter moves to the position of a request with this ticket that arrives as [requeued](Ticket::requeued). The
+    /// ticket's arrival decides, or `now` if it has none, and equal arrivals keep the order in which they were queued.
+    /// Its waker stays. O(log n).
     ///
-    /// No bound refuses it: it takes a place even if none is free, until a reconfiguration. But its wait is over if that is what the new ticket says: by its deadline or, unless it is
-    /// [patient](Ticket::patient), by `max_wait` from its arrival. If a slot is free for it in its new place, it is granted
-    /// at once. [`wait`](Ticket::wait) is not looked at, because it waits already.
+    /// The bounds on the number of waiters do not apply here, so the room may hold too many waiters until a
+    /// reconfiguration. The wait is over at once if the new ticket says so, by its deadline or, unless it is
+    /// [patient](Ticket::patient), by `max_wait` from its arrival. If a slot is free for the waiter in its new
+    /// position, it is granted at once. [`wait`](Ticket::wait) is ignored, because the request waits already.
     ///
-    /// If the capacity panics over its lane, it stays in the old one.
+    /// If the capacity panics while it names the lane, the waiter stays in the old one.
     ///
     /// ```
     /// use std::time::Instant;
@@ -238,7 +243,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let waiter = self.waiters_mut().payload_mut(id.idx);
         std::mem::swap(&mut waiter.demand, demand);
         self.base_mut().reserves.on_arrival(level, now);
-        // First: its wait may be over.
+        // Checked before the offer, because the wait may be over.
         self.end_waits(now, wakes);
         self.offer_to(capacity, id, wakes);
         let (meta, waiter) = (self.waiters().meta(id.idx), self.waiters().payload(id.idx));
@@ -250,8 +255,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         true
     }
 
-    /// Looks for a slot for a waiter, in the order of all: [`lease_in_order`](Self::lease_in_order) for one that is queued
-    /// already. Ends for the same reasons.
+    /// Looks for a slot for a waiter, in the order of all waiters. This is [`lease_in_order`](Self::lease_in_order) for
+    /// a request that is queued already, and it ends for the same reasons.
     fn offer_to(&mut self, capacity: &C, id: WaiterId, wakes: &mut WakeList<W>) {
         while self.queue.waits(id) && !self.waiters().meta(id.idx).is_parked {
             let kept = self.base().kept_above(self.waiters().meta(id.idx).level);
@@ -263,7 +268,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 }
             };
             let (scope, best) = self.best_for(pool, self.queue.lane_of(id.idx));
-            // `None` if the capacity names a pool that does not serve the waiter's lane.
+            // The best waiter is `None` if the capacity names a pool that does not serve the waiter's lane.
             if best.is_none_or(|best| best.idx == id.idx) {
                 return self.grant(capacity, id.idx, (lease, pool), wakes);
             }
@@ -273,8 +278,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// A slot of `pool` came back: it goes to the best waiter that it can serve. Looks at no lane that `pool` does not
-    /// serve.
+    /// Grants a slot of `pool` that came back to the best waiter that it can serve. The room looks only at lanes that
+    /// `pool` serves.
     pub fn on_release(
         &mut self,
         capacity: &C,
@@ -291,7 +296,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.pump(capacity, scope, wakes);
     }
 
-    /// A lease that no request took comes back, as in [`on_release`](Self::on_release).
+    /// Takes back a lease that went unused, and then acts as [`on_release`](Self::on_release).
     pub fn on_lease_returned(
         &mut self,
         capacity: &C,
@@ -299,49 +304,49 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         wakes: &mut WakeList<W>,
     ) {
-        // It was counted as given.
+        // The lease was counted as given, so it is counted as unclaimed here.
         self.base_mut().counters.stats.unclaimed += 1;
         match ask::release(capacity, lease) {
             Some(pool) => self.on_release(capacity, pool, now, wakes),
-            // It panicked.
+            // The capacity panicked, so the pool is unknown and all waiters are offered slots.
             None => self.on_capacity_grown(capacity, now, wakes),
         }
     }
 
-    /// The capacity may have more slots: they go to the best waiters.
+    /// Grants slots to the best waiters, after the capacity may have got more slots.
     pub fn on_capacity_grown(&mut self, capacity: &C, now: Instant, wakes: &mut WakeList<W>) {
         self.advance_to(now, wakes);
         self.offer_all(capacity, wakes);
     }
 
-    /// Offers all slots that are free to the best waiters.
+    /// Offers all free slots to the best waiters.
     fn offer_all(&mut self, capacity: &C, wakes: &mut WakeList<W>) {
         self.observe_waiters(capacity);
         self.pump(capacity, Scope::All, wakes);
     }
 
-    /// The capacity's lanes, pools or partitions changed: every waiter moves to the lane that its demand has now. Waiters
-    /// that have no place in their partition any more are rejected in the order in which a full partition evicts.
+    /// Moves every waiter to the lane that its demand has now, after the capacity's lanes, pools or partitions changed.
+    /// If a partition now has too many waiters, it evicts some of them in the order in which a full partition evicts.
     ///
-    /// A waiter stays in its old lane if the capacity panics over it.
+    /// If the capacity panics over a waiter, the waiter stays in its old lane.
     pub fn on_capacity_changed(&mut self, capacity: &C, now: Instant, wakes: &mut WakeList<W>) {
         let now = self.advance_to(now, wakes);
         let relinks = self.ask_lanes(capacity);
         self.queue.rebuild(relinks, now);
         let mut evicted = Vec::new();
-        // Only these: the bounds of the room and of tenants have not changed.
+        // Only partitions evict here, because the bounds of the room and of tenants are unchanged.
         self.queue
             .evict_from_partitions(|id, why| evicted.push((id, why)));
         self.reject_all(evicted, wakes);
         self.observe_pools_in_service(capacity);
         self.offer_all(capacity, wakes);
-        // Last: a waiter that gets a slot needs no end of its wait.
+        // Done last, so that a waiter that gets a slot here does not expire first.
         self.end_waits(now, wakes);
     }
 
-    /// Returns all waiters, in the order of arrival, and what the capacity says of their lanes now.
+    /// Returns all waiters in the order of arrival, with the lanes that the capacity names for them now.
     fn ask_lanes(&self, capacity: &C) -> Vec<Relink<C::Lane>> {
-        // Each lane is asked for once.
+        // The capacity is asked about each lane only once.
         let mut known: HashMap<C::Lane, (PoolSet, Partition)> = HashMap::new();
         let mut ask = |idx| {
             let key = ask::lane(capacity, &self.waiters().payload(idx).demand).ok()?;
@@ -363,10 +368,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             .collect()
     }
 
-    /// Changes the configuration. Every waiter keeps its place in the order; those that have no place any more are
-    /// rejected in the order in which a full room evicts ([`displace`](WaitingRoomConfig::displace)).
+    /// Changes the configuration. Every waiter keeps its position in the order. If the room is now too small, it
+    /// rejects waiters in the order in which a full room evicts (see [`displace`](WaitingRoomConfig::displace)).
     ///
-    /// A level keeps its waiters by name; waiters of a name that is gone get the default level.
+    /// A level keeps its waiters by name. Waiters of a name that is gone get the default level.
     pub fn reconfigure(
         &mut self,
         capacity: &C,
@@ -378,56 +383,57 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let relinks = self.ask_lanes(capacity);
         self.queue.set_config(config, relinks, now);
         self.unparked = false;
-        // In this order: no waiter is evicted in place of an expired one, and none is granted a slot that is to be evicted.
+        // The order matters: expired waiters go before others are evicted, and evictions come before grants.
         self.end_waits(now, wakes);
         let mut evicted = Vec::new();
         self.queue.evict_excess(|id, why| evicted.push((id, why)));
         self.reject_all(evicted, wakes);
-        // The best waiter of the new order may fit a slot that the best of the old one did not.
+        // The best waiter of the new order may fit a slot that the best of the old order could not use.
         self.offer_all(capacity, wakes);
     }
 
-    /// Stops accepting: every waiter and every later arrival is rejected as shutting down.
+    /// Stops accepting requests. Every waiter and every later arrival is rejected as shutting down.
     pub fn close(&mut self, wakes: &mut WakeList<W>) {
         self.base_mut().counters.is_closed = true;
-        // The latest of the lowest level first.
+        // The latest waiter of the lowest level is rejected first.
         for idx in self.waiters().latest_first() {
             self.reject_idx(idx, RejectReason::ShuttingDown, wakes);
         }
     }
 
-    /// Brings the room up to `now`: waiters that have expired are rejected, and those that are due are promoted. To be
-    /// called at [`next_timeout`](Self::next_timeout), or at any other time.
+    /// Brings the room up to `now`. Rejects waiters that have expired, and promotes those that are due. Call it at
+    /// [`next_timeout`](Self::next_timeout), or at any other time.
     ///
-    /// Returns whether waiters may use slots from now on that were kept for a level: because they are lent, or because a
-    /// waiter was promoted to that level. Then call [`on_capacity_grown`](Self::on_capacity_grown).
+    /// Returns `true` if waiters may now use slots that were reserved for a level, because the slots are lent or a
+    /// waiter was promoted to that level. The caller then has to call [`on_capacity_grown`](Self::on_capacity_grown).
     pub fn advance(&mut self, now: Instant, wakes: &mut WakeList<W>) -> bool {
         let now = self.advance_to(now, wakes);
         self.base_mut().reserves.begin_offer(now)
     }
 
-    /// [`advance`](Self::advance), where kept slots that waiters may use from now on are left to the next call of that.
+    /// Brings the room up to `now`, but leaves the offer of reserved slots to the next call of
+    /// [`advance`](Self::advance).
     pub(crate) fn advance_waits(&mut self, now: Instant, wakes: &mut WakeList<W>) {
         self.advance_to(now, wakes);
     }
 
-    /// When to call [`advance`](Self::advance) next. `None` if no wait ends, and no kept slots will be lent or be for a
-    /// waiter that is promoted.
+    /// Returns the instant at which to call [`advance`](Self::advance) next. `None` if all waits are unbounded, and
+    /// reserved slots will not become available to waiters by lending or by a promotion.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         let next = self.or_offer(self.queue.next_end());
         self.base().clock.epoch.instant(next)
     }
 
-    /// Returns when to call [`advance`](Self::advance) at the latest for the sake of this waiter; `NEVER` if that is not
-    /// needed.
+    /// Returns the instant at which to call [`advance`](Self::advance) at the latest for the sake of this waiter, or
+    /// `NEVER` if no call is needed.
     #[inline]
     pub(crate) fn timeout_of(&self, id: WaiterId) -> Nanos {
         self.or_offer(self.waiters().timeout(id.idx))
     }
 
-    /// Returns the earlier of `end` and the time at which waiters may use kept slots that they may not use now: those are
-    /// lent, or a waiter is promoted.
+    /// Returns the earlier of `end` and the next time at which reserved slots become available to waiters, because they
+    /// are lent or a waiter is promoted.
     #[inline]
     fn or_offer(&self, end: Nanos) -> Nanos {
         let base = self.base();
@@ -438,11 +444,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         end.min(base.reserves.next_offer()).min(promotion)
     }
 
-    /// Sets the waiter's waker. Returns the one that it replaces.
+    /// Sets the waiter's waker, and returns the one that it replaces.
     ///
     /// # Errors
     ///
-    /// `waker` itself, if the wait is over.
+    /// Returns `waker` itself if the wait is over.
     pub fn set_waker(&mut self, id: WaiterId, waker: W) -> Result<Option<W>, W> {
         match &mut self.waiters_mut().payload_mut(id.idx).state {
             State::Waiting(old) => Ok(old.replace(waker)),
@@ -450,7 +456,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// The waiter's waker, if one is set and it still waits.
+    /// Returns the waiter's waker, if one is set and the waiter still waits.
     pub fn waker(&self, id: WaiterId) -> Option<&W> {
         match &self.waiters().payload(id.idx).state {
             State::Waiting(waker) => waker.as_ref(),
@@ -458,7 +464,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Takes the waiter's waker, if one is set and it still waits.
+    /// Takes the waiter's waker, if one is set and the waiter still waits.
     pub fn take_waker(&mut self, id: WaiterId) -> Option<W> {
         match &mut self.waiters_mut().payload_mut(id.idx).state {
             State::Waiting(waker) => waker.take(),
@@ -466,7 +472,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Takes the wakers of all waiters, so that each looks again.
+    /// Takes the wakers of all waiters, so that each task looks again.
     pub fn take_wakers(&mut self, wakes: &mut WakeList<W>) {
         for waiter in self.waiters_mut().payloads_mut() {
             if let State::Waiting(waker) = &mut waiter.state {
@@ -475,34 +481,34 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Reserves a place for a request that will arrive, and says whether one was free. The request's partition may still
-    /// be full when it arrives.
+    /// Reserves room for one request that will arrive. Returns `true` if there was room for it. The request's partition
+    /// may still be full when it arrives.
     pub fn reserve(&mut self) -> bool {
         self.base_mut().reserve()
     }
 
-    /// Ends a reservation, once for each [`reserve`](Self::reserve) that was `true`: the request arrives now, or never
-    /// will.
+    /// Ends a reservation, because the request arrives now or never will. Call it once for each
+    /// [`reserve`](Self::reserve) that returned `true`.
     pub fn unreserve(&mut self) {
-        // Its place is free before the request arrives, so that `arrive` finds it.
+        // The reserved room is free before the request arrives, so that `arrive` finds it.
         self.base_mut().counters.reserved -= 1;
     }
 
-    /// Whether one more request may wait.
+    /// Returns `true` if one more request may wait.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.base().has_room()
     }
 
-    /// If the room is full: the level from which on, downwards, every arrival that finds no slot is rejected as full,
-    /// whatever else its ticket says.
+    /// Returns a level if the room is full. Every arrival of this level or a lower one that finds no slot is then
+    /// rejected as full, whatever else its ticket says.
     pub(crate) fn full_from(&self) -> Option<u8> {
         let base = self.base();
         if !base.is_full() {
             return None;
         }
         match base.config.displace {
-            // A waiter is displaced only by a higher level than its own.
+            // A waiter is displaced only by a level that is higher than its own.
             true => {
                 let lowest = self.queue.lowest()?;
                 Some(self.waiters().meta(lowest).level)
@@ -511,77 +517,77 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// How many requests wait.
+    /// Returns the number of waiters.
     #[must_use]
     pub fn len(&self) -> usize {
         self.base().counters.waiting
     }
 
-    /// Whether no request waits.
+    /// Returns `true` if the room has no waiters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.base().counters.waiting == 0
     }
 
-    /// Whether the room has stopped accepting.
+    /// Returns `true` if the room has stopped accepting requests.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.base().counters.is_closed
     }
 
-    /// The instant from which the room measures time: that of its making.
+    /// Returns the instant of the room's creation, from which it measures time.
     #[must_use]
     pub fn epoch(&self) -> Instant {
         self.base().clock.epoch.0
     }
 
-    /// Whether the waiter still waits. An invalid id does not.
+    /// Returns `true` if the waiter still waits, and `false` for an invalid id.
     #[must_use]
     pub fn waits(&self, id: WaiterId) -> bool {
         self.waiters().waits(id)
     }
 
-    /// The waiter that goes before all others.
+    /// Returns the waiter that goes before all others.
     #[must_use]
     pub fn head(&self) -> Option<WaiterId> {
         self.queue.peek()
     }
 
-    /// The waiter's position among those that compete for the same slots, in the order in which they would be served now:
-    /// 1 is next. `None` if it no longer waits. O(n log n).
+    /// Returns the waiter's position among those that compete for the same slots, in the order in which they would be
+    /// served now. The next waiter has position 1. `None` if the waiter no longer waits. O(n log n).
     ///
-    /// Promotions count from the [`advance`](Self::advance) after they were due.
+    /// A promotion that is due counts after the next [`advance`](Self::advance).
     #[must_use]
     pub fn position(&self, id: WaiterId) -> Option<usize> {
         self.queue.position(id)
     }
 
-    /// The time until `ahead` waiters have left with a slot, by the measured departure rate; `None` until that was
-    /// measured.
+    /// Returns the time until `ahead` waiters have left with a slot, by the measured departure rate. `None` until the
+    /// rate was measured.
     #[must_use]
     pub fn estimated_wait(&self, ahead: usize) -> Option<Duration> {
         self.base().estimated_wait(ahead)
     }
 
-    /// How many waiters leave with a slot per second. `None` until that was measured.
+    /// Returns the number of waiters that leave with a slot per second. `None` until the rate was measured.
     pub(crate) fn departure_rate(&self) -> Option<f64> {
         self.base().admission.overload.total_per_second()
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &WaitingRoomConfig {
         &self.base().config
     }
 
-    /// How many requests were rejected, by reason, and how many were cancelled.
+    /// Returns the numbers of requests that were rejected, by reason, and of those that were cancelled.
     #[must_use]
     pub fn stats(&self) -> RoomStats {
         self.base().counters.stats
     }
 
-    /// Returns the end of the wait of a request with this arrival and deadline that has a slot of `pool`, and the reason
-    /// then. `None` without a bound.
+    /// Returns the end of the wait of a request with this arrival and deadline that holds a slot of `pool`, and the
+    /// reason at that end. `None` without a bound.
     pub(crate) fn end_of_wait(
         &self,
         arrival: Instant,
@@ -594,11 +600,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             .end_of_wait(arrival, deadline, is_patient, pool, now)
     }
 
-    /// Gives memory back, or says when to look again; `None`: not before another request waits. For a timer that has
-    /// nothing else to do.
+    /// Gives memory back. Returns the instant at which to look again, or `None` if that can wait for the next waiter.
+    /// For a timer that has nothing else to do.
     pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
         self.queue.trim_if_empty();
-        // Entries with an outcome to be taken kept the memory: look again.
+        // Entries with an outcome that is yet to be taken still keep the memory, so look again later.
         let keeps_more = self.is_empty() && self.waiters().capacity() > KEPT;
         keeps_more.then(|| now + INTERVAL)
     }

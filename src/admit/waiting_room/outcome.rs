@@ -1,4 +1,4 @@
-//! The end of a wait: its outcome is taken, or the waiter is cancelled; and what is learned from its service.
+//! The end of a wait for its task, which takes the outcome or cancels the waiter.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,20 @@ use crate::admit::ask::UnknownLane;
 use crate::admit::waiters::WaiterId;
 use crate::admit::{Capacity, RejectReason, ServiceSample, Share, WakeList, ask};
 
-/// The outcome of a wait, and what is left of the waiter.
+/// The outcome of a wait, and the parts that are left of the waiter.
 pub(crate) struct Answered<C: Capacity> {
     pub(crate) answer: Answer<C>,
     pub(crate) demand: C::Demand,
-    /// The tenant that the slot belongs to, where tenants have shares or limits.
+    /// The tenant that the slot belongs to, if tenants have shares or limits.
     pub(crate) share: Option<Box<Share>>,
-    /// What is to be learned from its service, if anything is.
+    /// The beginning of the request's service, if the service is watched.
     pub(crate) served: Option<ServiceSample>,
-    /// The time from its arrival until it was granted its slot. `None` if it was rejected.
+    /// The time from the arrival to the grant of the slot. `None` if the waiter was rejected.
     pub(crate) waited: Option<Duration>,
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    /// Takes the waiter's outcome, if its wait is over; its id is invalid then.
+    /// Takes the waiter's outcome, if its wait is over. Its id is invalid afterwards.
     pub fn take_outcome(
         &mut self,
         id: WaiterId,
@@ -29,10 +29,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         Some(self.take_answer(id)?.answer)
     }
 
-    /// [`take_outcome`](Self::take_outcome), with what is left of the waiter.
+    /// Takes the waiter's outcome, together with the parts that are left of the waiter, if its wait is over.
     pub(crate) fn take_answer(&mut self, id: WaiterId) -> Option<Answered<C>> {
         if let State::Waiting(_) = self.waiters().payload(id.idx).state {
-            // It stays, and its id stays valid.
+            // The waiter stays, and its id stays valid.
             return None;
         }
         let (meta, Waiter { demand, state }) = self.waiters_mut().take(id.idx);
@@ -40,7 +40,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let (answer, waited) = match state {
             State::Leased { lease, waited } => (Ok(lease), Some(Duration::from_nanos(waited))),
             State::Rejected(why) => (Err(why), None),
-            // Returned above.
+            // This case returned above.
             State::Waiting(_) => return None,
         };
         let has_share = answer.is_ok() && (meta.is_counted || self.is_fair());
@@ -51,7 +51,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 is_counted: meta.is_counted,
             })
         });
-        // Granted in the latest event or before it.
+        // The slot was granted in the latest event or before it.
         let base = self.base_mut();
         let is_watched = answer.is_ok() && base.admission.is_sampled(base.clock.now);
         let served = is_watched.then_some(ServiceSample {
@@ -67,8 +67,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         })
     }
 
-    /// Returns the beginning of the service of a request with this demand, which has a slot from now on. For requests that
-    /// did not wait, and for rooms without a gate.
+    /// Returns the beginning of the service of a request with this demand, which holds a slot from now on. For requests
+    /// that did not wait, and for rooms without a gate.
     #[must_use]
     pub fn served(&self, capacity: &C, demand: &C::Demand, now: Instant) -> ServiceSample {
         let lane = match ask::lane(capacity, demand) {
@@ -78,13 +78,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         ServiceSample::new(lane, self.base().clock.epoch, now)
     }
 
-    /// Records that the answer to a request begins. Teaches how long requests of its lane are served.
+    /// Records that the answer to a request begins. The room learns the service times of the request's lane from it.
     pub fn on_answered(&mut self, sample: &ServiceSample, now: Instant) {
         self.base_mut().on_answered(sample, now);
     }
 
-    /// Removes the waiter, whose caller gave up. Returns the slot that it was granted, to be released by the caller, and
-    /// its waker.
+    /// Removes a waiter after its caller gave up. Returns its waker, and the slot that it was granted, which the caller
+    /// has to release.
     pub fn cancel(&mut self, id: WaiterId, now: Instant) -> (Option<C::Lease>, Option<W>) {
         match self.remove(id, now).state {
             State::Waiting(waker) => (None, waker),
@@ -93,11 +93,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// [`cancel`](Self::cancel), with everything that is left of the waiter.
+    /// Removes a waiter after its caller gave up, and returns all parts that are left of it.
     pub(crate) fn remove(&mut self, id: WaiterId, now: Instant) -> Waiter<C, W> {
-        // The time only: there is no list for the wakers of other waits that end by now.
+        // Only the time is set, because other waits that end by now could not deliver their wakers here.
         self.base_mut().clock.set_now(now);
-        // Otherwise it is unlinked already.
+        // A waiter in another state is unlinked already.
         if let State::Waiting(_) = self.waiters().payload(id.idx).state {
             self.queue.unlink(id.idx, false);
             self.on_wait_ended(id.idx, false);
@@ -106,11 +106,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         let (meta, waiter) = self.waiters_mut().take(id.idx);
         self.queue.trim_if_empty();
-        // Granted and never taken: no request ran. A rejection was counted when it happened.
+        // The slot was granted but not taken, so it went unused. A rejection was counted when it happened.
         if let State::Leased { .. } = waiter.state {
             self.base_mut().counters.stats.unclaimed += 1;
             self.base_mut().counters.on_cancelled(meta.priority);
-            // The caller releases the slot.
+            // The caller releases the slot itself.
             if meta.is_counted {
                 self.on_tenant_released(meta.tenant());
             }

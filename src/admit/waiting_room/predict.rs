@@ -1,4 +1,4 @@
-//! How long a newcomer would have to wait, by the work ahead of it on the pools that could serve it.
+//! The prediction of a newcomer's wait, from the work ahead of it on the pools that could serve it.
 
 use super::WaitingRoom;
 use crate::admit::nanos::{NEVER, Nanos};
@@ -9,16 +9,16 @@ use crate::admit::wait_queue::lanes::Backlog;
 use crate::admit::waiters::WaitLimits;
 use crate::admit::{Capacity, PoolId, Priority, RejectReason, SlotState, Ticket, ask};
 
-/// The wait of an arrival, as the work ahead of it says.
+/// The wait of an arrival that follows from the work ahead of it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExpectedWait {
-    /// The pool for which predictions are corrected.
+    /// The pool that provides the corrections of the prediction.
     pub(super) pool: PoolId,
     pub(super) seconds: f64,
 }
 
 impl ExpectedWait {
-    /// The wait of an arrival that finds a slot of `pool` free.
+    /// Returns the wait of an arrival that finds a slot of `pool` free.
     fn none(pool: PoolId) -> Self {
         Self { pool, seconds: 0.0 }
     }
@@ -36,7 +36,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let Some(state) = ask::on_demand(capacity, |it| it.slot_state(pool)) else {
             return load.observe(now, slots, is_idle);
         };
-        // Asked before it is set: the time since the last call counts only if the slots were there in it.
+        // Read before the state is set, because the time since the last call counts only if the slots were ready in it.
         let was_made = state == SlotState::Ready && load.is_made_since(now);
         load.observe(now, slots, is_idle || !was_made);
         load.set_slot_state(now, state);
@@ -45,7 +45,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Counts the time for all pools that could serve a lane.
     #[inline]
     pub(super) fn observe_lane(&mut self, capacity: &C, lane: u32) {
-        // By index, as the measurements are changed on the way.
+        // Iterates by index, because the loop changes the measurements.
         for nth in 0..self.queue.pools(lane).len() {
             let pool = self.queue.pools(lane)[nth];
             self.observe(capacity, pool);
@@ -59,7 +59,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Tells the measurements which pools are in service: nothing is expected of the others.
+    /// Sets the pools that are in service, so that no slots are expected from the others.
     pub(super) fn observe_pools_in_service(&mut self, capacity: &C) {
         if let Some(pools) = ask::pools_in_service(capacity) {
             let base = self.base_mut();
@@ -69,8 +69,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Counts the time for the pools whose number of slots is another than when they were last observed: for a report. A
-    /// limit may change while no request waits, or without word of it.
+    /// Counts the time for the pools that changed their number of slots since their last observation. Reports need
+    /// this, because a limit may change while the room is empty, or without notice.
     pub(super) fn observe_new_limits(&mut self, capacity: &C) {
         for &pool in ask::all_pools(capacity).iter() {
             let load = self.base_mut().admission.overload.pool_mut(pool);
@@ -80,11 +80,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Returns the wait of a newcomer to `lane`, in seconds; 0 if that is not known.
+    /// Returns the predicted wait of a newcomer to `lane`, in seconds, or 0 if it is unknown.
     ///
     /// # Errors
     ///
-    /// The reason why it may not wait.
+    /// Returns the reason if the newcomer may not wait.
     pub(super) fn predict(
         &mut self,
         capacity: &C,
@@ -102,7 +102,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if let Some(why) = self.base().refusal(ticket, counted, now) {
             return Err(why);
         }
-        // The backlog of others is not what it waits for.
+        // If a tenant is at its limit, its requests wait for its own slots, so the backlog of others does not matter.
         let is_limited = self.queue.waits_for_its_tenant(&ticket.tenant, lane);
         if is_short || !is_predicted || is_limited {
             return Ok(0.0);
@@ -124,11 +124,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         Ok(self.base_mut().admit(ticket, counted, wait)? as f32)
     }
 
-    /// Returns `true` if a request is let in because the wait of one just before was far below the target, and counts it.
+    /// Returns `true` if a request is admitted because the wait of one just before it was far below the target. Counts
+    /// the request in that case.
     #[inline]
     fn is_short(&mut self, ticket: &Ticket, limits: WaitLimits, lane: u32) -> bool {
-        // One that names a deadline may be late nevertheless. The time of a pool for which requests wait counts up to the
-        // next event; that of any other from now on.
+        // A request with a deadline may be late even so. An idle pool has to be observed, because its time counts from
+        // now on, while the time of a pool with waiters counts up to the next event.
         let &[pool] = self.queue.pools(lane) else {
             return false;
         };
@@ -141,8 +142,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         base.admission.is_short(lane_hash, level, now)
     }
 
-    /// Returns what bounds the wait of a request that was made to wait before: the time in which slots of its lane are made
-    /// does not count.
+    /// Returns the bounds of a request's wait. The time in which slots of its lane are being started does not count.
     #[inline]
     fn counted(&self, capacity: &C, limits: WaitLimits, lane: u32, now: Nanos) -> WaitLimits {
         if !ask::is_on_demand(capacity) {
@@ -156,8 +156,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         counted(limits, now, slots, now)
     }
 
-    /// Returns the longest wait of a newcomer of this level, behind all waiters of the level and above, over the slots for
-    /// which requests wait now; 0 if it would find a slot free. `None` while that is not known.
+    /// Returns the longest wait of a newcomer of this level, behind all waiters of the level and above, over the slots
+    /// for which requests wait now. It is 0 if the newcomer would find a slot free, and `None` while the wait is
+    /// unknown.
     pub(super) fn longest_wait(&self, capacity: &C, level: u8) -> Option<ExpectedWait> {
         let base = self.base();
         let kept = base.kept_above(level);
@@ -169,7 +170,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             if has_free(&pools) {
                 return Some(ExpectedWait::none(pool));
             }
-            // Every slot is busy and no request waits: the next one that comes back is for this request.
+            // Every slot is busy and the room is empty, so the next slot that comes back goes to this request.
             let seconds = base.admission.overload.total_per_second()?.recip();
             return Some(ExpectedWait { pool, seconds });
         }
@@ -188,14 +189,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         waits.max_by(|a, b| a.seconds.total_cmp(&b.seconds))
     }
 
-    /// Returns the wait of a newcomer with `ahead` waiters of its group before it; `None` while one of the pools is not
-    /// measured.
+    /// Returns the wait of a newcomer with `ahead` waiters of its group before it. `None` until all pools have
+    /// measurements.
     fn expected_wait(&self, ahead: usize, newcomer: Newcomer<'_>, lane: u32) -> Option<f64> {
         let overload = &self.base().admission.overload;
-        // It gets the slot after those of the waiters before it.
+        // The newcomer's own slot comes after those of the waiters before it.
         let own = (ahead + 1) as f64;
         let pools = self.queue.pools(lane);
-        // Nearly always one pool, for which no others wait.
+        // The lane nearly always has one pool without other waiters.
         if let &[pool] = pools
             && self.queue.ahead_of_others(pool, lane, newcomer) == 0.0
         {

@@ -5,14 +5,14 @@ use crate::admit::wait_queue::lanes::{Head, Scope};
 use crate::admit::{Capacity, LeaseError, PoolId, RejectReason, WakeList, ask};
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
-    /// Grants free slots to the best waiters in `scope`, until there is none left that one of them could use.
+    /// Grants free slots to the best waiters in `scope`, until the free slots can't serve any of them.
     ///
-    /// Ends whatever the capacity answers. Each round answers a waiter; or blocks a group for the rest of this pump; or
-    /// unblocks groups, which happens to each group once between two of its waiters that are served.
+    /// The loop ends whatever the capacity answers. Each round either answers a waiter, blocks a group for the rest of
+    /// this pump, or unblocks groups. A group is unblocked only once between two of its waiters that are served.
     pub(super) fn pump(&mut self, capacity: &C, scope: Scope, wakes: &mut WakeList<W>) {
         self.pumps += 1;
         let pump = self.pumps;
-        // All groups are asked for.
+        // This pump looks at all groups, so it covers waiters that returned to their lanes.
         if matches!(scope, Scope::All) {
             self.unparked = false;
         }
@@ -25,13 +25,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             match self.lease_for(capacity, best) {
                 Ok((lease, pool)) => {
                     let is_granted = self.hand_over(capacity, best, (lease, pool), pump, wakes);
-                    // The slot that was released is granted. Every other one has a release of its own.
-                    // But one that was kept may be lent by now.
+                    // The slot that was released is granted, and every other free slot has a release of its own. With
+                    // reserves the loop goes on, because a reserved slot may be lent by now.
                     if is_granted && scope.is_about(pool) && self.base().reserves.is_empty() {
                         return;
                     }
                 }
-                // What is busy for one waiter of the group is busy for all.
+                // A group is busy as a whole, because all its waiters need the same slots.
                 Err(LeaseError::Busy) => self.queue.block(best.group, pump),
                 Err(LeaseError::Unservable(why)) => {
                     self.reject_idx(best.idx, RejectReason::Unservable(why), wakes);
@@ -51,7 +51,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         ask::lease(capacity, &self.waiters().payload(head.idx).demand, kept)
     }
 
-    /// Grants a slot to the best waiter, unless it is of no use to it. Returns `true` if it was granted.
+    /// Grants a slot to the best waiter, unless a better waiter needs the slot or it comes too late. Returns `true` if
+    /// it was granted.
     #[inline]
     fn hand_over(
         &mut self,
@@ -61,16 +62,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         pump: u64,
         wakes: &mut WakeList<W>,
     ) -> bool {
-        // The slot may have been released after a better waiter for it was found busy.
+        // Another thread may have released this slot after a better waiter for it was found busy.
         if self.queue.unblock_better(pool, best, pump) {
-            // That waiter is the best of the next round.
+            // The better waiter is the best of the next round.
             self.give_back(capacity, lease);
             return false;
         }
         self.queue.on_progress(best.group);
         let (base, meta) = (self.base(), self.waiters().meta(best.idx));
         if base.admission.is_hopeless(meta, base.clock.now) {
-            // The slot is for the next: it may ask for it in another way.
+            // The slot goes back, because the next waiter may need to lease it with another demand.
             self.give_back(capacity, lease);
             self.reject_idx(best.idx, RejectReason::DeadlinePassed, wakes);
             return false;
@@ -79,11 +80,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         true
     }
 
-    /// Returns `true` if the best waiter of another discipline finds no slot, or can never be served. Its group is blocked,
-    /// or the waiter rejected, so the next round looks at the next waiters of that discipline, which may go before `best`.
+    /// Returns `true` if the best waiter of another discipline finds no slot, or can never be served. Its group is then
+    /// blocked, or the waiter rejected. The next round looks at the next waiters of that discipline, which may go
+    /// before `best`.
     ///
-    /// Without this, a waiter without a slot could keep others of its discipline from a slot that `best` then gets. It is
-    /// not needed for a pump about one pool: that pool's slot serves the head of each discipline, or none.
+    /// Without this, a waiter without a slot could keep others of its discipline from a slot that `best` then gets. A
+    /// pump about one pool does without it, because the slots of one pool serve the heads of all disciplines alike.
     fn higher_ranked_is_blocked(
         &mut self,
         capacity: &C,
@@ -93,7 +95,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     ) -> bool {
         for head in self.queue.heads_of_other_disciplines(best, pump) {
             match self.lease_for(capacity, head) {
-                // It was only a question.
+                // The lease was only a test, so the slot goes back.
                 Ok((lease, _)) => self.give_back(capacity, lease),
                 Err(LeaseError::Busy) => {
                     self.queue.block(head.group, pump);

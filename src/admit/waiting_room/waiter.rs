@@ -1,9 +1,9 @@
-//! What a waiter in front of a capacity carries.
+//! The data of a waiter in front of a capacity.
 
 use crate::admit::nanos::Nanos;
 use crate::admit::{Capacity, RejectReason};
 
-/// What a waiter in front of a capacity carries.
+/// A waiter in front of a capacity, with its demand and its state.
 pub(crate) struct Waiter<C: Capacity, W> {
     pub(crate) demand: C::Demand,
     pub(crate) state: State<C, W>,
@@ -19,10 +19,10 @@ impl<C: Capacity, W> Waiter<C, W> {
 
 /// The state of a waiter: waiting, granted, or rejected.
 pub(crate) enum State<C: Capacity, W> {
-    /// With its waker, if that was set and not taken.
+    /// The waiter waits, with its waker if one is set and was not taken.
     Waiting(Option<W>),
-    /// Granted this slot, which is yet to be taken by its task, after so many nanoseconds.
+    /// The waiter was granted this slot after `waited` nanoseconds, and its task has yet to take it.
     Leased { lease: C::Lease, waited: Nanos },
-    /// Rejected for this reason, which is yet to be taken by its task.
+    /// The waiter was rejected for this reason, and its task has yet to take it.
     Rejected(RejectReason<C::Unservable>),
 }

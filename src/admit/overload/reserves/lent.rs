@@ -1,33 +1,36 @@
-//! The kept slots that lower levels have.
+//! The reserved slots that requests of lower levels hold.
 //!
-//! A lease does not say of which level its request is, so this is counted when the slot is taken: it was lent if it left
-//! fewer slots free than are kept. No more are lent than kept slots are missing, so those that come back are counted down
-//! where they stay free. What does not stay free is not seen: one of several that goes to its own level at once, and one
-//! that comes back while more are taken than the pool still has.
+//! A lease does not record the level of its request, so a lent slot is counted when it is taken. It counts as lent if
+//! it left fewer slots free than are reserved.
+//!
+//! At most as many slots are lent as reserved slots are busy, so the count goes down when a returned slot stays free. A
+//! returned slot that does not stay free is missed. This happens if several slots are reserved and a request of their
+//! own level takes the slot at once, or if more slots are taken than the pool still has.
 
 use std::collections::HashMap;
 
 use crate::admit::PoolId;
 
-/// By pool, and by the level that lends.
+/// The numbers of lent slots, by pool and by the level that lends them.
 #[derive(Debug, Default)]
 pub(super) struct Lent(HashMap<PoolId, Box<[usize]>>);
 
 impl Lent {
-    /// A slot of `pool` is lent by this one of so many levels.
+    /// Records that `level`, one of `levels`, lends a slot of `pool`.
     pub(super) fn add(&mut self, pool: PoolId, level: usize, levels: usize) {
         let by_level = self.0.entry(pool);
         by_level.or_insert_with(|| vec![0; levels].into())[level] += 1;
     }
 
-    /// How many of a level's slots in `pool` are lent.
+    /// Returns the number of a level's slots in `pool` that are lent.
     pub(super) fn of(&self, pool: PoolId, level: usize) -> usize {
         let by_level = self.0.get(&pool);
-        // In range: another configuration begins with an empty map.
+        // The index is in range, because another configuration begins with an empty map.
         by_level.map_or(0, |by_level| by_level[level])
     }
 
-    /// No more than so many slots of `pool` are lent now: the others came back, to the highest level first.
+    /// Lowers the number of lent slots of `pool` to `most`. The highest level counts as the first to get its slots
+    /// back.
     pub(super) fn settle(&mut self, pool: PoolId, most: usize) {
         let Some(by_level) = self.0.get_mut(&pool) else {
             return;
