@@ -130,7 +130,7 @@ impl<C: Capacity> Shared<C> {
 
     /// Makes layers search their requests for permits from now on.
     pub(super) fn expect_extensions(&self) {
-        self.expects_extensions.store(true, Relaxed); // relaxed, because the request with the extension is sent after this
+        self.expects_extensions.store(true, Relaxed); // relaxed: the request is sent after this
     }
 
     /// Takes a slot without the lock, if a slot is free and the waiting room is empty.
