@@ -10,8 +10,8 @@ use crate::sync::{Arc, Mutex};
 /// A permit in the extensions of a request: a slot that was acquired before the request was sent.
 ///
 /// This is for a worker that takes its requests from elsewhere. The worker waits in the gate of a layer with the ticket
-/// of its most urgent request, and takes the request only once it holds the slot. So a request waits at its source,
-/// where other workers can serve it. On its way, the request finds its slot:
+/// of its most urgent request, and takes the request only once it holds the slot. So a request stays at its
+/// source until it can be served. On its way, the request finds its slot:
 /// [`QueueLayer::new`](crate::QueueLayer::new),
 #[cfg_attr(feature = "route", doc = "[`RouteLayer`](crate::RouteLayer)")]
 #[cfg_attr(not(feature = "route"), doc = "`RouteLayer`")]
