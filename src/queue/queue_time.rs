@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-/// The time that a request waited, for its slot and then for the inner service to be ready: an extension of the responses to
-/// requests that waited for 1 ms or longer, served or rejected. With
-/// [`queue_time_extension`](crate::QueueLayer::queue_time_extension) it is one of the requests, too, for their handlers.
+/// The time that a request waited for its slot, and then for the inner service to be ready.
 ///
-/// A rejection also has its [`RejectReason`](crate::RejectReason) among its extensions, that of a `RouteLayer` a
-/// `RejectReason<RouteError>`.
+/// Responses to requests that waited for 1 ms or longer, served or rejected, have this as an extension. With
+/// [`queue_time_extension`](crate::QueueLayer::queue_time_extension), the requests have it, too, for their handlers.
+///
+/// A rejection also has its [`RejectReason`](crate::RejectReason) among its extensions. A rejection of a `RouteLayer`
+/// has a `RejectReason<RouteError>`.
 ///
 /// ```
 /// use http::Response;

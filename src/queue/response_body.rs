@@ -1,4 +1,4 @@
-//! The body of a queue's response: the inner service's, with the slot inside, or a rejection's.
+//! The body of a queue's response: the inner service's body with the slot inside, or the body of a rejection.
 
 use std::error::Error;
 use std::fmt;
@@ -17,11 +17,10 @@ use crate::http::PermitBody;
 type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
-    /// The body of a [`Queue`](super::Queue)'s response: the inner service's, which holds the request's slot until it
-    /// ends, fails or is dropped; or that of a rejection.
+    /// The body of a [`Queue`](super::Queue)'s response: the inner service's body, or the body of a rejection.
     ///
-    /// Its error is the inner body's, or that of a body that [`on_reject`](super::QueueLayer::on_reject) returned, in a
-    /// box.
+    /// The inner service's body holds the request's slot until it ends, fails or is dropped. The error is the boxed
+    /// error of the inner body, or of a body that [`on_reject`](super::QueueLayer::on_reject) returned.
     ///
     /// ```
     /// use bytes::Bytes;
@@ -56,9 +55,9 @@ pin_project! {
 pin_project! {
     #[project = ContentProj]
     enum Content<B> {
-        // The inner service's, or a rejection as it is written by default.
+        // The inner service's body, or a rejection in the default form.
         Held { #[pin] body: PermitBody<B, BodyPermit> },
-        // A rejection as the user writes it.
+        // A rejection in the form that the user writes.
         Rendered { body: RenderedBody },
     }
 }
@@ -80,7 +79,7 @@ impl<B> QueueResponseBody<B> {
     }
 }
 
-/// Empty: layers that answer in place of a service (timeouts, CORS) need such a body.
+/// Returns an empty body, which layers that answer in place of a service need, such as timeouts and CORS.
 impl<B> Default for QueueResponseBody<B> {
     fn default() -> Self {
         Self::rejection(Bytes::new())
@@ -126,9 +125,9 @@ impl<B> fmt::Debug for QueueResponseBody<B> {
     }
 }
 
-/// Any body, as the user's `on_reject` returned it.
+/// A body of any type, as the user's `on_reject` returned it.
 ///
-/// The mutex is never contended. It makes the body `Sync`, which those of axum and tonic are not.
+/// The mutex is never contended. It makes the body `Sync`, because the bodies of axum and tonic are not.
 pub(crate) struct RenderedBody(Mutex<Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>>);
 
 impl RenderedBody {
