@@ -86,7 +86,7 @@ use crate::service::LayerState;
 /// ```
 ///
 /// A successful answer that is not a stream of events comes as one event for each line of its body. So a line of JSON
-/// arrives whole, and each line is sent on as soon as it is complete.
+/// arrives whole, and each piece of the body is sent on as it comes.
 ///
 /// The body drives the request. A server drops the body when the client has left, which frees the place in the waiting
 /// room at once. Layers outside of this one see the 200 and a body that takes as long as the wait. A timeout in such a

@@ -1,4 +1,4 @@
-//! Protocols: the form of a rejection, and for how long a slot is held.
+//! The protocols of services, which decide the form of a rejection and the time for which a slot is held.
 
 use std::error::Error;
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::service::{
 
 /// The protocol of the service behind a queue: [`Http`] or [`Plain`].
 ///
-/// A service that is not HTTP has a queue made by [`QueueLayer::plain`](super::QueueLayer::plain):
+/// For a service that is not HTTP, create the queue with [`QueueLayer::plain`](super::QueueLayer::plain):
 ///
 /// ```
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -39,7 +39,7 @@ use crate::service::{
 /// # }
 /// ```
 ///
-/// With [`QueueLayer::new`](super::QueueLayer::new), the same does not compile:
+/// With [`QueueLayer::new`](super::QueueLayer::new), the same code does not compile:
 ///
 /// ```compile_fail,E0277
 /// # use tower::{Layer, ServiceExt, service_fn};
@@ -58,9 +58,9 @@ use crate::service::{
     note = "for any other service, make the layer with `QueueLayer::plain`"
 )]
 pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
-    /// The response to callers: for [`Http`] the inner response, its body in a [`QueueResponseBody`].
+    /// The response to callers. For [`Http`], it is the inner response with its body in a [`QueueResponseBody`].
     type Response;
-    /// The error for callers: for [`Http`] the inner service's error, for [`Plain`] a [`QueueError`].
+    /// The error for callers: the inner service's error for [`Http`], and a [`QueueError`] for [`Plain`].
     type Error;
 
     #[doc(hidden)]
@@ -90,11 +90,11 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         None
     }
 
-    /// Prepares the request, which waited for so long, for the inner service.
+    /// Prepares the request, which waited for this time, for the inner service.
     #[doc(hidden)]
     fn on_admitted(&self, _request: &mut Req, _waited: Duration) {}
 
-    /// Returns `true` if the service had too much to do.
+    /// Returns `true` if the result shows that the service is overloaded.
     #[doc(hidden)]
     fn is_overloaded(result: &Result<S::Response, S::Error>) -> bool {
         result.is_err()
@@ -115,11 +115,11 @@ pub(super) mod sealed {
         SlotPool,
     };
 
-    /// Allows no protocols but those of this module.
+    /// A trait that only the protocols of this module implement.
     pub trait Sealed {}
     /// The settings with which a classifier reads a ticket.
     pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
-    /// The reason of a rejection, and the state with which the rejection is written.
+    /// The reason of a rejection, and the data with which the rejection is written.
     pub struct Rejected<'a> {
         pub(in crate::queue) state: &'a LayerState<SlotPool>,
         pub(in crate::queue) reason: RejectReason,
@@ -136,21 +136,21 @@ pub(super) mod sealed {
     pub struct Options(pub(in crate::queue) ResponseOptions);
 }
 
-/// HTTP and gRPC: rejections are responses, and the slot is held until the body ends (see
+/// The protocol of HTTP and gRPC services. Rejections are responses, and the slot is held until the body ends (see
 /// [`Hold`](super::Hold)).
 ///
-/// The inner service takes `http::Request<_>` and returns an `http::Response` with a body of
-/// [`Bytes`], as those of axum, tonic and hyper have. The service's error stays what it is. All of them are `Send` and
-/// borrow nothing, because a response may [begin while its request waits](super::QueueLayer#status-while-waiting).
+/// The inner service takes `http::Request<_>` and returns an `http::Response` with a body of [`Bytes`], like services
+/// of axum, tonic and hyper. The service's error is passed on unchanged. All of these types are `Send` and `'static`,
+/// because a response may [begin while its request waits](super::QueueLayer#status-while-waiting).
 #[derive(Clone)]
 pub struct Http<K = FromHeaders> {
     pub(super) classify: K,
     pub(super) render: Option<Arc<Render>>,
-    /// `true` if requests say how long they waited.
+    /// `true` if a request's extensions tell the time that it waited.
     pub(super) tells_queue_time: bool,
 }
 
-/// Writes a rejection: the whole response, as the user wants it.
+/// A function that writes a rejection as a whole response, in the form that the user wants.
 pub(super) type Render =
     dyn Fn(&Rejection, &http::HeaderMap) -> http::Response<RenderedBody> + Send + Sync;
 
@@ -242,7 +242,7 @@ where
             full,
         } = rejected;
         let estimated_wait = || match full {
-            Some(full) => full.estimated_wait, // cached with the notice: no lock
+            Some(full) => full.estimated_wait, // cached with the notice, so that the lock is not needed
             None => state.gate.estimated_wait(),
         };
         let headers = request.headers();
@@ -253,7 +253,7 @@ where
                 insert_waited(&mut response, waited, state.options());
                 response.map(QueueResponseBody::rendered)
             }
-            // A full room rejects often: a cached response for each number of seconds is cloned.
+            // A full room rejects often, so a cached response for each number of seconds is cloned.
             None if full.is_some() && grpc_content_type(headers).is_none() => {
                 let seconds = state.retry_after(estimated_wait());
                 queue_full(seconds).map(QueueResponseBody::rejection)
@@ -302,12 +302,13 @@ where
     }
 }
 
-/// Anything else: rejections are [`QueueError`]s, and the slot is held until the response is there.
+/// The protocol of all other services. Rejections are [`QueueError`]s, and the slot is held until the response is
+/// there.
 ///
-/// [`streaming`](super::QueueConfig::streaming), [`status_stream`](super::QueueConfig::status_stream),
-/// [`server_timing`](super::QueueConfig::server_timing), [`retry_after`](super::QueueConfig::retry_after),
-/// [`hold`](super::QueueConfig::hold), and the header names of the configuration mean nothing here, but
-/// for a classifier that [reads headers](super::ClassifyContext::ticket_from_headers).
+/// Some fields of the configuration are ignored here: [`streaming`](super::QueueConfig::streaming),
+/// [`status_stream`](super::QueueConfig::status_stream), [`server_timing`](super::QueueConfig::server_timing),
+/// [`retry_after`](super::QueueConfig::retry_after) and [`hold`](super::QueueConfig::hold). The header names matter
+/// only for a classifier that [reads headers](super::ClassifyContext::ticket_from_headers).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plain<K = DefaultPriority> {
     pub(super) classify: K,
