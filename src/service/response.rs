@@ -1,4 +1,4 @@
-//! Responses of every layer that speaks HTTP: those of the inner service, with their permit, and rejections.
+//! Responses of every layer that speaks HTTP: rejections, and the inner service's responses with their permits.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::admit::{Capacity, RejectReason};
 use crate::http::{PermitBody, Rejection, ToRejection, insert_server_timing};
 use crate::queue::QueueTime;
 
-/// The response with the permit in its body, if the slot is held until the body ends.
+/// Returns the response with the permit in its body, if the slot is held until the body ends.
 #[inline(always)]
 pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
     mut response: http::Response<R>,
@@ -20,14 +20,14 @@ pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
 ) -> http::Response<PermitBody<R, G>> {
     insert_waited(&mut response, waited, options);
     let is_held = options.contains(ResponseOptions::HOLD_BODY) && !response.body().is_end_stream();
-    let permit = permit.filter(|_| is_held); // before the response is moved: a destructor in between costs a copy of it
+    let permit = permit.filter(|_| is_held); // before the response is moved, because a destructor in between would copy it
     response.map(|body| PermitBody::holding(body, permit))
 }
 
-/// The shortest wait that a response tells. A shorter one is no longer than it takes to tell it.
+/// The shortest wait that a response reports. A shorter wait is over sooner than its report is written.
 const SHORTEST_TOLD: Duration = Duration::from_millis(1);
 
-/// Tells how long the request waited: the layers around by an extension, and the client in `server-timing`.
+/// Reports the time that the request waited, to outer layers by an extension and to the client in `server-timing`.
 #[inline]
 pub(crate) fn insert_waited<B>(
     response: &mut http::Response<B>,
@@ -44,8 +44,8 @@ pub(crate) fn insert_waited<B>(
 }
 
 impl<C: Capacity> LayerState<C> {
-    /// The rejection for this reason, with `Retry-After` if a retry may help. `estimated_wait` is called if the reason does
-    /// not say when.
+    /// Returns the rejection for this reason, with `Retry-After` if a retry may help. `estimated_wait` is called only
+    /// if the reason has no time of its own.
     pub(crate) fn rejection<N: ToRejection>(
         &self,
         reason: &RejectReason<N>,

@@ -1,5 +1,5 @@
-//! The call of the inner service for a request that waited, until its answer begins. The waiting room learns from it how
-//! long requests are served.
+//! The call of the inner service for a request that waited, until its answer begins. From such calls, the waiting room
+//! learns the time that it takes to serve a request.
 
 use crate::admit::{Capacity, ServiceSample};
 use crate::gate::Gate;
