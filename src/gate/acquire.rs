@@ -33,12 +33,14 @@ use crate::sync::{Arc, poll_proceed};
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire<C: Capacity>(Step<C>);
 
+/// The steps of an [`Acquire`], from before its first poll until its outcome was returned.
 enum Step<C: Capacity> {
     Arriving(Arriving<C>),
     Waiting(Waiting<C>),
     Done,
 }
 
+/// A request that has yet to arrive at the gate.
 struct Arriving<C: Capacity> {
     origin: Arc<Origin<C>>,
     ticket: Ticket,
@@ -432,6 +434,7 @@ impl<C: Capacity> Waiting<C> {
     }
 }
 
+/// Performs the action on a timer, if there is one. To be called without the lock.
 fn run<C: Capacity>(timer: Option<TimerRequest>, shared: &Arc<Shared<C>>) {
     if let Some(timer) = timer {
         timer.run(shared);

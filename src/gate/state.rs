@@ -40,6 +40,7 @@ use crate::admit::{
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
 
+/// The state that all handles of a gate share.
 pub(crate) struct Shared<C: Capacity> {
     pub(crate) capacity: C,
     /// The bits of a [`WaitingWord`]: the number of waiters and the flags.
@@ -59,6 +60,7 @@ pub(crate) struct Shared<C: Capacity> {
     pub(super) drained: tokio::sync::Notify,
 }
 
+/// The part of a gate's state that is behind its lock.
 pub(crate) struct State<C: Capacity> {
     pub(super) room: WaitingRoom<C, Waker>,
     /// The detached permits that are out, by their serial numbers.

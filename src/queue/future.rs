@@ -121,6 +121,7 @@ where
     }
 }
 
+/// The answer to a request: a response or an error, in the form of the protocol.
 pub(super) type Answer<P, S, Req> =
     Result<<P as Protocol<Req, S>>::Response, <P as Protocol<Req, S>>::Error>;
 

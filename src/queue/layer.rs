@@ -236,6 +236,7 @@ impl QueueLayer<Plain> {
     }
 }
 
+/// Panics with the error of an invalid configuration.
 #[track_caller]
 fn refuse(error: &InvalidQueueConfig) -> ! {
     panic!("invalid `QueueConfig`: {error}")

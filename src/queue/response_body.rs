@@ -127,7 +127,7 @@ impl<B> fmt::Debug for QueueResponseBody<B> {
 
 /// A body of any type, as the user's `on_reject` returned it.
 ///
-/// The mutex is never contended. It makes the body `Sync`, because the bodies of axum and tonic are not.
+/// The mutex is never contended. It makes the body `Sync`, although the bodies of axum and tonic are not.
 pub(crate) struct RenderedBody(Mutex<Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>>);
 
 impl RenderedBody {

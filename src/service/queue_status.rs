@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use crate::http::{EVENT_STREAM, grpc_content_type};
 use crate::queue::DelayedHead;
 
+/// The header with which a client asks for its status.
 const X_QUEUE_STATUS: HeaderName = HeaderName::from_static("x-queue-status");
 
 /// The header that makes nginx, and proxies that follow it, pass a stream on as it comes.

@@ -20,7 +20,7 @@ pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
 ) -> http::Response<PermitBody<R, G>> {
     insert_waited(&mut response, waited, options);
     let is_held = options.contains(ResponseOptions::HOLD_BODY) && !response.body().is_end_stream();
-    let permit = permit.filter(|_| is_held); // before the response is moved, because a destructor in between would copy it
+    let permit = permit.filter(|_| is_held); // before the move, because a destructor in between would cost a copy
     response.map(|body| PermitBody::holding(body, permit))
 }
 

@@ -4,7 +4,8 @@
 use crate::admit::{Capacity, ServiceSample};
 use crate::gate::Gate;
 
-/// A call whose length is reported once it is [`answered`](Self::answered). A call that is dropped before reports nothing.
+/// A call whose length is reported once it is [`answered`](Self::answered). A call that is dropped before that is not
+/// reported.
 pub(super) struct ServedCall<C: Capacity> {
     gate: Gate<C>,
     sample: ServiceSample,

@@ -41,9 +41,10 @@ pub(crate) trait PendingAnswer<T> {
 /// | any other success | an event for each line of its body: a line is sent on as it comes, and lines of JSON stay whole |
 /// | a rejection, any other status, an error | one event of type `error` |
 ///
-/// The mutex is never contended. It makes the body `Sync`, because the waiting request may not be.
+/// The mutex is never contended. It makes the body `Sync`, even if the waiting request is not.
 pub(crate) struct StatusStream<T>(Mutex<Stage<T>>);
 
+/// The stages of the body: the wait, and then one of the forms of the answer until it ends.
 enum Stage<T> {
     Pending(Comments<T>),
     Events(Pin<Box<T>>),
@@ -200,6 +201,7 @@ enum Due {
     Never,
 }
 
+/// The next part of the body while the request waits.
 enum Said<T> {
     Comment(Bytes),
     Answer(Option<Response<T>>),

@@ -29,6 +29,7 @@ impl<'de> Deserialize<'de> for WaitingRoomConfig {
     }
 }
 
+/// The keys of a queue's configuration.
 const KEYS: &[&str] = &[
     "concurrency",
     "limit",

@@ -41,6 +41,7 @@ impl<'de> Visitor<'de> for Reserves {
     }
 }
 
+/// The value of a key in `reserve`: a number of slots or a share of them, or the setting `lend`.
 enum Value {
     Lend(bool),
     Reserve(ReservedSlots),
