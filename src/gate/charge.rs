@@ -67,6 +67,7 @@ impl<C: Capacity> Permit<C> {
         self.set_account(demand, share_of(ticket));
     }
 
+    /// Gives the permit an origin with an account for `share`, in the lane of `demand`.
     fn set_account(&mut self, demand: &C::Demand, share: Share) {
         let origin = self.origin();
         // Charges need a lane, so an account without a lane is free of charge.
@@ -122,6 +123,7 @@ impl<C: Capacity> Origin<C> {
 }
 
 impl<C: Capacity> Shared<C> {
+    /// Charges the account under the lock, unless the charge would have no effect.
     fn charge(&self, account: &Account<C::Lane>, cost: u32) {
         // Tenants compete only while requests wait.
         if cost == 0 || self.waiting_word().waiting() == 0 {

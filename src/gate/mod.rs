@@ -24,8 +24,8 @@
 //!
 //! # Fairness
 //!
-//! Priority levels are strict: a waiter of a higher level always goes first. Within a level and lane, waiters are
-//! served exactly in the order of the discipline.
+//! Priority levels are strict unless they have weights, so a waiter of a higher level goes first. Within a level and
+//! lane, waiters are served exactly in the order of the discipline.
 //!
 //! # Time
 //!
@@ -41,7 +41,7 @@
 //! # Panics
 //!
 //! A [`Capacity`] may be user code. If a method of it panics, the gate logs an error and acts as if the slots were
-//! busy. The panic stays away from all requests, and every slot is kept. Dropping a [`Permit`] never panics.
+//! busy. So the panic does not reach any request, and all slots are kept. Dropping a [`Permit`] never panics.
 
 mod acquire;
 mod charge;
@@ -222,8 +222,8 @@ impl<C: Capacity> Gate<C> {
 
     /// Tells the gate that the capacity's lanes, pools or partitions have changed, or that it has more slots.
     ///
-    /// The gate looks at all waiters again, and rejects those that do not fit in their partition any more. Takes O(n
-    /// log n) time in the number of waiters.
+    /// The gate looks at all waiters again, and rejects those that do not fit in their partition any more. Takes
+    /// O(n log n) time in the number of waiters.
     pub fn capacity_changed(&self) {
         let now = now();
         self.origin.with_lock(|shared, state, wakes| {

@@ -50,6 +50,7 @@ impl<C: Capacity> Origin<C> {
         }
     }
 
+    /// Gives a slot back that counts for its tenant, or that may come from the inner service.
     #[cold]
     #[inline(never)]
     fn release_otherwise(&self, lease: C::Lease) {

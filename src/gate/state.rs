@@ -110,6 +110,7 @@ impl<C: Capacity> Shared<C> {
         })
     }
 
+    /// Reads the waiting word without the lock.
     #[inline]
     pub(super) fn waiting_word(&self) -> WaitingWord {
         // Sequentially consistent, because it follows a lease or a release of the capacity's atomics.
@@ -307,6 +308,7 @@ impl<C: Capacity> Shared<C> {
         }
     }
 
+    /// Returns `true` if the gate is closed and the last lease is back. Exact only under the lock.
     pub(super) fn is_drained(&self) -> bool {
         // Without the lock, a lease may be taken between these two reads, so the result may be `true` too early. This
         // only wakes the callers of `closed` too early, and they look again under the lock.

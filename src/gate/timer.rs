@@ -198,6 +198,7 @@ mod running {
     }
 
     impl<H: TimerHost> TimerTask<H> {
+        /// Ends waits as they come due, until the timer is removed or the room is gone.
         async fn run(mut self, changed: Arc<Notify>) {
             while let Some(until) = self.on_timer() {
                 match clock::sleep_until(until) {

@@ -42,6 +42,7 @@ impl WaitingWord {
         Self(waiting as u64 | flags.bits())
     }
 
+    /// Returns `true` if the flag is set.
     pub(crate) fn has(self, flag: Flags) -> bool {
         self.0 & flag.bits() != 0 // the bits of the count are below every flag
     }

@@ -215,6 +215,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const SHARE_OF_LOCK: u32 = 20;
 
 impl<T> Comments<T> {
+    /// Returns the answer as soon as it is there, and a comment each time that one is due.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Said<T>> {
         if let Poll::Ready(answer) = self.pending.as_mut().poll_answer(cx) {
             return Poll::Ready(Said::Answer(answer));

@@ -144,6 +144,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         (future, watch)
     }
 
+    /// Gives up the place in the waiting room, or the slot, and returns the answer with the rejection.
     #[inline]
     pub(super) fn reject<C>(
         self,
@@ -309,6 +310,7 @@ where
     S: Service<Req>,
     H: AdmissionHandler<C, Req, S>,
 {
+    /// Polls the inner service until it is ready or the wait is over. Sets `waited` at the end of the wait.
     pub(super) fn poll(
         &mut self,
         waited: &mut Duration,
