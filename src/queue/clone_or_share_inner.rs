@@ -1,4 +1,4 @@
-//! The bound on an inner service, whose error message suggests a fix.
+//! The bound on an inner service, with an error message that suggests a fix.
 
 /// An inner service that can be cloned, so that each waiting request takes a clone of it along.
 ///

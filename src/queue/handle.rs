@@ -38,8 +38,8 @@ impl QueueHandle {
         self.0.gate.status()
     }
 
-    /// Returns the gate that requests pass, with which a caller acquires a slot [ahead of a
-    /// request](crate::gate::PermitExtension).
+    /// Returns the gate that requests pass, in which a slot can be acquired
+    /// [ahead of a request](crate::gate::PermitExtension).
     ///
     /// Change its configuration with [`reconfigure`](Self::reconfigure). Returns `None` if slots come from the inner
     /// service's readiness ([`Concurrency::Inner`]), because only requests of the layer can ask for such slots.

@@ -369,7 +369,7 @@ impl<K> QueueLayer<Plain<K>> {
 }
 
 impl<P> QueueLayer<P> {
-    /// Creates a layer whose gate gets its slots from the source that `concurrency` names.
+    /// Creates a layer with a gate that gets its slots from the source in `concurrency`.
     fn with(config: QueueConfig, protocol: P) -> Result<Self, InvalidQueueConfig> {
         let concurrency = config.concurrency;
         let state = LayerState::new(config, |room| match concurrency {
