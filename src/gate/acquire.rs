@@ -1,4 +1,4 @@
-//! Waiting for a slot.
+//! A future that waits for a slot: `Acquire`.
 
 use std::fmt;
 use std::future::Future;
@@ -21,54 +21,57 @@ use crate::admit::{
 use crate::clock;
 use crate::sync::{Arc, poll_proceed};
 
-/// Waits for a slot. Made by [`Gate::acquire`](super::Gate::acquire).
+/// A future that waits for a slot. Created by [`Gate::acquire`](super::Gate::acquire).
 ///
-/// A request arrives when this is first polled. It resolves exactly once: to a permit, or to the reason why there is
-/// none.
+/// The request arrives at the gate when this is first polled. It resolves exactly once: to a permit, or to the reason
+/// for the rejection.
 ///
 /// # Cancel safety
 ///
-/// Dropping it at any time gives up the place in the waiting room at once. A slot that had been granted already goes
-/// to the next waiter.
+/// Dropping it at any time gives up the place in the waiting room at once. If a slot had already been granted, the slot
+/// goes to the next waiter.
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire<C: Capacity>(Step<C>);
 
+/// The steps of an [`Acquire`], from before its first poll until its outcome was returned.
 enum Step<C: Capacity> {
     Arriving(Arriving<C>),
     Waiting(Waiting<C>),
     Done,
 }
 
+/// A request that has yet to arrive at the gate.
 struct Arriving<C: Capacity> {
     origin: Arc<Origin<C>>,
     ticket: Ticket,
     demand: C::Demand,
     reservation: Option<Reservation<C>>,
-    /// The time, if the clock was read before.
+    /// The time, if the caller has read the clock already.
     now: Option<Instant>,
 }
 
-/// Dropping it gives up the place in the waiting room, or the slot.
+/// A request that has entered the waiting room. Dropping it gives up the place in the room, or the slot.
 struct Waiting<C: Capacity> {
     /// `None` once the outcome was taken.
     place: Option<Place<C>>,
     request: u64,
-    /// What is to be learned from its service, if it is watched, once it was granted a slot.
+    /// The sample from which the room learns service times, if the request was granted a slot and its service is
+    /// watched.
     served: Option<ServiceSample>,
-    /// The time from its arrival until it was granted a slot. `None` before, and if it was rejected.
+    /// The time from the arrival until a slot was granted. `None` before that, and if the request was rejected.
     waited: Option<Duration>,
 }
 
-/// Where a request waits at one instant.
+/// The position of a waiting request at one instant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct QueuePlace {
-    /// As [`Acquire::position`].
+    /// The number that [`Acquire::position`] returns.
     pub(crate) position: usize,
-    /// As [`Acquire::estimated_wait`].
+    /// The time that [`Acquire::estimated_wait`] returns.
     pub(crate) estimated_wait: Option<Duration>,
-    /// How many requests wait in the whole room.
+    /// The number of requests that wait in the whole room.
     pub(crate) depth: usize,
-    /// Set while it waits for slots that are being made.
+    /// Set while the request waits for slots that are being started.
     pub(crate) starting: Option<Starting>,
 }
 
@@ -78,7 +81,7 @@ struct Place<C: Capacity> {
     waiter: WaiterId,
 }
 
-/// No field is ever pinned.
+/// The fields are used only through plain references, so moving the future is sound.
 impl<C: Capacity> Unpin for Acquire<C> {}
 
 type Answer<C> = Result<Permit<C>, RejectReason<<C as Capacity>::Unservable>>;
@@ -102,8 +105,9 @@ impl<C: Capacity> Acquire<C> {
         self
     }
 
-    /// Arrives with a place in the waiting room that was reserved before. A place of another gate is freed, and the
-    /// request arrives without one.
+    /// Sets a place in the waiting room that was reserved before, with which the request arrives.
+    ///
+    /// If the place belongs to another gate, it is freed and the request arrives without a reservation.
     pub fn with_reservation(mut self, reservation: Reservation<C>) -> Self {
         if let Step::Arriving(arriving) = &mut self.0
             && reservation.0.is_of(arriving.origin.shared())
@@ -113,17 +117,20 @@ impl<C: Capacity> Acquire<C> {
         self
     }
 
-    /// Gives it another ticket and another demand while it waits. Returns `false` if it was answered already: then nothing
-    /// changes, and the outcome is there when it is polled next.
+    /// Replaces the ticket and the demand while the request waits.
     ///
-    /// For a waiter that stands for a queue of work elsewhere, of which another item has become the most urgent one. It moves
-    /// to the place of a request with this ticket that arrives as [requeued](Ticket::requeued): the ticket's arrival
-    /// decides, the present time without one. It keeps a place, even if none is free in its new partition. But its wait is over if that is what the
-    /// ticket says: by its deadline or, unless it is [patient](Ticket::patient), by `max_wait` from its arrival. If a slot
-    /// is free for it in its new place, it is granted at once.
+    /// Returns `false` if the request was answered already. In this case nothing changes, and the next poll returns the
+    /// outcome.
     ///
-    /// Before it is first polled, this replaces what the request will arrive with. O(log n) in the number of waiters. The
-    /// permit's [request](Permit::request) is the last ticket's id.
+    /// This is for a waiter that stands for a queue of work elsewhere, after another item has become the most urgent
+    /// one. The waiter moves to the place of a request with this ticket that arrives as [requeued](Ticket::requeued).
+    /// The ticket's arrival decides the place, or the present time if the ticket has no arrival. The waiter stays in
+    /// the room even if its new partition is full. Its wait ends if the new ticket is overdue: by its deadline or,
+    /// unless it is [patient](Ticket::patient), by `max_wait` from its arrival. If a slot is free for its new place,
+    /// the waiter gets it at once.
+    ///
+    /// Before the first poll, this replaces the ticket and demand with which the request will arrive. The permit's
+    /// [request](Permit::request) is the id of the last ticket. Takes O(log n) time in the number of waiters.
     ///
     /// ```
     /// use tower_triage::{Gate, Priority, SlotPool, Ticket, WaitingRoomConfig};
@@ -156,16 +163,18 @@ impl<C: Capacity> Acquire<C> {
         }
     }
 
-    /// Its position by now among the waiters that compete for the same slots: 1 is next. `None` unless it waits.
-    /// O(n log n) in the number of waiters.
+    /// Returns the request's current position among the waiters that compete for the same slots, where 1 is next.
+    ///
+    /// Returns `None` unless the request waits. Takes O(n log n) time in the number of waiters.
     #[must_use]
     pub fn position(&self) -> Option<usize> {
         let (shared, waiter) = self.waiting()?;
         shared.with_lock(|_, state, wakes| state.position(waiter, wakes))
     }
 
-    /// How long it will probably still wait, from the measured departure rate. `None` unless it waits and the rate is
-    /// known.
+    /// Returns the time that the request will probably still wait, from the measured departure rate.
+    ///
+    /// Returns `None` unless the request waits and the rate is known.
     #[must_use]
     pub fn estimated_wait(&self) -> Option<Duration> {
         let (shared, waiter) = self.waiting()?;
@@ -175,7 +184,8 @@ impl<C: Capacity> Acquire<C> {
         })
     }
 
-    /// Where it waits. `None` unless it does. Costs as much as [`position`](Self::position).
+    /// Returns the position of the request and the state of its room. Returns `None` unless the request waits. Costs as
+    /// much as [`position`](Self::position).
     pub(crate) fn place(&self) -> Option<QueuePlace> {
         let (shared, waiter) = self.waiting()?;
         shared.with_lock(|_, state, wakes| {
@@ -189,13 +199,13 @@ impl<C: Capacity> Acquire<C> {
         })
     }
 
-    /// Whether it has not been polled yet.
+    /// Returns `true` until the request has arrived at the gate.
     pub(crate) fn is_arriving(&self) -> bool {
         matches!(self.0, Step::Arriving(_))
     }
 
-    /// Whether it may poll the inner service, where slots come from there: it is the head, and no other request has
-    /// claimed the readiness.
+    /// Returns `true` if the request may poll the inner service from which slots come. It may do so if it is the head
+    /// and the readiness is not claimed by another request.
     pub(crate) fn may_poll_inner(&self) -> bool {
         self.waiting().is_some_and(|(shared, waiter)| {
             let state = shared.lock();
@@ -204,7 +214,8 @@ impl<C: Capacity> Acquire<C> {
         })
     }
 
-    /// What the waiting room is to learn from its service, if it waited, was granted a slot and is watched. Once.
+    /// Takes the sample from which the waiting room learns service times. Returns it once, if the request waited, was
+    /// granted a slot and its service is watched.
     pub(crate) fn take_served(&mut self) -> Option<ServiceSample> {
         match &mut self.0 {
             Step::Waiting(waiting) => waiting.served.take(),
@@ -212,7 +223,7 @@ impl<C: Capacity> Acquire<C> {
         }
     }
 
-    /// Returns the time from the request's arrival until it was granted its slot, if it waited and has one.
+    /// Returns the time from the request's arrival until its slot was granted, if the request waited and got a slot.
     #[inline]
     pub(crate) fn waited(&self) -> Option<Duration> {
         match &self.0 {
@@ -221,13 +232,14 @@ impl<C: Capacity> Acquire<C> {
         }
     }
 
-    /// Rejects it with `reason`, if it still waits.
+    /// Rejects the request with `reason`, if it still waits.
     pub(crate) fn reject(&self, reason: RejectReason<C::Unservable>) {
         if let Some((shared, waiter)) = self.waiting() {
             shared.with_lock(|_, state, wakes| state.room.reject(waiter, reason, wakes));
         }
     }
 
+    /// Returns the gate and the waiter's id, if the request is in the waiting room.
     fn waiting(&self) -> Option<(&Arc<Shared<C>>, WaiterId)> {
         match &self.0 {
             Step::Waiting(waiting) => {
@@ -245,7 +257,7 @@ impl<C: Capacity> Future for Acquire<C> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<C>> {
         let lease = match &mut self.0 {
             Step::Arriving(arriving) => {
-                // Only here: a task that waits lets others run anyway.
+                // Only arrivals use up budget, because a task that has to wait lets other tasks run anyway.
                 let budget = ready!(poll_proceed(cx));
                 budget.made_progress();
                 arriving.origin.try_fast_path(&arriving.demand)
@@ -279,7 +291,7 @@ impl<C: Capacity> Future for Acquire<C> {
 }
 
 impl<C: Capacity> Arriving<C> {
-    /// Enters the waiting room, or is answered at once.
+    /// Enters the waiting room, or returns the answer if the request is answered at once.
     fn arrive(self, cx: &mut Context<'_>) -> Result<Waiting<C>, Answer<C>> {
         let Self {
             origin,
@@ -290,7 +302,8 @@ impl<C: Capacity> Arriving<C> {
         } = self;
         let request = ticket.id;
         let now = now.unwrap_or_else(clock::now);
-        // A caller's code: not under the lock, and while the reservation is still this request's.
+        // Cloned before the lock is taken, because a waker's code is the caller's. If it panics, the reservation is
+        // freed.
         let waker = cx.waker().clone();
         let reserved = reservation.map(|held| held.0.hand_over()).is_some();
         let (arrival, share) = origin.arrive(ticket, demand, now, waker, reserved);
@@ -311,13 +324,14 @@ impl<C: Capacity> Arriving<C> {
                 waited: None,
             }),
         };
-        // After the permit has been made: a caller's destructor may panic.
+        // Dropped after the permit has been made, because the destructor of the caller's demand may panic.
         drop(arrival.unused);
         arrived
     }
 }
 
 impl<C: Capacity> Waiting<C> {
+    /// Returns the outcome, or leaves the task's waker with the waiter and arms the timer of the current runtime.
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Answer<C>> {
         let Some(Place { origin, waiter }) = &self.place else {
             panic!("`Acquire` polled after completion");
@@ -330,7 +344,7 @@ impl<C: Capacity> Waiting<C> {
         }
         let known = state.room.waker(waiter);
         let was_taken = known.is_none();
-        // The usual spurious poll: the waker that is there will do.
+        // On the usual spurious poll, the waker that is there will do.
         if known.is_some_and(|waker| waker.will_wake(cx.waker())) {
             let timer = state.arm_timer_here(waiter);
             drop(state);
@@ -338,14 +352,14 @@ impl<C: Capacity> Waiting<C> {
             return Poll::Pending;
         }
         drop(state);
-        // A waker's own code runs when it is cloned or dropped: not under the lock.
+        // The waker is cloned and dropped without the lock, because its code is the caller's.
         let new = cx.waker().clone();
         if was_taken {
-            // It was woken to arm a timer: until then none has ended its wait.
+            // The waiter was woken to arm a timer, and until then its wait may have passed its end unnoticed.
             origin.with_lock(|_, state, wakes| state.room.advance_waits(clock::now(), wakes));
         }
         let mut state = origin.lock();
-        // It may have been answered while the lock was released.
+        // The request may have been answered while the lock was released.
         if let Some(outcome) = state.room.take_answer(waiter) {
             drop(state);
             return Poll::Ready(self.complete(outcome));
@@ -354,11 +368,11 @@ impl<C: Capacity> Waiting<C> {
         let timer = state.arm_timer_here(waiter);
         drop(state);
         run(timer, origin);
-        drop(unused); // without the lock
+        drop(unused); // after the lock was released
         Poll::Pending
     }
 
-    /// Gives it another ticket and another demand, as [`Acquire::set_ticket`] does.
+    /// Replaces the waiter's ticket and demand, as described at [`Acquire::set_ticket`].
     fn set_ticket(&mut self, ticket: Ticket, mut demand: C::Demand) -> bool {
         let Some(Place { origin, waiter }) = &self.place else {
             return false; // its outcome was taken
@@ -368,7 +382,7 @@ impl<C: Capacity> Waiting<C> {
             let (now, room) = (clock::now(), &mut state.room);
             let capacity = &shared.capacity;
             let is_changed = room.set_ticket(capacity, *waiter, ticket, &mut demand, now, wakes);
-            // It may end earlier than before.
+            // The new ticket may end the wait earlier than the old one.
             let timer = is_changed.then(|| state.arm_timer_here(*waiter));
             (is_changed, timer.flatten())
         });
@@ -376,11 +390,11 @@ impl<C: Capacity> Waiting<C> {
         if is_changed {
             self.request = request;
         }
-        // Without the lock, the demand is dropped here: the old one or the new.
+        // The unused demand, the old one or the new, is dropped here without the lock.
         is_changed
     }
 
-    /// Its outcome was taken, so its id is no longer valid.
+    /// Turns the outcome into an answer and forgets the place, because the waiter's id is not valid any more.
     fn complete(&mut self, answered: Answered<C>) -> Answer<C> {
         let Answered {
             answer,
@@ -394,7 +408,7 @@ impl<C: Capacity> Waiting<C> {
             unreachable!("an outcome is taken once");
         };
         let answer = answer.map(|lease| Permit::new(origin, lease, self.request));
-        // After the permit has been made: a caller's destructor may panic.
+        // Dropped after the permit has been made, because the destructor of the caller's demand may panic.
         let answer = match share {
             None => answer,
             share => answer.map(|permit| permit.for_share(&demand, share)),
@@ -408,18 +422,19 @@ impl<C: Capacity> Waiting<C> {
         let Some(Place { origin, waiter }) = self.place.take() else {
             return; // its outcome was taken
         };
-        // Taken apart without the lock: the waker and the demand are the caller's, and so are their destructors.
+        // The waiter is taken apart without the lock, because its waker and demand have destructors of the caller.
         let waiter = origin.with_lock(|_, state, _| state.room.remove(waiter, clock::now()));
         if let State::Leased { lease, .. } = waiter.state {
             if origin.from_inner {
-                origin.end_claim(); // it can't have called the inner service
+                origin.end_claim(); // it has not called the inner service
             }
-            // Counted or not: the room knows that it is given back.
+            // The room has already updated its tenant counts, so a plain release is right for counted slots, too.
             origin.shared().release(lease);
         }
     }
 }
 
+/// Performs the action on a timer, if there is one. To be called without the lock.
 fn run<C: Capacity>(timer: Option<TimerRequest>, shared: &Arc<Shared<C>>) {
     if let Some(timer) = timer {
         timer.run(shared);

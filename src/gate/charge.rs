@@ -1,4 +1,4 @@
-//! Charges for service that is known only once it was given: `Permit::charge`.
+//! Charges for service whose cost is known only afterwards: `Permit::charge`.
 
 #[cfg(feature = "route")]
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::admit::{Account, Capacity, Share, Ticket, ask};
 #[cfg(feature = "route")]
 use crate::sync::Arc;
 
-/// The share that a request with this ticket uses, which is not counted.
+/// Returns the share that a request with this ticket uses. The share does not count for its tenant's limit.
 pub(super) fn share_of(ticket: &Ticket) -> Share {
     Share {
         tenant: ticket.tenant.clone(),
@@ -21,17 +21,20 @@ pub(super) fn share_of(ticket: &Ticket) -> Share {
 }
 
 impl<C: Capacity> Permit<C> {
-    /// Charges the request's tenant `cost` units more than its ticket's cost: for tokens that were generated, say.
+    /// Charges the request's tenant `cost` units more than its ticket's cost, for example for generated tokens.
     ///
-    /// Under [`Fair`](crate::Discipline::Fair) the tenant's next request goes that much later, in the request's lane and
-    /// level. If none waits, that is remembered until the other tenants have had as much, or the lane is closed because
-    /// there are many without waiters. While no request waits that competes for the same slots, nothing is charged: the
-    /// tenant had what no other wanted. So between tenants that always wait, the difference of the service they had is
-    /// bounded by what may be in flight without being charged for, however the costs are distributed.
+    /// Under [`Fair`](crate::Discipline::Fair), the charge moves the tenant's next request back in the request's lane
+    /// and level. If the tenant has no waiter, the charge is remembered until the other tenants have had as much
+    /// service. It is forgotten earlier if the lane is closed because many lanes are without waiters.
     ///
-    /// With any other discipline, and for a permit of [`Gate::try_acquire`](crate::Gate::try_acquire), which has no
-    /// ticket, this does nothing. May be called any number of times: as a stream goes on, say. Charge before the permit
-    /// is dropped: its slot then goes to the right tenant.
+    /// Unused capacity is free: while the waiting room is empty of requests that compete for the same slots, the call
+    /// charges nothing. Between tenants that always have waiters, the difference in service is bounded by the uncharged
+    /// work in flight, however the costs are distributed.
+    ///
+    /// The call does nothing with any other discipline, nor for a permit of
+    /// [`Gate::try_acquire`](crate::Gate::try_acquire), which has no ticket. It may be called any number of times, for
+    /// example while a stream goes on. Charge before the permit is dropped, because its slot then goes to the right
+    /// tenant.
     ///
     /// ```
     /// use tower_triage::{Discipline, Gate, Priority, SlotPool, Ticket, WaitingRoomConfig};
@@ -50,7 +53,7 @@ impl<C: Capacity> Permit<C> {
         self.origin().charge_own(cost);
     }
 
-    /// [`set_share`](Self::set_share), if it is part of one.
+    /// Sets the tenant's account on the permit, if it is part of a share.
     pub(super) fn for_share(mut self, demand: &C::Demand, share: Option<Box<Share>>) -> Self {
         if let Some(share) = share {
             self.set_account(demand, *share);
@@ -64,9 +67,10 @@ impl<C: Capacity> Permit<C> {
         self.set_account(demand, share_of(ticket));
     }
 
+    /// Gives the permit an origin with an account for `share`, in the lane of `demand`.
     fn set_account(&mut self, demand: &C::Demand, share: Share) {
         let origin = self.origin();
-        // Without a lane, nothing is charged.
+        // Charges need a lane, so an account without a lane is free of charge.
         let lane = origin
             .is_fair()
             .then(|| ask::lane(&origin.capacity, demand).ok())
@@ -75,7 +79,7 @@ impl<C: Capacity> Permit<C> {
         self.set_origin(origin);
     }
 
-    /// Charges its tenant, as long as this is kept. `None` if it has none.
+    /// Returns a handle that charges the permit's tenant. Returns `None` if the permit has no tenant.
     #[cfg(feature = "route")]
     pub(crate) fn charger(&self) -> Option<Charger<C>> {
         let origin = self.origin();
@@ -86,17 +90,18 @@ impl<C: Capacity> Permit<C> {
     }
 }
 
-/// As [`Permit::charge`], whether or not the permit is still there.
+/// A handle that charges a permit's tenant, even after the permit was dropped.
 #[cfg(feature = "route")]
 pub(crate) struct Charger<C: Capacity>(Arc<Origin<C>>);
 
 #[cfg(feature = "route")]
 impl<C: Capacity> Charger<C> {
+    /// Charges the tenant `cost` units more, as [`Permit::charge`] does.
     pub(crate) fn charge(&self, cost: u32) {
         self.0.charge_own(cost);
     }
 
-    /// The lane that is charged for.
+    /// Returns the lane in which the tenant is charged.
     pub(crate) fn lane(&self) -> Option<&C::Lane> {
         self.0.account.as_ref()?.lane.as_ref()
     }
@@ -118,8 +123,9 @@ impl<C: Capacity> Origin<C> {
 }
 
 impl<C: Capacity> Shared<C> {
+    /// Charges the account under the lock, unless the charge would have no effect.
     fn charge(&self, account: &Account<C::Lane>, cost: u32) {
-        // Without a waiter no tenant competes.
+        // Tenants compete only while requests wait.
         if cost == 0 || self.waiting_word().waiting() == 0 {
             return;
         }

@@ -14,9 +14,9 @@ use crate::sync::Arc;
 
 /// The name of a slot that is held until it is given back by this name.
 ///
-/// It is plain data: it can be stored as text ([`Display`](fmt::Display), [`FromStr`], or serde as a string), and used by
-/// other code that holds the same [`Gate`]. A name from another gate, or from one that
-/// existed before a restart, releases nothing.
+/// The name is plain data. It can be stored as text ([`Display`](fmt::Display), [`FromStr`], or serde as a string), and
+/// used by other code that holds the same [`Gate`]. A name from another gate, or from a gate that existed before a
+/// restart, has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DetachedPermit {
     gate: u64,
@@ -25,7 +25,7 @@ pub struct DetachedPermit {
 }
 
 impl DetachedPermit {
-    /// The id of the ticket that the permit was given for; 0 if there was none.
+    /// Returns the id of the ticket for which the permit was given, or 0 if there was no ticket.
     #[must_use]
     pub fn request(&self) -> u64 {
         self.request
@@ -43,7 +43,7 @@ impl FromStr for DetachedPermit {
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let mut parts = name.split('-').map(|part| u64::from_str_radix(part, 16));
-        // A fourth part is one too many.
+        // The text is invalid if it has a fourth part.
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some(Ok(gate)), Some(Ok(serial)), Some(Ok(request)), None) => Ok(Self {
                 gate,
@@ -55,7 +55,7 @@ impl FromStr for DetachedPermit {
     }
 }
 
-/// The text is not the name of a detached permit.
+/// The error for a text that is not the name of a detached permit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a detached permit: expected three hexadecimal numbers joined by `-`")]
 pub struct InvalidDetachedPermit(());
@@ -75,7 +75,7 @@ impl<'de> serde::Deserialize<'de> for DetachedPermit {
     }
 }
 
-/// What the gate keeps of a permit while it is detached.
+/// The gate's record of a permit while it is detached.
 pub(crate) struct Detached<C: Capacity> {
     lease: C::Lease,
     request: u64,
@@ -84,13 +84,15 @@ pub(crate) struct Detached<C: Capacity> {
 }
 
 impl<C: Capacity> Permit<C> {
-    /// Turns the permit into a name, without giving its slot back. Only [`Gate::release`] or [`Gate::reattach`] with
-    /// the name that is returned do that, wherever they are called.
+    /// Turns the permit into a name, while its slot stays taken.
+    ///
+    /// The slot comes back only through [`Gate::release`] or [`Gate::reattach`] with the returned name, wherever they
+    /// are called.
     pub fn detach(self) -> DetachedPermit {
         let (origin, lease, request) = self.into_parts();
-        // Not the origin itself: it would keep the gate, which keeps this.
+        // The account is cloned without the origin, because an origin would keep alive the gate that holds this record.
         let account = origin.account.clone();
-        let since = clock::now(); // read without the lock
+        let since = clock::now(); // read before the lock is taken
         origin.with_lock(|shared, state, _| {
             state.serial += 1;
             let serial = state.serial;
@@ -111,16 +113,16 @@ impl<C: Capacity> Permit<C> {
 }
 
 impl<C: Capacity> Gate<C> {
-    /// Gives back the slot of a detached permit. Says whether it was still out.
+    /// Gives back the slot of a detached permit. Returns `true` if the permit was still out.
     pub fn release(&self, permit: &DetachedPermit) -> bool {
         self.reattach(permit).is_some()
     }
 
-    /// Makes a permit of a detached one again. `None` if it is not out, or of another gate.
+    /// Turns a detached permit back into a permit. Returns `None` if it is not out, or belongs to another gate.
     #[must_use]
     pub fn reattach(&self, permit: &DetachedPermit) -> Option<Permit<C>> {
         if permit.gate != self.origin.nonce {
-            return None; // another gate's, or from before a restart
+            return None; // it is of another gate, or from before a restart
         }
         let kept = self.origin.lock().detached.remove(&permit.serial)?;
         let origin = match kept.account {
@@ -130,7 +132,7 @@ impl<C: Capacity> Gate<C> {
         Some(Permit::new(origin, kept.lease, kept.request))
     }
 
-    /// The detached permits that are out, with when they were detached, in that order.
+    /// Returns the detached permits that are out with the time at which each was detached, in that order.
     #[must_use]
     pub fn detached(&self) -> Vec<(DetachedPermit, Instant)> {
         let shared: &Shared<C> = &self.origin;
@@ -147,11 +149,11 @@ impl<C: Capacity> Gate<C> {
                 (permit, kept.since)
             })
             .collect();
-        all.sort_unstable_by_key(|(permit, _)| permit.serial); // the map has no order
+        all.sort_unstable_by_key(|(permit, _)| permit.serial); // because the map is in arbitrary order
         all
     }
 
-    /// The detached permit of the request named `request`, if one is out.
+    /// Returns the detached permit of the request with the id `request`, if such a permit is out.
     #[must_use]
     pub fn find_detached(&self, request: u64) -> Option<DetachedPermit> {
         let all = self.detached();

@@ -1,40 +1,41 @@
-//! What is known of a full waiting room without its lock.
+//! Rejections from a full waiting room without its lock.
 //!
 //! A room that is full rejects far more often than it admits. If each rejection took the lock, rejected requests would
-//! slow down those that leave, and pay for a place that they do not get.
+//! slow down the requests that leave the room.
 //!
-//! So each change under the lock that leaves the room full writes a [`FullNotice`]: until when the room is certainly
-//! full, and how fast it drains. Its values are valid only while the `FULL` flag is set in the gate's waiting word.
+//! So each change under the lock that leaves the room full writes a [`FullNotice`]. It holds the time until which the
+//! room is certainly full, and the rate at which the room drains. Its values are valid only while the `FULL` flag is
+//! set in the gate's waiting word.
 
-use std::sync::atomic::AtomicU64 as Counter; // not of the models: it orders nothing
+use std::sync::atomic::AtomicU64 as Counter; // outside of loom's models, because other data does not depend on it
 use std::time::{Duration, Instant};
 
 use crate::admit::{Capacity, MAX_LEVELS, WaitingRoom, time_for};
 use crate::clock;
 use crate::sync::{AtomicU64, Relaxed};
 
-/// The room was full: the request is rejected whatever its ticket says.
+/// The rejection of a request from a full room, whatever the request's ticket says.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoomFull {
-    /// How long one more request would have waited, if that is known.
+    /// The time that one more request would have waited, if it is known.
     pub(crate) estimated_wait: Option<Duration>,
 }
 
-/// The values of a full room, and how many requests were rejected by them.
+/// The values of a full room, and the number of requests that were rejected by them.
 pub(crate) struct FullNotice {
     epoch: Instant,
-    /// When the first of the waits ends, in nanoseconds from `epoch`. Then a place is free, even if no timer has
-    /// fired yet.
+    /// The end of the first wait, in nanoseconds from `epoch`. A place is free from then on, even if the timer has yet
+    /// to fire.
     until: AtomicU64,
     /// Departures per second, as the bits of an `f64`; 0 if unknown.
     departure_rate: AtomicU64,
-    /// The level from which on, downwards, the room is full: higher ones may displace a waiter.
+    /// The highest level for which the room is full. Requests of higher levels may displace a waiter.
     level: AtomicU64,
-    /// By level, and last those of which the level is not known.
+    /// The number of rejections by level. The last entry counts requests whose level is not known.
     rejected: [Counter; MAX_LEVELS + 1],
 }
 
-/// No wait in the room ends by itself.
+/// The value of `until` if all waits in the room are endless.
 const FOREVER: u64 = u64::MAX;
 
 impl FullNotice {
@@ -48,73 +49,79 @@ impl FullNotice {
         }
     }
 
-    /// Writes the values. The `FULL` flag is set after this, in the same critical section.
+    /// Writes the values for a room that is full from `level` downwards. The `FULL` flag is set after this, in the same
+    /// critical section.
     pub(crate) fn write<C: Capacity, W>(&self, room: &WaitingRoom<C, W>, level: u8) {
         let until = room.next_timeout().map_or(FOREVER, |end| self.nanos(end));
-        // Relaxed: the store of the flag that follows publishes all values.
+        // Relaxed, because the store of the flag that follows publishes all values.
         self.level.store(level.into(), Relaxed);
         self.until.store(until, Relaxed);
         let rate = room.departure_rate().unwrap_or(0.0);
         self.departure_rate.store(rate.to_bits(), Relaxed);
     }
 
-    /// Rejects a request that found the `FULL` flag and `waiting` requests before it, unless a wait is over by now, or it
-    /// is, or may be, of a level that displaces a waiter.
+    /// Rejects a request that found the `FULL` flag and `waiting` requests before it.
+    ///
+    /// Returns `None` if a wait has ended by now, or if the request may be of a level that displaces a waiter.
     pub(crate) fn reject(
         &self,
         waiting: usize,
         level: impl FnOnce() -> Option<u8>,
     ) -> Option<RoomFull> {
-        // Relaxed, as below. Nearly always 0, or the lowest level.
+        // Relaxed for the same reason as `until` below. The value is nearly always 0, or the lowest level.
         let from = self.level.load(Relaxed);
         let level = level();
         if from > 0 && level.is_none_or(|level| u64::from(level) < from) {
             return None;
         }
-        // Relaxed: the flag was read first, sequentially consistent.
+        // Relaxed, because the flag was read first with sequentially consistent ordering.
         let is_full = match self.until.load(Relaxed) {
-            FOREVER => true, // no need to read the clock
+            FOREVER => true, // saves a read of the clock
             until => self.nanos(clock::now()) < until,
         };
         if !is_full {
             return None;
         }
+        // The last counter is for requests of an unknown level, and for levels that are out of range.
         let counter = level.map_or(MAX_LEVELS, usize::from).min(MAX_LEVELS);
-        self.rejected[counter].fetch_add(1, Relaxed); // a statistic
+        self.rejected[counter].fetch_add(1, Relaxed); // relaxed, because it is a statistic
         Some(RoomFull {
             estimated_wait: self.estimated_wait(waiting + 1),
         })
     }
 
-    /// How many requests were rejected without the lock.
+    /// Returns the number of requests that were rejected without the lock.
     pub(crate) fn rejected(&self) -> u64 {
         let all = self.rejected.iter();
-        all.map(|rejected| rejected.load(Relaxed)).sum() // a statistic
+        all.map(|rejected| rejected.load(Relaxed)).sum() // relaxed, because it is a statistic
     }
 
-    /// The same of one level, as far as it was known.
+    /// Returns the number of requests of this level that were rejected without the lock, as far as their level was
+    /// known.
     pub(crate) fn rejected_at(&self, level: usize) -> u64 {
         let rejected = self.rejected[..MAX_LEVELS].get(level);
-        rejected.map_or(0, |rejected| rejected.load(Relaxed)) // a statistic
+        rejected.map_or(0, |rejected| rejected.load(Relaxed)) // relaxed, because it is a statistic
     }
 
-    /// Moves the counts into the room, which gives its levels new names. A request that is rejected meanwhile may be counted
-    /// for the level that has its number afterwards.
+    /// Moves the counts into the room, which then gives its levels new names.
+    ///
+    /// A request that is rejected meanwhile may be counted for the level that has its number afterwards.
     pub(crate) fn hand_over<C: Capacity, W>(&self, room: &mut WaitingRoom<C, W>) {
         for (level, rejected) in self.rejected.iter().enumerate() {
-            room.count_full(level, rejected.swap(0, Relaxed)); // a statistic
+            room.count_full(level, rejected.swap(0, Relaxed)); // relaxed, because it is a statistic
         }
     }
 
-    /// How long the last of `count` waiters would wait.
+    /// Returns the time that the last of `count` waiters would wait, if the departure rate is known.
     fn estimated_wait(&self, count: usize) -> Option<Duration> {
-        // Relaxed: an estimate may be a little old.
+        // Relaxed, because an estimate may be a little old.
         match f64::from_bits(self.departure_rate.load(Relaxed)) {
             0.0 => None,
             rate => time_for(count, rate),
         }
     }
 
+    /// Returns the nanoseconds from `epoch` to `instant`, which is 0 for an earlier instant.
     fn nanos(&self, instant: Instant) -> u64 {
         let since = instant.saturating_duration_since(self.epoch);
         u64::try_from(since.as_nanos()).unwrap_or(FOREVER)
@@ -181,7 +188,7 @@ mod tests {
         let now = clock::now();
         let mut ticket = Ticket::new(Priority(rng.u8(..3)), now - age.unwrap_or_default());
         ticket.requeued = age.is_some();
-        // One that arrived before may have been promoted.
+        // A request that arrived before may have been promoted.
         let level = age.is_none().then_some(ticket.priority.0);
         let is_full = gate.fast_reject(|| level).is_some();
         let mut acquire = gate.acquire(ticket, ());

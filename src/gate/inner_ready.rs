@@ -1,15 +1,15 @@
-//! `concurrency = "inner"`: slots that come from the inner service's readiness.
+//! Slots that come from the inner service's readiness, for `concurrency = "inner"`.
 //!
-//! The capacity's limit is 0, so that no arrival finds a slot by itself. The waiter at the head of the room polls the
-//! inner service; each time it is ready, one slot is offered, to the waiter that is the head by then:
+//! The capacity's limit is 0, so that arrivals always have to wait. The waiter at the head of the room polls the inner
+//! service. Each time the service is ready, one slot is offered to the waiter that is the head by then:
 //!
 //! ```text
 //! free ── the inner service is ready ──> claimed ── the waiter has called it, or is gone ──> free
 //! ```
 //!
-//! While the readiness is claimed, no waiter polls the inner service. Exactly one lease is given for one readiness:
-//! slots are offered, and leases released, under the gate's lock only, so the limit that is raised for an offer can't
-//! meet a lease that comes back at the same moment.
+//! While the readiness is claimed, waiters leave the inner service alone, and exactly one lease is given for one
+//! readiness. Slots are offered and leases released only under the gate's lock. So the limit that is raised for an
+//! offer can't meet a lease that comes back at the same moment.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -19,13 +19,14 @@ use super::with_lock::WithLock;
 use crate::admit::{Capacity, WaiterId, WaitingRoom, WakeList};
 use crate::sync::Arc;
 
-/// Whether the readiness is claimed, and which waiter knows that it is the head. Kept under the gate's lock.
+/// The claim on the inner service's readiness, and the waiter that was notified as the head. Kept under the gate's
+/// lock.
 pub(crate) struct InnerReady<C> {
-    /// Changes the capacity's number of slots.
+    /// The function that changes the capacity's number of slots.
     set_limit: fn(&C, usize) -> bool,
-    /// A request was given a slot and has not called the inner service yet.
+    /// `true` while a request has a slot from the readiness and has yet to call the inner service.
     is_claimed: bool,
-    /// The waiter that was notified last that it is the head. `None` while the readiness is claimed.
+    /// The waiter that was last notified that it is the head. `None` while the readiness is claimed.
     notified: Option<WaiterId>,
 }
 
@@ -38,12 +39,12 @@ impl<C: Capacity> InnerReady<C> {
         }
     }
 
-    /// Whether the head may poll the inner service.
+    /// Returns `true` if the head may poll the inner service.
     pub(super) fn is_free(&self) -> bool {
         !self.is_claimed
     }
 
-    /// Gives one slot to the head of the room. Without a waiter there is none, and the readiness stays free.
+    /// Gives one slot to the head of the room. If the room is empty, the readiness stays free.
     pub(super) fn offer<W>(
         &mut self,
         capacity: &C,
@@ -51,42 +52,42 @@ impl<C: Capacity> InnerReady<C> {
         now: Instant,
         wakes: &mut WakeList<W>,
     ) {
-        // Another head was faster: one lease for one readiness.
+        // Another head was faster, and one readiness gives one lease.
         if self.is_claimed {
             return;
         }
-        // Stable under the lock: leases come back under it, too.
+        // This number is stable, because leases also come back under the lock.
         let before = capacity.usage().in_use;
         (self.set_limit)(capacity, before + 1);
         room.on_capacity_grown(capacity, now, wakes);
-        (self.set_limit)(capacity, 0); // closed again for arrivals
+        (self.set_limit)(capacity, 0); // arrivals find every slot taken again
         self.is_claimed = capacity.usage().in_use > before;
     }
 
-    /// The head is to be notified, even if it was before.
+    /// Forgets the waiter that was notified, so that the head is notified even if it was before.
     pub(super) fn forget_notified(&mut self) {
         self.notified = None;
     }
 
-    /// A waiter that arrived as the head need not be woken to learn that it is.
+    /// Marks a waiter that arrived as the head as notified, because it finds out by itself.
     pub(super) fn on_arrival(&mut self, waiter: WaiterId, head: Option<WaiterId>) {
         if head == Some(waiter) {
             self.notified = head;
         }
     }
 
-    /// Wakes the head if it does not know that it may poll the inner service.
+    /// Wakes the head, unless it knows already that it may poll the inner service.
     pub(super) fn notify_head(
         &mut self,
         room: &mut WaitingRoom<C, Waker>,
         wakes: &mut WakeList<Waker>,
     ) {
         if self.is_claimed {
-            self.notified = None; // the next head is to be notified
+            self.notified = None; // so that the next head is notified
             return;
         }
         let head = room.head();
-        // Without a waker it is being polled just now, and looks for itself.
+        // A head without a waker is being polled just now, and looks for itself.
         if head != self.notified
             && let Some(waker) = head.and_then(|head| room.take_waker(head))
         {
@@ -96,7 +97,7 @@ impl<C: Capacity> InnerReady<C> {
     }
 }
 
-/// The inner service's readiness, claimed by a request that has not called it yet.
+/// The claim of a request on the inner service's readiness, until the request has called the service.
 ///
 /// Dropping it lets the next head poll the inner service. The request's own slot is still taken then.
 pub(crate) struct ReadinessClaim<C: Capacity> {
@@ -104,7 +105,7 @@ pub(crate) struct ReadinessClaim<C: Capacity> {
 }
 
 impl<C: Capacity> ReadinessClaim<C> {
-    /// The claim of a request that was given a slot.
+    /// Creates the claim of a request that was given a slot.
     pub(super) fn new(shared: Arc<Shared<C>>) -> Self {
         Self { shared }
     }
@@ -117,9 +118,9 @@ impl<C: Capacity> Drop for ReadinessClaim<C> {
 }
 
 impl<C: Capacity> Shared<C> {
-    /// The readiness is used up, or the request that had it is gone.
+    /// Ends the claim, because the readiness is used up or the request that held it is gone.
     pub(super) fn end_claim(&self) {
-        // The head is notified on the way out of the lock.
+        // The head is notified when the lock is released.
         self.with_lock(|_, state, _| {
             if let Some(inner_ready) = &mut state.inner_ready {
                 inner_ready.is_claimed = false;

@@ -1,8 +1,8 @@
-//! A semaphore with a bounded, ordered queue: the async shell of the core.
+//! A semaphore with a bounded, ordered queue, which wraps the waiting room of the core in futures.
 //!
-//! With a limit that puts slots back into a pool, the first task that polls gets one: a request that has waited for a
-//! second loses to one that has just arrived, and priorities have no effect. A [`Gate`] hands each slot that comes back
-//! to the best waiter, and wakes exactly that one.
+//! A concurrency limit that puts slots back into a pool gives each slot to the first task that polls. A request that
+//! has waited for a second then loses to a request that has just arrived, and priorities have no effect. A [`Gate`]
+//! hands each slot that comes back to the best waiter, and wakes exactly that waiter.
 //!
 //! ```
 //! use std::time::Instant;
@@ -24,23 +24,24 @@
 //!
 //! # Fairness
 //!
-//! Strict between priority levels; within a level and lane exactly the discipline's order.
+//! Priority levels are strict unless they have weights, so a waiter of a higher level goes first. Within a level and
+//! lane, waiters are served exactly in the order of the discipline.
 //!
 //! # Time
 //!
-//! Waits end by Tokio's clock, with one timer in each runtime in which requests wait. Outside a Tokio runtime, or in one
-//! without a time driver, a gate works as well, but no wait times out there by itself; for the latter there is one
-//! warning in the log.
+//! Waits end by Tokio's clock, with one timer in each runtime in which requests wait. A gate also works outside a Tokio
+//! runtime, or in a runtime without a time driver, but waits do not time out by themselves there. In a runtime without
+//! a time driver, the gate logs one warning.
 //!
 //! # Cooperation
 //!
-//! [`Acquire`] takes part in Tokio's cooperative budget: a task that acquires in a loop and always finds a slot free
-//! still lets others run.
+//! [`Acquire`] takes part in Tokio's cooperative budget. A task that acquires in a loop and always finds a slot free
+//! still lets other tasks run.
 //!
 //! # Panics
 //!
-//! A [`Capacity`] may be user code. One that panics is taken to answer that its slots are busy, and is logged as an error: no
-//! panic of it reaches a request, and no slot is lost. Dropping a [`Permit`] never panics.
+//! A [`Capacity`] may be user code. If a method of it panics, the gate logs an error and acts as if the slots were
+//! busy. So the panic does not reach any request, and all slots are kept. Dropping a [`Permit`] never panics.
 
 mod acquire;
 mod charge;
@@ -96,7 +97,7 @@ use with_lock::WithLock;
 
 /// A semaphore with a bounded, ordered queue: a capacity with a waiting room in front of it. Clones share both.
 ///
-/// A slot can be held by name, across tasks and requests, until it is released:
+/// A caller can hold a slot by name, across tasks and requests, until it releases the slot:
 ///
 /// ```
 /// use std::time::Instant;
@@ -122,7 +123,7 @@ pub struct Gate<C: Capacity> {
 }
 
 impl<C: Capacity> Gate<C> {
-    /// An open gate.
+    /// Creates an open gate with this capacity and this configuration of the waiting room.
     #[must_use]
     pub fn new(capacity: C, config: WaitingRoomConfig) -> Self {
         Self {
@@ -132,9 +133,9 @@ impl<C: Capacity> Gate<C> {
 
     /// Waits for a slot that serves `demand`.
     ///
-    /// Resolves to a [`Permit`], or to the reason why there is none. Takes no lock, reads no clock and allocates
-    /// nothing if no request waits and a slot is free. The future may be moved to another task, and dropped at any
-    /// time.
+    /// Resolves to a [`Permit`], or to the reason for a rejection. If a slot is free and the waiting room is empty,
+    /// this takes its slot without a lock, a read of the clock or an allocation. The future may be moved to another
+    /// task, and dropped at any time.
     pub fn acquire(&self, ticket: impl Into<Ticket>, demand: C::Demand) -> Acquire<C> {
         Acquire::new(Arc::clone(&self.origin), ticket.into(), demand)
     }
@@ -159,11 +160,11 @@ impl<C: Capacity> Gate<C> {
         self.acquire(ticket, ())
     }
 
-    /// Takes a slot if no request waits and one is free, without a lock.
+    /// Takes a slot without a lock, if a slot is free and the waiting room is empty.
     ///
-    /// While any request waits, for whatever slot, this is `None`: only [`acquire`](Self::acquire) looks at what each
-    /// of them waits for. It is `None`, too, where slots are kept for some levels or tenants have a limit, because there is
-    /// no ticket that names a level or a tenant.
+    /// Returns `None` while any request waits, even for another slot, because only [`acquire`](Self::acquire) compares
+    /// the demands of waiters. Also returns `None` if slots are reserved for some levels or if tenants have a limit,
+    /// because a call without a ticket cannot name its level or tenant.
     #[inline]
     #[must_use]
     pub fn try_acquire(&self, demand: &C::Demand) -> Option<Permit<C>> {
@@ -177,38 +178,40 @@ impl<C: Capacity> Gate<C> {
         self.try_acquire(demand).map(UnassignedPermit)
     }
 
-    /// Reserves a place in the waiting room, to be polled with [`Reserve::poll_reserve`].
+    /// Returns a handle that reserves a place in the waiting room, to be polled with [`Reserve::poll_reserve`].
     #[must_use]
     pub fn reserve(&self) -> Reserve<C> {
         Reserve::new(self)
     }
 
-    /// The capacity that slots are taken from.
+    /// Returns the capacity from which this gate takes its slots.
     #[must_use]
     pub fn capacity(&self) -> &C {
         &self.origin.capacity
     }
 
-    /// The waiting room's configuration.
+    /// Returns a copy of the waiting room's configuration.
     #[must_use]
     pub fn config(&self) -> WaitingRoomConfig {
         self.origin.lock().room.config().clone()
     }
 
-    /// Changes the waiting room's configuration. Waiters keep their order; those that no longer fit are rejected, the
-    /// latest of the lowest level first, or of the flow farthest above its share.
+    /// Changes the waiting room's configuration.
+    ///
+    /// Waiters keep their order. If the new room is too small for all of them, the gate rejects the latest waiter of
+    /// the lowest level first, or of the flow that is farthest above its share.
     pub fn reconfigure(&self, config: WaitingRoomConfig) {
         let now = now();
         let timers = self.origin.with_lock(|shared, state, wakes| {
             let room = &mut state.room;
-            // While the levels have the names under which they were counted.
+            // Moved first, while the levels still have the names under which these rejections were counted.
             shared.full.hand_over(room);
             let lasting = Flags::CLOSED | Flags::FROM_INNER;
             state.flags = state.flags & lasting | Flags::of(&config);
             room.reconfigure(&shared.capacity, config, now, wakes);
-            // There may be no place to reserve any more.
+            // The new room may have a size of 0, so callers that wait to reserve a place have to look again.
             state.reservation_waiters.wake_all(wakes);
-            // Waits that had no end may have one now: each waiter arms the timer of its runtime.
+            // Waits without an end may have one now, so each waiter is woken to arm the timer of its runtime.
             state.room.take_wakers(wakes);
             state.timers.rearm_all(state.room.next_timeout())
         });
@@ -217,8 +220,10 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
-    /// To be called when the capacity's lanes, pools or partitions have changed, or it has more slots. All waiters are
-    /// looked at again; those that no longer fit in their partition are rejected. O(n log n) in the number of waiters.
+    /// Tells the gate that the capacity's lanes, pools or partitions have changed, or that it has more slots.
+    ///
+    /// The gate looks at all waiters again, and rejects those that do not fit in their partition any more. Takes
+    /// O(n log n) time in the number of waiters.
     pub fn capacity_changed(&self) {
         let now = now();
         self.origin.with_lock(|shared, state, wakes| {
@@ -226,16 +231,18 @@ impl<C: Capacity> Gate<C> {
         });
     }
 
-    /// Returns the head of each lane, in no particular order: a capacity that serves [on demand](Capacity::on_demand) decides
-    /// by them which slots to start.
+    /// Returns the head of each lane, in arbitrary order.
+    ///
+    /// A capacity that serves [on demand](Capacity::on_demand) uses the heads to decide which slots to start.
     #[must_use]
     pub fn lane_heads(&self) -> Vec<LaneHead<C::Lane>> {
         self.origin.lock().room.lane_heads()
     }
 
-    /// Returns the number of waiters that the same pools can serve, for each set of pools that has waiters: what a capacity
-    /// that gets its slots from elsewhere decides by. Waiters whose tenant is at its limit are not counted.
-    /// Without the lock if no request waits.
+    /// Returns each set of pools that has waiters, with the number of waiters that those pools can serve.
+    ///
+    /// A capacity that gets its slots from elsewhere decides by these numbers. Waiters whose tenant is at its limit are
+    /// left out. The lock is taken only while a request waits.
     #[must_use]
     pub fn waiting_for(&self) -> Vec<(PoolSet, usize)> {
         match self.has_waiters() {
@@ -244,7 +251,7 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
-    /// How many requests wait for each thing, as `key` names it. O(n).
+    /// Counts the waiters for each key that `key` returns for their demands. Takes O(n) time.
     #[cfg(feature = "swap")]
     pub(crate) fn count_waiters<K: Eq + Hash>(
         &self,
@@ -253,7 +260,7 @@ impl<C: Capacity> Gate<C> {
         self.origin.lock().room.count_waiters(key)
     }
 
-    /// Closes the gate: all waiters and all later arrivals are rejected at once. Permits that are out stay valid.
+    /// Closes the gate, which rejects all waiters and all later arrivals at once. Permits that are out stay valid.
     pub fn close(&self) {
         self.origin.with_lock(|_, state, wakes| {
             state.flags |= Flags::CLOSED;
@@ -262,16 +269,16 @@ impl<C: Capacity> Gate<C> {
         self.origin.notify_if_drained();
     }
 
-    /// Resolves when the gate is closed and the last permit is back, detached ones included.
+    /// Resolves when the gate is closed and the last permit is back, detached permits included.
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped and called again at any time.
+    /// This future may be dropped, and the method called again, at any time.
     pub async fn closed(&self) {
         loop {
             let mut drained = std::pin::pin!(self.origin.drained.notified());
-            drained.as_mut().enable(); // before the look, to miss no notification
-            // Takes the lock that the notifier took, to see what it saw.
+            drained.as_mut().enable(); // enabled before the check, so that every notification is seen
+            // The lock that the notifier held makes its changes visible here.
             let state = self.origin.lock();
             let is_drained = self.origin.is_drained();
             drop(state);
@@ -282,21 +289,22 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
-    /// As [`acquire`](Self::acquire), where the clock was read just before. The ticket's own arrival may be any
-    /// instant.
+    /// Waits for a slot as [`acquire`](Self::acquire) does, but takes the time `now` from the caller, which has just
+    /// read the clock. The ticket's own arrival may be any instant.
     pub(crate) fn acquire_at(&self, ticket: Ticket, now: Instant, demand: C::Demand) -> Acquire<C> {
         Acquire::new(Arc::clone(&self.origin), ticket, demand).at(now)
     }
 
-    /// The answer to a request that waited begins.
+    /// Records that the answer to a request that waited has begun.
     pub(crate) fn on_answered(&self, served: &ServiceSample) {
-        // Nothing that is read without the lock changes.
+        // A plain lock will do, because this changes only state that is read under the lock.
         let mut state = self.origin.lock();
         let now = now();
         state.room.on_answered(served, now);
     }
 
-    /// Returns when the wait of a request with this arrival and deadline ends that has its slot, and why.
+    /// Returns the end of a request's wait and the reason with which it is rejected then. The request has this arrival
+    /// and deadline, and already holds its slot.
     pub(crate) fn end_of_wait(
         &self,
         arrival: Instant,
@@ -312,8 +320,8 @@ impl<C: Capacity> Gate<C> {
             .end_of_wait(arrival, deadline, is_patient, pool, now)
     }
 
-    /// Returns the time that the next arrival would probably wait: 0 while no request waits and a slot is free. `None`
-    /// before anything is known.
+    /// Returns the time that the next arrival would probably wait, which is 0 while a slot is free and the waiting room
+    /// is empty. Returns `None` until the gate has measured how fast slots come back.
     #[must_use]
     pub fn estimated_wait(&self) -> Option<Duration> {
         let mut state = self.origin.lock();
@@ -321,7 +329,7 @@ impl<C: Capacity> Gate<C> {
         state.room.next_wait(&self.origin.capacity, now)
     }
 
-    /// The gate's numbers at this instant.
+    /// Returns the gate's numbers at this instant.
     #[must_use]
     pub fn status(&self) -> GateStatus {
         let mut state = self.origin.lock();
@@ -352,25 +360,25 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
-    /// Whether tenants have shares.
+    /// Returns `true` if tenants have shares.
     #[cfg(feature = "route")]
     #[inline]
     pub(crate) fn is_fair(&self) -> bool {
         self.origin.is_fair()
     }
 
-    /// How many requests run and wait, without the lock.
+    /// Returns the number of requests that run or wait, without the lock.
     #[cfg(feature = "load")]
     pub(crate) fn load(&self) -> usize {
         self.origin.capacity.usage().in_use + self.origin.waiting_word().waiting()
     }
 
-    /// Whether any request waits, without the lock.
+    /// Returns `true` if any request waits, without the lock.
     pub(crate) fn has_waiters(&self) -> bool {
         self.origin.waiting_word().waiting() > 0
     }
 
-    /// Whether one more request may wait.
+    /// Returns `true` if one more request may wait.
     pub(crate) fn has_room(&self) -> bool {
         self.origin.lock().room.has_room()
     }
@@ -386,13 +394,13 @@ impl<C: Capacity> Gate<C> {
         self.origin.expects_extensions()
     }
 
-    /// Whether slots come from the inner service's readiness.
+    /// Returns `true` if slots come from the inner service's readiness.
     #[inline]
     pub(crate) fn is_from_inner(&self) -> bool {
         self.origin.from_inner
     }
 
-    /// The inner service is ready for one call: one slot goes to the waiter that is the head by now.
+    /// Gives one slot to the current head of the waiting room, because the inner service is ready for one call.
     pub(crate) fn on_inner_ready(&self) {
         self.origin.with_lock(|shared, state, wakes| {
             let now = now();
@@ -402,7 +410,7 @@ impl<C: Capacity> Gate<C> {
         });
     }
 
-    /// The claim of the request that was just given a slot from the inner service's readiness.
+    /// Returns the claim of the request that was just given a slot from the inner service's readiness.
     pub(crate) fn claim_readiness(&self) -> Option<ReadinessClaim<C>> {
         self.is_from_inner()
             .then(|| ReadinessClaim::new(Arc::clone(self.shared())))
@@ -419,7 +427,7 @@ impl<C: Capacity> Gate<C> {
 }
 
 impl Gate<SlotPool> {
-    /// A gate with slots that come from an inner service's readiness, one for each time that it is ready.
+    /// Creates a gate whose slots come from an inner service's readiness, one each time that the service is ready.
     pub(crate) fn from_inner(config: WaitingRoomConfig) -> Self {
         let inner_ready = InnerReady::new(SlotPool::set_limit);
         Self {
@@ -427,14 +435,18 @@ impl Gate<SlotPool> {
         }
     }
 
-    /// Rejects a request without the lock, if the waiting room is full for its `level`, whatever else its ticket would say.
-    /// The level is that in which it would wait, promotions included; `None`: not known.
+    /// Rejects a request without the lock if the waiting room is full for its `level`, whatever else its ticket would
+    /// say.
+    ///
+    /// `level` returns the level in which the request would wait, promotions included, or `None` if it is not known.
     pub(crate) fn fast_reject(&self, level: impl FnOnce() -> Option<u8>) -> Option<RoomFull> {
         self.origin.fast_reject(level)
     }
 
-    /// Changes the number of slots. A lower limit takes effect as permits come back; with 0, no request is served
-    /// until it is raised again. A limit above [`SlotPool::MAX`] counts as that.
+    /// Changes the number of slots, up to [`SlotPool::MAX`].
+    ///
+    /// A lower limit takes effect as permits come back. With a limit of 0, requests are served again only once the
+    /// limit is raised.
     pub fn set_limit(&self, limit: usize) {
         if self.origin.capacity.set_limit(limit) {
             self.origin.on_capacity_grown();

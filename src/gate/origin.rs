@@ -1,4 +1,4 @@
-//! Where a permit is from.
+//! The origin of a permit: the gate and the account to which its slot belongs.
 
 use std::ops::Deref;
 
@@ -6,14 +6,15 @@ use super::state::Shared;
 use crate::admit::{Account, Capacity};
 use crate::sync::Arc;
 
-/// Where a permit is from: its gate, and the tenant that its slot belongs to, where tenants have shares.
+/// The origin of a permit: its gate, and the tenant that its slot belongs to if tenants have shares.
 ///
-/// A gate has one without an account, which all permits without one share, so accounts cost them nothing. A permit in a
-/// body is one pointer, with an account or without.
+/// Each gate has one origin without an account. All permits without an account share this origin, so accounts cost them
+/// nothing. A permit in a body is one pointer, with an account or without.
 pub(super) struct Origin<C: Capacity> {
     shared: Arc<Shared<C>>,
     pub(super) account: Option<Account<C::Lane>>,
-    /// Whether a slot is given back to the capacity alone, if no request waits: nearly always.
+    /// `true` if a slot is nearly always given back to the capacity alone, without the lock. `false` if slots come from
+    /// the inner service, or if the origin has an account.
     is_plain: bool,
 }
 
@@ -31,7 +32,7 @@ impl<C: Capacity> Origin<C> {
         })
     }
 
-    /// The origin of a permit in the same gate, with this account.
+    /// Returns the origin of a permit in the same gate, with this account.
     pub(super) fn with_account(&self, account: Account<C::Lane>) -> Arc<Self> {
         Arc::new(Self {
             shared: Arc::clone(&self.shared),
@@ -40,7 +41,7 @@ impl<C: Capacity> Origin<C> {
         })
     }
 
-    /// Gives a slot back: to the best waiter, if there is one. Never unwinds.
+    /// Gives a slot back, and hands it to the best waiter if there is one. Never unwinds.
     #[inline]
     pub(super) fn release(&self, lease: C::Lease) {
         match self.is_plain {
@@ -49,6 +50,7 @@ impl<C: Capacity> Origin<C> {
         }
     }
 
+    /// Gives a slot back that counts for its tenant, or that may come from the inner service.
     #[cold]
     #[inline(never)]
     fn release_otherwise(&self, lease: C::Lease) {

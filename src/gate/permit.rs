@@ -1,4 +1,4 @@
-//! `Permit`: a lease that gives itself back.
+//! A lease that gives itself back: `Permit`.
 
 use std::fmt;
 
@@ -10,23 +10,23 @@ use crate::sync::Arc;
 ///
 /// # Memory ordering
 ///
-/// What happened before a permit was dropped is visible to the request that gets the slot next.
+/// All writes from before a permit was dropped are visible to the request that gets the slot next.
 #[must_use = "a permit that is dropped gives its slot back"]
 pub struct Permit<C: Capacity> {
-    /// `None` once it was taken apart, or dropped.
+    /// `None` once the permit was taken apart or dropped.
     held: Option<Held<C>>,
-    /// The ticket's id; 0 if there was none.
+    /// The ticket's id, or 0 if there was no ticket.
     request: u64,
 }
 
-/// What the permit gives back.
+/// The slot that the permit gives back, and the gate that gets it.
 struct Held<C: Capacity> {
     origin: Arc<Origin<C>>,
     lease: C::Lease,
 }
 
 impl<C: Capacity> Held<C> {
-    /// Never unwinds.
+    /// Gives the slot back. Never unwinds.
     #[inline(never)]
     fn release(self) {
         self.origin.release(self.lease);
@@ -42,7 +42,7 @@ impl<C: Capacity> Permit<C> {
         }
     }
 
-    /// What was taken: for endpoints, which one.
+    /// Returns the lease that was taken. For endpoints, it names the endpoint.
     #[must_use]
     pub fn lease(&self) -> &C::Lease {
         match &self.held {
@@ -71,16 +71,16 @@ impl<C: Capacity> Permit<C> {
         }
     }
 
-    /// The id of the ticket that it was given for; 0 if there was none.
+    /// Returns the id of the ticket for which the permit was given, or 0 if there was no ticket.
     #[must_use]
     pub fn request(&self) -> u64 {
         self.request
     }
 
-    /// Where it is from and the slot, which this permit no longer gives back.
+    /// Returns the origin, the slot and the request's id. The caller has to give the slot back from now on.
     #[inline]
     pub(super) fn into_parts(mut self) -> (Arc<Origin<C>>, C::Lease, u64) {
-        // The destructor that follows finds nothing.
+        // The destructor that follows finds an empty permit.
         match self.held.take() {
             Some(held) => (held.origin, held.lease, self.request),
             None => unreachable!("a permit is emptied only when it is consumed"),
@@ -105,7 +105,8 @@ impl<C: Capacity> fmt::Debug for Permit<C> {
     }
 }
 
-/// The permit of a [`SlotPool`] in a response body: 8 bytes, as it has no request's id. Dropping it gives the slot back.
+/// The permit of a [`SlotPool`] in a response body. It is 8 bytes long, because it omits the request's id. Dropping it
+/// gives the slot back.
 #[must_use = "a permit that is dropped gives its slot back"]
 pub struct BodyPermit {
     origin: Arc<Origin<SlotPool>>,
@@ -133,7 +134,7 @@ impl fmt::Debug for BodyPermit {
     }
 }
 
-/// A slot that is held before it is known for which request.
+/// A slot that is held for a request that is not known yet.
 ///
 /// Dropping it gives the slot back, as with a [`Permit`].
 #[derive(Debug)]
@@ -141,13 +142,13 @@ impl fmt::Debug for BodyPermit {
 pub struct UnassignedPermit<C: Capacity>(pub(super) Permit<C>);
 
 impl<C: Capacity> UnassignedPermit<C> {
-    /// What was taken.
+    /// Returns the lease that was taken.
     #[must_use]
     pub fn lease(&self) -> &C::Lease {
         self.0.lease()
     }
 
-    /// Gives the slot to the request named `request`.
+    /// Assigns the slot to the request with the id `request`.
     pub fn assign(mut self, request: u64) -> Permit<C> {
         self.0.request = request;
         self.0

@@ -1,4 +1,4 @@
-//! Permits that were acquired ahead, and ride in the extensions of their requests.
+//! Permits that were acquired before their requests, and that travel in the requests' extensions.
 
 use std::fmt;
 
@@ -9,25 +9,27 @@ use crate::sync::{Arc, Mutex};
 
 /// A permit in the extensions of a request: a slot that was acquired before the request was sent.
 ///
-/// For a worker that takes its requests from elsewhere: it waits in the gate of a layer with the ticket of the most urgent
-/// one, and only with the slot in hand it takes a request, so that none waits where it can't be served. On its way, the
-/// request finds its slot: [`QueueLayer::new`](crate::QueueLayer::new),
+/// This is for a worker that takes its requests from elsewhere. The worker waits in the gate of a layer with the ticket
+/// of its most urgent request, and takes the request only once it holds the slot. So a request stays at its
+/// source until it can be served. On its way, the request finds its slot:
+/// [`QueueLayer::new`](crate::QueueLayer::new),
 #[cfg_attr(feature = "route", doc = "[`RouteLayer`](crate::RouteLayer)")]
 #[cfg_attr(not(feature = "route"), doc = "`RouteLayer`")]
-/// and `SwapLayer` take the permit, if it is one of their own gate, in place of another slot, and a full waiting room does
-/// not matter. All else is as with any slot: it is held until the body ends, a limit that adapts is measured, and an attempt
-/// after a failed one waits for a slot of its own. A permit of another gate stays where it is.
+/// and `SwapLayer` take the permit in place of another slot if it belongs to their own gate, even if the waiting room
+/// is full. In all other respects it is a slot like any other: it is held until the body ends, a limit that adapts is
+/// measured, and a retry after a failed attempt waits for a slot of its own. A permit of another gate stays in the
+/// extensions.
 ///
-/// A router takes a permit if its endpoint may serve the request, by the name that was asked for, and its capabilities and
-/// health now. Otherwise the slot goes back, and the request is routed like any other.
+/// A router takes a permit if its endpoint may serve the request, judged by the requested name and by the endpoint's
+/// current capabilities and health. Otherwise the slot goes back, and the request is routed like any other.
 ///
-/// Clones share one permit. It is taken once; dropping the last clone gives a slot back that was not taken.
+/// Clones share one permit, which can be taken once. If it was not taken, dropping the last clone gives its slot back.
 ///
 /// # Backpressure
 ///
-/// With [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure) a service is ready once a place in the waiting room
-/// is reserved, which it asks for before it sees a request. So wait for that first and for the slot then: a place costs no
-/// other request its slot.
+/// With [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure) a service is ready once it has reserved a
+/// place in the waiting room, which it does before it sees a request. So wait for the service first and for the slot
+/// then. A reserved place leaves the slots to other requests.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -59,7 +61,7 @@ use crate::sync::{Arc, Mutex};
 pub struct PermitExtension<C: Capacity>(Arc<Mutex<Option<Permit<C>>>>);
 
 impl<C: Capacity> Permit<C> {
-    /// Makes the permit one that rides in a request's extensions.
+    /// Turns the permit into an extension, which can travel with a request.
     #[must_use]
     pub fn into_extension(self) -> PermitExtension<C> {
         self.origin().shared().expect_extensions();
@@ -68,25 +70,25 @@ impl<C: Capacity> Permit<C> {
 }
 
 impl<C: Capacity> PermitExtension<C> {
-    /// Takes the permit. `None` if it was taken, from this clone or another.
+    /// Takes the permit. Returns `None` if it was taken already, from this clone or another.
     #[must_use]
     pub fn take(&self) -> Option<Permit<C>> {
         let mut permit = self.0.lock().unwrap_or_else(|it| it.into_inner());
         permit.take()
     }
 
-    /// Takes the permit out of the extensions of a request, if there is one and it is of this gate.
+    /// Takes the permit out of the extensions of a request, if they have one of this gate.
     pub(crate) fn take_from(
         extensions: &mut http::Extensions,
         gate: &Gate<C>,
     ) -> Option<Permit<C>> {
         if !extensions.get::<Self>()?.is_of(gate) {
-            return None; // it stays for a layer further on
+            return None; // the permit stays for an inner layer
         }
         extensions.remove::<Self>()?.take()
     }
 
-    /// Returns `true` if it has a permit of this gate.
+    /// Returns `true` if the extension has a permit of this gate.
     fn is_of(&self, gate: &Gate<C>) -> bool {
         let permit = self.0.lock().unwrap_or_else(|it| it.into_inner());
         let shared = permit.as_ref().map(|permit| permit.origin().shared());

@@ -1,9 +1,10 @@
-//! Places in the waiting room, reserved ahead of a request.
+//! Places in the waiting room that are reserved before their request arrives.
 //!
-//! Tower's contract is that `poll_ready` reserves what `call` needs. If that were a slot, a clone that is ready and
-//! then idle would hold up all others; a place in the waiting room costs no request a slot.
+//! Tower's contract is that `poll_ready` reserves the resources that `call` needs. If it reserved a slot, a clone that
+//! is ready and then idle would hold up all others. A place in the waiting room leaves the slot to other requests.
 //!
-//! The gate and the batch queue reserve in the same way, each behind its own lock: [`ReservationHost`].
+//! The gate and the batch queue reserve in the same way, each behind its own lock, which implements
+//! [`ReservationHost`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +16,7 @@ use super::with_lock::WithLock;
 use crate::admit::{Capacity, WakeList};
 use crate::sync::Arc;
 
-/// A place in the waiting room, kept for a request that has not arrived. Dropping it frees the place.
+/// A place in the waiting room, kept for a request that has yet to arrive. Dropping it frees the place.
 #[must_use = "a reservation that is dropped is free again"]
 pub struct Reservation<C: Capacity>(pub(crate) Reserved<Shared<C>>);
 
@@ -25,10 +26,10 @@ impl<C: Capacity> fmt::Debug for Reservation<C> {
     }
 }
 
-/// Waits for a place to reserve. Made by [`Gate::reserve`].
+/// A caller that waits for a place to reserve. Created by [`Gate::reserve`].
 ///
-/// It keeps no place in a line: the first that polls when a place is free gets it, so that one that has asked and is
-/// idle holds up no other.
+/// Callers do not queue for places: the first one that polls when a place is free gets it. So a caller that has asked
+/// and is idle does not hold up the others.
 pub struct Reserve<C: Capacity>(Reserving<Shared<C>>);
 
 impl<C: Capacity> Reserve<C> {
@@ -36,8 +37,9 @@ impl<C: Capacity> Reserve<C> {
         Self(Reserving::new(Arc::clone(gate.shared())))
     }
 
-    /// Waits until a place is free and reserves it. `None` if there will never be one: the gate is closed, or the
-    /// waiting room has no places.
+    /// Waits until a place is free and reserves it.
+    ///
+    /// Returns `None` if the gate is closed or the size of its waiting room is 0, because waiting is futile then.
     pub fn poll_reserve(&mut self, cx: &mut Context<'_>) -> Poll<Option<Reservation<C>>> {
         self.0.poll_reserve(cx).map(|found| found.map(Reservation))
     }
@@ -49,9 +51,9 @@ impl<C: Capacity> fmt::Debug for Reserve<C> {
     }
 }
 
-/// A waiting room behind a lock, as far as reservations go.
+/// A waiting room behind a lock, in which places can be reserved.
 pub(crate) trait ReservationHost {
-    /// Reserves a place, or leaves a waker under the number in `id`. `None` if there will never be a place.
+    /// Reserves a place, or leaves a waker under the number in `id`. Returns `None` if waiting for a place is futile.
     fn poll_reserve(&self, id: &mut Option<u64>, cx: &mut Context<'_>) -> Poll<Option<()>>;
 
     /// Drops the waker that was left under `id`.
@@ -67,14 +69,14 @@ pub(crate) struct Reserved<H: ReservationHost> {
 }
 
 impl<H: ReservationHost> Reserved<H> {
-    /// Whether the place is one of `host`.
+    /// Returns `true` if the place belongs to `host`.
     pub(super) fn is_of(&self, host: &Arc<H>) -> bool {
         self.host.as_ref().is_some_and(|own| Arc::ptr_eq(own, host))
     }
 
     /// Leaves the place to the arrival that unreserves it under the lock.
     pub(crate) fn hand_over(mut self) {
-        self.host = None; // the destructor frees nothing
+        self.host = None; // so that the destructor keeps the place
     }
 }
 
@@ -86,7 +88,7 @@ impl<H: ReservationHost> Drop for Reserved<H> {
     }
 }
 
-/// Waits for a place of `H` to reserve.
+/// A caller that waits for a place of `H` to reserve.
 pub(crate) struct Reserving<H: ReservationHost> {
     host: Arc<H>,
     /// Its number among the waiters, once it had to wait.
@@ -98,6 +100,7 @@ impl<H: ReservationHost> Reserving<H> {
         Self { host, id: None }
     }
 
+    /// Waits until a place is free and reserves it. Returns `None` if waiting for a place is futile.
     pub(crate) fn poll_reserve(&mut self, cx: &mut Context<'_>) -> Poll<Option<Reserved<H>>> {
         let found = ready!(self.host.poll_reserve(&mut self.id, cx));
         Poll::Ready(found.map(|()| Reserved {
@@ -109,22 +112,24 @@ impl<H: ReservationHost> Reserving<H> {
 impl<H: ReservationHost> Drop for Reserving<H> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.host.cancel_reserve(id); // does nothing if it was woken
+            self.host.cancel_reserve(id); // a waker that was woken is gone already
         }
     }
 }
 
-/// The wakers of those that wait for a place to reserve. They are in no order.
+/// The wakers of callers that wait for a place to reserve, in arbitrary order.
 #[derive(Debug, Default)]
 pub(crate) struct ReservationWaiters {
     wakers: BTreeMap<u64, Waker>,
-    /// The last number that was given.
+    /// The last number that was given to a waker.
     last_id: u64,
 }
 
 impl ReservationWaiters {
-    /// Reserves a place with `reserve`, or keeps `waker` under the number in `id`. The waker that is not needed is to be
-    /// dropped without the lock.
+    /// Reserves a place with `reserve`, or keeps `waker` under the number in `id`.
+    ///
+    /// Also returns the waker that is not needed. The caller drops it without the lock. The outcome is `None` if
+    /// `is_possible` is `false`.
     pub(crate) fn poll(
         &mut self,
         is_possible: bool,
@@ -132,7 +137,7 @@ impl ReservationWaiters {
         id: &mut Option<u64>,
         waker: Waker,
     ) -> (Poll<Option<()>>, Option<Waker>) {
-        // No place will ever be free: the call says why.
+        // Waiting is futile, so the caller may go on. Its call then reports the reason.
         if !is_possible {
             return (Poll::Ready(None), Some(waker));
         }
@@ -156,7 +161,7 @@ impl ReservationWaiters {
         self.wakers.is_empty()
     }
 
-    /// All are to look again whether there is a place.
+    /// Wakes all callers, so that they look again for a place.
     pub(crate) fn wake_all(&mut self, wakes: &mut WakeList<Waker>) {
         let all = std::mem::take(&mut self.wakers);
         all.into_values().for_each(|waker| wakes.push(waker));
@@ -165,7 +170,7 @@ impl ReservationWaiters {
 
 impl<C: Capacity> ReservationHost for Shared<C> {
     fn poll_reserve(&self, id: &mut Option<u64>, cx: &mut Context<'_>) -> Poll<Option<()>> {
-        // Cloned and dropped without the lock: a waker's code is the caller's.
+        // The waker is cloned and dropped without the lock, because its code is the caller's.
         let waker = cx.waker().clone();
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -180,7 +185,7 @@ impl<C: Capacity> ReservationHost for Shared<C> {
 
     fn cancel_reserve(&self, id: u64) {
         let waker = self.lock().reservation_waiters.remove(id);
-        drop(waker); // without the lock
+        drop(waker); // after the lock was released
     }
 
     fn unreserve(&self) {

@@ -1,27 +1,27 @@
-//! What all handles of a gate share, and how its lock is used.
+//! The state that all handles of a gate share, and the rules for its lock.
 //!
-//! The waiting room is behind `state`. Beside it are the capacity's slots and the waiting word, which are atomics: a
-//! request that finds no waiter and a free slot passes without the lock, and a release that finds no waiter returns
-//! without it.
+//! The waiting room is behind the lock `state`. The capacity's slots and the waiting word are atomics beside the lock.
+//! A request that finds a free slot and an empty waiting room passes without the lock. A release that finds an empty
+//! waiting room returns without it, too.
 //!
-//! - The waiting word is written only under the lock. It is clear only while no request waits and the gate is open,
-//!   and never where slots come from the inner service's readiness.
-//! - An arrival raises the word before it looks for a slot; a release gives the slot back before it looks at the word.
+//! - The waiting word is written only under the lock. It is clear only while the waiting room is empty and the gate is
+//!   open. If slots come from the inner service's readiness, it always carries a flag.
+//! - An arrival raises the word before it looks for a slot. A release gives the slot back before it looks at the word.
 //!   Both accesses are sequentially consistent, so at least one of the two sees the other: either the arrival finds the
 //!   slot, or the release takes the lock and finds the arrival.
-//! - A request on the fast path looks at the word again once it has its slot, so that it neither takes the slot of a
-//!   waiter that arrived in between nor passes a gate that was closed in between.
-//! - Where all waiters ask the same, a request that finds the `FULL` flag is rejected without the lock. The flag is
-//!   written in the same store as the number of waiters.
-//! - Where tenants have shares, a permit names the tenant that it belongs to (`is_fair`). That needs no lock either.
-//! - A lease is released without the lock, except where slots come from the inner service, and while the capacity
-//!   itself is being asked.
+//! - A request on the fast path looks at the word again once it has its slot. Otherwise it could take the slot of a
+//!   waiter that arrived in between, or pass a gate that was closed in between.
+//! - If all waiters ask for the same slots, a request that finds the `FULL` flag is rejected without the lock. The flag
+//!   is written in the same store as the number of waiters.
+//! - If tenants have shares, a permit names the tenant that it belongs to (`is_fair`), also without the lock.
+//! - A lease is released without the lock, except if slots come from the inner service or while the capacity itself is
+//!   being asked.
 //!
 //! The rules of the lock itself are those of [`WithLock`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::AtomicBool; // not modelled: whatever it says will do
+use std::sync::atomic::AtomicBool; // outside of loom's models, because either value is fine
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -40,36 +40,41 @@ use crate::admit::{
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
 
+/// The state that all handles of a gate share.
 pub(crate) struct Shared<C: Capacity> {
     pub(crate) capacity: C,
-    /// A [`WaitingWord`].
+    /// The bits of a [`WaitingWord`]: the number of waiters and the flags.
     waiting: AtomicU64,
-    /// Whether slots come from the inner service's readiness: `state.inner_ready` is there.
+    /// `true` if slots come from the inner service's readiness, so that `state.inner_ready` is `Some`.
     pub(super) from_inner: bool,
-    /// Whether tenants have shares, so that permits name the tenants that they belong to.
+    /// `true` while tenants have shares, so that permits name the tenants that they belong to.
     is_fair: AtomicBool,
-    /// `true` once a permit was made an extension. So that no other gate's requests are searched for one.
+    /// `true` once a permit of this gate was made an extension. Until then, requests are not searched for one.
     expects_extensions: AtomicBool,
+    /// The values by which a full room rejects requests without the lock.
     pub(super) full: FullNotice,
-    /// Tells this gate's detached permits from those of others.
+    /// A random number that distinguishes this gate's detached permits from those of other gates.
     pub(super) nonce: u64,
     state: Mutex<State<C>>,
+    /// The notification for callers of `closed`, sent when a closed gate's last lease is back.
     pub(super) drained: tokio::sync::Notify,
 }
 
+/// The part of a gate's state that is behind its lock.
 pub(crate) struct State<C: Capacity> {
     pub(super) room: WaitingRoom<C, Waker>,
+    /// The detached permits that are out, by their serial numbers.
     pub(super) detached: HashMap<u64, Detached<C>>,
-    /// The last detached permit's number.
+    /// The serial number of the last detached permit.
     pub(super) serial: u64,
     pub(super) reservation_waiters: ReservationWaiters,
     pub(super) inner_ready: Option<InnerReady<C>>,
     pub(super) timers: Timers,
-    /// The flags of the waiting word, but for `FULL`.
+    /// The flags of the waiting word except `FULL`, which each change computes anew.
     pub(super) flags: Flags,
 }
 
-/// A number from the system's randomness, which no program can seed as it can seed a generator.
+/// Returns a number from the system's randomness, because a program may have seeded its own generator.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -105,47 +110,48 @@ impl<C: Capacity> Shared<C> {
         })
     }
 
+    /// Reads the waiting word without the lock.
     #[inline]
     pub(super) fn waiting_word(&self) -> WaitingWord {
-        // Sequentially consistent: after a lease or a release of the capacity's atomics.
+        // Sequentially consistent, because it follows a lease or a release of the capacity's atomics.
         WaitingWord(self.waiting.load(SeqCst))
     }
 
-    /// Whether tenants have shares.
+    /// Returns `true` if tenants have shares.
     #[inline]
     pub(super) fn is_fair(&self) -> bool {
-        // Relaxed: a permit that is granted while this changes may have an account or not.
+        // Relaxed, because a permit that is granted while this changes may have an account or not.
         self.is_fair.load(Relaxed)
     }
 
     /// Returns `true` if a permit was made an extension.
     #[inline]
     pub(super) fn expects_extensions(&self) -> bool {
-        // Relaxed: the request with the extension was sent after it was made.
+        // Relaxed, because the request with the extension was sent after the extension was made.
         self.expects_extensions.load(Relaxed)
     }
 
-    /// Has requests searched for permits from now on.
+    /// Makes layers search their requests for permits from now on.
     pub(super) fn expect_extensions(&self) {
-        self.expects_extensions.store(true, Relaxed); // as above
+        self.expects_extensions.store(true, Relaxed); // relaxed: the request is sent after this
     }
 
-    /// A slot without the lock, if no request waits and one is free.
+    /// Takes a slot without the lock, if a slot is free and the waiting room is empty.
     #[inline]
     pub(super) fn try_fast_path(self: &Arc<Self>, demand: &C::Demand) -> Option<C::Lease> {
         if !self.waiting_word().is_clear() {
             return None;
         }
         let lease = ask::try_lease(&self.capacity, demand, KeptSlots::NONE).ok()?;
-        // A second look: an arrival that saw no slot has raised the word by now.
+        // The second look is needed, because an arrival that saw every slot busy has raised the word by now.
         if !self.waiting_word().is_clear() {
             return self.fast_path_lost(lease);
         }
         Some(lease)
     }
 
-    /// A request arrived, or the gate was closed, between the first look and the lease: the slot is for a waiter,
-    /// unless none waits after all.
+    /// Hands the slot to a waiter, because a request arrived or the gate was closed between the first look and the
+    /// lease. Keeps the slot if the waiting room is empty and open after all.
     #[cold]
     #[inline(never)]
     fn fast_path_lost(self: &Arc<Self>, lease: C::Lease) -> Option<C::Lease> {
@@ -163,13 +169,15 @@ impl<C: Capacity> Shared<C> {
         lease
     }
 
-    /// A rejection without the lock, if the room is full.
+    /// Rejects a request without the lock, if the room is full.
     ///
-    /// Exact only where all waiters ask the same: elsewhere a slot may be free that none of them can use.
+    /// The result is exact only if all waiters ask for the same slots. Otherwise a slot may be free that all of the
+    /// waiters are unable to use.
     ///
-    /// `level` is that in which the request would wait, if it is known. It is asked only if the room is full.
+    /// `level` returns the level in which the request would wait, if it is known. It is called only if the room is
+    /// full.
     pub(super) fn fast_reject(&self, level: impl FnOnce() -> Option<u8>) -> Option<RoomFull> {
-        // Sequentially consistent: makes the notice's values visible.
+        // Sequentially consistent, which makes the notice's values visible.
         let word = self.waiting_word();
         if !word.has(Flags::FULL) {
             return None;
@@ -177,8 +185,10 @@ impl<C: Capacity> Shared<C> {
         self.full.reject(word.waiting(), level)
     }
 
-    /// Arrives under the lock. `waker` is woken when the wait is over. What is left over unless the request waits is
-    /// the caller's, to be dropped when the outcome is safe.
+    /// Enters a request into the waiting room under the lock, and wakes `waker` when its wait is over.
+    ///
+    /// Unless the request waits, the arrival returns its unused demand and waker. The caller drops them once the
+    /// outcome is safe.
     pub(super) fn arrive(
         self: &Arc<Self>,
         ticket: Ticket,
@@ -191,10 +201,11 @@ impl<C: Capacity> Shared<C> {
             if reserved {
                 state.room.unreserve();
             }
-            // Before the look for a slot: a release after this store takes the lock.
+            // Stored before the look for a slot, so that a release after this store takes the lock.
             let word = WaitingWord::new(state.room.len() + 1, state.flags);
             shared.waiting.store(word.0, SeqCst);
-            // As the room counts it now: it may be reconfigured before the permit is made.
+            // The share is taken as the room counts it now, because the room may be reconfigured before the permit is
+            // made.
             let share = state.room.share_of(&ticket);
             let (capacity, room) = (&shared.capacity, &mut state.room);
             let arrival = room.arrive_with(capacity, ticket, demand, Some(waker), now, wakes);
@@ -212,9 +223,9 @@ impl<C: Capacity> Shared<C> {
         (arrival, share)
     }
 
-    /// Gives a slot back: to the best waiter, if there is one.
+    /// Gives a slot back, and hands it to the best waiter if the waiting room has one.
     ///
-    /// This runs where a request's response ends, often in a destructor.
+    /// This runs at the end of a request's response, often in a destructor.
     #[inline]
     pub(super) fn release(self: &Arc<Self>, lease: C::Lease) {
         if self.from_inner {
@@ -227,13 +238,14 @@ impl<C: Capacity> Shared<C> {
     #[inline]
     pub(super) fn release_plain(self: &Arc<Self>, lease: C::Lease) {
         let pool = ask::release(&self.capacity, lease);
-        // After the release: an arrival that saw no slot has raised the word by now.
+        // Read after the release, because an arrival that saw every slot busy has raised the word by now.
         if !self.waiting_word().is_clear() {
             self.release_slow(pool);
         }
     }
 
-    /// Gives the slots of `pool` to the best waiters; or all slots, if it is not known which are free.
+    /// Takes the lock and gives the free slots of `pool` to the best waiters, or all free slots if the pool is not
+    /// known.
     #[cold]
     #[inline(never)]
     pub(super) fn release_slow(self: &Arc<Self>, pool: Option<PoolId>) {
@@ -241,7 +253,8 @@ impl<C: Capacity> Shared<C> {
         self.notify_if_drained();
     }
 
-    /// Gives the slots of `pool` to the best waiters, under the lock; or all slots, if it is not known which are free.
+    /// Gives the free slots of `pool` to the best waiters, or all free slots if the pool is not known. Called under the
+    /// lock.
     fn hand_over(&self, state: &mut State<C>, pool: Option<PoolId>, wakes: &mut WakeList<Waker>) {
         let (now, room) = (clock::now(), &mut state.room);
         match pool {
@@ -250,12 +263,14 @@ impl<C: Capacity> Shared<C> {
         }
     }
 
-    /// Gives a slot back that counts for its tenant's limit: to the best waiter, and any other that is free to one of the
-    /// tenant's.
+    /// Gives a slot back that counts for its tenant's limit.
+    ///
+    /// The best waiter gets the slot. If another slot is free, a waiter of the tenant may get that one, because the
+    /// tenant is below its limit again.
     #[cold]
     #[inline(never)]
     pub(super) fn release_counted(self: &Arc<Self>, lease: C::Lease, tenant: &Tenant) {
-        // Where slots come from the inner service, they are given back under the lock.
+        // Slots that come from the inner service are given back under the lock.
         let (kept, pool) = match self.from_inner {
             true => (Some(lease), None),
             false => (None, ask::release(&self.capacity, lease)),
@@ -270,7 +285,8 @@ impl<C: Capacity> Shared<C> {
         self.notify_if_drained();
     }
 
-    /// Gives a slot back that came from the inner service's readiness. It is for no waiter.
+    /// Gives back a slot that came from the inner service's readiness. Such a slot is used up rather than handed to a
+    /// waiter.
     #[cold]
     #[inline(never)]
     fn release_under_lock(self: &Arc<Self>, lease: C::Lease) {
@@ -280,7 +296,7 @@ impl<C: Capacity> Shared<C> {
         self.notify_if_drained();
     }
 
-    /// More slots are free than were: they go to the best waiters.
+    /// Gives all free slots to the best waiters, because there are more slots than before.
     pub(crate) fn on_capacity_grown(self: &Arc<Self>) {
         self.with_lock(|shared, state, wakes| shared.hand_over(state, None, wakes));
     }
@@ -292,8 +308,10 @@ impl<C: Capacity> Shared<C> {
         }
     }
 
+    /// Returns `true` if the gate is closed and the last lease is back. Exact only under the lock.
     pub(super) fn is_drained(&self) -> bool {
-        // In this order: no lease is given after the flag is set.
+        // Without the lock, a lease may be taken between these two reads, so the result may be `true` too early. This
+        // only wakes the callers of `closed` too early, and they look again under the lock.
         let usage = ask::ask(&self.capacity, C::usage);
         self.waiting_word().has(Flags::CLOSED) && usage.is_some_and(|usage| usage.in_use == 0)
     }
@@ -304,7 +322,7 @@ impl<C: Capacity> WithLock for Shared<C> {
     type Deferred = WakeList<Waker>;
 
     fn lock(&self) -> MutexGuard<'_, State<C>> {
-        // Poisoned by a panic in a capacity: the state is whole, the slots are counted elsewhere.
+        // A panic in a capacity may poison the lock. The state is whole even so, because slots are counted elsewhere.
         self.state
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -313,13 +331,13 @@ impl<C: Capacity> WithLock for Shared<C> {
     fn publish(&self, state: &mut State<C>, wakes: &mut WakeList<Waker>) {
         let mut flags = state.flags;
         if let Some(level) = state.room.full_from() {
-            self.full.write(&state.room, level); // before the flag
+            self.full.write(&state.room, level); // written before the flag is set
             flags |= Flags::FULL;
         }
         let word = WaitingWord::new(state.room.len(), flags);
-        // Nearly always so for a request that was queued: its arrival has raised the word. Relaxed: this thread has the
-        // lock, and the word is written under it alone. A full room's notice is published by the store, so that is
-        // never spared.
+        // The word is nearly always known for a request that was queued, because its arrival has raised it. Relaxed,
+        // because this thread has the lock and the word is written only under it. A full room always stores the word,
+        // because that store publishes the notice's values.
         let is_known = self.waiting.load(Relaxed) == word.0 && !word.has(Flags::FULL);
         if !is_known {
             self.waiting.store(word.0, SeqCst);
@@ -350,7 +368,7 @@ impl<C: Capacity> WithLock for Shared<C> {
 }
 
 impl<C: Capacity> State<C> {
-    /// The waiter's position by now: promotions that are due count.
+    /// Returns the waiter's current position, after promotions that are due.
     pub(super) fn position(
         &mut self,
         waiter: WaiterId,
@@ -361,13 +379,13 @@ impl<C: Capacity> State<C> {
         self.room.position(waiter)
     }
 
-    /// Returns the time that a waiter at this position will probably still wait, over the slots of now.
+    /// Returns the time that a waiter at this position will probably still wait, given the current number of slots.
     pub(super) fn wait_at(&mut self, capacity: &C, position: usize) -> Option<Duration> {
         let now = clock::now();
         self.room.wait_behind(capacity, position - 1, now)
     }
 
-    /// Arms the timer of the runtime that calls this, in which this request waits.
+    /// Arms the timer of the current runtime, in which this request waits.
     pub(super) fn arm_timer_here(&mut self, waiter: WaiterId) -> Option<TimerRequest> {
         self.timers.arm_here(self.room.timeout_of(waiter))
     }
@@ -389,7 +407,7 @@ impl<C: Capacity> TimerHost for Shared<C> {
         sleep
     }
 
-    /// Requests that waited there and have moved to another runtime are woken, to arm the timer of that one.
+    /// Wakes the requests that waited in `runtime`, because those that moved to another runtime have to arm its timer.
     fn on_timer_stopped(&self, runtime: RuntimeId, was_spawned: bool) {
         let mut wakes = WakeList::new();
         let mut state = self.lock();
@@ -398,7 +416,7 @@ impl<C: Capacity> TimerHost for Shared<C> {
             state.room.take_wakers(&mut wakes);
         }
         drop(state);
-        wakes.wake_all(); // without the lock
+        wakes.wake_all(); // after the lock was released
     }
 }
 

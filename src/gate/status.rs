@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::admit::{LevelStatus, RoomStats};
 
-/// The state of a [`Gate`](super::Gate) at one instant: how many wait and run, and what happened so far.
+/// The state of a [`Gate`](super::Gate) at one instant: the requests that wait and run, and the totals so far.
 ///
-/// With feature `serde` it is serialized with its fields' names, but for the wait, which is a number of seconds:
+/// With feature `serde`, it is serialized with its fields' names. The estimated wait is serialized as a number of
+/// seconds:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -28,17 +29,17 @@ pub struct GateStatus {
     pub depth: usize,
     /// The number of leases that are out.
     pub running: usize,
-    /// The number of leases that may be out now. It changes where it adapts. 0 with `concurrency = "inner"`, where the inner
-    /// service says.
+    /// The number of leases that may be out now. It changes if the limit adapts. It is 0 with `concurrency = "inner"`,
+    /// because the inner service then decides.
     pub limit: usize,
     /// The number of requests that may wait.
     pub max_size: usize,
-    /// The number of requests that were given a slot, whether they waited or not.
+    /// The number of requests that were given a slot, with or without a wait.
     pub served: u64,
-    /// What happened to the others.
+    /// The numbers of requests that were not served, by reason.
     pub stats: RoomStats,
-    /// The time that the next arrival would probably wait: 0 while no request waits and a slot is free, else from the
-    /// measured departure rate. `None` while that is not known.
+    /// The time that the next arrival would probably wait. It is 0 while a slot is free and the waiting room is empty,
+    /// and is otherwise computed from the measured departure rate. `None` until that rate is known.
     #[cfg_attr(
         feature = "serde",
         serde(
@@ -47,9 +48,9 @@ pub struct GateStatus {
         )
     )]
     pub estimated_wait: Option<Duration>,
-    /// Whether the gate is closed.
+    /// `true` once the gate is closed.
     pub closed: bool,
-    /// The same by level, highest first: how many wait, how many were refused, and how long one more would wait.
+    /// The status of each priority level, highest first: its waiters, its rejections and its estimated wait.
     pub levels: Vec<LevelStatus>,
 }
 

@@ -1,23 +1,25 @@
-//! Timers that end waits: one task for each Tokio runtime in which requests wait.
+//! Timers that end waits, with one task for each Tokio runtime in which requests wait.
 //!
-//! A timer for each waiter would cost every queued request the making and dropping of a `Sleep`. Instead a task
-//! sleeps until the earliest end of a wait, ends all waits that are due, and sleeps until the next one. One task for
-//! all runtimes would not do: while its runtime is busy computing, or is not driven at all, no wait in another
-//! runtime would end. A task runs only while there are waits that end, and does not keep the room alive.
+//! If each waiter had its own timer, every queued request would create and drop a `Sleep`. Instead, a task sleeps until
+//! the earliest end of a wait, ends all waits that are due, and sleeps until the next end. A single task for all
+//! runtimes would fail while its runtime is busy computing or is not driven, because waits in other runtimes would not
+//! end then. A task runs only while there are waits that end, and it does not keep the room alive.
 
 use std::time::Instant;
 
 use crate::sync::Arc;
 
-/// A waiting room behind a lock, as far as its timers go.
+/// A waiting room behind a lock, as its timers see it.
 #[cfg_attr(loom, expect(dead_code, reason = "no time passes"))]
 pub(crate) trait TimerHost: Send + Sync + 'static {
-    /// Ends all waits that are due, and says until when the timer of `runtime` is to sleep. `None`: it has been
-    /// removed from [`Timers`], because there is nothing left to do.
+    /// Ends all waits that are due, and returns the time until which the timer of `runtime` sleeps. Returns `None` if
+    /// the timer has been removed from [`Timers`], because it has finished its work.
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant>;
 
-    /// The timer of `runtime` is gone, because the runtime was shut down: after the timer `was_spawned`, or so early that
-    /// it could not be. In the latter case no waiter is to be woken: it might ask for the same timer over and over.
+    /// Removes the timer of `runtime`, because the runtime was shut down and dropped the timer's task.
+    ///
+    /// `was_spawned` is `false` if the runtime dropped the task before it could run. The host must not wake waiters
+    /// then, because a waiter might ask for the same timer over and over.
     fn on_timer_stopped(&self, runtime: RuntimeId, was_spawned: bool);
 }
 
@@ -43,7 +45,7 @@ mod running {
     use crate::admit::nanos::{Epoch, NEVER, Nanos};
     use crate::clock;
 
-    /// The timers of one room. Kept under the room's lock.
+    /// The timers of one room, kept under the room's lock.
     #[derive(Debug)]
     pub(crate) struct Timers {
         /// The epoch of the room's times.
@@ -54,13 +56,16 @@ mod running {
     #[derive(Debug)]
     struct Timer {
         runtime: RuntimeId,
-        /// When it wakes next: not later than the end of any wait in this runtime.
+        /// The time at which the task wakes next, at the latest when the first wait of this runtime ends.
         until: Nanos,
+        /// Tells the task that `until` is earlier now, or that the room is gone.
         changed: Arc<Notify>,
     }
 
-    /// What is to be done about timers once the lock is released. Not before: a runtime that was shut down drops a new
-    /// task at once, and with it what the task refers to.
+    /// An action on timers, to be done once the lock is released.
+    ///
+    /// It has to wait for the release, because a runtime that was shut down drops a new task at once. The task's
+    /// destructor then drops its references, too.
     #[must_use]
     pub(crate) enum TimerRequest {
         Wake(Vec<Arc<Notify>>),
@@ -73,9 +78,9 @@ mod running {
             Self { epoch, timers }
         }
 
-        /// Arms the timer of the runtime that calls this, in which a request waits until `until`.
+        /// Arms the timer of the current runtime, in which a request waits until `until`.
         ///
-        /// Outside a Tokio runtime there is no timer, and waits end by a slot alone, or by another runtime's timer.
+        /// Outside a Tokio runtime this does nothing. The wait then ends by a slot or by the timer of another runtime.
         #[inline]
         pub(crate) fn arm_here(&mut self, until: Nanos) -> Option<TimerRequest> {
             match until {
@@ -85,7 +90,7 @@ mod running {
         }
 
         fn arm_until(&mut self, until: Nanos) -> Option<TimerRequest> {
-            let runtime = Handle::try_current().ok()?; // outside of all runtimes
+            let runtime = Handle::try_current().ok()?; // `None` outside of all runtimes
             let id = runtime.id();
             if let Some(timer) = self.of(id) {
                 return timer
@@ -101,7 +106,8 @@ mod running {
             Some(TimerRequest::Start(runtime, changed))
         }
 
-        /// Arms all timers anew, because waits that have begun may end earlier than before: the next one at `next_end`.
+        /// Arms all timers again, because waits that have begun may end earlier than before. The next wait ends at
+        /// `next_end`.
         pub(crate) fn rearm_all(&mut self, next_end: Option<Instant>) -> Option<TimerRequest> {
             let until = self.epoch.nanos(next_end?);
             let late = self
@@ -111,9 +117,12 @@ mod running {
             Some(TimerRequest::Wake(late.collect()))
         }
 
-        /// The timer of `runtime` woke at `now`, and the next wait ends at `next_end`. Returns until when it sleeps. If no
-        /// wait has an end, it sleeps for as long as it was to before, so that in a room that serves its waiters soon the
-        /// next waiter finds it running; and after that until `other`.
+        /// Sets the next sleep of the timer of `runtime`, which woke at `now`, and returns the time at which the sleep
+        /// ends.
+        ///
+        /// The timer sleeps until `next_end`, the end of the next wait. If all waits are endless, it finishes its
+        /// earlier sleep, so that in a room that serves its waiters soon the next waiter finds it running. After that
+        /// it sleeps until `other`. If `other` is `None`, too, the timer is removed.
         pub(crate) fn on_woken(
             &mut self,
             runtime: RuntimeId,
@@ -122,7 +131,7 @@ mod running {
             other: Option<Instant>,
         ) -> Option<Instant> {
             let epoch = self.epoch;
-            let timer = self.of(runtime)?; // removed, as its runtime was shut down
+            let timer = self.of(runtime)?; // `None` if it was removed, because its runtime was shut down
             let as_it_was = Some(timer.until).filter(|&until| until > epoch.nanos(now));
             let as_it_was = as_it_was.and_then(|until| epoch.instant(until));
             let until = next_end.or(as_it_was).or(other);
@@ -152,7 +161,7 @@ mod running {
     }
 
     impl Timer {
-        /// What to wake, if the timer would sleep for longer than `until`.
+        /// Returns the task to wake, if the timer would sleep for longer than `until`.
         fn rearm(&mut self, until: Nanos) -> Option<Arc<Notify>> {
             let is_late = self.until > until;
             is_late.then(|| {
@@ -163,7 +172,7 @@ mod running {
     }
 
     impl TimerRequest {
-        /// Does it. To be called without the lock.
+        /// Performs the action. To be called without the lock.
         pub(crate) fn run<H: TimerHost>(self, host: &Arc<H>) {
             match self {
                 Self::Wake(timers) => timers.iter().for_each(|timer| timer.notify_one()),
@@ -176,7 +185,7 @@ mod running {
                     };
                     // A runtime that was shut down drops the task in here, before the store below.
                     runtime.spawn(task.run(changed));
-                    was_spawned.store(true, Relaxed); // read by itself
+                    was_spawned.store(true, Relaxed); // relaxed, because other data does not depend on it
                 }
             }
         }
@@ -189,29 +198,30 @@ mod running {
     }
 
     impl<H: TimerHost> TimerTask<H> {
+        /// Ends waits as they come due, until the timer is removed or the room is gone.
         async fn run(mut self, changed: Arc<Notify>) {
             while let Some(until) = self.on_timer() {
                 match clock::sleep_until(until) {
                     Some(sleep) => either(sleep, changed.notified()).await,
-                    // Without a time driver it only holds the runtime's place among the timers, so that none is
-                    // started again for each waiter.
+                    // Without a time driver, the task only keeps the runtime's entry among the timers. Otherwise each
+                    // waiter would start another task.
                     None => changed.notified().await,
                 }
             }
-            self.host = Weak::new(); // a regular end: the destructor has nothing to tell
+            self.host = Weak::new(); // after a regular end, the destructor must not report a shutdown
         }
 
         fn on_timer(&self) -> Option<Instant> {
-            self.host.upgrade()?.on_timer(self.runtime) // `None`: the room is gone
+            self.host.upgrade()?.on_timer(self.runtime) // `None` if the room is gone
         }
     }
 
-    /// Resolves with the first of the two.
+    /// Resolves as soon as one of the two futures does.
     async fn either(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
         let (mut a, mut b) = (pin!(a), pin!(b));
         poll_fn(|cx| match a.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(()),
-            // `a` has the waker by now.
+            // `a` has the waker by now, so both futures wake the task.
             Poll::Pending => b.as_mut().poll(cx),
         })
         .await;
@@ -221,14 +231,14 @@ mod running {
     impl<H: TimerHost> Drop for TimerTask<H> {
         fn drop(&mut self) {
             if let Some(host) = self.host.upgrade() {
-                let was_spawned = self.was_spawned.load(Relaxed); // read by itself
+                let was_spawned = self.was_spawned.load(Relaxed); // relaxed, because other data does not depend on it
                 host.on_timer_stopped(self.runtime, was_spawned);
             }
         }
     }
 }
 
-/// Under `loom` no time passes by itself.
+/// Timers that do nothing, because time stands still under `loom`.
 #[cfg(loom)]
 mod stopped {
     use std::time::Instant;

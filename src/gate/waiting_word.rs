@@ -1,22 +1,23 @@
-//! The atomic word that says without the lock whether anything is waiting.
+//! The atomic word that tells the number of waiters without the lock.
 
 use bitflags::bitflags;
 
 use crate::admit::WaitingRoomConfig;
 
 bitflags! {
-    /// What the word says beside the number of waiters. Each flag keeps arrivals off the fast path.
+    /// The flags beside the number of waiters. Each flag keeps arrivals off the fast path.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Flags: u64 {
-        /// The gate is closed.
+        /// Set once the gate is closed.
         const CLOSED = 1 << 63;
-        /// Slots come from the inner service's readiness, so every arrival goes through the lock.
+        /// Set if slots come from the inner service's readiness, so that every arrival goes through the lock.
         const FROM_INNER = 1 << 62;
-        /// The waiting room is full, and its [`FullNotice`](super::fast_reject::FullNotice) is valid.
+        /// Set while the waiting room is full and its [`FullNotice`](super::fast_reject::FullNotice) is valid.
         const FULL = 1 << 61;
-        /// Slots are kept for some levels, so every arrival goes through the lock, where its ticket is read.
+        /// Set while slots are reserved for some levels. Every arrival goes through the lock then, where its ticket is
+        /// read.
         const RESERVES = 1 << 60;
-        /// Tenants have a limit, so every arrival goes through the lock, likewise.
+        /// Set while tenants have a limit. Every arrival goes through the lock then, where its ticket is read.
         const TENANT_LIMIT = 1 << 59;
     }
 }
@@ -32,7 +33,7 @@ impl Flags {
     }
 }
 
-/// How many requests wait, and the [`Flags`].
+/// The number of waiting requests, and the [`Flags`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaitingWord(pub(crate) u64);
 
@@ -41,16 +42,18 @@ impl WaitingWord {
         Self(waiting as u64 | flags.bits())
     }
 
+    /// Returns `true` if the flag is set.
     pub(crate) fn has(self, flag: Flags) -> bool {
-        self.0 & flag.bits() != 0 // the count is below every flag
+        self.0 & flag.bits() != 0 // the bits of the count are below every flag
     }
 
-    /// Whether no request waits and no flag is set: arrivals and releases need no lock.
+    /// Returns `true` if the room is empty and all flags are clear, so that arrivals and releases need no lock.
     pub(crate) fn is_clear(self) -> bool {
         self.0 == 0
     }
 
+    /// Returns the number of waiting requests.
     pub(crate) fn waiting(self) -> usize {
-        (self.0 & !Flags::all().bits()) as usize // fits: it was a `usize`
+        (self.0 & !Flags::all().bits()) as usize // fits, because the count was a `usize`
     }
 }

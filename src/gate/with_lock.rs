@@ -1,30 +1,30 @@
-//! One lock, and what a change under it has to tell others once the lock is released.
+//! A lock whose changes are published to other threads when the lock is released.
 //!
-//! Rules for everything that is changed under such a lock:
+//! All state behind such a lock follows these rules:
 //!
 //! 1. After each change, and before the lock is released, [`publish`](WithLock::publish) writes the atomic word that
-//!    others read without the lock, and collects what is left to do in [`Deferred`](WithLock::Deferred).
-//! 2. Code of a caller never runs under the lock. Wakers are cloned before the lock is taken. They are woken or
-//!    dropped, and demands and items are dropped, after it is released: a destructor may take the same lock.
-//! 3. A panic under the lock does not poison it, and loses no wake-up that was collected before.
-//! 4. What depends on the lock's order (timers, leases to give back) is done after.
+//!    others read without the lock. It also collects the remaining work in [`Deferred`](WithLock::Deferred).
+//! 2. A caller's code always runs without the lock, because a destructor may take the same lock. So wakers are cloned
+//!    before the lock is taken, and wakers, demands and items are woken or dropped after it is released.
+//! 3. A panic under the lock leaves the state usable, and wake-ups that were collected before the panic still happen.
+//! 4. Work that depends on the order of locks, such as timers and leases to give back, is done after the release.
 
 use crate::sync::MutexGuard;
 
 /// State behind a lock, with an atomic word beside it.
 pub(crate) trait WithLock: Sized {
-    /// What is behind the lock.
+    /// The state behind the lock.
     type State;
-    /// What is left to do without the lock: wakers to wake, values to drop.
+    /// The work to do after the lock is released: wakers to wake and values to drop.
     type Deferred: Default;
 
-    /// Takes the lock for a look that changes nothing that others read without it.
+    /// Takes the lock for a look that leaves all published state as it is.
     fn lock(&self) -> MutexGuard<'_, Self::State>;
 
     /// Writes the atomic word and collects the wakers to wake. Called under the lock, after each change.
     fn publish(&self, state: &mut Self::State, deferred: &mut Self::Deferred);
 
-    /// Wakes and drops what was collected. Called without the lock.
+    /// Wakes the collected wakers and drops the collected values. Called without the lock.
     fn finish(&self, deferred: &mut Self::Deferred);
 
     /// Takes the lock for a change.
@@ -38,7 +38,7 @@ pub(crate) trait WithLock: Sized {
         Change { guard, after }
     }
 
-    /// Runs `act` under the lock, publishes, releases the lock, and then does what is left to do.
+    /// Runs `act` under the lock, publishes the change, releases the lock, and then finishes the deferred work.
     #[inline]
     fn with_lock<R>(
         &self,
@@ -50,22 +50,24 @@ pub(crate) trait WithLock: Sized {
     }
 }
 
-/// The state, to be changed. Dropping it publishes the change, releases the lock and then does what is left to do; also if
-/// the change panicked.
+/// A guard through which the state is changed.
+///
+/// Dropping it publishes the change, releases the lock and then finishes the deferred work, even if the change
+/// panicked.
 pub(crate) struct Change<'a, H: WithLock> {
-    // In this order: fields are dropped from the first to the last.
+    // The order matters: fields are dropped from the first to the last, so the lock is released before `after` runs.
     guard: MutexGuard<'a, H::State>,
     after: AfterUnlock<'a, H>,
 }
 
-/// What is dropped after the lock was released.
+/// The deferred work. It is a field of its own, so that it is dropped after the lock was released.
 struct AfterUnlock<'a, H: WithLock> {
     host: &'a H,
     deferred: H::Deferred,
 }
 
 impl<H: WithLock> Change<'_, H> {
-    /// The state, and what is to be done once the lock is released.
+    /// Returns the state, and the list of work to do once the lock is released.
     #[inline]
     pub(crate) fn parts(&mut self) -> (&mut H::State, &mut H::Deferred) {
         (&mut self.guard, &mut self.after.deferred)

@@ -1,4 +1,4 @@
-//! Classifiers: how a request's ticket is read.
+//! Classifiers, which read the tickets of requests.
 
 use std::time::Instant;
 
@@ -7,14 +7,14 @@ use http::HeaderMap;
 use crate::admit::{Priority, PriorityLevels, Ticket};
 use crate::http::HeaderClassifier;
 
-/// Reads the ticket of a request that has to wait.
+/// A classifier, which reads the ticket of a request that has to wait.
 ///
-/// Implemented by [`FromHeaders`], by [`DefaultPriority`], and by every closure
-/// `Fn(&Req, &ClassifyContext<'_>) -> Ticket`. It is not called for a request that finds a free slot and the inner
-/// service ready, nor for one that finds a full room where no ticket could change that. If it panics, nothing is held.
+/// Implemented by [`FromHeaders`], by [`DefaultPriority`], and by every closure `Fn(&Req, &ClassifyContext<'_>) ->
+/// Ticket`. It is not called for a request that finds a free slot and the inner service ready, or for a request that a
+/// full room rejects whatever its ticket says. If it panics, the request holds neither a slot nor a place.
 ///
-/// A [`ClassifyContext`] has what the headers and the configuration say, to build on. A type of its own is given to
-/// `classify_with`, a closure to `classify`:
+/// A [`ClassifyContext`] offers the values of the headers and of the configuration to build on. Pass a type of your own
+/// to `classify_with`, and a closure to `classify`:
 ///
 /// ```
 /// use http::Request;
@@ -42,12 +42,14 @@ use crate::http::HeaderClassifier;
     note = "for a service that is not HTTP, make the layer with `QueueLayer::plain`"
 )]
 pub trait Classify<Req> {
-    /// The ticket of `request`.
+    /// Returns the ticket of `request`.
     fn ticket(&self, request: &Req, context: &ClassifyContext<'_>) -> Ticket;
 
-    /// The priority of `request`, if it can be read without the rest of the ticket, with which it has to agree. Then a full
-    /// room rejects it faster where it cannot displace a waiter. `None` if the ticket may name an earlier arrival, from which
-    /// promotions (`promote_after`) count. Default `None`.
+    /// Returns the priority of `request`, if it can be read without the rest of the ticket.
+    ///
+    /// The priority has to be the same as in the ticket. A full room then rejects the request faster if it cannot
+    /// displace a waiter. Return `None` if the ticket may name an earlier arrival, because promotions (`promote_after`)
+    /// count from the arrival. Default `None`.
     fn priority(&self, _request: &Req, _headers: &HeaderClassifier) -> Option<Priority> {
         None
     }
@@ -97,14 +99,14 @@ impl<'a> ClassifyContext<'a> {
         self.headers.levels()
     }
 
-    /// Returns the level of this name, in upper or lower case; the default level if there is none of this name.
+    /// Returns the level of this name, in upper or lower case, or the default level if the name is unknown.
     #[must_use]
     pub fn priority(&self, name: &str) -> Priority {
         self.levels().parse(name.as_bytes())
     }
 
-    /// Returns the ticket of a request with these headers, read from those that the configuration names, as [`FromHeaders`]
-    /// does.
+    /// Returns the ticket of a request with these headers, read from the headers that the configuration names. This is
+    /// the ticket that [`FromHeaders`] returns.
     #[must_use]
     pub fn ticket_from_headers(&self, headers: &HeaderMap) -> Ticket {
         self.headers.ticket(headers, self.arrival)
@@ -131,7 +133,7 @@ impl<B> Classify<http::Request<B>> for FromHeaders {
     }
 }
 
-/// Tickets of the default priority for all requests, whatever they are.
+/// A classifier that gives all requests tickets of the default priority.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DefaultPriority;
 

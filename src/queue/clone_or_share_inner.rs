@@ -1,9 +1,9 @@
-//! The bound on an inner service, with an error message that says what to do.
+//! The bound on an inner service, with an error message that suggests a fix.
 
-/// An inner service that can be cloned: each request that waits takes a clone of it along.
+/// An inner service that can be cloned, so that each waiting request takes a clone of it along.
 ///
-/// Every `Clone` type is one. The trait is there for the compiler's message about all others, such as a rate limit. One
-/// of those [can be shared](super::SharedQueueLayer) by all clones of the queue.
+/// Every `Clone` type implements this trait. The trait exists for the compiler's message about all other types, such as
+/// a rate limit. An inner service of such a type [can be shared](super::SharedQueueLayer) by all clones of the queue.
 ///
 /// Without [`share_inner`](super::QueueLayer::share_inner) this does not compile:
 ///

@@ -4,12 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use http::response::Parts;
 
-/// The head of the answer to a request that was told its position while it waited: an extension of its response, which began
-/// before there was an answer.
+/// The head of the answer to a request that was told its position while it waited.
 ///
-/// The response itself is a 200 with a stream of events, whatever comes of the request. A layer that logs keeps a clone of
-/// this, and reads it when the body has ended. The head has the extensions that the response to a request without
-/// `x-queue-status` would have, such as its [`QueueTime`](super::QueueTime).
+/// The response of such a request has this as an extension, because it began before the answer was there. The response
+/// itself is always a 200 with a stream of events. A layer that logs keeps a clone of this, and reads it when the body
+/// has ended. The head has the extensions that the response to a request without `x-queue-status` would have, such as
+/// its [`QueueTime`](super::QueueTime).
 ///
 /// ```
 /// use http::Response;
@@ -28,13 +28,14 @@ use http::response::Parts;
 pub struct DelayedHead(Arc<OnceLock<Parts>>);
 
 impl DelayedHead {
-    /// Returns the head of the answer. `None` while there is none; after the end of the body: the client left before.
+    /// Returns the head of the answer, or `None` until the answer is there. If it is `None` after the end of the body,
+    /// the client left before the answer.
     #[must_use]
     pub fn get(&self) -> Option<&Parts> {
         self.0.get()
     }
 
-    /// Sets the head, once.
+    /// Sets the head. Later calls have no effect.
     pub(crate) fn set(&self, head: Parts) {
         _ = self.0.set(head); // a request has one answer
     }

@@ -5,16 +5,16 @@ use std::fmt;
 
 use crate::admit::RejectReason;
 
-/// Why a request got no response.
+/// The reason for which a request got an error instead of a response.
 ///
-/// It is an [`Error`] if the inner one is, and has that, or the reason of the rejection, as its source. Boxed inner
-/// errors, such as those of Tower's own layers, need a [`BoxedError`] around them for that.
+/// Implements [`Error`] if `E` does; `source()` is the inner error or the reason of the rejection. Boxed inner errors,
+/// such as the errors of Tower's own layers, need a [`BoxedError`] around them for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError<E> {
-    /// It got no slot.
+    /// The request was rejected before it got a slot.
     Rejected(#[source] RejectReason),
-    /// The inner service failed, when it was asked whether it is ready or when it was called.
+    /// The inner service failed in `poll_ready` or in the call.
     Inner(#[source] E),
 }
 
@@ -27,8 +27,8 @@ impl<E: fmt::Display> fmt::Display for QueueError<E> {
     }
 }
 
-/// A boxed error as an [`Error`], which the box itself is not. Goes between a layer of this crate and an inner service
-/// with boxed errors.
+/// A boxed error that implements [`Error`], which the box itself does not. Use it between a layer of this crate and an
+/// inner service with boxed errors.
 ///
 /// ```
 /// use std::time::Duration;

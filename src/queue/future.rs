@@ -18,7 +18,7 @@ use crate::service::{
     Admission, AdmissionHandler, JustQueued, LayerState, MeasuredCall, Prepare, ResponseOptions,
 };
 
-/// Reads tickets, and writes rejections and responses, for the requests of a queue.
+/// The handler of a queue's requests, which reads their tickets and writes rejections and responses.
 #[derive(Clone)]
 pub(super) struct QueueHandler<P> {
     pub(super) state: Arc<LayerState<SlotPool>>,
@@ -87,7 +87,7 @@ where
                 .priority(request, &sealed::Settings(&settings))?;
             Some(settings.config.room.levels.clamp(priority).0)
         };
-        let full = self.state.gate.fast_reject(level)?; // takes no lock
+        let full = self.state.gate.fast_reject(level)?; // works without the lock
         let reason = RejectReason::Full;
         tracing::debug!(%reason, "request rejected");
         let rejected = sealed::Rejected {
@@ -121,15 +121,16 @@ where
     }
 }
 
+/// The answer to a request: a response or an error, in the form of the protocol.
 pub(super) type Answer<P, S, Req> =
     Result<<P as Protocol<Req, S>>::Response, <P as Protocol<Req, S>>::Error>;
 
 pin_project! {
-    /// The response of a [`Queue`](super::Queue).
+    /// The response future of a [`Queue`](super::Queue).
     ///
     /// # Cancel safety
     ///
-    /// Dropping it gives up the place in the waiting room, or the slot, at once.
+    /// Dropping it at any time gives up the place in the waiting room, or the slot, at once.
     pub struct ResponseFuture<S, Req, P>
     where
         S: Service<Req>,

@@ -1,4 +1,4 @@
-//! The handle of a queue: reports on it, changes it and closes it while it runs.
+//! The handle of a queue, which reports on it, changes it and closes it while it runs.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use crate::admit::SlotPool;
 use crate::gate::{Gate, GateStatus};
 use crate::service::LayerState;
 
-/// Reports on a queue and changes it while requests wait. Made by
-/// [`QueueLayer::handle`](super::QueueLayer::handle); clones are handles to the same queue.
+/// A handle that reports on a queue and changes it while requests wait. Created by
+/// [`QueueLayer::handle`](super::QueueLayer::handle). Clones are handles to the same queue.
 ///
 /// ```
 /// use tower_triage::{QueueConfig, QueueLayer};
@@ -31,35 +31,40 @@ use crate::service::LayerState;
 pub struct QueueHandle(pub(super) Arc<LayerState<SlotPool>>);
 
 impl QueueHandle {
-    /// How many requests wait and run, what happened to the others, and for how long the next one would wait.
+    /// Returns the numbers of waiting and running requests, the totals so far, and the estimated wait of the next
+    /// request.
     #[must_use]
     pub fn status(&self) -> GateStatus {
         self.0.gate.status()
     }
 
-    /// The gate that requests pass, to acquire a slot [ahead of a request](crate::gate::PermitExtension). Change its
-    /// configuration with [`reconfigure`](Self::reconfigure). `None` where slots come from the inner service's readiness
-    /// ([`Concurrency::Inner`]), for which only requests of the layer can ask.
+    /// Returns the gate that requests pass, in which a slot can be acquired
+    /// [ahead of a request](crate::gate::PermitExtension).
+    ///
+    /// Change its configuration with [`reconfigure`](Self::reconfigure). Returns `None` if slots come from the inner
+    /// service's readiness ([`Concurrency::Inner`]), because only requests of the layer can ask for such slots.
     #[must_use]
     pub fn gate(&self) -> Option<&Gate<SlotPool>> {
         let gate = &self.0.gate;
         (!gate.is_from_inner()).then_some(gate)
     }
 
-    /// The configuration in force.
+    /// Returns a copy of the current configuration.
     #[must_use]
     pub fn config(&self) -> QueueConfig {
         self.0.settings().config.clone()
     }
 
-    /// Changes the configuration while requests wait. All of them are kept, in order; those that no longer fit are
-    /// rejected, the latest of the lowest level first. A limit that adapts keeps what it has measured; a fixed one that
-    /// begins to adapt goes on from what it is.
+    /// Changes the configuration while requests wait.
+    ///
+    /// Waiting requests stay in the room and keep their order. If the new room is too small, the latest of the lowest
+    /// level are rejected first. A limit that adapts keeps its measurements. A fixed limit that begins to adapt starts
+    /// from its current number.
     ///
     /// # Errors
     ///
-    /// If the configuration is invalid, or if `concurrency` would change between a number and `"inner"`. Nothing has
-    /// changed then.
+    /// Returns an error if the configuration is invalid, or if `concurrency` would change between a number and
+    /// `"inner"`. The old configuration then stays in force.
     pub fn reconfigure(&self, config: QueueConfig) -> Result<(), InvalidQueueConfig> {
         self.0.reconfigure(config, |old, new| {
             match (old.concurrency, new.concurrency) {
@@ -84,12 +89,12 @@ impl QueueHandle {
         self.0.gate.close();
     }
 
-    /// Resolves when the queue is closed and the last slot is free: with [`Hold::Body`](super::Hold::Body), when the body
-    /// of the last response has ended.
+    /// Resolves when the queue is closed and the last slot is free. With [`Hold::Body`](super::Hold::Body), that is the
+    /// end of the last response's body.
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped and called again at any time.
+    /// This future may be dropped, and the method called again, at any time.
     pub async fn closed(&self) {
         self.0.gate.closed().await;
     }

@@ -21,13 +21,13 @@ use crate::gate::Gate;
 use crate::http::Rejection;
 use crate::service::LayerState;
 
-/// Puts a bounded, ordered waiting room in front of a service.
+/// A layer that puts a bounded, ordered waiting room in front of a service.
 ///
-/// **Every service that one layer value makes, and every clone of either, shares one waiting room and its
-/// slots**: wrapped around two routes and served on four connections, a limit of 1 is a limit of 1.
+/// **Every service that one layer value makes, and every clone of either, shares one waiting room and its slots.** So a
+/// limit of 1 stays a limit of 1, even if the layer is around two routes that are served on four connections.
 ///
-/// A slot is held until the response's body ends. A connection that a handler upgrades, to a WebSocket for example,
-/// holds none from the 101 on: see [`Hold`](super::Hold).
+/// A slot is held until the response's body ends. A connection that a handler upgrades, for example to a WebSocket,
+/// gives its slot back with the 101 (see [`Hold`](super::Hold)).
 ///
 /// The [body](super::QueueResponseBody) of a response knows how long its request waited, and why it was rejected.
 ///
@@ -69,28 +69,26 @@ use crate::service::LayerState;
 /// data: {"choices": [{"delta": {"content": "Hello"}}]}
 /// ```
 ///
-/// Position 1 is next. There is no `eta` until it is known how fast the waiting room empties. Clients that know nothing
-/// of this ignore comments.
+/// Position 1 is next. The `eta` is left out until the rate at which the waiting room empties is known. Clients that do
+/// not know this protocol ignore comments.
 ///
-/// The head has been sent by then, so its status says nothing of the outcome, and the answer's own headers are lost. A
-/// rejection, an error of the inner service and any status but 2xx come as one last event of type `error`, with the
-/// JSON body of the rejection or of the answer. Other text comes as the message of such a body, with the code
-/// `upstream_failed`; of what is longer than 64 KiB, encoded or broken off, the message says the status alone. The
-/// seconds of its `Retry-After` are beside code and message:
+/// The head has been sent by then, so its status is independent of the outcome, and the answer's own headers are lost.
+/// A rejection, an error of the inner service and any status but 2xx come as one last event of type `error`. Its data
+/// is the JSON body of the rejection or of the answer. A body of other text becomes the message of such a JSON body,
+/// with the code `upstream_failed`. If the answer's body is longer than 64 KiB, encoded or broken off, the message has
+/// only the status. The seconds of its `Retry-After` are beside code and message:
 ///
 /// ```text
 /// event: error
 /// data: {"error":{"retry_after":3,"message":"…","type":"server_error","param":null,"code":"queue_timeout"}}
 /// ```
 ///
-/// A successful answer that is no stream of events comes as one event for each
-/// line of its body: so a line that is JSON arrives whole, and nothing has to be collected first.
+/// A successful answer that is not a stream of events comes as one event for each line of its body. So a line of JSON
+/// arrives whole, and each piece of the body is sent on as it comes.
 ///
-/// The body drives the request: a server that drops it, because the client has left, frees the place in the waiting room
-/// at once. Layers outside of this one see the 200 and a body that takes as long as the wait; a timeout there does not
-/// bound the wait, but `max_wait` and the request's own deadline do. The inner service is asked for a body without an
-/// encoding (`accept-encoding: identity`). In a room with thousands of waiters whose order takes long to compute,
-/// comments come less often.
+/// The body drives the request. A server drops the body when the client has left, which frees the place in the waiting
+/// room at once. Layers outside of this one see the 200 and a body that takes as long as the wait. A timeout in such a
+/// layer does not bound the wait, but `max_wait` and the request's own deadline do.
 ///
 /// A request that finds a slot free or is rejected at once is answered as ever, and so is gRPC.
 /// [`status_stream(false)`](QueueConfig::status_stream) turns this off while the layer is in use. For the layers around it, a
@@ -98,11 +96,12 @@ use crate::service::LayerState;
 ///
 /// # Once per request
 ///
-/// A request must pass the services of one layer only once. Where the same layer is around a router and around one
-/// that is nested in it, a request holds one slot while it waits for another. When as many requests as there are
-/// slots do that, each waits for the others until its wait times out. This is not detected: it would take a mark in
-/// every request, at the cost of those that find a free slot. Put the layer around the outer router alone; routes that
-/// are merged after it are not limited.
+/// A request must pass the services of one layer only once. If the same layer is around a router and around a router
+/// nested in it, a request holds one slot while it waits for another. When as many requests as there are slots do that,
+/// each waits for the others until its wait times out.
+///
+/// The layer does not detect this, because that would take a mark in every request, at the cost of requests that find a
+/// free slot. Put the layer only around the outer router. Routes that are merged after it are not limited.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -120,7 +119,7 @@ use crate::service::LayerState;
 /// # assert_eq!(runtime.block_on(app.oneshot(request)).unwrap().status(), 200);
 /// ```
 ///
-/// Where the nested router needs a smaller limit besides, give it a layer of its own.
+/// If the nested router needs a smaller limit as well, give it a layer of its own.
 #[derive(Debug, Clone)]
 pub struct QueueLayer<P = Http> {
     state: Arc<LayerState<SlotPool>>,
@@ -129,23 +128,23 @@ pub struct QueueLayer<P = Http> {
 }
 
 impl QueueLayer {
-    /// A waiting room for an HTTP or gRPC service, where rejections are responses.
+    /// Creates a waiting room for an HTTP or gRPC service, where rejections are responses.
     ///
     /// # Panics
     ///
-    /// If the configuration is invalid, with the field and what is allowed. For a configuration that comes from
-    /// outside the program, there is [`try_new`](Self::try_new).
+    /// Panics if the configuration is invalid, with the field and the allowed values. For a configuration that comes
+    /// from outside the program, use [`try_new`](Self::try_new).
     #[must_use]
     #[track_caller]
     pub fn new(config: QueueConfig) -> Self {
         Self::try_new(config).unwrap_or_else(|error| refuse(&error))
     }
 
-    /// Makes a layer as [`new`](Self::new) does, without a panic.
+    /// Creates a layer as [`new`](Self::new) does, but returns an error instead of a panic.
     ///
     /// # Errors
     ///
-    /// If the configuration is invalid: which field, its value, and what is allowed.
+    /// Returns an error if the configuration is invalid. The message has the field, its value and the allowed values.
     pub fn try_new(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
         Self::with(config, Http::new(FromHeaders, UntilBodyEnds::default()))
     }
@@ -189,14 +188,14 @@ impl QueueLayer<Http<FromHeaders, UntilHeaders>> {
 }
 
 impl QueueLayer<Http<DefaultPriority>> {
-    /// A limit on concurrent requests, and nothing else: `limit` requests of an HTTP or gRPC service run at a time,
-    /// each until its response's body ends. All services made by the layer share the limit.
+    /// Creates a plain limit on concurrent requests: `limit` requests of an HTTP or gRPC service run at a time, each
+    /// until its response's body ends. All services made by the layer share the limit.
     ///
     /// Requests over the limit wait, as with Tower's
     /// [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html): all of them, first
-    /// come, first served, for as long as it takes. No request is rejected, no header is read, and none is added. The
-    /// wait is in the response future, so that a timeout outside the layer bounds it, and dropping the future ends it.
-    /// To bound how many wait and for how long, use [`new`](QueueLayer::new).
+    /// come, first served, for as long as it takes. The layer admits every request, and leaves all headers as they are.
+    /// The wait is in the response future, so a timeout outside the layer bounds it, and dropping the future ends it.
+    /// To bound the number of waiters and the time of a wait, use [`new`](QueueLayer::new).
     ///
     /// ```
     /// use axum::{Router, routing::get};
@@ -209,7 +208,7 @@ impl QueueLayer<Http<DefaultPriority>> {
     ///
     /// # Panics
     ///
-    /// If `limit` is 0: no request would ever be served.
+    /// Panics if `limit` is 0, because every request would wait forever.
     #[must_use]
     #[track_caller]
     pub fn limit(limit: usize) -> Self {
@@ -224,9 +223,10 @@ impl QueueLayer<Http<DefaultPriority>> {
 }
 
 impl QueueLayer<Plain> {
-    /// A waiting room for any other service, where rejections are errors ([`QueueError`](super::QueueError)) and the
-    /// slot is held until the response future ends. All requests have the default priority unless
-    /// [`classify`](Self::classify) says otherwise.
+    /// Creates a waiting room for any other service, where rejections are errors ([`QueueError`](super::QueueError)).
+    ///
+    /// The slot is held until the response future ends. All requests have the default priority unless
+    /// [`classify`](Self::classify) reads another one.
     ///
     /// ```
     /// use tower::{ServiceBuilder, ServiceExt, service_fn};
@@ -250,25 +250,26 @@ impl QueueLayer<Plain> {
     ///
     /// # Panics
     ///
-    /// If the configuration is invalid, with the field and what is allowed. For a configuration that comes from
-    /// outside the program, there is [`try_plain`](Self::try_plain).
+    /// Panics if the configuration is invalid, with the field and the allowed values. For a configuration that comes
+    /// from outside the program, use [`try_plain`](Self::try_plain).
     #[must_use]
     #[track_caller]
     pub fn plain(config: QueueConfig) -> Self {
         Self::try_plain(config).unwrap_or_else(|error| refuse(&error))
     }
 
-    /// Makes a layer as [`plain`](Self::plain) does, without a panic.
+    /// Creates a layer as [`plain`](Self::plain) does, but returns an error instead of a panic.
     ///
     /// # Errors
     ///
-    /// If the configuration is invalid: which field, its value, and what is allowed.
+    /// Returns an error if the configuration is invalid. The message has the field, its value and the allowed values.
     pub fn try_plain(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
         let classify = DefaultPriority;
         Self::with(config, Plain { classify })
     }
 }
 
+/// Panics with the error of an invalid configuration.
 #[track_caller]
 fn refuse(error: &InvalidQueueConfig) -> ! {
     panic!("invalid `QueueConfig`: {error}")
@@ -308,8 +309,8 @@ impl<K, M> QueueLayer<Http<K, M>> {
         })
     }
 
-    /// Tells the inner service how long each request waited: a [`QueueTime`](super::QueueTime) is among the request's
-    /// extensions, of zero if it found a slot free. Off by default.
+    /// Tells the inner service the time that each request waited, as a [`QueueTime`](super::QueueTime) among the
+    /// request's extensions. The time is zero if the request found a slot free. Off by default.
     ///
     /// ```
     /// use axum::{Extension, Router, routing::get};
@@ -353,7 +354,8 @@ impl<K> QueueLayer<Http<K>> {
     /// Writes rejections with `render`, which gets the rejection and the request's headers and returns any response.
     /// The response is sent as it is, with `server-timing` if it waited for 1 ms or longer; to gRPC clients, too.
     ///
-    /// Its body may be a stream. If the body fails, so does the client's response, as with a body of the inner service.
+    /// The response is sent as it is, also to gRPC clients. Only `server-timing` is added, if that is configured. The
+    /// body may be a stream. If the body fails, so does the client's response, as with a body of the inner service.
     ///
     /// ```
     /// use axum::Json;
@@ -385,7 +387,7 @@ impl<K> QueueLayer<Http<K>> {
 }
 
 impl<K> QueueLayer<Plain<K>> {
-    /// Reads tickets with a closure.
+    /// Reads tickets with a closure, instead of giving all requests the default priority.
     ///
     /// ```
     /// use tower_triage::{Priority, QueueConfig, QueueLayer, Ticket};
@@ -403,7 +405,7 @@ impl<K> QueueLayer<Plain<K>> {
         self.classify_with(classify)
     }
 
-    /// Reads tickets with a [`Classify`](super::Classify).
+    /// Reads tickets with a [`Classify`](super::Classify), instead of giving all requests the default priority.
     #[must_use]
     pub fn classify_with<N>(self, classify: N) -> QueueLayer<Plain<N>> {
         self.map_protocol(|_| Plain { classify })
@@ -411,6 +413,7 @@ impl<K> QueueLayer<Plain<K>> {
 }
 
 impl<P> QueueLayer<P> {
+    /// Creates a layer with a gate that gets its slots from the source in `concurrency`.
     fn with(config: QueueConfig, protocol: P) -> Result<Self, InvalidQueueConfig> {
         let concurrency = config.concurrency;
         let state = LayerState::new(config, |room| match concurrency {
@@ -436,29 +439,31 @@ impl<P> QueueLayer<P> {
     /// Closes the waiting room when `token` is cancelled: every waiting request and every later one is rejected with
     /// `shutting_down`, and running requests finish.
     ///
-    /// The room is closed before `cancel` returns, on any runtime or none; at once if `token` has been cancelled
-    /// already. A second token replaces the first. A token does not keep the layer alive.
+    /// The room is closed before `cancel` returns, whether or not that is called in a runtime. If `token` has been
+    /// cancelled already, the room is closed at once. A second token replaces the first. A token does not keep the
+    /// layer alive.
     #[must_use]
     pub fn shutdown(self, token: CancellationToken) -> Self {
         self.state.close_on(token);
         self
     }
 
-    /// Reports on the waiting room, and changes it while it is in use.
+    /// Returns a handle that reports on the waiting room, and changes it while it is in use.
     #[must_use]
     pub fn handle(&self) -> QueueHandle {
         QueueHandle(Arc::clone(&self.state))
     }
 
-    /// Makes a layer for an inner service that cannot be cloned, such as a rate limit: the clones of the service that is made
-    /// share it, and only the request that is next uses it.
+    /// Creates a layer for an inner service that cannot be cloned, such as a rate limit. The clones of the resulting
+    /// service share the inner service, and only the next request uses it.
     ///
     /// # Errors
     ///
-    /// - If the concurrency is not [`Concurrency::Inner`]: with a number of its own, several requests would
-    ///   use the inner service at a time.
-    /// - If this layer or a clone of it has made a service already, or this method has been called before: an inner
-    ///   service that is shared must be the only one behind its waiting room.
+    /// - Returns [`CannotShare`](InvalidQueueConfig::CannotShare) if the concurrency is not [`Concurrency::Inner`].
+    ///   With a number of slots, several requests would use the inner service at a time.
+    /// - Returns [`NotAlone`](InvalidQueueConfig::NotAlone) if this layer or a clone of it has made a service already,
+    ///   or if this method was called before. An inner service that is shared must be the only one behind its waiting
+    ///   room.
     pub fn share_inner(self) -> Result<SharedQueueLayer<P>, InvalidQueueConfig> {
         match self.state.settings().config.concurrency {
             Concurrency::Limit(_) | Concurrency::Adaptive(_) => {
@@ -479,7 +484,7 @@ impl<S, P: Clone> Layer<S> for QueueLayer<P> {
 
     /// # Panics
     ///
-    /// If an inner service is [shared](QueueLayer::share_inner) behind the same waiting room.
+    /// Panics if an inner service is [shared](QueueLayer::share_inner) behind the same waiting room.
     fn layer(&self, inner: S) -> Self::Service {
         if self.is_from_inner() && !self.inner.add_cloned() {
             panic!("{}", InvalidQueueConfig::NotAlone);
@@ -488,7 +493,7 @@ impl<S, P: Clone> Layer<S> for QueueLayer<P> {
     }
 }
 
-/// A [`QueueLayer`] for inner services that cannot be cloned. Made by [`QueueLayer::share_inner`].
+/// A [`QueueLayer`] for inner services that cannot be cloned. Created by [`QueueLayer::share_inner`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -507,13 +512,14 @@ impl<S, P: Clone> Layer<S> for QueueLayer<P> {
 /// # }
 /// ```
 ///
-/// The layer makes one service, and the clones of that share the inner one. The layer is not `Clone`, so a function that would
-/// make more of them, such as `axum::Router::layer`, does not take it. Each further service needs a layer of its own.
+/// The layer makes one service, whose clones share the inner service. The layer is not `Clone`, so functions that make
+/// several services, such as `axum::Router::layer`, reject it at compile time. Each further service needs a layer of
+/// its own.
 #[derive(Debug)]
 pub struct SharedQueueLayer<P = Http>(QueueLayer<P>);
 
 impl<P> SharedQueueLayer<P> {
-    /// Reports on the waiting room, and changes it while it is in use.
+    /// Returns a handle that reports on the waiting room, and changes it while it is in use.
     #[must_use]
     pub fn handle(&self) -> QueueHandle {
         self.0.handle()
@@ -525,7 +531,7 @@ impl<S, P: Clone> Layer<S> for SharedQueueLayer<P> {
 
     /// # Panics
     ///
-    /// If it is called for the second time.
+    /// Panics if it is called for the second time.
     fn layer(&self, inner: S) -> Self::Service {
         let Self(layer) = self;
         if !layer.inner.add_shared() {

@@ -4,9 +4,10 @@ use tower::load::Load;
 
 use super::Queue;
 
-/// The requests that run and those that wait, together.
+/// Returns the number of requests that run or wait as the load.
 ///
-/// Each service of a load balancer needs a layer of its own: those of one layer share their slots, and so their load.
+/// Each service of a load balancer needs a layer of its own, because services of one layer share their slots, and so
+/// their load.
 ///
 /// ```
 /// use tower::load::Load;

@@ -1,11 +1,11 @@
-//! `QueueLayer`: a bounded, ordered waiting room in front of any service.
+//! A bounded, ordered waiting room in front of any service: `QueueLayer`.
 //!
 //! Tower's `ConcurrencyLimit` lets any number of requests wait, for as long as it takes, in the order in which they
-//! arrive; and it frees a slot with the response's head, so that a streamed body runs outside the limit.
+//! arrive. It frees a slot with the response's head, so a streamed body runs outside the limit.
 //!
-//! [`QueueLayer`] makes [`Queue`] services. A request that finds a slot free passes through, and nothing of it is
-//! read. Any other gets a ticket from a [classifier](Classify) and waits, or is rejected in the manner of its
-//! [`Protocol`]. A [`QueueHandle`] reports on the queue and reconfigures it.
+//! [`QueueLayer`] makes [`Queue`] services. A request that finds a slot free passes through unread. Any other request
+//! gets a ticket from a [classifier](Classify) and waits, or is rejected in the manner of its [`Protocol`]. A
+//! [`QueueHandle`] reports on the queue and reconfigures it.
 //!
 //! ```
 //! use axum::{Router, routing::get};

@@ -8,8 +8,8 @@ use crate::implies::Implies;
 
 /// A request that a [`Queue<S, P>`](super::Queue) serves.
 ///
-/// Implemented for every request that `S` takes, if `S` is [`Clone`](CloneOrShareInner) and `P` is a [`Protocol`] for
-/// both.
+/// This trait is implemented for every request that `S` takes, if `S` is [`Clone`](CloneOrShareInner) and `P` is a
+/// [`Protocol`] for both.
 pub trait QueueRequest<S, P>:
     Sized + Implies<S, Is: Service<Self> + CloneOrShareInner> + Implies<P, Is: Protocol<Self, S>>
 {

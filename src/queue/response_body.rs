@@ -1,4 +1,4 @@
-//! The body of a queue's response: the inner service's, with the slot inside, or a rejection's.
+//! The body of a queue's response: the inner service's body with the slot inside, or the body of a rejection.
 
 use std::error::Error;
 use std::fmt;
@@ -21,8 +21,7 @@ use crate::http::PermitBody;
 type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
-    /// The body of a [`Queue`](super::Queue)'s response: the inner service's, which holds the request's slot until it
-    /// ends, fails or is dropped; or that of a rejection.
+    /// The body of a [`Queue`](super::Queue)'s response: the inner service's body, or the body of a rejection.
     ///
     /// It knows how long its request [waited](Self::queue_time), and why it was [rejected](Self::reason).
     ///
@@ -193,7 +192,7 @@ impl<B> QueueResponseBody<B> {
     }
 }
 
-/// Empty: layers that answer in place of a service (timeouts, CORS) need such a body.
+/// Returns an empty body, which layers that answer in place of a service need, such as timeouts and CORS.
 impl<B> Default for QueueResponseBody<B> {
     fn default() -> Self {
         Self::own(OwnBody::default())
@@ -263,9 +262,9 @@ impl<B> fmt::Debug for QueueResponseBody<B> {
     }
 }
 
-/// Any body, as the user's `on_reject` returned it.
+/// A body of any type, as the user's `on_reject` returned it.
 ///
-/// The mutex is never contended. It makes the body `Sync`, which those of axum and tonic are not.
+/// The mutex is never contended. It makes the body `Sync`, although the bodies of axum and tonic are not.
 pub(crate) struct RenderedBody(Mutex<Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>>);
 
 impl RenderedBody {

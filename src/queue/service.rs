@@ -15,11 +15,11 @@ use crate::admit::SlotPool;
 use crate::gate::Shared;
 use crate::service::{Admission, LayerState, Prepare, ReadyState};
 
-/// A service with a waiting room in front of it. Made by [`QueueLayer`](super::QueueLayer).
+/// A service with a waiting room in front of it. Created by [`QueueLayer`](super::QueueLayer).
 ///
-/// All services of one layer, and their clones, share one waiting room and its slots. A place in the waiting room that
-/// was reserved by `poll_ready` (see [`Overflow::Backpressure`](super::Overflow::Backpressure)) belongs to the clone
-/// that was polled: a clone of it starts without.
+/// All services of one layer, and their clones, share one waiting room and its slots. `poll_ready` may reserve a place
+/// in the waiting room (see [`Overflow::Backpressure`](super::Overflow::Backpressure)). The place belongs to the clone
+/// that was polled, and a clone of that clone starts without a place.
 pub struct Queue<S, P = Http> {
     inner: S,
     handler: QueueHandler<P>,
@@ -35,24 +35,24 @@ impl<S, P> Queue<S, P> {
         }
     }
 
-    /// A handle to the waiting room.
+    /// Returns a handle to the waiting room.
     #[must_use]
     pub fn handle(&self) -> QueueHandle {
         QueueHandle(Arc::clone(&self.handler.state))
     }
 
-    /// The inner service.
+    /// Returns a reference to the inner service.
     #[must_use]
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service. A change to it does not reach the clones that exist already, nor requests that wait.
+    /// Returns a mutable reference to the inner service. A change to it affects only this clone and its later requests.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service, without the queue.
+    /// Returns the inner service and drops the queue around it.
     ///
     /// ```
     /// use tower::{Layer, service_fn};
@@ -77,9 +77,10 @@ where
     type Error = <P as Protocol<Req, S>>::Error;
     type Future = ResponseFuture<S, Req, P>;
 
-    /// Always ready, so that a full room can answer; with `overflow = "backpressure"`, ready once a place in the
-    /// waiting room is reserved for the call that follows. The inner service is not polled: it would be reserved for a
-    /// clone that may never call.
+    /// Returns ready at once, so that a full room can answer the call.
+    ///
+    /// With `overflow = "backpressure"`, it is ready once a place in the waiting room is reserved for the call that
+    /// follows. The inner service is not polled here, because it would be reserved for a clone that may stay idle.
     #[inline]
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let prepare = self.handler.state.prepare();
@@ -93,7 +94,7 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         let prepared = self.ready.take();
         let (handler, inner) = (&mut self.handler, &mut self.inner);
-        // In one expression: a future is large, and each move of it is a copy.
+        // The future is built in one expression, because it is large and each move of it is a copy.
         ResponseFuture {
             admission: Admission::start(handler, inner, request, (), prepared),
         }
@@ -101,6 +102,7 @@ where
 }
 
 impl<S, P> Queue<S, P> {
+    /// Waits for the reservation of the next call, or marks the call as measured.
     #[cold]
     #[inline(never)]
     fn poll_prepared(&mut self, prepare: Prepare, cx: &mut Context<'_>) -> Poll<()> {
@@ -118,7 +120,7 @@ impl<S: CloneOrShareInner, P: Clone> Clone for Queue<S, P> {
         Self {
             inner: self.inner.clone(),
             handler: self.handler.clone(),
-            // A reservation is for one request; the clone makes its own.
+            // A reservation is for one request, so the clone makes its own.
             ready: ReadyState::Idle,
         }
     }

@@ -1,7 +1,8 @@
 //! An inner service that all clones of a queue share.
 //!
-//! It must be the only one behind its waiting room. It keeps what it reserved in `poll_ready` until it is called; so two
-//! of them could deadlock, each with what the other waits for, while the requests of both are in one queue.
+//! The shared service must be the only one behind its waiting room, because it keeps its reservation from `poll_ready`
+//! until it is called. With two shared services and one queue for the requests of both, each could hold a resource that
+//! the other waits for, which is a deadlock.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,8 +10,10 @@ use std::task::{Context, Poll};
 
 use tower_service::Service;
 
-/// An inner service that all clones share. Sound only behind a queue with `concurrency = "inner"`, where one request at
-/// a time polls it, and the request that finds it ready is the one that calls it.
+/// An inner service that all clones of a queue share.
+///
+/// Sharing is sound only behind a queue with `concurrency = "inner"`. There one request at a time polls the service,
+/// and the request that finds it ready is the one that calls it.
 #[derive(Debug)]
 pub struct SharedInner<S>(Arc<Mutex<S>>);
 
@@ -30,30 +33,30 @@ impl<S> Clone for SharedInner<S> {
     }
 }
 
-/// Which inner services are behind one waiting room with `concurrency = "inner"`: any number, each cloned per request, or
-/// one that is shared.
+/// The kind of the inner services behind one waiting room with `concurrency = "inner"`. These are any number of
+/// services that are cloned per request, or one that is shared.
 #[derive(Debug, Default)]
 pub(super) struct InnerServices {
-    /// Settled by the first that is added or announced.
+    /// Set by the first service that is added or announced: `true` if that service is shared.
     is_shared: OnceLock<bool>,
-    /// Whether the shared one was added.
+    /// `true` once the shared service was added.
     has_shared: AtomicBool,
 }
 
 impl InnerServices {
-    /// Adds one that is cloned per request. `false` if there is a shared one, or one was announced.
+    /// Adds a service that is cloned per request. Returns `false` if a shared service was announced or added.
     pub(super) fn add_cloned(&self) -> bool {
         !self.is_shared.get_or_init(|| false)
     }
 
-    /// Announces one that is shared. `false` unless it is the only one.
+    /// Announces a service that is shared. Returns `false` unless it is the only service.
     pub(super) fn claim(&self) -> bool {
         self.is_shared.set(true).is_ok()
     }
 
-    /// Adds the one that was announced. `false` if it was added before.
+    /// Adds the service that was announced. Returns `false` if it was added before.
     pub(super) fn add_shared(&self) -> bool {
-        !self.has_shared.swap(true, Relaxed) // no other memory depends on it
+        !self.has_shared.swap(true, Relaxed) // relaxed, because other memory does not depend on it
     }
 }
 

@@ -1,4 +1,4 @@
-//! A layer's limit that adapts, and the calls from which it is found.
+//! A layer's limit that adapts, and the calls that are measured to find it.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::admit::{
 use crate::clock;
 
 impl LayerState<SlotPool> {
-    /// The limit is this from now on.
+    /// Fixes the limit at this number from now on.
     pub(crate) fn fix_limit(&self, limit: usize) {
         self.change_limit(|limiter| {
             *limiter = None;
@@ -18,7 +18,7 @@ impl LayerState<SlotPool> {
         });
     }
 
-    /// The limit adapts from now on, from what it is.
+    /// Adapts the limit from now on, starting from the current number of slots.
     pub(crate) fn adapt_limit(&self, config: &AdaptiveLimit) -> Result<(), InvalidAdaptiveLimit> {
         config.validate()?;
         self.change_limit(|limiter| {
@@ -34,28 +34,32 @@ impl LayerState<SlotPool> {
         Ok(())
     }
 
+    /// Adapts the limit by one measured call.
     fn observe(&self, sample: LimitSample, now: Instant) {
         self.change_limit(|limiter| match limiter {
             Some(limiter) => limiter.observe(sample, now),
-            None => self.gate.capacity().usage().slots, // fixed meanwhile
+            None => self.gate.capacity().usage().slots, // the limit was fixed meanwhile
         });
     }
 
+    /// Sets the number of slots that `change` returns. If the number has grown, waiters get the new slots.
     fn change_limit(&self, change: impl FnOnce(&mut Option<Limiter>) -> usize) {
         let (gate, slots) = (&self.gate, self.gate.capacity());
         let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = change(&mut limiter);
-        // Under the lock: of two changes the later one stays.
+        // Set under the lock, so that the later one of two changes stays.
         let has_grown = limit != slots.usage().slots && slots.set_limit(limit);
         drop(limiter);
         if has_grown {
-            gate.shared().on_capacity_grown(); // wakes: a caller's code
+            gate.shared().on_capacity_grown(); // called without the lock, because it wakes a caller's code
         }
     }
 }
 
-/// A call, from when its request has a slot to its answer: the wait for the inner service to be ready counts, as that is
-/// where a service may say that it is busy. One that is dropped before has no answer, and is not measured.
+/// A call that is measured, from when its request has a slot until its answer.
+///
+/// The wait for the inner service to be ready counts, because a service that is busy may report it there. A call that
+/// is dropped before its answer is not measured.
 pub(crate) struct MeasuredCall {
     state: Arc<LayerState<SlotPool>>,
     in_flight: usize,
@@ -63,7 +67,7 @@ pub(crate) struct MeasuredCall {
 }
 
 impl MeasuredCall {
-    /// The call of a request that has its slot from now on.
+    /// Begins to measure the call of a request that has just got its slot.
     pub(crate) fn new(state: &Arc<LayerState<SlotPool>>) -> Self {
         Self {
             state: Arc::clone(state),
@@ -72,6 +76,7 @@ impl MeasuredCall {
         }
     }
 
+    /// Records the latency of the call, and its outcome.
     pub(super) fn answered(self, is_overloaded: bool) {
         let now = clock::now();
         let sample = LimitSample {

@@ -7,8 +7,8 @@
 //!       ──> WaitingForSlot ──> WaitingForInner ──> Calling
 //! ```
 //!
-//! Both waiting states may also end in a rejection or a failure. Only they allocate: a request that finds a slot free
-//! carries nothing that only waiting needs.
+//! Both waiting states may also end in a rejection or a failure. Only these states allocate, so a request that finds a
+//! slot free is spared the cost of waiting.
 
 mod queued;
 
@@ -38,17 +38,17 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     /// The answer for the caller.
     type Answer;
 
-    /// The gate that the request has to pass.
+    /// Returns the gate that the request has to pass.
     fn gate(&self) -> &Gate<C>;
 
-    /// The options for responses.
+    /// Returns the options for responses.
     fn options(&self) -> ResponseOptions;
 
-    /// The ticket of a request that arrives at `now` and has to wait.
+    /// Returns the ticket of a request that arrives at `now` and has to wait.
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket;
 
-    /// Returns the answer to a request that has just been queued, if it gets one before its wait is over. Called once per
-    /// wait.
+    /// Returns the answer to a request that has just been queued, if it gets an answer before its wait is over. Called
+    /// once per wait.
     fn on_queued(_: JustQueued<'_, C, S, Req, Self>) -> Option<Self::Answer>
     where
         S: Clone,
@@ -56,11 +56,11 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
         None
     }
 
-    /// The request was given a slot before it had a ticket.
+    /// Records that the request was given a slot before it had a ticket.
     #[inline]
     fn on_fast_path(&self, _request: &Req, _demand: &C::Demand, _permit: &mut Permit<C>) {}
 
-    /// Takes the slot that the request brings along, if it is one for it.
+    /// Takes the slot that the request brings along, if the slot is right for the request.
     fn carried(&self, _request: &mut Req, _demand: &C::Demand) -> Option<Permit<C>> {
         None
     }
@@ -73,7 +73,7 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
         None
     }
 
-    /// Returns `true` if the answer to a measured call says that the inner service has too much to do.
+    /// Returns `true` if the answer to a measured call says that the inner service is overloaded.
     fn is_overloaded(_: &Result<S::Response, S::Error>) -> bool {
         false
     }
@@ -83,7 +83,7 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
         None
     }
 
-    /// Answers a request that got no slot.
+    /// Answers a request that was rejected for `reason`.
     fn reject(
         &self,
         request: Req,
@@ -91,7 +91,8 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
         waited: Duration,
     ) -> Self::Answer;
 
-    /// Passes the inner service's response on, with the permit. There is none if the inner service was not called.
+    /// Passes the inner service's response on, with the permit. The permit is `None` if the inner service was not
+    /// called.
     fn respond(
         options: ResponseOptions,
         result: Result<S::Response, S::Error>,
@@ -101,18 +102,18 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
 }
 
 bitflags! {
-    /// The configuration of responses when the request arrived.
+    /// The configuration of responses at the time when the request arrived.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct ResponseOptions: u64 {
-        /// The slot is held until the body ends, not only until the headers are there.
+        /// Set if the slot is held until the body ends, rather than only until the headers are there.
         const HOLD_BODY = 1;
-        /// A response says in `server-timing` how long its request waited.
+        /// Set if a response reports in `server-timing` the time that its request waited.
         const SERVER_TIMING = 1 << 1;
     }
 }
 
 pin_project! {
-    /// A request from its arrival to its response, `A`.
+    /// The future of a request from its arrival to its response, `A`.
     pub(crate) struct Admission<C, S, Req, H, A>
     where
         C: Capacity,
@@ -125,13 +126,13 @@ pin_project! {
 }
 
 pin_project! {
-    /// The states of a request. What is not pinned is an `Option`, to be taken when the state ends.
+    /// The states of a request. Fields that are not pinned are options, so that they can be taken when the state ends.
     #[project = StateProj]
     enum State<C, S, Req, H, F, A, E>
     where
         C: Capacity,
     {
-        // Boxed, as a response is large and the future is not to grow by it.
+        // Boxed, because a response is large and would make the future grow.
         Rejected { answer: Option<Box<A>> },
         Failed { error: Option<E> },
         WaitingForSlot { waiting: Option<Box<WaitingForSlot<C, S, Req, H>>> },
@@ -141,7 +142,7 @@ pin_project! {
             future: F,
             permit: Option<Permit<C>>,
         },
-        // A state of its own, so that other calls have nothing to look for.
+        // A state of its own, so that plain calls do not have to look for a watch.
         CallingWatched {
             #[pin]
             future: F,
@@ -156,10 +157,10 @@ where
     S: Service<Req> + Clone,
     H: AdmissionHandler<C, Req, S, Answer = A>,
 {
-    /// Calls `inner` at once if a slot is free and it is ready, which takes no lock, no allocation and no clock.
-    /// Otherwise the request waits, with a clone of `inner`, or is rejected.
+    /// Calls `inner` at once if a slot is free and `inner` is ready. This works without a lock, an allocation or a read
+    /// of the clock. Otherwise the request waits with a clone of `inner`, or is rejected.
     ///
-    /// `prepared`: of a call that has a reservation, or is measured, or both.
+    /// `prepared` is `Some` for a call that has a reservation, or is measured, or both.
     #[inline(always)]
     pub(crate) fn start(
         handler: &mut H,
@@ -182,7 +183,8 @@ where
                 permit
             }
         };
-        // Nearly always ready, and then the request needs no clone. Not ready: it is polled again with a real waker.
+        // The service is nearly always ready, so the request needs no clone. Otherwise it is polled again with a real
+        // waker.
         let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
         if !matches!(ready, Poll::Ready(Ok(()))) {
             return Self::not_ready(handler, inner, request, permit, ready);
@@ -191,7 +193,7 @@ where
             return Self::call_prepared(handler, inner, request, permit, prepared);
         }
         handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
-        // In one expression: a future is large, and each move of it is a copy.
+        // The future is built in one expression, because it is large and each move of it is a copy.
         Self {
             options: handler.options(),
             state: State::Calling {
@@ -208,7 +210,8 @@ where
         handler.carried(request, demand)
     }
 
-    /// A slot is there and the inner service ready, for a call that had a reservation, or is measured, or both.
+    /// Calls the inner service, which is ready, for a call that has a slot and had a reservation, or is measured, or
+    /// both.
     #[cold]
     #[inline(never)]
     fn call_prepared(
@@ -218,7 +221,7 @@ where
         mut permit: Permit<C>,
         prepared: Prepared<Shared<C>>,
     ) -> Self {
-        drop(prepared); // the request needs no place in the waiting room
+        drop(prepared); // frees the place in the waiting room, because the request has a slot
         handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
         let watch = CallWatch {
             permit,
@@ -230,7 +233,8 @@ where
         Self::new(handler, State::calling(future, watch))
     }
 
-    /// No slot is free, or other requests wait.
+    /// Rejects the request if the waiting room is full, or else lets it wait, because all slots are busy or others
+    /// wait.
     #[cold]
     #[inline(never)]
     fn wait_for_slot(
@@ -252,8 +256,9 @@ where
         let mut ticket = handler.ticket(&request, now);
         let times = WaitTimes::new(&ticket, now);
         let gate = handler.gate();
-        // Where slots come from the inner service, it has to be asked before it is known whether the request would
-        // have to wait. In a full room the request would displace a waiter, only to learn that it has to.
+        // If slots come from the inner service, only polling the service shows whether the request would have to wait.
+        // In a full room, the service is not asked first, because the request would displace a waiter only to learn
+        // that it has to wait.
         let is_asked_first =
             gate.is_from_inner() && !ticket.wait && (reservation.is_some() || gate.has_room());
         ticket.wait |= is_asked_first;
@@ -268,7 +273,8 @@ where
         Self::new(handler, State::WaitingForSlot { waiting })
     }
 
-    /// A slot is there; the inner service is not ready, or has failed.
+    /// Lets a request wait that has a slot while the inner service is not ready. Fails the request if the service has
+    /// failed.
     #[cold]
     #[inline(never)]
     fn not_ready(
@@ -284,7 +290,7 @@ where
         }
         let now = gate::now();
         let ticket = handler.ticket(&request, now);
-        // The service that was polled goes with the request; a clone stays.
+        // The service that was polled goes with the request, and a clone stays.
         let clone = inner.clone();
         let asked = std::mem::replace(inner, clone);
         let times = WaitTimes::new(&ticket, now);
@@ -310,7 +316,7 @@ where
     C: Capacity,
     S: Service<Req>,
 {
-    /// The slot with which the request is being served.
+    /// Returns the lease of the slot with which the request is being served.
     #[cfg(feature = "route")]
     pub(crate) fn lease(self: Pin<&mut Self>) -> Option<&C::Lease> {
         match self.project().state.project() {
@@ -363,7 +369,7 @@ impl<C: Capacity, S, Req, H, F, A, E> State<C, S, Req, H, F, A, E> {
         matches!(self, Self::Calling { .. })
     }
 
-    /// A call that has begun.
+    /// Returns the state of a call that has begun, which is watched only if `watch` has reports to make.
     fn calling(future: F, watch: CallWatch<C>) -> Self {
         if watch.is_empty() {
             let permit = Some(watch.permit);
@@ -380,7 +386,7 @@ where
     S: Service<Req> + Clone,
     H: AdmissionHandler<C, Req, S, Answer = A>,
 {
-    /// Ends the request; or has called the inner service, which is polled next: `None`.
+    /// Ends the request, or calls the inner service and returns `None`. The service's future is polled next.
     #[cold]
     #[inline(never)]
     fn poll_otherwise(
@@ -393,7 +399,8 @@ where
         match self.as_mut().project() {
             StateProj::Calling { .. } => Poll::Ready(None),
             StateProj::CallingWatched { future, watch } => {
-                // Out of the state while the inner service is polled, so that its panic drops it.
+                // The watch is out of the state while the inner service is polled, so that a panic of the service drops
+                // it.
                 let watched = take(watch);
                 let Poll::Ready(result) = future.poll(cx) else {
                     *watch = Some(watched);
@@ -443,7 +450,7 @@ where
         }
     }
 
-    /// Ends the request, or calls the inner service: `None`.
+    /// Ends the request, or calls the inner service and returns `None`.
     #[inline]
     fn end_wait<W>(
         mut self: Pin<&mut Self>,
@@ -473,6 +480,7 @@ fn take<T>(held: &mut Option<T>) -> T {
     held.take().unwrap_or_else(|| completed())
 }
 
+/// Panics, because the future was polled after it had returned its answer.
 fn completed() -> ! {
     panic!("response future polled after completion")
 }

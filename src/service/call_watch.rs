@@ -7,8 +7,8 @@ use super::served_call::ServedCall;
 use crate::admit::Capacity;
 use crate::gate::Permit;
 
-/// The permit of a call, and what is to be told when its answer begins: of a request that waited, or in a layer with a
-/// limit that adapts.
+/// The permit of a call, and the reports to make when its answer begins. `served` is for a request that waited, and
+/// `measured` for a layer with a limit that adapts.
 pub(super) struct CallWatch<C: Capacity> {
     pub(super) permit: Permit<C>,
     pub(super) waited: Duration,
@@ -17,12 +17,12 @@ pub(super) struct CallWatch<C: Capacity> {
 }
 
 impl<C: Capacity> CallWatch<C> {
-    /// Whether nothing is to be told.
+    /// Returns `true` if both reports are absent.
     pub(super) fn is_empty(&self) -> bool {
         self.waited.is_zero() && self.served.is_none() && self.measured.is_none()
     }
 
-    /// The inner service has answered, with a response or an error.
+    /// Reports that the inner service has answered, with a response or an error, and returns the permit.
     pub(super) fn answered(self, is_overloaded: impl FnOnce() -> bool) -> Permit<C> {
         if let Some(served) = self.served {
             served.answered();

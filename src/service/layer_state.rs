@@ -1,7 +1,7 @@
 //! The state that all services of one layer share.
 //!
-//! axum makes a service per route and per connection, and clones it per request. If each service had its own state, a
-//! limit would hold for each of them.
+//! axum creates a service per route and per connection, and clones it per request. If each service had a state of its
+//! own, the limit would apply to each of them separately.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,30 +23,31 @@ use crate::queue::{Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
 pub(crate) struct LayerState<C: Capacity> {
     pub(crate) gate: Gate<C>,
     settings: ArcSwap<Settings>,
-    /// Held while the configuration is changed.
+    /// A lock that is held while the configuration is changed.
     changing: Mutex<()>,
-    /// The [`ResponseOptions`], which every request needs, beside `settings`, which only those that wait need.
+    /// The bits of the [`ResponseOptions`]. They are beside `settings`, because every request needs them, while only
+    /// requests that wait need the settings.
     options: AtomicU64,
-    /// What `poll_ready` has to [`Prepare`].
+    /// The bits of [`Prepare`], the parts of a call that `poll_ready` prepares.
     prepare: AtomicU8,
-    /// Finds the number of slots, where that adapts.
+    /// The search for the number of slots, if the limit adapts.
     pub(crate) limiter: Mutex<Option<Limiter>>,
-    /// Closes the gate when the layer's token is cancelled.
+    /// The registration that closes the gate when the layer's token is cancelled.
     shutdown: Mutex<Option<OnCancel>>,
 }
 
 bitflags! {
-    /// What the call that follows `poll_ready` needs beyond a slot. Nearly always nothing.
+    /// The needs of the call that follows `poll_ready`, beyond a slot. Nearly always empty.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct Prepare: u8 {
-        /// A place in the waiting room, reserved.
+        /// A reserved place in the waiting room.
         const RESERVATION = 1;
-        /// To be measured, for a limit that adapts.
+        /// A measurement, for a limit that adapts.
         const MEASUREMENT = 1 << 1;
     }
 }
 
-/// The configuration, and the classifier made from it.
+/// The configuration, and the classifier that was created from it.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) config: QueueConfig,
@@ -54,7 +55,7 @@ pub(crate) struct Settings {
 }
 
 impl<C: Capacity> LayerState<C> {
-    /// The state of a layer. `gate` makes its gate from the waiting room's configuration.
+    /// Creates the state of a layer. `gate` creates its gate from the waiting room's configuration.
     pub(crate) fn new(
         config: QueueConfig,
         gate: impl FnOnce(WaitingRoomConfig) -> Gate<C>,
@@ -73,7 +74,8 @@ impl<C: Capacity> LayerState<C> {
         }))
     }
 
-    /// Changes the configuration, unless `change_slots` fails, which gets the old and the new one.
+    /// Changes the configuration, unless it is invalid or `change_slots` fails. `change_slots` gets the old and the new
+    /// one.
     pub(crate) fn reconfigure(
         &self,
         config: QueueConfig,
@@ -84,10 +86,10 @@ impl<C: Capacity> LayerState<C> {
         let room = new.config.effective_room();
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         change_slots(&self.settings.load().config, &new.config)?;
-        // Relaxed: each is read by itself, and a request may see the old one for a moment.
+        // Relaxed, because each value is read on its own. A request may see the old value for a moment.
         self.options.store(new.options().bits(), Relaxed);
         self.prepare.store(new.prepare().bits(), Relaxed);
-        // Before the waiters: one that is woken may read the settings at once.
+        // Stored before the waiters are woken, because a waiter may read the settings at once.
         self.settings.store(Arc::new(new));
         self.gate.reconfigure(room);
         Ok(())
@@ -97,7 +99,7 @@ impl<C: Capacity> LayerState<C> {
         self.settings.load()
     }
 
-    /// The number of seconds for `retry-after`.
+    /// Returns the number of seconds for `retry-after`.
     pub(crate) fn retry_after(&self, estimated_wait: Option<Duration>) -> u64 {
         let settings = self.settings.load();
         let retry_after = &settings.config.retry_after;
@@ -106,24 +108,25 @@ impl<C: Capacity> LayerState<C> {
 
     #[inline]
     pub(crate) fn options(&self) -> ResponseOptions {
-        ResponseOptions::from_bits_retain(self.options.load(Relaxed)) // read for itself
+        ResponseOptions::from_bits_retain(self.options.load(Relaxed)) // relaxed, because it is read on its own
     }
 
-    /// Whether `poll_ready` is to reserve a place in the waiting room.
+    /// Returns `true` if `poll_ready` reserves a place in the waiting room.
     #[cfg(feature = "route")]
     #[inline]
     pub(crate) fn has_backpressure(&self) -> bool {
         self.prepare().contains(Prepare::RESERVATION)
     }
 
-    /// What `poll_ready` has to prepare.
+    /// Returns the parts of a call that `poll_ready` prepares.
     #[inline]
     pub(crate) fn prepare(&self) -> Prepare {
-        Prepare::from_bits_retain(self.prepare.load(Relaxed)) // read for itself
+        Prepare::from_bits_retain(self.prepare.load(Relaxed)) // relaxed, because it is read on its own
     }
 
-    /// Closes the gate inside the token's `cancel`, or at once if that has been called already. The token replaces the
-    /// one before, and does not keep the gate alive.
+    /// Closes the gate inside the token's `cancel`, or at once if the token has been cancelled already.
+    ///
+    /// The token replaces the previous one, and does not keep the gate alive.
     pub(crate) fn close_on(self: &Arc<Self>, token: CancellationToken) {
         let state = Arc::downgrade(self);
         let registration = OnCancel::new(token, move || {
@@ -131,14 +134,14 @@ impl<C: Capacity> LayerState<C> {
                 state.gate.close();
             }
         });
-        // Cancelled already: the action has not run.
+        // The token was cancelled before, so the action has not run.
         if registration.is_none() {
             self.gate.close();
         }
         let mut shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
         let replaced = std::mem::replace(&mut *shutdown, registration);
         drop(shutdown);
-        drop(replaced); // without the lock
+        drop(replaced); // after the lock was released
     }
 }
 

@@ -1,9 +1,9 @@
 //! The core of every layer: the admission of a request through a gate, and the state of a layer.
 //!
 //! An [`Admission`] acquires a slot, waits for the inner service to be ready, calls it, and holds the slot until the
-//! response's body ends. An [`AdmissionHandler`] has the parts that differ between layers: the ticket, the rejection, the
-//! response. A [`StatusStream`] is the body of a response that begins while its request waits. All services of one layer
-//! share a [`LayerState`]; a [`ReadyState`] is what a service's `poll_ready` reserves.
+//! response's body ends. An [`AdmissionHandler`] has the parts that differ between layers: the ticket, the rejection
+//! and the response. A [`StatusStream`] is the body of a response that begins while its request waits. All services of
+//! one layer share a [`LayerState`], and each service keeps the reservation of its `poll_ready` in a [`ReadyState`].
 
 mod adaptive_limit;
 mod admission;

@@ -5,9 +5,9 @@ use std::task::{Context, Poll, ready};
 
 use crate::gate::reserve::{ReservationHost, Reserved, Reserving};
 
-/// A service's reservation, if it asked for one. Not carried over to its clones.
+/// The reservation of a service, if `poll_ready` asked for one. It is not copied to the service's clones.
 pub(crate) enum ReadyState<H: ReservationHost> {
-    /// Not asked.
+    /// `poll_ready` has not asked for a reservation since the last call.
     Idle,
     /// Boxed, so that a clone for each request is small.
     Waiting(Box<Reserving<H>>),
@@ -15,11 +15,11 @@ pub(crate) enum ReadyState<H: ReservationHost> {
     Reserved(Option<Reserved<H>>),
 }
 
-/// What a call has from `poll_ready`: a place in the waiting room, if one was reserved.
+/// The preparation of a call by `poll_ready`: a place in the waiting room, if one was reserved.
 pub(crate) struct Prepared<H: ReservationHost>(pub(crate) Option<Reserved<H>>);
 
 impl<H: ReservationHost> ReadyState<H> {
-    /// Ready once a place is reserved.
+    /// Resolves once a place is reserved, or once waiting for a place is futile.
     pub(crate) fn poll_reserve(&mut self, host: &Arc<H>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match self {
@@ -33,7 +33,7 @@ impl<H: ReservationHost> ReadyState<H> {
         }
     }
 
-    /// What was prepared for the call that is made now.
+    /// Returns the preparation for the call that is made now.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Prepared<H>> {
         match self {
@@ -42,7 +42,7 @@ impl<H: ReservationHost> ReadyState<H> {
         }
     }
 
-    /// Only with `overflow = "backpressure"`, or with a limit that adapts.
+    /// Called only with `overflow = "backpressure"` or with a limit that adapts.
     #[cold]
     #[inline(never)]
     fn take_prepared(&mut self) -> Prepared<H> {

@@ -1,4 +1,4 @@
-//! Responses of every layer that speaks HTTP: those of the inner service, with their permit, and rejections.
+//! Responses of every layer that speaks HTTP: rejections, and the inner service's responses with their permits.
 
 use std::time::Duration;
 
@@ -26,11 +26,11 @@ pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
 ) -> http::Response<PermitBody<R, G>> {
     insert_waited(&mut response, waited, options);
     let is_held = options.contains(ResponseOptions::HOLD_BODY) && !response.body().is_end_stream();
-    let permit = permit.filter(|_| is_held); // before the response is moved: a destructor in between costs a copy of it
+    let permit = permit.filter(|_| is_held); // before the move, because a destructor in between would cost a copy
     response.map(|body| PermitBody::holding(body, permit))
 }
 
-/// The shortest wait that a response tells. A shorter one is no longer than it takes to tell it.
+/// The shortest wait that a response reports. A shorter wait is over sooner than its report is written.
 const SHORTEST_TOLD: Duration = Duration::from_millis(1);
 
 /// Tells how long the request waited: the layers around by an extension, and the client in `server-timing`.
@@ -60,8 +60,8 @@ pub(crate) fn insert_timing(
 }
 
 impl<C: Capacity> LayerState<C> {
-    /// The rejection for this reason, with `Retry-After` if a retry may help. `estimated_wait` is called if the reason does
-    /// not say when.
+    /// Returns the rejection for this reason, with `Retry-After` if a retry may help. `estimated_wait` is called only
+    /// if the reason has no time of its own.
     pub(crate) fn rejection<N: ToRejection>(
         &self,
         reason: &RejectReason<N>,

@@ -1,10 +1,11 @@
-//! The call of the inner service for a request that waited, until its answer begins. The waiting room learns from it how
-//! long requests are served.
+//! The call of the inner service for a request that waited, until its answer begins. From such calls, the waiting room
+//! learns the time that it takes to serve a request.
 
 use crate::admit::{Capacity, ServiceSample};
 use crate::gate::Gate;
 
-/// A call whose length is reported once it is [`answered`](Self::answered). A call that is dropped before reports nothing.
+/// A call whose length is reported once it is [`answered`](Self::answered). A call that is dropped before that is not
+/// reported.
 pub(super) struct ServedCall<C: Capacity> {
     gate: Gate<C>,
     sample: ServiceSample,

@@ -1,6 +1,6 @@
 //! The body of a response that began while its request waited: comments with the position, then the answer.
 //!
-//! The body has the future of the request, and drives it: a server that drops the body ends the wait.
+//! The body owns the future of the request and drives it, so a server that drops the body ends the wait.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -22,28 +22,29 @@ use crate::http::{
 };
 use crate::queue::DelayedHead;
 
-/// A request that has no answer yet.
+/// A request that has yet to get its answer.
 pub(crate) trait PendingAnswer<T> {
-    /// Waits for the answer. `None` if there is an error instead of a response.
+    /// Waits for the answer. Resolves to `None` if the request fails with an error instead of a response.
     fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Response<T>>>;
 
-    /// Where it waits for a slot. `None` if it does not.
+    /// Returns the position at which the request waits for a slot, or `None` if it does not wait.
     fn place(&self) -> Option<QueuePlace>;
 }
 
 /// The body of a response that began while its request waited.
 ///
-/// The answer's own head comes too late, so what it says is said as an event:
+/// The answer's own head comes too late, so its contents are sent as an event:
 ///
-/// | answer | what follows the comments |
+/// | answer | events after the comments |
 /// |---|---|
 /// | a stream of events | its body as it is, with its trailers |
 /// | any other success | an event for each line of its body: a line is sent on as it comes, and lines of JSON stay whole |
 /// | a rejection, any other status, an error | one event of type `error` |
 ///
-/// The mutex is never contended. It makes the body `Sync`, which the waiting request may not be.
+/// The mutex is never contended. It makes the body `Sync`, even if the waiting request is not.
 pub(crate) struct StatusStream<T>(Mutex<Stage<T>>);
 
+/// The stages of the body: the wait, and then one of the forms of the answer until it ends.
 enum Stage<T> {
     Pending(Comments<T>),
     Events(Pin<Box<T>>),
@@ -62,7 +63,7 @@ impl<T> StatusStream<T> {
         })))
     }
 
-    /// Returns what will have the head of the answer. The answer may not have come yet.
+    /// Returns the place for the head of the answer, which is empty until the answer has come.
     pub(crate) fn delayed_head(&self) -> DelayedHead {
         self.look(|stage| match stage {
             Stage::Pending(comments) => comments.head.clone(),
@@ -72,6 +73,7 @@ impl<T> StatusStream<T> {
         })
     }
 
+    /// Calls `look` with the current stage.
     fn look<R>(&self, look: impl FnOnce(&Stage<T>) -> R) -> R {
         look(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -142,7 +144,7 @@ impl<T> std::fmt::Debug for StatusStream<T> {
 }
 
 impl<T> Stage<T> {
-    /// The stage in which the body of `response` is read. Its head goes to `delayed`.
+    /// Returns the stage in which the body of `response` is read, and stores its head in `delayed`.
     fn of(response: Response<T>, delayed: &DelayedHead) -> Self {
         let (head, body) = response.into_parts();
         let body = Box::pin(body);
@@ -164,13 +166,13 @@ impl<T> Stage<T> {
     }
 }
 
-/// Whether a response's body is encoded, though that was not asked for.
+/// Returns `true` if a response's body is encoded, which was not asked for.
 fn is_encoded(response: &HeaderMap) -> bool {
     let encoding = response.get(CONTENT_ENCODING);
     encoding.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
-/// After how many seconds to try again, if a response says so. A date says nothing.
+/// Returns the seconds of a response's `Retry-After`. Returns `None` for a date.
 fn retry_after(response: &HeaderMap) -> Option<u64> {
     response
         .get(RETRY_AFTER)?
@@ -187,18 +189,19 @@ struct Comments<T> {
     /// The head of the answer, once it is there.
     head: DelayedHead,
     due: Due,
-    /// How long the last look for the position took.
+    /// The time that the last look for the position took.
     took: Duration,
 }
 
-/// When the next comment is due.
+/// The time at which the next comment is due.
 enum Due {
     Now,
     After(Pin<Box<Sleep>>),
-    /// There is no Tokio clock.
+    /// Comments are impossible, because there is no Tokio clock.
     Never,
 }
 
+/// The next part of the body while the request waits.
 enum Said<T> {
     Comment(Bytes),
     Answer(Option<Response<T>>),
@@ -207,16 +210,17 @@ enum Said<T> {
 /// The time from one comment to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// All waiting requests together spend at most one part in this many of the time on looking for their positions: that
-/// is done under the gate's lock, and takes long in a large room.
+/// The limit on the time for which waiting requests look for their positions. All of them together spend at most one
+/// part in this many, because the look holds the gate's lock, and takes long in a large room.
 const SHARE_OF_LOCK: u32 = 20;
 
 impl<T> Comments<T> {
+    /// Returns the answer as soon as it is there, and a comment each time that one is due.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Said<T>> {
         if let Poll::Ready(answer) = self.pending.as_mut().poll_answer(cx) {
             return Poll::Ready(Said::Answer(answer));
         }
-        // Ends at the latest when the clock is armed for later.
+        // The loop ends at the latest when the clock is armed for a later time.
         loop {
             match &mut self.due {
                 Due::Now => {}
@@ -227,7 +231,8 @@ impl<T> Comments<T> {
             let place = self.pending.place();
             let depth = place.map_or(0, |place| place.depth);
             let took = clock::now().saturating_duration_since(now);
-            // The shorter of two: a look may take long because the lock or the processor was busy with something else.
+            // The shorter of two times is usual. A single look may take long because the lock or the processor was
+            // busy.
             let usual = took.min(std::mem::replace(&mut self.took, took));
             self.rest(now + interval(usual, depth));
             if let Some(place) = place {
@@ -237,6 +242,7 @@ impl<T> Comments<T> {
         }
     }
 
+    /// Makes the next comment due at `until`.
     fn rest(&mut self, until: std::time::Instant) {
         match &mut self.due {
             Due::After(sleep) => sleep.as_mut().reset(until.into()),
@@ -248,7 +254,7 @@ impl<T> Comments<T> {
     }
 }
 
-/// The time to the next comment, if looking for the position took so long in a room with so many waiters.
+/// Returns the time to the next comment, if a look for the position took this long in a room with `depth` waiters.
 fn interval(took: Duration, depth: usize) -> Duration {
     let waiters = u32::try_from(depth).unwrap_or(u32::MAX);
     took.saturating_mul(waiters)
@@ -256,7 +262,7 @@ fn interval(took: Duration, depth: usize) -> Duration {
         .max(INTERVAL)
 }
 
-/// A successful answer that is no stream of events, as one.
+/// A successful answer of any other type, which is sent as a stream of events.
 struct TextEvents<T> {
     body: Pin<Box<T>>,
     lines: LineEvents,
@@ -277,7 +283,7 @@ impl<T> TextEvents<T> {
 
 impl<T: Body<Data = Bytes>> TextEvents<T> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, T::Error>>> {
-        // Ends with the first piece of text that is not empty, or with the body.
+        // The loop ends with the first piece of text that is not empty, or with the body.
         loop {
             if let Some(trailers) = self.trailers.take() {
                 return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
@@ -306,7 +312,7 @@ impl<T: Body<Data = Bytes>> TextEvents<T> {
     }
 }
 
-/// An answer that is no success, while its body is read.
+/// A failed answer while its body is read.
 struct FailedAnswer<T> {
     body: Pin<Box<T>>,
     read: BytesMut,
@@ -317,7 +323,7 @@ struct FailedAnswer<T> {
 }
 
 impl<T: Body<Data = Bytes>> FailedAnswer<T> {
-    /// The event that says what is wrong: the body, if it is JSON and was read whole.
+    /// Returns the event that describes the failure. It is the body, if that is JSON and was read whole.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
         let is_whole = ready!(read_short(self.body.as_mut(), &mut self.read, cx));
         let is_known = is_whole && !self.is_encoded && !self.read.is_empty();
@@ -337,7 +343,7 @@ impl<T: Body<Data = Bytes>> FailedAnswer<T> {
     }
 }
 
-/// An error in the form of a rejection.
+/// Returns an error in the JSON form of a rejection.
 fn failure(status: StatusCode, message: &str) -> String {
     Rejection::new(status, "upstream_failed", message.to_owned()).to_json()
 }
@@ -349,7 +355,7 @@ mod tests {
 
     use super::*;
 
-    /// A request that waits for ever. Its looks for its position take so many milliseconds, and the later ones no time.
+    /// A request that waits forever. `0` has the milliseconds that its first looks take, and later looks take 0 ms.
     struct Waits(std::collections::VecDeque<u64>);
 
     impl PendingAnswer<Full<Bytes>> for Mutex<Waits> {
@@ -372,7 +378,7 @@ mod tests {
         }
     }
 
-    /// How many comments come in 60 s.
+    /// Returns the number of comments that come in 60 s.
     async fn comments(looks: impl Into<std::collections::VecDeque<u64>>) -> usize {
         let mut body = StatusStream::new(Mutex::new(Waits(looks.into())));
         let end = tokio::time::Instant::now() + Duration::from_secs(60);
@@ -389,7 +395,7 @@ mod tests {
         for looks in [vec![], vec![20], vec![0, 0, 20, 0, 20]] {
             assert!(comments(looks.clone()).await >= 59, "{looks:?}");
         }
-        // 1 ms of each of 1,000 waiters is a second, a twentieth of 20 s.
+        // 1 ms for each of 1,000 waiters makes 1 s, which is a twentieth of 20 s.
         let slow = comments([1; 60]).await;
         assert!(slow <= 5, "{slow}");
     }
@@ -399,7 +405,7 @@ mod tests {
         let micros = Duration::from_micros;
         assert_eq!(interval(Duration::ZERO, usize::MAX), INTERVAL);
         assert_eq!(interval(micros(10), 100), INTERVAL);
-        // 10,000 waiters that take 1 ms each: 10 s of the lock's time, a twentieth of 200 s.
+        // 1 ms for each of 10,000 waiters makes 10 s of the lock's time, which is a twentieth of 200 s.
         let seconds = interval(micros(1_000), 10_000).as_secs();
         assert_eq!(seconds, 200);
     }

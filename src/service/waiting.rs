@@ -16,7 +16,7 @@ use crate::admit::{Capacity, RejectReason, ServiceSample, Ticket};
 use crate::clock;
 use crate::gate::{self, Acquire, Permit, ReadinessClaim};
 
-/// How a wait ended.
+/// The end of a wait: a call, a rejection or an error.
 pub(super) enum WaitOutcome<C: Capacity, E> {
     /// The request has a slot, and the inner service is ready.
     Ready(Admitted<C>),
@@ -25,25 +25,26 @@ pub(super) enum WaitOutcome<C: Capacity, E> {
     Failed(E),
 }
 
-/// How the wait for a slot ended.
+/// The end of the wait for a slot, after which a request may go on to wait for the inner service.
 pub(super) enum SlotOutcome<C: Capacity, E> {
     Ended(WaitOutcome<C, E>),
     /// The request has a slot, and goes on waiting for the inner service.
     InnerNotReady(Admitted<C>),
 }
 
-/// A slot, and the inner service's readiness where the slot comes from there.
+/// A slot, with the inner service's readiness if the slot comes from there.
 pub(super) struct Admitted<C: Capacity> {
-    // Declared, and so dropped, first: the next head polls the inner service once both are free.
+    // Declared first, and so dropped first, because the next head polls the inner service once both are free.
     claim: Option<ReadinessClaim<C>>,
     permit: Permit<C>,
-    /// What the waiting room is to learn, if the request waited for the slot.
+    /// The sample from which the waiting room learns service times, if the request waited for the slot.
     served: Option<ServiceSample>,
     measured: Option<MeasuredCall>,
 }
 
 impl<C: Capacity> Admitted<C> {
-    /// The slot does not come from the inner service's readiness, and the request did not wait for it.
+    /// Returns the slot of a request that got it without a wait. The slot does not come from the inner service's
+    /// readiness.
     pub(super) fn at_once(permit: Permit<C>, measured: Option<MeasuredCall>) -> Self {
         Self {
             claim: None,
@@ -54,7 +55,7 @@ impl<C: Capacity> Admitted<C> {
     }
 }
 
-/// A request that waits, with the inner service that will be called, and what it waits for: `W`.
+/// A request that waits with the inner service that will be called. `W` is the kind of the wait.
 pub(super) struct PendingCall<S, Req, H, W> {
     pub(super) handler: H,
     inner: S,
@@ -69,7 +70,7 @@ pub(super) type WaitingForSlot<C, S, Req, H> = PendingCall<S, Req, H, SlotWait<C
 /// A request that has a slot and waits for the inner service to be ready.
 pub(super) type WaitingForInner<C, S, Req, H> = PendingCall<S, Req, H, InnerWait<C>>;
 
-/// The beginning of a wait, and its end by the ticket.
+/// The beginning of a wait, and the settings of the ticket that limit it.
 pub(super) struct WaitTimes {
     /// The time of the request's first arrival, from which `max_wait` counts.
     arrival: Instant,
@@ -80,7 +81,7 @@ pub(super) struct WaitTimes {
 impl WaitTimes {
     #[inline]
     pub(super) fn new(ticket: &Ticket, now: Instant) -> Self {
-        // Not after `now`, whatever the ticket says, so that the wait has a bound.
+        // At most `now`, whatever the ticket says, so that the wait has a bound.
         let arrival = ticket.arrival.map_or(now, |arrival| arrival.min(now));
         Self {
             arrival,
@@ -102,11 +103,12 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         })
     }
 
+    /// Returns the time since the request's first arrival.
     fn time_waited(&self) -> Duration {
         gate::now().saturating_duration_since(self.times.arrival)
     }
 
-    /// Calls the inner service. The slot goes with the response.
+    /// Calls the inner service, and returns its future. The slot in the `CallWatch` goes with the response.
     #[expect(
         clippy::boxed_local,
         reason = "a request is large: it is moved out of the box once, for the call"
@@ -133,7 +135,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         self.handler
             .on_admitted(&mut self.request, permit.lease_mut(), waited);
         let future = self.inner.call(self.request);
-        drop(claim); // used up: the next head may poll the inner service
+        drop(claim); // used up, so the next head may poll the inner service
         let watch = CallWatch {
             permit,
             waited,
@@ -143,6 +145,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         (future, watch)
     }
 
+    /// Gives up the place in the waiting room, or the slot, and returns the answer with the rejection.
     #[inline]
     pub(super) fn reject<C>(
         self,
@@ -162,9 +165,9 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
 /// The wait for a slot.
 pub(super) struct SlotWait<C: Capacity> {
     pub(super) acquire: Acquire<C>,
-    /// Whether it may be longer than the inner service takes to say whether it is ready.
+    /// `false` if the request may wait only until the inner service has reported that it is ready or not.
     may_wait: bool,
-    /// Whether the request's clone of the inner service was polled, and may hold its readiness.
+    /// `true` if the request's clone of the inner service was polled, so that it may hold the service's readiness.
     polled_inner: bool,
 }
 
@@ -179,7 +182,7 @@ impl<C: Capacity> SlotWait<C> {
     }
 }
 
-/// A slot, or why there is none; or the inner service's error.
+/// The slot or the reason of the rejection, or else the inner service's error.
 type SlotOrError<C, E> = Result<Result<Permit<C>, RejectReason<<C as Capacity>::Unservable>>, E>;
 
 impl<C, S, Req, H> WaitingForSlot<C, S, Req, H>
@@ -214,7 +217,8 @@ where
             Ok(Err(reason)) => WaitOutcome::Rejected(reason),
             Err(error) => WaitOutcome::Failed(error),
         };
-        // A request that did not wait needs no clock; the wait of one that has a slot ended when it was granted.
+        // A request that was answered at once needs no clock. The wait of a request with a slot ended when the slot was
+        // granted.
         if !is_first_poll {
             let known = self.wait.acquire.waited();
             *waited = known.unwrap_or_else(|| self.time_waited());
@@ -222,12 +226,13 @@ where
         Poll::Ready(SlotOutcome::Ended(outcome))
     }
 
+    /// Waits for the slot from the gate. If the slot comes from the inner service, it may have to be there at once.
     fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<SlotOrError<C, S::Error>> {
         if !self.handler.gate().is_from_inner() {
             return Pin::new(&mut self.wait.acquire).poll(cx).map(Ok);
         }
         let polled = self.poll_slot_from_inner(cx);
-        // Still arriving: the task has used up its cooperative budget, and the gate was not asked.
+        // While the request is still arriving, the task has used up its cooperative budget and the gate was not asked.
         if polled.is_pending() && !self.wait.may_wait && !self.wait.acquire.is_arriving() {
             self.wait.acquire.reject(RejectReason::NotQueued);
             return Pin::new(&mut self.wait.acquire).poll(cx).map(Ok);
@@ -235,11 +240,12 @@ where
         polled
     }
 
-    /// Waits for a slot that comes from the inner service's readiness; polls it only while this request is the head.
+    /// Waits for a slot that comes from the inner service's readiness, and polls the service only while this request is
+    /// the head.
     ///
     /// The readiness that this request obtains goes to the request that is the head *then*, perhaps a better one that
-    /// arrived meanwhile. Then this request's clone of the inner service is dropped, which frees what it has reserved,
-    /// and the new head is woken, because a shared inner service wakes only the task that polled it last.
+    /// arrived meanwhile. In that case this request drops its clone of the inner service, which frees the clone's
+    /// reservation. The new head is woken, because a shared inner service wakes only the task that polled it last.
     fn poll_slot_from_inner(&mut self, cx: &mut Context<'_>) -> Poll<SlotOrError<C, S::Error>> {
         if let Poll::Ready(answer) = Pin::new(&mut self.wait.acquire).poll(cx) {
             return Poll::Ready(Ok(answer));
@@ -253,15 +259,15 @@ where
         if wait.acquire.may_poll_inner() {
             wait.polled_inner = true;
             if inner.poll_ready(cx)?.is_ready() {
-                handler.gate().on_inner_ready(); // the slot may go to another request
+                handler.gate().on_inner_ready(); // the slot may go to another request that is the head by now
                 if let Poll::Ready(answer) = Pin::new(&mut wait.acquire).poll(cx) {
                     return Poll::Ready(Ok(answer));
                 }
             } else if wait.acquire.may_poll_inner() {
-                return Poll::Pending; // still the head
+                return Poll::Pending; // still the head, so the inner service wakes this task
             }
         }
-        // No longer the head: give up what the clone has reserved.
+        // This request is not the head any more, so it gives up the reservation of its clone.
         if std::mem::take(&mut wait.polled_inner) {
             *inner = inner.clone();
             handler.gate().notify_head();
@@ -269,7 +275,7 @@ where
         Poll::Pending
     }
 
-    /// The slot is there.
+    /// Goes on to wait for the inner service with the slot in `admitted`.
     pub(super) fn for_inner(self, admitted: Admitted<C>) -> Box<WaitingForInner<C, S, Req, H>> {
         drop(self.wait);
         let wait = InnerWait::new(admitted);
@@ -283,7 +289,7 @@ pub(super) struct InnerWait<C: Capacity> {
     timeout: Option<ReadyTimeout<C>>,
 }
 
-/// The end of the wait, while the slot is there and the inner service is not ready.
+/// The end of the wait for an inner service that is not ready, while the request already has a slot.
 struct ReadyTimeout<C: Capacity> {
     sleep: Pin<Box<Sleep>>,
     reason: RejectReason<C::Unservable>,
@@ -305,6 +311,7 @@ where
     S: Service<Req>,
     H: AdmissionHandler<C, Req, S>,
 {
+    /// Polls the inner service until it is ready or the wait is over. Sets `waited` at the end of the wait.
     pub(super) fn poll(
         &mut self,
         waited: &mut Duration,
@@ -340,6 +347,7 @@ where
         Poll::Ready(WaitOutcome::Rejected(reason))
     }
 
+    /// Returns the timeout of the wait, or `None` if the wait is endless.
     fn start_timeout(&self) -> Option<ReadyTimeout<C>> {
         let WaitTimes {
             arrival,
@@ -350,7 +358,7 @@ where
         let gate = self.handler.gate();
         let permit = &self.wait.admitted.as_ref()?.permit;
         let (end, reason) = gate.end_of_wait(arrival, deadline, is_patient, permit)?;
-        // As in the gate: without Tokio's clock, no wait times out.
+        // As in the gate, waits do not time out without Tokio's clock.
         let sleep = Box::pin(clock::sleep_until(end)?);
         Some(ReadyTimeout { sleep, reason })
     }

@@ -2,34 +2,36 @@
 
 use crate::admit::AdaptiveLimit;
 
-/// How many requests run at a time.
+/// The number of requests that run at a time.
 ///
-/// In a configuration file: a positive integer, `"inner"`, or `"auto"`, with which there may be a table `limit` beside it.
+/// In a configuration file, this is a positive integer, `"inner"`, or `"auto"`. A table `limit` may be beside `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Concurrency {
-    /// This many, from 1 to [`SlotPool::MAX`](crate::SlotPool::MAX), to which larger numbers are lowered.
+    /// A fixed number of requests, from 1 to [`SlotPool::MAX`](crate::SlotPool::MAX). Larger numbers are lowered to
+    /// that.
     Limit(usize),
-    /// As many as the inner service is ready for. Only the request that is next polls its readiness.
+    /// As many requests as the inner service is ready for. Only the next request polls its readiness.
     ///
-    /// Keeps the order in front of a rate limit, a buffer or a load balancer. All services of one layer share one queue:
-    /// while the inner service of the request that is next is not ready, requests to the others wait, too. Excludes
-    /// [`reserve`](crate::WaitingRoomConfig::reserve), as it is not known how many slots there are.
+    /// This keeps the order in front of a rate limit, a buffer or a load balancer. All services of one layer share one
+    /// queue. So while the inner service of the next request is not ready, requests to the other inner services wait,
+    /// too. It excludes [`reserve`](crate::WaitingRoomConfig::reserve), because the number of slots is not known.
     Inner,
-    /// As many as measurements say that the service can take. For a service whose limit is unknown or changes.
+    /// As many requests as the service can take according to measurements, for a service whose limit is unknown or
+    /// changes.
     ///
-    /// Measured is the time from when a request has its slot until the head of its response, or the response of a service
-    /// that is not HTTP. A status of 429 or 503 and an error count as overload; a request that is dropped before its
-    /// response counts for nothing.
+    /// The measured time begins when a request has its slot. It ends with the head of its response, or with the
+    /// response of a service that is not HTTP. An error and a status of 429 or 503 count as overload. A request that is
+    /// dropped before its response is not counted.
     ///
-    /// A request that is measured costs an allocation, a lock and two readings of the clock, also where it finds a slot
-    /// free. For engines of language models, whose latency grows with the batch by design, use
+    /// Measuring a request costs an allocation, a lock and two reads of the clock, even if it finds a slot free. For
+    /// engines of language models, whose latency grows with the batch by design, use
     /// [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd).
     Adaptive(AdaptiveLimit),
 }
 
 impl Concurrency {
-    /// What an adaptive limit is found by.
+    /// Returns the settings of a limit that adapts, or `None` for any other concurrency.
     pub(crate) fn adaptive(&self) -> Option<&AdaptiveLimit> {
         match self {
             Self::Adaptive(limit) => Some(limit),
@@ -38,59 +40,60 @@ impl Concurrency {
     }
 }
 
-/// `Limit(1)`: only the operator knows what the service can take, and 1 overloads none.
+/// Returns `Limit(1)`, because only the operator knows the limit of the service, and every service can take one
+/// request.
 impl Default for Concurrency {
     fn default() -> Self {
         Self::Limit(1)
     }
 }
 
-/// What a service does when its waiting room is full.
+/// The behaviour of a service while its waiting room is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Overflow {
-    /// It is ready, and answers the call with a rejection. Servers such as axum and tonic, which clone the service
-    /// for each request, need this.
+    /// The service stays ready and answers the call with a rejection. Servers such as axum and tonic need this, because
+    /// they clone the service for each request.
     #[default]
     Reject,
-    /// It is not ready until there is room. Being ready reserves a place for the call that follows. For callers that
-    /// can wait before they have a request.
+    /// The service is ready only once the waiting room has room, and reserves a place for the call that follows.
     ///
-    /// Where there will never be room, because the queue is closed or has no places, it is ready, and the call is rejected.
-    /// With a place, too, a call may be rejected for what its ticket says: its tenant has as many requests waiting as may,
-    /// or its deadline has passed. There is no [`target_wait`](crate::WaitingRoomConfig::target_wait).
+    /// This is for callers that can wait before they have a request. If waiting is futile, because the queue is closed
+    /// or its size is 0, the service is ready and the call is rejected. A call with a place may be rejected, too,
+    /// because of its ticket: its tenant may have too many waiters, or its deadline may have passed. The
+    /// [`target_wait`](crate::WaitingRoomConfig::target_wait) is off.
     Backpressure,
 }
 
-/// What happens to a request for a stream of events when every slot is busy.
+/// The treatment of a request for a stream of events while every slot is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Streaming {
-    /// It waits like any other.
+    /// The request waits like any other.
     #[default]
     Queue,
-    /// It is rejected, so that its client can say so at once or go elsewhere.
+    /// The request is rejected, so that its client can report the failure at once or go elsewhere.
     Reject,
 }
 
-/// For how long a request holds its slot.
+/// The time for which a request holds its slot.
 ///
-/// **An upgraded connection holds none.** The response to an upgrade (101, or 2xx to `CONNECT`) has no body,
-/// and hyper hands the connection from the server to the handler past every layer. A handler that is to hold
-/// a slot for as long as its connection is open acquires a [`Permit`](crate::gate::Permit) from a
-/// [`Gate`](crate::Gate), and keeps it in the task that serves the connection.
+/// **An upgraded connection is outside the limit.** The response to an upgrade (101, or 2xx to `CONNECT`) has an empty
+/// body, and hyper hands the connection from the server to the handler past every layer. A handler can hold a slot for
+/// as long as its connection is open: it acquires a [`Permit`](crate::gate::Permit) from a [`Gate`](crate::Gate), and
+/// keeps it in the task that serves the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Hold {
-    /// Until the response's body ends, fails or is dropped.
+    /// The slot is held until the response's body ends, fails or is dropped.
     #[default]
     Body,
-    /// Until the response's head is there. For large downloads that cost the service nothing.
+    /// The slot is held until the response's head is there. This suits large downloads that cost the service nothing.
     Headers,
 }

@@ -3,45 +3,46 @@
 use crate::admit::{InvalidAdaptiveLimit, InvalidWaitingRoom};
 use crate::http::InvalidRetryAfter;
 
-/// A [`QueueConfig`](super::QueueConfig) that can't be used: which field, its value, and what is allowed.
+/// A reason for which a [`QueueConfig`](super::QueueConfig) can't be used. The message has the field, its value and the
+/// allowed values.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidQueueConfig {
-    /// No request would ever be served.
+    /// The limit is 0, so every request would wait in vain.
     #[error("`concurrency` is 0: it must be at least 1, or \"inner\", or \"auto\"")]
     ZeroConcurrency,
-    /// Not a name that a header can have.
+    /// The value cannot be the name of a header.
     #[error(
         "`{field}` is {value:?}, which is no header name: use ASCII letters, digits and hyphens"
     )]
     HeaderName {
-        /// The field.
+        /// The field with the wrong name.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         value: String,
     },
-    /// The waiting room's configuration makes no sense.
+    /// The configuration of the waiting room is invalid.
     #[error(transparent)]
     WaitingRoom(#[from] InvalidWaitingRoom),
-    /// The limit that adapts makes no sense.
+    /// The configuration of the limit that adapts is invalid.
     #[error(transparent)]
     Limit(#[from] InvalidAdaptiveLimit),
-    /// A number of slots can't become the inner service's own, nor the other way round.
+    /// The concurrency would change between slots of the layer's own and slots of the inner service.
     #[error(
         "`concurrency` can't change between a number, or \"auto\", and \"inner\" while the service runs"
     )]
     ConcurrencyIsFixed,
-    /// No request could wait for the inner service to be ready, and so none could use it.
+    /// Requests have to wait for the inner service to be ready, but the configuration forbids waiting.
     #[error(
         "`concurrency` is \"inner\", which needs a waiting room: set `enabled`, `max_size` and `max_wait_seconds` so that requests may wait"
     )]
     InnerNeedsRoom,
-    /// Slots can be kept only where it is known how many there are.
+    /// Slots are reserved while their number is unknown.
     #[error(
         "`reserve` is set and `concurrency` is \"inner\", where no slots can be kept: leave one of them out"
     )]
     InnerKeepsNoSlots,
-    /// An inner service can be shared only where one request at a time uses it.
+    /// An inner service can be shared only if one request at a time uses it.
     #[error("an inner service that can't be cloned needs `concurrency` to be \"inner\"")]
     CannotShare,
     /// An inner service that is shared must be the only one behind its waiting room.
@@ -49,7 +50,7 @@ pub enum InvalidQueueConfig {
         "this layer has an inner service already: one that can't be cloned needs a layer, and so a waiting room, of its own"
     )]
     NotAlone,
-    /// `retry_after` contradicts itself.
+    /// The settings in `retry_after` contradict each other.
     #[error(transparent)]
     RetryAfter(#[from] InvalidRetryAfter),
 }

@@ -1,7 +1,7 @@
-//! The configuration of a queue: how many requests run at a time, and which may wait.
+//! The configuration of a queue: its concurrency limit and its waiting room.
 //!
-//! [`QueueConfig`] is a plain value with a default for every field. Reading one from a file refuses keys that it does
-//! not know; [`QueueConfig::validate`] says which field is wrong, and what is allowed.
+//! [`QueueConfig`] is a plain value with a default for every field. If it is read from a file, unknown keys are errors.
+//! [`QueueConfig::validate`] names the field that is wrong and the values that are allowed.
 
 mod choices;
 mod error;
@@ -27,9 +27,9 @@ use crate::http::{HeaderClassifier, RetryAfter};
 pub use choices::{Concurrency, Hold, Overflow, Streaming};
 pub use error::InvalidQueueConfig;
 
-/// How many requests run at a time, which may wait, in what order and for how long.
+/// The settings of a queue: its concurrency, its waiting room, and the form of its responses.
 ///
-/// Every field has a method of its name; so have those of the [waiting room](Self::room).
+/// Every field has a method of the same name, and so does every field of the [waiting room](Self::room).
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,8 +41,8 @@ pub use error::InvalidQueueConfig;
 /// assert_eq!(config.validate(), Ok(()));
 /// ```
 ///
-/// With feature `serde` the same is read from a file, in which every key is optional, those of the waiting room are
-/// beside the others, and `"none"` is `None`:
+/// With feature `serde`, the same configuration is read from a file. All keys are optional, the keys of the waiting
+/// room are beside the others, and `"none"` stands for `None`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -64,10 +64,10 @@ pub use error::InvalidQueueConfig;
 ///
 /// # Fields and keys
 ///
-/// A key in a file has the name of its field, unless both are given here. Durations are in seconds there, and may be
-/// fractions. Unknown keys and repeated ones are errors that name the key and its line. The keys are stable.
+/// A key in a file has the name of its field, unless the tables below give both. Durations in a file are in seconds and
+/// may be fractions. Unknown and repeated keys are errors that name the key and its line. The keys are stable.
 ///
-/// Of the service:
+/// The service has these fields:
 ///
 /// | field, key | default | use |
 /// |---|---|---|
@@ -82,7 +82,7 @@ pub use error::InvalidQueueConfig;
 /// | `server_timing` | `true` | adds `server-timing: queue;dur=<ms>` to responses of requests that waited |
 /// | `retry_after` | 1 to 60 s | `Retry-After`, estimated from how fast the room empties, with jitter; or fixed |
 ///
-/// Of the [waiting room](WaitingRoomConfig):
+/// The [waiting room](WaitingRoomConfig) has these fields:
 ///
 /// | field, key | default | use |
 /// |---|---|---|
@@ -102,7 +102,8 @@ pub use error::InvalidQueueConfig;
 ///
 /// # Tickets
 ///
-/// A request that finds a slot free passes without a look at its headers. Any other request gets its ticket from them:
+/// A request that finds a slot free passes without a look at its headers. Any other request gets its ticket from its
+/// headers:
 ///
 /// | header | meaning |
 /// |---|---|
@@ -110,19 +111,21 @@ pub use error::InvalidQueueConfig;
 /// | `x-tenant-id` | the tenant, for `fair`, `max_size_per_tenant` and `max_concurrent_per_tenant` |
 /// | `x-request-timeout` (seconds), `grpc-timeout`, `x-stainless-read-timeout` (seconds) | the longest time that the client wants to wait for its answer |
 ///
-/// [`QueueLayer::classify`](super::QueueLayer::classify) reads tickets from anything else.
+/// [`QueueLayer::classify`](super::QueueLayer::classify) reads tickets from any other part of the request.
 ///
 /// # Tenants
 ///
-/// A tenant is whatever `tenant_header` names: a team, a key, or, with `x-session-id`, a conversation or an agent. Calls of
-/// conversations then take turns with those of others. With `fair`, a tenant that sends more than its share waits for
-/// itself, and in a full room it loses the places beyond its share to others. Slots that it used while no other tenant was
-/// waiting do not count against it. A client that may choose names gets a share for each name that it invents, so let the
-/// name come from something that is authenticated.
+/// A tenant is the entity that `tenant_header` names: a team, a key, or, with `x-session-id`, a conversation or an
+/// agent. Calls of different conversations then take turns. With `fair`, a tenant that sends more than its share
+/// lengthens only its own wait. In a full room it loses the places beyond its share to other tenants. Slots that it
+/// used while no other tenant was waiting do not count against it.
+///
+/// A client that may choose names gets a share for each name that it invents. So let the name come from an
+/// authenticated source.
 ///
 /// # Limits that adapt
 ///
-/// With `concurrency = "auto"` the limit is found by measurement. A `limit` beside it sets how:
+/// With `concurrency = "auto"` the limit is found by measurement. A `limit` beside it configures the measurement:
 /// `limit = { algorithm = "vegas", min = 1, max = 200, initial = 20 }`. A lower limit takes effect as slots come back.
 ///
 /// | algorithm | measures |
@@ -130,57 +133,62 @@ pub use error::InvalidQueueConfig;
 /// | `vegas` (default) | the latency, beside the latency at lower load; its baseline rises only while latency stays the same with more in flight |
 /// | `aimd` | errors, 429 and 503 alone |
 ///
-/// Latency grows with the load by design in front of an engine that batches, as those of language models do. Take `aimd`
-/// there. An endpoint of a router has the same with `max_concurrent = "auto"`. The demo gateway's `load = { metrics =
-/// "/metrics" }` in a backend adds the engine's own word: it reads how many requests wait in vLLM, SGLang and TGI.
+/// In front of an engine that batches, such as an engine of language models, latency grows with the load by design. Use
+/// `aimd` there. An endpoint of a router adapts in the same way with `max_concurrent = "auto"`. In the demo gateway, a
+/// backend may also set `load = { metrics = "/metrics" }`, which reads the number of requests that wait in vLLM, SGLang
+/// and TGI.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct QueueConfig {
-    /// How many requests run at a time. Default `Limit(1)`.
+    /// The number of requests that run at a time. Default `Limit(1)`.
     ///
-    /// Of no meaning where the slots are those of routed endpoints.
+    /// This is ignored if the slots belong to routed endpoints.
     pub concurrency: Concurrency,
-    /// Whether requests may wait. If not, the concurrency limit still holds. Default `true`.
+    /// `true` while requests may wait. If `false`, the concurrency limit still holds. Default `true`.
     pub enabled: bool,
-    /// The waiting room. Here, a `max_size` or a `max_wait` of 0 is the same as `enabled: false`. A request that has a
-    /// slot waits for up to `max_wait` for the inner service to be ready, in any case.
+    /// The waiting room. Here, a `max_size` or a `max_wait` of 0 is the same as `enabled: false`. In any case, a
+    /// request that has a slot waits for up to `max_wait` for the inner service to be ready.
     pub room: WaitingRoomConfig,
-    /// What happens when the waiting room is full. Default [`Overflow::Reject`].
+    /// The behaviour of the service while the waiting room is full. Default [`Overflow::Reject`].
     pub overflow: Overflow,
     /// The request header that names the priority level. Default `x-priority`.
     pub priority_header: String,
-    /// The request header that names the tenant, which is whatever shares and limits are for: a team, a key, or, with
-    /// `x-session-id`, a conversation. `None`: all requests are of one tenant. Default `x-tenant-id`.
+    /// The request header that names the tenant. A tenant is the entity that has shares and limits: a team, a key, or,
+    /// with `x-session-id`, a conversation. With `None`, all requests belong to one tenant. Default `x-tenant-id`.
     pub tenant_header: Option<String>,
-    /// What happens to a request for a stream of events when every slot is busy. Default [`Streaming::Queue`].
+    /// The treatment of a request for a stream of events while every slot is busy. Default [`Streaming::Queue`].
     pub streaming: Streaming,
-    /// For how long a request holds its slot. Default [`Hold::Body`].
+    /// The time for which a request holds its slot. Default [`Hold::Body`].
     pub hold: Hold,
-    /// Adds `server-timing` to the responses of requests that waited for 1 ms or longer, with the time of the wait. Default
-    /// `true`.
+    /// `true` if `server-timing` is added to the responses of requests that waited for 1 ms or longer, with the time of
+    /// the wait. Default `true`.
     pub server_timing: bool,
-    /// Whether a request for a stream of events that asks for it in `x-queue-status: sse` is answered while it waits
-    /// (see [status while waiting](super::QueueLayer#status-while-waiting)), in a `RouteLayer` and in a `QueueLayer` with
-    /// [`status_stream`](super::QueueLayer::status_stream). Default `true`. Not read from a file.
+    /// `true` if requests may ask to be answered while they wait. Such a request accepts a stream of events and sends
+    /// `x-queue-status: sse` (see [status while waiting](super::QueueLayer#status-while-waiting)). A `RouteLayer` answers
+    /// them, and so does a `QueueLayer` with [`status_stream`](super::QueueLayer::status_stream). Default `true`. This
+    /// field is not read from a file.
     pub status_stream: bool,
-    /// When rejected clients are told to return. Default: in 1 s to 60 s, by how fast the waiting room empties.
+    /// The time after which rejected clients are asked to return. By default 1 s to 60 s, estimated from the rate at
+    /// which the waiting room empties.
     pub retry_after: RetryAfter,
 }
 
 impl QueueConfig {
-    /// Runs `concurrency` requests at a time; everything else is the default.
+    /// Creates a configuration that runs `concurrency` requests at a time, with defaults for everything else.
     #[must_use]
     pub fn new(concurrency: usize) -> Self {
         Self::default().concurrency(Concurrency::Limit(concurrency))
     }
 
-    /// Runs as many requests as the inner service is ready for; everything else is the default.
+    /// Creates a configuration that runs as many requests as the inner service is ready for, with defaults for
+    /// everything else.
     #[must_use]
     pub fn inner() -> Self {
         Self::default().concurrency(Concurrency::Inner)
     }
 
-    /// Runs as many requests at a time as [measurements](Concurrency::Adaptive) say; everything else is the default.
+    /// Creates a configuration that finds its limit by [measurements](Concurrency::Adaptive), with defaults for
+    /// everything else.
     ///
     /// ```
     /// use tower_triage::QueueConfig;
@@ -194,56 +202,56 @@ impl QueueConfig {
         Self::default().concurrency(Concurrency::Adaptive(limit))
     }
 
-    /// How many requests run at a time.
+    /// Sets the number of requests that run at a time.
     #[must_use]
     pub fn concurrency(mut self, concurrency: Concurrency) -> Self {
         self.concurrency = concurrency;
         self
     }
 
-    /// Whether requests may wait. If not, one that finds no slot is rejected.
+    /// Allows requests to wait, or rejects each request that finds all slots busy.
     #[must_use]
     pub fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = enabled;
         self
     }
 
-    /// Replaces the whole waiting room.
+    /// Replaces the configuration of the whole waiting room.
     #[must_use]
     pub fn room(mut self, room: WaitingRoomConfig) -> Self {
         self.room = room;
         self
     }
 
-    /// What happens when the waiting room is full.
+    /// Sets the behaviour of the service while the waiting room is full.
     #[must_use]
     pub fn overflow(mut self, overflow: Overflow) -> Self {
         self.overflow = overflow;
         self
     }
 
-    /// The request header that names the priority level.
+    /// Sets the request header that names the priority level.
     #[must_use]
     pub fn priority_header(mut self, name: impl Into<String>) -> Self {
         self.priority_header = name.into();
         self
     }
 
-    /// The request header that names the tenant; `None`: all requests are of one tenant.
+    /// Sets the request header that names the tenant. With `None`, all requests belong to one tenant.
     #[must_use]
     pub fn tenant_header<'a>(mut self, name: impl Into<Option<&'a str>>) -> Self {
         self.tenant_header = name.into().map(str::to_owned);
         self
     }
 
-    /// What happens to a request for a stream of events when every slot is busy.
+    /// Sets the treatment of a request for a stream of events while every slot is busy.
     #[must_use]
     pub fn streaming(mut self, streaming: Streaming) -> Self {
         self.streaming = streaming;
         self
     }
 
-    /// For how long a request holds its slot.
+    /// Sets the time for which a request holds its slot.
     #[must_use]
     pub fn hold(mut self, hold: Hold) -> Self {
         self.hold = hold;
@@ -257,25 +265,25 @@ impl QueueConfig {
         self
     }
 
-    /// Whether a request for a stream of events may ask to be answered while it waits.
+    /// Allows a request for a stream of events to ask for an answer while it waits, or ignores such requests.
     #[must_use]
     pub fn status_stream(mut self, status_stream: bool) -> Self {
         self.status_stream = status_stream;
         self
     }
 
-    /// When rejected clients are told to return.
+    /// Sets the time after which rejected clients are asked to return.
     #[must_use]
     pub fn retry_after(mut self, retry_after: RetryAfter) -> Self {
         self.retry_after = retry_after;
         self
     }
 
-    /// Whether the configuration can be used.
+    /// Checks that the configuration can be used.
     ///
     /// # Errors
     ///
-    /// The first field found that is wrong.
+    /// Returns an error that names the first wrong field that is found.
     pub fn validate(&self) -> Result<(), InvalidQueueConfig> {
         if self.concurrency == Concurrency::Limit(0) {
             return Err(InvalidQueueConfig::ZeroConcurrency);
@@ -295,11 +303,11 @@ impl QueueConfig {
         Ok(())
     }
 
-    /// What reads tickets from request headers.
+    /// Returns the classifier that reads tickets from request headers.
     ///
     /// # Errors
     ///
-    /// If a header's name is wrong.
+    /// Returns an error if the name of a header is invalid.
     pub fn classifier(&self) -> Result<HeaderClassifier, InvalidQueueConfig> {
         let tenant_header = self.tenant_header.as_deref();
         Ok(HeaderClassifier::new(
@@ -311,10 +319,11 @@ impl QueueConfig {
         ))
     }
 
-    /// The waiting room, of size 0 if no request may wait.
+    /// Returns the waiting room, with a size of 0 if requests may not wait.
     pub(crate) fn effective_room(&self) -> WaitingRoomConfig {
         let mut room = self.room.clone();
-        // Callers that wait until there is room are not refused because others wait.
+        // With backpressure, callers wait for room before they have a request, so arrivals are not refused for a long
+        // queue.
         if self.overflow == Overflow::Backpressure {
             room.target_wait = TargetWait::Off;
         }
@@ -325,7 +334,7 @@ impl QueueConfig {
     }
 }
 
-/// The waiting room's fields, as those of [`room`](Self::room).
+/// Methods for the fields of the waiting room, which set the fields of [`room`](Self::room).
 impl QueueConfig {
     room_methods!(room);
 }
@@ -348,6 +357,7 @@ impl Default for QueueConfig {
     }
 }
 
+/// Parses `value` as the name of a header. An error names the `field` that has this value.
 fn header_name(field: &'static str, value: &str) -> Result<HeaderName, InvalidQueueConfig> {
     value.parse().map_err(|_| InvalidQueueConfig::HeaderName {
         field,

@@ -1,7 +1,7 @@
-//! Reading a [`QueueConfig`], or the [`WaitingRoomConfig`] in it alone, from a file.
+//! A reader of a [`QueueConfig`], or only of the [`WaitingRoomConfig`] in it, from a file.
 //!
-//! The keys are read by hand, not by serde's derive, because those of the room are beside the others, and `flatten` can
-//! neither refuse an unknown key nor say in which line a value is.
+//! The keys are read by hand, because the keys of the room are beside the others. serde's derive would need `flatten`
+//! for that, which can neither refuse an unknown key nor report the line of a value.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,6 +29,7 @@ impl<'de> Deserialize<'de> for WaitingRoomConfig {
     }
 }
 
+/// The keys of a queue's configuration.
 const KEYS: &[&str] = &[
     "concurrency",
     "limit",
@@ -40,7 +41,7 @@ const KEYS: &[&str] = &[
     "hold",
     "server_timing",
     "retry_after",
-    // Those of the waiting room:
+    // The keys of the waiting room, which `ROOM_KEYS` takes from here on:
     "max_size",
     "max_size_per_tenant",
     "max_concurrent_per_tenant",
@@ -57,11 +58,12 @@ const KEYS: &[&str] = &[
     "tenant_weights",
 ];
 
+/// The keys of the waiting room: all of `KEYS` after the first 10.
 const ROOM_KEYS: &[&str] = KEYS.split_at(10).1;
 
 /// A configuration that is being read.
 struct Reader {
-    /// What is read, as an error message calls it.
+    /// The name of the configuration in error messages.
     what: &'static str,
     keys: &'static [&'static str],
     config: QueueConfig,
@@ -138,7 +140,7 @@ impl<'de> Visitor<'de> for Reader {
         f.write_str(self.what)
     }
 
-    /// An unknown key and a repeated one are errors.
+    /// Reads all keys. An unknown key and a repeated key are errors.
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<QueueConfig, A::Error> {
         let mut seen = Vec::new();
         while let Some(key) = map.next_key_seed(OneOf(self.keys))? {
@@ -156,7 +158,7 @@ impl<'de> Visitor<'de> for Reader {
             };
             *default = limit;
         }
-        // Two keys, but they make sense only together.
+        // The two keys are read together, because the default has to be one of the priorities.
         if self.priorities.is_some() || self.default_priority.is_some() {
             let old = &self.config.room.levels;
             let names = self.priorities;
@@ -170,7 +172,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// One of these names.
+/// A reader of a key, which must be one of these names.
 struct OneOf(&'static [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for OneOf {
@@ -200,6 +202,7 @@ impl<'de> Deserialize<'de> for Concurrency {
     }
 }
 
+/// A reader of `concurrency`: a positive integer, `"inner"` or `"auto"`.
 struct NumberOrWord;
 
 impl Visitor<'_> for NumberOrWord {
@@ -377,7 +380,7 @@ jitter = 0.2                     # up to this share is added, so that clients do
         let concurrency = |text| read(text).map(|config| config.concurrency);
         let default = AdaptiveLimit::default();
         assert_eq!(concurrency("concurrency = \"auto\""), adaptive(default));
-        // In either order.
+        // The keys may be in either order.
         for text in [
             "concurrency = \"auto\"\nlimit = { min = 2, max = 8 }",
             "limit.max = 8\nlimit.min = 2\nconcurrency = \"auto\"",
@@ -449,7 +452,7 @@ jitter = 0.2                     # up to this share is added, so that clients do
         assert_eq!(serde_json::from_str(null).ok(), Some(expected));
     }
 
-    /// A waiting room's configuration alone.
+    /// Tests that read the configuration of a waiting room without a queue.
     mod room {
         use super::*;
         use crate::admit::Priority;

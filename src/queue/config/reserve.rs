@@ -1,4 +1,4 @@
-//! The slots that are kept for levels, in a configuration file: `{ high = 1, lend = true }`, `{ high = "10%" }`.
+//! The slots that are reserved for levels, in a configuration file: `{ high = 1, lend = true }`, `{ high = "10%" }`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Unexpected, Vis
 
 use crate::admit::ReservedSlots;
 
-/// By level, and whether they are lent.
+/// A reader of the table `reserve`, which returns the reserved slots by level, and `true` if they are lent.
 pub(super) struct Reserves;
 
 impl<'de> DeserializeSeed<'de> for Reserves {
@@ -29,7 +29,7 @@ impl<'de> Visitor<'de> for Reserves {
         let (mut levels, mut lend) = (HashMap::new(), false);
         while let Some(name) = map.next_key::<String>()? {
             match map.next_value_seed(LevelReserve(&name))? {
-                // A level may be called `lend`, too.
+                // A level may be called `lend`, too, so the type of the value decides.
                 Value::Lend(value) if name == "lend" => lend = value,
                 Value::Reserve(reserve) => _ = levels.insert(name, reserve),
                 Value::Lend(value) => {
@@ -41,12 +41,13 @@ impl<'de> Visitor<'de> for Reserves {
     }
 }
 
+/// The value of a key in `reserve`: a number of slots or a share of them, or the setting `lend`.
 enum Value {
     Lend(bool),
     Reserve(ReservedSlots),
 }
 
-/// What is kept for the level of this name.
+/// A reader of the slots that are reserved for the level of this name.
 struct LevelReserve<'a>(&'a str);
 
 impl LevelReserve<'_> {

@@ -7,9 +7,10 @@ use serde::de::{DeserializeSeed, Deserializer, Error, Unexpected, Visitor};
 
 use crate::short_number::Short;
 
-/// A duration in seconds, whole or with a fraction; `"none"`, or `null` in formats that have it, is `None`.
+/// A reader of a duration in seconds, which may have a fraction. `"none"` and the `null` of some formats are read as
+/// `None`.
 ///
-/// The field's name is part of the errors.
+/// Error messages contain the field's name, which is stored here.
 pub(super) struct Seconds(pub(super) &'static str);
 
 impl Seconds {

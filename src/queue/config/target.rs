@@ -8,9 +8,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error, Unexpected, Visitor};
 use crate::admit::TargetWait;
 use crate::short_number::Short;
 
-/// A number of seconds, whole or with a fraction, `"auto"` or `"none"`.
+/// A reader of a target wait: a number of seconds, which may have a fraction, `"auto"` or `"none"`.
 ///
-/// The field's name is part of the errors.
+/// Error messages contain the field's name, which is stored here.
 pub(super) struct Target(pub(super) &'static str);
 
 impl Target {

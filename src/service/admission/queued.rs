@@ -1,4 +1,4 @@
-//! The instant in which a request is queued: its handler may answer it before its wait is over.
+//! The instant in which a request is queued, when its handler may answer it before its wait is over.
 //!
 //! The rest of its admission is then driven by that answer, or by the future that it was in.
 
@@ -17,19 +17,19 @@ use crate::service::PendingAnswer;
 
 /// A request that has just been queued.
 pub(crate) struct JustQueued<'a, C: Capacity, S, Req, H> {
-    /// Taken if the answer drives the wait.
+    /// The waiting request. It is taken if the answer drives the wait.
     waiting: &'a mut Option<Box<WaitingForSlot<C, S, Req, H>>>,
     options: ResponseOptions,
 }
 
 impl<'a, C: Capacity, S, Req, H> JustQueued<'a, C, S, Req, H> {
-    /// The handler and the request.
+    /// Returns the handler and the request.
     pub(crate) fn parts(&mut self) -> Option<(&H, &mut Req)> {
         let call = self.waiting.as_mut()?;
         Some((&call.handler, &mut call.request))
     }
 
-    /// Takes the request out of the future that it was in, which must not be polled again.
+    /// Takes the request out of its previous future, which must not be polled again.
     pub(crate) fn take<A>(self) -> Admission<C, S, Req, H, A>
     where
         S: Service<Req>,
@@ -38,7 +38,7 @@ impl<'a, C: Capacity, S, Req, H> JustQueued<'a, C, S, Req, H> {
     }
 }
 
-/// Returns `true` if the request has still to be queued.
+/// Returns `true` if the request has yet to be queued.
 pub(super) fn is_arriving<C: Capacity, S, Req, H>(
     waiting: &Option<Box<WaitingForSlot<C, S, Req, H>>>,
 ) -> bool {
@@ -56,7 +56,7 @@ where
     S: Service<Req> + Clone,
     H: AdmissionHandler<C, Req, S, Answer = A>,
 {
-    // The task's cooperative budget may be used up, and the request not have arrived.
+    // The task's cooperative budget may be used up, so that the request has not arrived.
     if is_arriving(waiting) {
         return Poll::Pending;
     }
@@ -81,7 +81,7 @@ where
         }
     }
 
-    /// Takes out a request that waits for a slot. The future it was in must not be polled again.
+    /// Takes out a request that waits for a slot. Its previous future must not be polled again.
     #[cfg(feature = "route")]
     pub(crate) fn take_queued(self: Pin<&mut Self>) -> Option<Self> {
         let this = self.project();
@@ -93,7 +93,7 @@ where
         }
     }
 
-    /// Returns the place at which the request waits for a slot. `None` if it does not wait.
+    /// Returns the position at which the request waits for a slot, or `None` if it does not wait.
     pub(crate) fn place(&self) -> Option<QueuePlace> {
         match &self.state {
             State::WaitingForSlot { waiting } => waiting.as_ref()?.wait.acquire.place(),
