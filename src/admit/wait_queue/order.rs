@@ -32,7 +32,8 @@ pub(super) struct Levels<L> {
     pub(super) lane: Option<OnlyLane<L>>,
     /// The number of the pump that last found the lane busy.
     pub(super) blocked_in: u64,
-    /// The head at the last call of [`WaitQueue::take_heads_changed`], or `None` before the first call.
+    /// The head at the last call of [`WaitQueue::take_heads_changed`], or `None` before the first call. The inner
+    /// `None` means that the queue was empty then.
     pub(super) told: Option<Option<Told>>,
 }
 
