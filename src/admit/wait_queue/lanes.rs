@@ -120,7 +120,7 @@ pub(crate) struct Lanes<L> {
     /// The order of equals, oldest or newest first.
     age_order: AgeOrder,
     discipline: Discipline,
-    /// `true` once a lane was opened whose partition has a bound of its own.
+    /// `true` once a lane was opened in a partition that has a bound of its own.
     has_bounds: bool,
     /// `true` once a lane was opened in which tenants have shares.
     has_fair: bool,
@@ -143,7 +143,7 @@ pub(super) fn hash_of<L: Hash>(hasher: &RandomState, key: &L) -> u32 {
 }
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    /// Creates an empty set of lanes, whose keys `hasher` hashes.
+    /// Creates an empty set of lanes. `hasher` hashes their keys.
     pub(crate) fn new(
         config: &WaitingRoomConfig,
         age_order: AgeOrder,
@@ -170,7 +170,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Creates an empty set of lanes, whose clocks begin at the latest virtual time of the present ones.
+    /// Creates an empty set of lanes. Their clocks begin at the latest virtual time of the present ones.
     pub(crate) fn renewed(&self, config: &WaitingRoomConfig) -> Self {
         let clocks = self.groups.iter().flat_map(|(_, group)| &group.clocks);
         Self {
@@ -305,7 +305,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         group.waiting[level] -= 1;
         group.patient -= usize::from(waiters.meta(idx).is_patient);
         if let Some(clock) = group.clocks.get_mut(level) {
-            // The clock only moves forward, although a flow whose costly head left may be due before the waiter that
+            // The clock only moves forward, although a flow that lost a costly head may be due before the waiter that
             // was served last.
             *clock = (*clock).max(ends);
         }

@@ -107,7 +107,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Order::Levels(Levels::of(lane))
     }
 
-    /// Creates lanes without waiters, whose clocks continue from those of the present lanes.
+    /// Creates lanes without waiters. Their clocks continue from those of the present lanes.
     fn new_lanes(&self) -> Box<LaneOrder<L>> {
         let old = match &self.order {
             Order::Levels(_) => None,

@@ -39,7 +39,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let relinks = self.relinks();
         self.set_config(config, relinks, now);
         let mut ended = Vec::new();
-        // Expired waiters leave first, so that a waiter whose wait goes on is not evicted in their stead.
+        // Expired waiters leave first, so that other waiters are not evicted in their stead.
         while let Some(expired) = self.expire_next(now) {
             ended.push(expired);
         }

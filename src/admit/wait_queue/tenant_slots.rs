@@ -185,8 +185,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         }
     }
 
-    /// Removes a waiter without settling its tenant. Returns the tenant, whose other waiters may have to be parked or
-    /// unparked.
+    /// Removes a waiter without settling its tenant. Returns the tenant, because its other waiters may have to be
+    /// parked or unparked.
     fn leave_unsettled<T>(
         &mut self,
         common: &mut Common<T>,

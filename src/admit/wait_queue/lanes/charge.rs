@@ -1,4 +1,4 @@
-//! Charges for service whose amount became known only after its request was served.
+//! Charges for service of an amount that became known only after its request was served.
 
 use std::hash::Hash;
 
