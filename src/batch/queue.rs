@@ -190,7 +190,8 @@ impl<T> RequestQueue<T> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the queue is empty.
+    /// Returns [`DequeueError::Closed`] if the queue is closed and empty, and [`DequeueError::Empty`] if it is only
+    /// empty.
     pub fn try_dequeue(&self) -> Result<T, DequeueError> {
         let item = self.shared.dequeue(&mut None);
         item.ok_or_else(|| self.shared.atomic_state().dequeue_error())
