@@ -1,12 +1,12 @@
-//! Which answer belongs to which request.
+//! Matching of answers to the requests of a batch.
 
 use std::convert::Infallible;
 
-/// Takes the answer to a batch apart: [`InOrder`] or [`PerItem`].
+/// A way to split the answer to a batch into answers to its requests, which is [`InOrder`] or [`PerItem`].
 pub trait Answers<R>: sealed::Sealed {
     /// The answer to one request.
     type Answer;
-    /// What one request can fail with while others of its batch do not.
+    /// The error of one request that fails while others of its batch succeed.
     type ItemError;
 
     #[doc(hidden)]
@@ -14,15 +14,16 @@ pub trait Answers<R>: sealed::Sealed {
 }
 
 mod sealed {
-    /// Keeps the ways to those that are here.
+    /// A supertrait that limits the implementations to those of this crate.
     pub trait Sealed {}
 }
 
-/// The inner service answers with a `Vec` of answers, in the order of the requests.
+/// The way to split a `Vec` of answers, which the inner service returns in the order of the requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InOrder;
 
-/// The inner service answers with a `Vec` of results, in the order of the requests: each fails for itself.
+/// The way to split a `Vec` of results, which the inner service returns in the order of the requests. Each request
+/// fails for itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PerItem;
 

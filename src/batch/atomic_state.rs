@@ -1,12 +1,12 @@
-//! One word with the number of waiting items and a closed flag, to be read without the lock.
+//! A word with the number of waiting items and a closed flag, which can be read without the lock.
 
 use super::DequeueError;
 
-/// The number of waiting items in the lower 63 bits, and [`CLOSED`].
+/// The number of waiting items in the lower 63 bits, and [`CLOSED`] in the top bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AtomicState(pub(super) u64);
 
-/// The top bit: no item is accepted any more.
+/// The top bit, which is set once the queue stops accepting items.
 const CLOSED: u64 = 1 << 63;
 
 impl AtomicState {
@@ -23,9 +23,9 @@ impl AtomicState {
         self.0 & CLOSED != 0
     }
 
-    /// Why there was no item to take.
+    /// Returns the reason why a consumer found the queue empty.
     pub(super) fn dequeue_error(self) -> DequeueError {
-        // One may have arrived since, before the queue was closed: it has yet to be taken.
+        // An item may have arrived since, before the queue was closed, and has yet to be taken.
         match self.is_closed() && self.waiting() == 0 {
             true => DequeueError::Closed,
             false => DequeueError::Empty,

@@ -6,32 +6,33 @@ use tokio::sync::oneshot;
 
 use super::{BatchError, RequestQueue};
 
-/// A request, and where its response goes.
+/// A request, with the channel for its response.
 pub(super) struct BatchItem<Req, A, E, I> {
     pub(super) request: Req,
     pub(super) reply: Reply<A, E, I>,
 }
 
-/// Where a response goes. If it is dropped, the caller learns that its batch is lost.
+/// The channel for a response. If it is dropped, the caller learns that its batch is lost.
 pub(super) type Reply<A, E, I> = oneshot::Sender<Result<A, BatchError<E, I>>>;
 
-/// The requests that wait for their batch.
+/// The queue of requests that wait for their batch.
 pub(super) type BatchItems<Req, A, E, I> = RequestQueue<BatchItem<Req, A, E, I>>;
 
 impl<Req, A, E, I> BatchItem<Req, A, E, I> {
-    /// Answers it without a batch, if its caller still waits.
+    /// Answers the request without a batch, if its caller still waits.
     pub(super) fn fail(self, why: BatchError<E, I>) {
         respond(self.reply, Err(why));
         discard(self.request);
     }
 }
 
-/// Sends a response, if the caller still waits. A panic of the caller's waker, or of the response's destructor, ends here.
+/// Sends a response, if the caller still waits. A panic of the caller's waker, or of the response's destructor, is
+/// caught here.
 pub(super) fn respond<A, E, I>(reply: Reply<A, E, I>, answer: Result<A, BatchError<E, I>>) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(reply.send(answer))));
 }
 
-/// Drops what is one caller's. A panic of its destructor ends here, because it concerns no other caller.
+/// Drops a value of one caller. A panic of its destructor is caught here, because it concerns only that caller.
 pub(super) fn discard<T>(value: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }

@@ -6,10 +6,10 @@ use super::shared::{OnRejected, Shared};
 use super::{Cost, OnOversize, RequestQueue, TooLarge};
 use crate::admit::{RejectReason, WaitingRoomConfig};
 
-/// Makes a [`RequestQueue`]. Made by [`RequestQueue::builder`].
+/// A builder of a [`RequestQueue`], which is returned by [`RequestQueue::builder`].
 ///
-/// The type of the items has to be named where only a closure gives it. If an item holds the sender of its response,
-/// every rejection can be sent in one place:
+/// The type of the items has to be named if only a closure gives it. If an item holds the sender of its response, every
+/// rejection can be sent in one place:
 ///
 /// ```
 /// use tokio::sync::oneshot;
@@ -56,8 +56,8 @@ impl<T> RequestQueueBuilder<T> {
         }
     }
 
-    /// What items cost, and what those of a batch may cost together: all the memory of an engine that runs nothing
-    /// else. Default: 1 each, without a limit.
+    /// Sets the cost of items, and the total cost that those of a batch may have. The budget is usually all the memory
+    /// of an engine that is idle. By default, each item costs 1, and the total is unlimited.
     ///
     /// An item that costs more than the whole budget is rejected when it is enqueued ([`TooLarge`]), because it would
     /// block the queue for ever.
@@ -67,18 +67,19 @@ impl<T> RequestQueueBuilder<T> {
         self
     }
 
-    /// What happens when the next item in order does not fit into a batch. Default: the batch ends there.
+    /// Sets the reaction to a next item that does not fit into a batch. By default, the batch ends there.
     pub fn on_oversize(mut self, on_oversize: OnOversize) -> Self {
         self.on_oversize = on_oversize;
         self
     }
 
-    /// What to do with items that are rejected while they wait: because they waited for too long, were displaced, or no
-    /// longer fit after a reconfiguration, or because the queue was closed. Default: they are dropped.
+    /// Sets a callback for items that are rejected while they wait. An item is rejected if it waited for too long, was
+    /// displaced, or did not fit any more after a reconfiguration, or if the queue was closed. By default, rejected
+    /// items are dropped.
     ///
-    /// Called without a lock, by the queue's timer or inside a call of one of its methods. Items that are removed,
-    /// cleared or cancelled do not come here. A panic in it is caught: the other items are still handed to it, and the
-    /// method that called it returns as usual.
+    /// The queue calls it without a lock, from its timer or inside a call of one of its methods. Items that are
+    /// removed, cleared or cancelled are not passed to it. A panic in it is caught, so the other items are still passed
+    /// to it, and the method that called it returns as usual.
     pub fn on_rejected(
         mut self,
         act: impl Fn(T, RejectReason<TooLarge>) + Send + Sync + 'static,
@@ -87,7 +88,7 @@ impl<T> RequestQueueBuilder<T> {
         self
     }
 
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn build(self) -> RequestQueue<T> {
         RequestQueue {

@@ -1,7 +1,7 @@
 //! Removal of a request at the moment its cancellation token is cancelled.
 //!
-//! A queue that checks the token only when the request is next keeps cancelled requests waiting until then, and their
-//! places taken. Here the token itself removes the request, inside its `cancel`.
+//! A queue that checks a token only when its request is next would keep cancelled requests waiting until then, and
+//! their places taken. Here the token itself removes the request, inside its `cancel`.
 
 use std::sync::Arc;
 
@@ -11,21 +11,22 @@ use super::shared::Shared;
 use crate::admit::WaiterId;
 use crate::on_cancel::OnCancel;
 
-/// What a token is to do when it is cancelled. Dropping it takes that back.
+/// The action that a token takes when it is cancelled. Dropping the registration takes the action back.
 pub(super) type Registration = OnCancel;
 
-/// Removes the request from the queue when `token` is cancelled. Does not keep the queue alive.
+/// Registers the removal of the request from the queue when `token` is cancelled. The registration does not keep the
+/// queue alive.
 ///
-/// `None` if the token was cancelled before.
+/// Returns `None` if the token was cancelled before the call.
 pub(super) fn remove_on_cancel<T: Send + 'static>(
     shared: &Arc<Shared<T>>,
     id: WaiterId,
     token: CancellationToken,
 ) -> Option<Registration> {
-    let shared = Arc::downgrade(shared); // weak: the token may outlive the queue
+    let shared = Arc::downgrade(shared); // weak, because the token may outlive the queue
     OnCancel::new(token, move || {
         if let Some(shared) = shared.upgrade() {
-            // Dropped without the lock: the item's destructor is the caller's code.
+            // The item is dropped without the lock, because its destructor is the caller's code.
             drop(shared.remove(id));
         }
     })

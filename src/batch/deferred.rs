@@ -1,4 +1,4 @@
-//! What is to be done after the lock is released: code of callers.
+//! Work that is done after the lock is released, because it runs code of callers.
 
 use std::task::Waker;
 
@@ -6,22 +6,22 @@ use super::TooLarge;
 use super::cancel::Registration;
 use crate::admit::{RejectReason, WakeList};
 
-/// What is to be done after the lock is released. Nearly always nothing, or one waker to wake.
+/// Work that is done after the lock is released. It is nearly always empty, or one waker to wake.
 pub(super) struct Deferred<T> {
-    /// The first to wake.
+    /// The first waker to wake.
     pub(super) wake: Option<Waker>,
-    /// The rest. Boxed, so that there is little to make and to drop for each item.
+    /// All other work. It is boxed, so that there is little to make and to drop for each item.
     pub(super) more: Option<Box<More<T>>>,
 }
 
-/// What is rarely there to be done.
+/// The work that is rarely there to be done.
 pub(super) struct More<T> {
     pub(super) wakes: WakeList<Waker>,
-    /// Items that were rejected while they waited, with the reason.
+    /// The items that were rejected while they waited, with the reason.
     pub(super) rejected: Vec<(T, RejectReason<TooLarge>)>,
-    /// Those of items that left. Dropping one drops a waker of its token's.
+    /// The registrations of items that left. Dropping a registration takes a waker out of its token.
     registrations: Vec<Registration>,
-    /// A waker that is not needed any more.
+    /// A waker that has become unused, which is dropped without the lock.
     pub(super) unused: Option<Waker>,
 }
 
@@ -36,7 +36,7 @@ impl<T> Default for Deferred<T> {
 }
 
 impl<T> Deferred<T> {
-    /// A task has what it waits for.
+    /// Adds the waker of a task that has the item or the place that it waits for.
     #[inline]
     pub(super) fn wake(&mut self, waker: Waker) {
         match self.wake {
@@ -45,7 +45,7 @@ impl<T> Deferred<T> {
         }
     }
 
-    /// An item that had this registration left.
+    /// Adds the registration of an item that left, to be dropped.
     #[inline]
     pub(super) fn unregister(&mut self, registration: Option<Registration>) {
         if let Some(registration) = registration {
@@ -53,7 +53,7 @@ impl<T> Deferred<T> {
         }
     }
 
-    /// A consumer that had this waker waits no more.
+    /// Adds the waker of a consumer that has stopped waiting, to be dropped.
     #[inline]
     pub(super) fn discard(&mut self, waker: Option<Waker>) {
         if waker.is_some() {

@@ -9,24 +9,24 @@ use tokio::task::coop;
 
 use super::RequestQueue;
 
-/// Waits for a request, and takes it. Made by [`RequestQueue::dequeue`].
+/// A future that waits for a request and takes it. It is returned by [`RequestQueue::dequeue`].
 ///
 /// # Cancel safety
 ///
-/// Dropping it at any time loses no request, because one is taken only by the poll that returns it. If this consumer was
-/// woken for a request, another one is woken instead.
+/// Dropping it at any time loses no request, because only the poll that returns a request takes it. If this consumer
+/// was woken for a request, another one is woken instead.
 #[must_use = "futures do nothing unless polled"]
 pub struct Dequeue<'a, T>(Consumer<'a, T>);
 
-/// Waits until there is a request, and leaves it. Made by [`RequestQueue::wait_nonempty`]; as cancel-safe as
-/// [`Dequeue`].
+/// A future that waits until there is a request, and leaves it in the queue. It is returned by
+/// [`RequestQueue::wait_nonempty`], and is as cancel-safe as [`Dequeue`].
 #[must_use = "futures do nothing unless polled"]
 pub struct WaitNonEmpty<'a, T>(Consumer<'a, T>);
 
-/// A consumer of the queue. Dropping it passes its wake-up, if it had one, to the next.
+/// A consumer of the queue. If it was woken, dropping it passes the wake-up to the next consumer.
 struct Consumer<'a, T> {
     queue: &'a RequestQueue<T>,
-    /// Given when it first waits.
+    /// The id, which is given when the consumer first waits.
     id: Option<u64>,
 }
 
@@ -43,13 +43,14 @@ impl<'a, T> WaitNonEmpty<'a, T> {
 }
 
 impl<T: Send + 'static> Consumer<'_, T> {
-    /// Whether this is the first poll and the queue is empty, so that the consumer waits: the common case, in one lock.
+    /// Returns `true` if this is the first poll and the queue is empty, so that the consumer waits. This is the common
+    /// case, and takes the lock only once.
     #[inline]
     fn waits_at_once(&mut self, cx: &Context<'_>) -> bool {
         let shared = &self.queue.shared;
         self.id.is_none()
-            && shared.is_empty() // without the lock
-            && shared.wait_if_empty(cx, &mut self.id) // again, with the lock
+            && shared.is_empty() // read without the lock
+            && shared.wait_if_empty(cx, &mut self.id) // checked again with the lock
     }
 }
 
@@ -86,7 +87,7 @@ impl<T: Send + 'static> Future for WaitNonEmpty<'_, T> {
 
 impl<T> Drop for Consumer<'_, T> {
     fn drop(&mut self) {
-        // Without an id it never waited: nothing to take back.
+        // A consumer without an id has never waited, so the queue knows nothing of it.
         if self.id.is_some() {
             self.queue.shared.forget_consumer(self.id);
         }

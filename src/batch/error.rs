@@ -7,26 +7,26 @@ use std::sync::Arc;
 
 use crate::admit::RejectReason;
 
-/// An item costs more than the queue's whole budget.
+/// An error for an item that costs more than the queue's whole budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("the request costs {cost}, which is more than the whole budget of {budget}")]
 pub struct TooLarge {
-    /// What it costs.
+    /// The cost of the item.
     pub cost: u64,
     /// The whole budget.
     pub budget: u64,
 }
 
-/// The item was not enqueued. It comes back.
+/// An error that returns an item which was not enqueued.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EnqueueError<T> {
-    /// What was to be enqueued.
+    /// The item that was to be enqueued.
     pub item: T,
-    /// Why it was not: [`RejectReason::Full`] if the queue is full.
+    /// The reason, which is [`RejectReason::Full`] if the queue is full.
     pub why: RejectReason<TooLarge>,
 }
 
-// By hand, because the item need not be `Debug`.
+// This is written by hand, because the item need not be `Debug`.
 impl<T> fmt::Debug for EnqueueError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EnqueueError")
@@ -41,7 +41,7 @@ impl<T> fmt::Display for EnqueueError<T> {
     }
 }
 
-/// The message of a rejection by a waiting room that has no slots.
+/// Writes the message for a rejection by a waiting room without slots.
 fn refusal(why: &RejectReason<TooLarge>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(match why {
         RejectReason::Full => "the queue is full",
@@ -65,42 +65,42 @@ impl<T> Error for EnqueueError<T> {
     }
 }
 
-/// There was nothing to dequeue.
+/// An error of a consumer that found the queue empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DequeueError {
-    /// Nothing waits, or nothing came in time.
+    /// The queue is empty, or its first item did not arrive in time.
     #[error("the queue is empty")]
     Empty,
-    /// Nothing waits, and nothing will ever come.
+    /// The queue is closed and empty, so items will not arrive any more.
     #[error("the queue is closed and empty")]
     Closed,
 }
 
-/// Why a request got no response from its batch. `E` is the inner service's error, `I` that of a single request
-/// (see [`PerItem`](super::PerItem)).
+/// The reason why a request got no response from its batch. `E` is the inner service's error, and `I` is the error of a
+/// single request (see [`PerItem`](super::PerItem)).
 ///
-/// It is an [`Error`] if both are, and has the one that occurred, or the reason of the rejection, as its source. Boxed
-/// inner errors, such as those of Tower's own layers, need a [`BoxedError`](crate::queue::BoxedError) around them for
-/// that.
+/// The type is an [`Error`] if both `E` and `I` are. Its source is the error that occurred, or the reason of the
+/// rejection. Boxed inner errors, such as those of Tower's own layers, need a [`BoxedError`](crate::queue::BoxedError)
+/// around them for that.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BatchError<E, I = Infallible> {
-    /// It never joined a batch.
+    /// The request was rejected before it joined a batch.
     Rejected(RejectReason<TooLarge>),
-    /// The inner service failed, and with it all requests of the batch; or it will never be ready again, and fails
-    /// all requests.
+    /// The inner service failed, either for this batch and so for all of its requests, or for good. An inner service
+    /// that will never be ready again fails all requests.
     Inner(Arc<E>),
-    /// This request failed, and not the whole batch.
+    /// This request failed, although the batch as a whole succeeded.
     Item(I),
-    /// The inner service returned another number of responses than there were requests, so that none can be matched.
+    /// The numbers of responses and requests differ, so that they cannot be matched.
     WrongCount {
         /// The number of requests in the batch.
         requests: usize,
         /// The number of responses.
         answers: usize,
     },
-    /// The batch broke off: the inner service panicked, or its runtime was shut down.
+    /// The batch broke off, because the inner service panicked or its runtime was shut down.
     Lost,
 }
 

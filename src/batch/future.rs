@@ -14,8 +14,8 @@ use super::{BatchError, RequestGuard};
 ///
 /// # Cancel safety
 ///
-/// Dropping it takes the request out of the queue, if it has not joined a batch. When the futures of all requests of a
-/// batch are dropped, so is the batch.
+/// Dropping it takes the request out of the queue, if the request has not joined a batch. When the futures of all
+/// requests of a batch are dropped, the batch is dropped, too.
 #[must_use = "futures do nothing unless polled"]
 pub struct BatchFuture<Req, A, E, I>(Step<Req, A, E, I>);
 
@@ -28,7 +28,7 @@ enum Step<Req, A, E, I> {
     Done,
 }
 
-/// No field is ever pinned.
+/// The future is `Unpin` because its fields are never pinned.
 impl<Req, A, E, I> Unpin for BatchFuture<Req, A, E, I> {}
 
 impl<Req, A, E, I> BatchFuture<Req, A, E, I> {
@@ -51,9 +51,10 @@ impl<Req, A, E, I> Future for BatchFuture<Req, A, E, I> {
         if let Step::Waiting { answer, .. } = &mut self.0 {
             let answer = ready!(Pin::new(answer).poll(cx));
             if let Step::Waiting { guard, .. } = std::mem::replace(&mut self.0, Step::Done) {
-                // Its request was taken out of the queue.
+                // The request has already been taken out of the queue, so the guard has nothing to remove.
                 guard.disarm();
             }
+            // The sender was dropped without an answer if the batch broke off.
             return Poll::Ready(answer.unwrap_or(Err(BatchError::Lost)));
         }
         match std::mem::replace(&mut self.0, Step::Done) {

@@ -4,10 +4,10 @@ use std::fmt;
 
 use super::{RequestId, RequestQueue};
 
-/// Ties a request to the task that waits for its response. Made by [`RequestQueue::guard`].
+/// A guard that ties a request to the task that waits for its response. It is returned by [`RequestQueue::guard`].
 ///
 /// Dropping it takes the request out of the queue at once, if it still waits there, and drops the item. A request that
-/// was dequeued is not affected.
+/// was already dequeued is not affected.
 ///
 /// ```
 /// use tower_triage::batch::RequestQueue;
@@ -22,7 +22,7 @@ use super::{RequestId, RequestQueue};
 #[must_use = "dropping the guard takes the request out of the queue"]
 pub struct RequestGuard<T> {
     queue: RequestQueue<T>,
-    /// `None` once there is nothing to remove.
+    /// The id of the request, or `None` once there is nothing to remove.
     id: Option<RequestId>,
 }
 
@@ -34,33 +34,34 @@ impl<T> RequestGuard<T> {
         }
     }
 
-    /// Whether the request still waits.
+    /// Returns `true` if the request still waits.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.id.is_some_and(|id| self.queue.contains(id))
     }
 
-    /// Its position: 1 is next. `None` if it no longer waits. O(n log n) in the number of waiters.
+    /// Returns the position of the request, where 1 is next, or `None` if it no longer waits. This takes O(n log n) in
+    /// the number of waiters.
     #[must_use]
     pub fn position(&self) -> Option<usize> {
         self.queue.position(self.id?)
     }
 
-    /// Takes the request out. `None` if it no longer waits.
+    /// Takes the request out, or returns `None` if it no longer waits.
     pub fn remove(mut self) -> Option<T> {
         self.queue.remove(self.id.take()?)
     }
 
     /// Drops the guard and leaves the request in the queue.
     pub fn disarm(mut self) {
-        self.id = None; // nothing left to remove
+        self.id = None; // `drop` then has nothing to remove
     }
 }
 
 impl<T> Drop for RequestGuard<T> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            drop(self.queue.remove(id)); // `None` if it was dequeued
+            drop(self.queue.remove(id)); // this is `None` if the request was dequeued
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The items of a queue, by the index of their waiter.
 //!
-//! They are beside the wait queue and not in it: an item may be large, and what is inside an entry is moved several times.
+//! Items are stored beside the wait queue, because an item may be large and the contents of an entry are moved several
+//! times.
 
-/// The items that wait, or that were unlinked and not taken yet.
+/// The items that wait, and those that were unlinked but have not been taken.
 pub(super) struct Items<T>(Vec<Option<T>>);
 
 impl<T> Items<T> {
@@ -10,23 +11,24 @@ impl<T> Items<T> {
         Self(Vec::new())
     }
 
-    /// Keeps the item of the waiter with this index, which has none yet.
+    /// Stores the item of the waiter with this index, which must be free.
     #[inline]
     pub(super) fn put(&mut self, idx: usize, item: T) {
-        // Indices are given again once they are free, so there are never more than ever waited at a time.
+        // Indices are given again once they are free, so the vector is as long as the largest number of items that ever
+        // waited at the same time.
         if idx >= self.0.len() {
             self.0.resize_with(idx + 1, || None);
         }
         self.0[idx] = Some(item);
     }
 
-    /// Takes an item out. `None` if the waiter has none.
+    /// Takes an item out, or returns `None` if the waiter has none.
     #[inline]
     pub(super) fn take(&mut self, idx: usize) -> Option<T> {
         self.0[idx].take()
     }
 
-    /// Gives back the memory of items from this index on, which are gone.
+    /// Gives back the memory of items from the index `capacity` on, which are gone.
     #[inline]
     pub(super) fn trim(&mut self, capacity: usize) {
         if self.0.len() > capacity {

@@ -1,4 +1,4 @@
-//! The layer that makes batches of requests.
+//! The layer that forms batches of requests.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -20,26 +20,27 @@ use crate::queue::{ClassifyContext, DefaultPriority};
 
 /// Turns a service of many requests at a time into one of single requests.
 ///
-/// The inner service is a `Service<Vec<Req>>` that returns a `Vec` of responses, in order; or, with
-/// [`per_item`](Self::per_item), of results. Requests wait for their batch in a
-/// [`RequestQueue`](super::RequestQueue), and so by priority, discipline and deadline. A batch is sent
+/// The inner service is a `Service<Vec<Req>>` that returns a `Vec` of responses in order, or a `Vec` of results with
+/// [`per_item`](Self::per_item). Requests wait for their batch in a [`RequestQueue`](super::RequestQueue), and so by
+/// priority, discipline and deadline. A batch is sent as soon as both of these hold:
 ///
-/// - when the waiting requests fill it, by their number or their cost; when the waiting room is full, so that no other
-///   request can join; or when the first in the order of arrival, in which early retries are behind all others, has waited
-///   for `max_delay`; or when the last clone of the service has been dropped;
-/// - and the inner service is ready. Until then more may arrive, and those that are next by then are taken.
+/// - One of four events makes it due. The waiting requests fill it by their number or their cost. The waiting room is
+///   full, so that other requests cannot join. The first request in the order of arrival, in which early retries are
+///   behind all others, has waited for `max_delay`. Or the last clone of the service has been dropped.
+/// - The inner service is ready. Until then more requests may arrive, and those that are next by then are taken.
 ///
-/// Waiting for a batch to fill counts as waiting: a request is rejected when its deadline passes, or when it has waited
+/// Waiting for a batch to fill counts as waiting. A request is rejected when its deadline passes, or when it has waited
 /// for the room's `max_wait`.
 ///
-/// The inner service decides how many batches run at a time, by when it is ready: put a
-/// [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html) around it for one.
+/// The inner service controls the number of batches that run at a time by the moments at which it is ready. To run one
+/// at a time, put a [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html) around it.
 ///
-/// If the inner service panics, in `poll_ready`, `call` or its future, the requests of the batch that it was asked for
-/// get [`BatchError::Lost`], and the next batch is tried as if nothing had happened.
+/// If the inner service panics in `poll_ready`, `call` or its future, the requests of the batch that it was asked for
+/// get [`BatchError::Lost`]. The next batch is tried as if nothing had happened.
 ///
-/// When a caller goes away, its request leaves the batch, unless that has been sent. When all callers of a batch that
-/// was sent are gone, the batch is dropped. Readiness of the inner service that is not used is kept for the next batch.
+/// When a caller goes away, its request leaves the batch, unless the batch has been sent. When all callers of a batch
+/// that was sent are gone, the batch is dropped. If the inner service was ready for a batch that is empty by then, that
+/// readiness is kept for the next batch.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -60,9 +61,9 @@ use crate::queue::{ClassifyContext, DefaultPriority};
 /// # }
 /// ```
 ///
-/// Each service that the layer makes has a queue and an inner service of its own; its clones share both. A task drives
-/// the batches. It is started by the first call, in that call's runtime. It ends, and drops the inner service, when the
-/// last clone has been dropped and the last request was sent with its batch.
+/// Each service that the layer makes has a queue and an inner service of its own, and its clones share both. A task
+/// drives the batches. The first call starts the task in the runtime of that call. The task ends and drops the inner
+/// service when the last clone has been dropped and the last request was sent with its batch.
 pub struct BatchLayer<Req, K = DefaultPriority, M = InOrder> {
     limits: BatchLimits,
     room: WaitingRoomConfig,
@@ -73,9 +74,9 @@ pub struct BatchLayer<Req, K = DefaultPriority, M = InOrder> {
 }
 
 impl<Req> BatchLayer<Req> {
-    /// Batches of at most `max_count` requests (0 counts as 1), which wait for each other for at most `max_delay`, in
-    /// whole milliseconds. If that is 0, a request that finds the inner service ready is sent at once, and batches are
-    /// made of the requests that arrive while it is not.
+    /// Creates a layer with batches of at most `max_count` requests, where 0 counts as 1. They wait for each other for
+    /// at most `max_delay`, in whole milliseconds. With a `max_delay` of 0, a request that finds the inner service
+    /// ready is sent at once, and the requests that arrive while it is busy form the next batch.
     #[must_use]
     pub fn new(max_count: usize, max_delay: Duration) -> Self {
         Self {
@@ -94,16 +95,16 @@ impl<Req> BatchLayer<Req> {
 }
 
 impl<Req, K, M> BatchLayer<Req, K, M> {
-    /// The waiting room. Its `max_size` also limits the size of a batch. Default: [`WaitingRoomConfig::default`], where
-    /// it is 100.
+    /// Sets the waiting room. Its `max_size` also limits the size of a batch. The default is
+    /// [`WaitingRoomConfig::default`], which allows 100 waiters.
     #[must_use]
     pub fn room(mut self, room: WaitingRoomConfig) -> Self {
         self.room = room;
         self
     }
 
-    /// What requests cost, and what those of a batch may cost together. A request that costs more than that is rejected.
-    /// Default: only the number of requests is limited.
+    /// Sets the cost of requests, and the total cost that those of a batch may have. A request that costs more than the
+    /// budget is rejected. By default, only the number of requests is limited.
     #[must_use]
     pub fn cost(mut self, budget: u64, cost: impl Cost<Req>) -> Self {
         self.limits.budget = budget;
@@ -111,15 +112,15 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
         self
     }
 
-    /// What happens when the next request in order does not fit into a batch. Default: the batch ends there.
+    /// Sets the reaction to a next request that does not fit into a batch. By default, the batch ends there.
     #[must_use]
     pub fn on_oversize(mut self, on_oversize: OnOversize) -> Self {
         self.on_oversize = on_oversize;
         self
     }
 
-    /// Reads tickets with a closure. It is called for every request, because every one waits. Default: all requests have
-    /// the default priority.
+    /// Reads tickets with a closure, which is called for every request because every one waits. By default, all
+    /// requests have the default priority.
     #[must_use]
     pub fn classify<F>(self, classify: F) -> BatchLayer<Req, F, M>
     where
@@ -128,9 +129,10 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
         self.classify_with(classify)
     }
 
-    /// Reads tickets with a [`Classify`](crate::queue::Classify); [`FromHeaders`](crate::queue::FromHeaders) reads the level of an HTTP
-    /// request from its `x-priority`, and its deadline and whether it is a retry as for a queue. It is called for every
-    /// request, because every one waits. Default: all requests have the default priority.
+    /// Reads tickets with a [`Classify`](crate::queue::Classify), which is called for every request because every one
+    /// waits. For HTTP requests, [`FromHeaders`](crate::queue::FromHeaders) reads the level from the header
+    /// `x-priority`. It reads the deadline, and the mark of a retry, from the same headers as for a queue. By default,
+    /// all requests have the default priority.
     #[must_use]
     pub fn classify_with<N>(self, classify: N) -> BatchLayer<Req, N, M> {
         BatchLayer {
@@ -143,7 +145,7 @@ impl<Req, K, M> BatchLayer<Req, K, M> {
         }
     }
 
-    /// For an inner service that returns a result for each request: one may fail without the others.
+    /// Expects a result for each request from the inner service, so that one request may fail without the others.
     #[must_use]
     pub fn per_item(self) -> BatchLayer<Req, K, PerItem> {
         BatchLayer {

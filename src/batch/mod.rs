@@ -1,12 +1,12 @@
-//! `RequestQueue` and `BatchLayer`: a waiting room to take requests from, one at a time or in batches.
+//! `RequestQueue` and `BatchLayer`, for consumers that take requests from a waiting room, one at a time or in batches.
 //!
-//! An engine that serves many requests in one step asks at every step which may join, within so much memory. A channel
-//! in front of it knows no priorities and no deadlines, keeps the requests of callers that are gone, and hands out the first
-//! one whether it fits or not.
+//! An engine that serves many requests in one step decides at every step which requests may join, within so much
+//! memory. A channel in front of it knows neither priorities nor deadlines. It also keeps the requests of callers that
+//! are gone, and hands out the first request even if it does not fit.
 //!
-//! A [`RequestQueue`] is the waiting room of a [`gate`](crate::gate) without the slots: the engine takes from it, one
-//! request at a time or [as many as fit](RequestQueue::take_batch). What a request [costs](Cost) is known before it is
-//! taken; [`KvCache`] estimates that for a language model.
+//! A [`RequestQueue`] is the waiting room of a [`gate`](crate::gate) without the slots. The engine takes requests from
+//! it, one at a time or [as many as fit](RequestQueue::take_batch). The [cost](Cost) of a request is known before it is
+//! taken, and [`KvCache`] estimates it for a language model.
 //!
 //! ```
 //! use tower_triage::{Priority, RequestQueue, WaitingRoomConfig};
@@ -18,7 +18,7 @@
 //! # Ok::<(), tower_triage::batch::EnqueueError<&str>>(())
 //! ```
 //!
-//! A [`BatchLayer`] takes the batches for a service that serves many requests at a time. Its callers see a service of
+//! A [`BatchLayer`] forms batches for a service that serves many requests at a time. Its callers see a service of
 //! single requests.
 
 mod answers;

@@ -1,28 +1,29 @@
-//! Which of the waiting items join a batch, considered in order.
+//! The selection of the waiting items that join a batch. They are considered in order.
 
-/// What happens when the next item in order costs more than what is left of a batch's budget.
+/// The reaction to a next item that costs more than the rest of a batch's budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnOversize {
-    /// The batch ends before it: the order is strict, and the rest of the budget stays unused.
+    /// The batch ends before the item, so the order is strict, and the rest of the budget stays unused.
     #[default]
     Stop,
-    /// Smaller items may overtake it, at most `max_overtakes` over all batches, lower levels included. Then batches end
-    /// before it until it is taken, so that it cannot starve. A batch looks past at most 64 items that do not fit.
+    /// Smaller items may overtake the item, at most `max_overtakes` over all batches, including items of lower levels.
+    /// After that, batches end before the item until it is taken, so that it cannot starve. A batch looks past at most
+    /// 64 items that do not fit.
     ///
-    /// More of the budget is used, and most items wait less. But items that overtake a large one use the budget that it
-    /// waits for, so that it waits longer, even if it is more urgent.
+    /// This uses more of the budget, and most items wait less. But items that overtake a large one use the budget that
+    /// it waits for, so it waits longer, even if it is more urgent.
     Backfill {
-        /// How many items may overtake one that did not fit, over all batches.
+        /// The number of items that may overtake one that did not fit, over all batches.
         max_overtakes: u32,
     },
 }
 
-/// What to do with the item that is next in order.
+/// The decision about the item that is next in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     Take,
-    /// Look at the next one, and leave this one in its place.
+    /// The item keeps its position, and the one after it is considered.
     Skip,
     /// The batch is complete.
     End,
@@ -32,17 +33,17 @@ pub(super) enum Choice {
 #[derive(Debug)]
 pub(super) struct Selection {
     on_oversize: OnOversize,
-    /// How many more items may be taken.
+    /// The number of items that may still be taken.
     count: usize,
-    /// What is left of the budget.
+    /// The rest of the budget.
     budget: u64,
     pub(super) taken: u32,
     skipped: usize,
-    /// How many more items may overtake the skipped ones: the least of what each of them allows.
+    /// The number of items that may still overtake the skipped ones, which is the minimum over all of them.
     allowance: u32,
 }
 
-/// A batch skips at most 64 items, because it is selected under the lock.
+/// The number of items that a batch may skip. It is small, because a batch is selected under the lock.
 const MAX_SKIPPED: usize = 64;
 
 impl Selection {
@@ -57,7 +58,7 @@ impl Selection {
         }
     }
 
-    /// How many more items it takes at most.
+    /// Returns the number of items that may still be taken.
     pub(super) fn max_count(&self) -> usize {
         self.count
     }
@@ -65,10 +66,10 @@ impl Selection {
     /// Decides about the next item in order, which `overtaken` others overtook in earlier batches.
     pub(super) fn choose(&mut self, cost: u64, overtaken: u32) -> Choice {
         if self.count == 0 {
-            return Choice::End; // full by count
+            return Choice::End; // the batch is full by count
         }
         if cost <= self.budget {
-            return self.take(cost); // a cost of 0 fits an empty budget
+            return self.take(cost); // an item of cost 0 fits an empty budget
         }
         match self.on_oversize {
             OnOversize::Stop => Choice::End,
@@ -79,12 +80,12 @@ impl Selection {
     }
 
     fn take(&mut self, cost: u64) -> Choice {
-        // It overtakes every item that was skipped.
+        // The item overtakes every item that was skipped.
         if self.skipped > 0 {
             if self.allowance == 0 {
                 return Choice::End; // one of them was overtaken often enough
             }
-            self.allowance -= 1; // one overtake, of all of them
+            self.allowance -= 1; // one overtake counts for all of them
         }
         self.count -= 1;
         self.budget -= cost;
@@ -95,7 +96,7 @@ impl Selection {
     /// Skips an item that `left` others may still overtake.
     fn skip(&mut self, left: u32) -> Choice {
         if left == 0 || self.skipped == MAX_SKIPPED {
-            return Choice::End; // it must be taken before any item behind it
+            return Choice::End; // the item must be taken before any item behind it
         }
         self.skipped += 1;
         self.allowance = self.allowance.min(left);

@@ -23,11 +23,12 @@ use crate::http::HeaderClassifier;
 use crate::queue::{Classify, ClassifyContext, DefaultPriority};
 use crate::service::ReadyState;
 
-/// A service of single requests in front of one of batches. Made by [`BatchLayer`](super::BatchLayer).
+/// A service of single requests in front of a service of batches. It is made by [`BatchLayer`](super::BatchLayer).
 ///
-/// Clones share the queue and the inner service. A place that was reserved by `poll_ready` belongs to the clone that was
-/// polled, until that is called or dropped: a clone of it starts without. A call without a reservation may be rejected
-/// as [`Full`](RejectReason::Full), or displace another request ([`displace`](crate::WaitingRoomConfig::displace)).
+/// Clones share the queue and the inner service. A place that was reserved by `poll_ready` belongs to the clone that
+/// was polled, until that clone is called or dropped. A new clone starts without a place. A call without a reservation
+/// may be rejected as [`Full`](RejectReason::Full), or displace another request
+/// ([`displace`](crate::WaitingRoomConfig::displace)).
 pub struct Batch<Req, A, E, I, K = DefaultPriority> {
     common: Arc<Common<Req, A, E, I>>,
     ready: ReadyState<Shared<BatchItem<Req, A, E, I>>>,
@@ -38,9 +39,10 @@ struct Common<Req, A, E, I> {
     queue: BatchItems<Req, A, E, I>,
     headers: HeaderClassifier,
     inner_failure: InnerFailure<E>,
-    /// The task that drives the batches, until it is spawned.
+    /// The task that drives the batches, or `None` once it is spawned.
     task: Mutex<Option<Task>>,
-    /// Where it was spawned. Waits end by that runtime's clock, wherever their callers are.
+    /// The runtime in which the task was spawned. Waits end by the clock of that runtime, in whichever runtime the
+    /// callers are.
     runtime: OnceLock<Handle>,
 }
 
@@ -88,10 +90,11 @@ where
     type Error = BatchError<E, I>;
     type Future = BatchFuture<Req, A, E, I>;
 
-    /// Ready once a place in the waiting room is reserved for the call that follows; an error if no batch is sent any more:
-    /// the inner service has failed for good, or the runtime of the first call was shut down.
+    /// Becomes ready once a place in the waiting room is reserved for the call that follows. Returns an error if
+    /// batches are not sent any more, because the inner service has failed for good or the runtime of the first call
+    /// was shut down.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        // A closed queue is ready at once, without a place: the call would be rejected.
+        // A closed queue is ready at once and without a place, because the call would be rejected.
         ready!(self.ready.poll_reserve(&self.common.queue.shared, cx));
         Poll::Ready(match self.common.queue.is_closed() {
             true => Err(self.common.failure()),
@@ -99,23 +102,26 @@ where
         })
     }
 
+    /// Adds the request to the queue, and returns the future of its response.
+    ///
     /// # Panics
     ///
-    /// If the first call is made outside a Tokio runtime. One without a timer loses every batch.
+    /// Panics if the first call is made outside a Tokio runtime. A runtime without a timer loses every batch.
     fn call(&mut self, request: Req) -> Self::Future {
-        // Entered, so that the queue's timer is armed where the task runs.
+        // The runtime is entered, so that the queue's timer is armed in the runtime of the task.
         let _runtime = self.common.runtime().enter();
         let now = gate::now();
         let context = ClassifyContext::new(now, &self.common.headers);
         let mut ticket = self.classify.ticket(&request, &context);
-        // An arrival in the future would be a wait without an end.
+        // An arrival in the future is moved to the present, because it would mean a wait without an end.
         ticket.arrival = Some(ticket.arrival.map_or(now, |arrival| arrival.min(now)));
         let (reply, answer) = oneshot::channel();
         let item = BatchItem { request, reply };
         let queue = &self.common.queue;
-        // Kept until it is used: the cost function may panic.
+        // The reservation is kept until it is used, because the cost function may panic.
         let reservation = self.ready.take().and_then(|prepared| prepared.0);
         let enqueued = queue.enqueue_on(reservation.is_some(), item, ticket);
+        // `enqueue_on` has ended the reservation, so it must not be given back a second time.
         reservation.into_iter().for_each(Reserved::hand_over);
         match enqueued {
             Ok(id) => BatchFuture::waiting(queue.guard(id), answer),
@@ -128,10 +134,10 @@ where
 }
 
 impl<Req, A, E, I> Common<Req, A, E, I> {
-    /// Where the task runs: in the current runtime, if it has not been spawned.
+    /// Returns the runtime of the task. If the task has not been spawned, spawns it in the current runtime.
     fn runtime(&self) -> &Handle {
         self.runtime.get_or_init(|| {
-            // Before the task is taken: this panics outside of all runtimes.
+            // The runtime is looked up before the task is taken, because this panics outside of all runtimes.
             let runtime = Handle::current();
             let task = self
                 .task
@@ -143,7 +149,7 @@ impl<Req, A, E, I> Common<Req, A, E, I> {
         })
     }
 
-    /// Why no request is served any more.
+    /// Returns the reason why requests are not served any more.
     fn failure(&self) -> BatchError<E, I> {
         match self.inner_failure.get() {
             Some(error) => BatchError::Inner(Arc::clone(error)),
@@ -152,7 +158,7 @@ impl<Req, A, E, I> Common<Req, A, E, I> {
     }
 }
 
-/// No request can arrive any more.
+/// Requests cannot arrive any more once the last clone is gone, so the queue is drained.
 impl<Req, A, E, I> Drop for Common<Req, A, E, I> {
     fn drop(&mut self) {
         self.queue.drain();
@@ -163,7 +169,7 @@ impl<Req, A, E, I, K: Clone> Clone for Batch<Req, A, E, I, K> {
     fn clone(&self) -> Self {
         Self {
             common: Arc::clone(&self.common),
-            // A reservation is for one request; the clone makes its own.
+            // A reservation is for one request, so the clone makes its own.
             ready: ReadyState::Idle,
             classify: self.classify.clone(),
         }

@@ -1,11 +1,12 @@
-//! The state that all handles of a queue share. Each change of it follows the [rules](crate::gate::with_lock) of a gate's; besides:
+//! The state that all handles of a queue share. Each change of it follows the [rules](crate::gate::with_lock) of a
+//! gate's, and some more:
 //!
-//! - Costs are asked before the lock is taken, and rejections are told after it is released. A token that is cancelled
-//!   removes its item through this lock.
-//! - The atomic word is `atomic_state`: the number of waiting items, and whether more are accepted. A reader that finds no
-//!   item there needs no lock; an item that is enqueued meanwhile counts as later.
+//! - Costs are computed before the lock is taken, and rejections are reported after it is released. A token that is
+//!   cancelled removes its item through this lock.
+//! - The atomic word is `atomic_state`, with the number of waiting items and the closed flag. A reader that finds the
+//!   queue empty there can do without the lock, and an item that is enqueued meanwhile counts as later.
 //! - Before the lock is released, a consumer is chosen to be woken for each item, as far as consumers wait.
-//! - An item is in one place: in the queue, or with the call that took it out under the lock.
+//! - An item is in one place only, which is the queue or the call that took it out under the lock.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
@@ -31,12 +32,12 @@ use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 pub(super) type OnRejected<T> = dyn Fn(T, RejectReason<TooLarge>) + Send + Sync;
 
 pub(super) struct Shared<T> {
-    /// An [`AtomicState`], written with each change under the lock.
+    /// An [`AtomicState`], which is written with each change under the lock.
     atomic_state: AtomicU64,
     state: Mutex<State<T>>,
-    /// Distinguishes the ids of this queue's items from those of other queues.
+    /// The number that distinguishes the ids of this queue's items from those of other queues.
     pub(super) queue_id: u32,
-    /// What a batch may cost at most: an item that costs more is rejected.
+    /// The largest cost of a batch. An item that costs more is rejected.
     budget: u64,
     cost: Option<Box<dyn Cost<T>>>,
     on_oversize: OnOversize,
@@ -44,24 +45,25 @@ pub(super) struct Shared<T> {
 }
 
 impl<T: Send + 'static> Shared<T> {
-    /// Adds an item, in a place that was reserved for it if `has_reservation`.
+    /// Adds an item. If `has_reservation`, it takes a place that was reserved for it.
     pub(super) fn enqueue(
         self: &Arc<Self>,
         item: T,
         ticket: Ticket,
         has_reservation: bool,
     ) -> Result<WaiterId, EnqueueError<T>> {
-        // The caller's code, which may panic: without the lock, before anything has changed.
+        // The cost function is the caller's code and may panic. So it runs without the lock, before anything has
+        // changed.
         let cost = self.cost.as_ref().map_or(1, |cost| cost.cost(&item));
         let now = now();
         let mut change = self.change();
         let (state, deferred) = change.parts();
-        // Under the lock that adds the item, so that no other item takes the place.
+        // The reservation ends under the lock that adds the item, so that other items cannot take the place.
         if has_reservation {
             state.queue.unreserve();
         }
         let pushed = match self.too_large(cost) {
-            // It would never fit. But a closed queue says that it is closed.
+            // The item would never fit. But a closed queue reports that it is closed.
             Some(why) if !state.queue.is_closed() => {
                 state.queue.count_rejected(&why);
                 Err(why)
@@ -85,13 +87,14 @@ impl<T: Send + 'static> Shared<T> {
         }
     }
 
-    /// Takes the item that is next, or `None` if the queue is closed and empty; else the consumer waits.
+    /// Takes the item that is next. If the queue is empty, resolves to `None` when it is closed, and otherwise the
+    /// consumer waits.
     pub(super) fn poll_dequeue(
         self: &Arc<Self>,
         cx: &Context<'_>,
         id: &mut Option<u64>,
     ) -> Poll<Option<T>> {
-        // First without a timer, which a consumer that need not wait does not need.
+        // The first attempt is made without a timer, because a consumer that finds an item does not need one.
         let item = self.dequeue(id);
         if item.is_some() {
             return Poll::Ready(item);
@@ -106,7 +109,8 @@ impl<T: Send + 'static> Shared<T> {
         })
     }
 
-    /// Whether an item waits. If none does but more are accepted, the consumer waits.
+    /// Resolves to `true` if an item waits, and to `false` if the queue is closed and empty. Otherwise the consumer
+    /// waits.
     pub(super) fn poll_nonempty(
         self: &Arc<Self>,
         cx: &Context<'_>,
@@ -122,14 +126,14 @@ impl<T: Send + 'static> Shared<T> {
         })
     }
 
-    /// Polls `look`; if that is pending, the consumer waits.
+    /// Polls `look`. If that is pending, the consumer waits.
     fn poll_as_consumer<R>(
         self: &Arc<Self>,
         cx: &Context<'_>,
         id: &mut Option<u64>,
         look: impl Fn(&mut State<T>, &mut Deferred<T>) -> Poll<R>,
     ) -> Poll<R> {
-        // First with the waker that is kept, if it wakes the same task: most polls need no clone.
+        // The first attempt uses the stored waker if it wakes the same task, because most polls then need no clone.
         if id.is_some() || !self.is_empty() {
             let found = self.change_with_timer(|state, deferred| {
                 let found = look(state, deferred);
@@ -143,7 +147,8 @@ impl<T: Send + 'static> Shared<T> {
                 return found;
             }
         }
-        // Cloned and dropped without the lock: a waker's code is the caller's. Meanwhile an item may have come.
+        // The waker is cloned and dropped without the lock, because its code is the caller's. An item may have arrived
+        // meanwhile.
         let waker = cx.waker().clone();
         let (found, unused) = self.change_with_timer(|state, deferred| {
             let found = look(state, deferred);
@@ -153,14 +158,15 @@ impl<T: Send + 'static> Shared<T> {
             }
             (found, state.consumers.wait(id, waker))
         });
-        discard(unused); // an item may have been found: unwinding would lose it
+        discard(unused); // caught, because unwinding would lose an item that was found
         found
     }
 
-    /// A new consumer waits if the queue is empty and not closed. Returns whether it does.
+    /// Lets a new consumer wait if the queue is empty and accepts requests. Returns `true` if the consumer waits.
     pub(super) fn wait_if_empty(&self, cx: &Context<'_>, id: &mut Option<u64>) -> bool {
         let waker = cx.waker().clone();
         let mut state = self.lock();
+        // `waker` was declared before the guard, so an unused one is dropped after the lock is released.
         let is_empty = state.queue.is_empty() && !state.queue.is_closed();
         if is_empty {
             state.consumers.push(id, waker);
@@ -175,7 +181,7 @@ impl<T: Send + 'static> Shared<T> {
             for (id, why) in state.queue.reconfigure(config, now) {
                 state.reject(id, why, deferred);
             }
-            // With a `max_size` of 0 there is no place to wait for any more.
+            // Tasks that wait for a place are woken too, because with a `max_size` of 0 they would wait for ever.
             state
                 .reservation_waiters
                 .wake_all(&mut deferred.more().wakes);
@@ -184,7 +190,7 @@ impl<T: Send + 'static> Shared<T> {
         self.run(timers);
     }
 
-    /// Changes the state, and arms a timer in the runtime that calls this, if waits can end.
+    /// Changes the state, and arms a timer in the runtime that calls this if waits can end.
     fn change_with_timer<R>(
         self: &Arc<Self>,
         act: impl FnOnce(&mut State<T>, &mut Deferred<T>) -> R,
@@ -219,16 +225,16 @@ impl<T> Shared<T> {
         })
     }
 
-    /// Takes the item that is next. A consumer that waited with `id` waits no longer if it gets one.
+    /// Takes the item that is next. A consumer that waited with `id` stops waiting if it gets an item.
     #[inline]
     pub(super) fn dequeue(&self, id: &mut Option<u64>) -> Option<T> {
         if self.is_empty() {
-            return None; // without the lock
+            return None; // read without the lock
         }
         let mut change = self.change();
         let (state, deferred) = change.parts();
         state.advance_if_timed(deferred);
-        // `None` if the waits of all items have ended.
+        // This is `None` if the waits of all items have ended.
         let item = state.pop(deferred);
         if item.is_some() {
             deferred.discard(state.forget_consumer(id));
@@ -236,7 +242,7 @@ impl<T> Shared<T> {
         item
     }
 
-    /// A consumer was dropped. If it was woken for an item, the next is woken.
+    /// Removes a consumer that was dropped. If it was woken for an item, the next consumer is woken.
     pub(super) fn forget_consumer(&self, mut id: Option<u64>) {
         let mut change = self.change();
         let (state, deferred) = change.parts();
@@ -246,7 +252,7 @@ impl<T> Shared<T> {
     /// Takes the items of a batch, in order.
     pub(super) fn take_batch(&self, count: usize, budget: u64) -> Vec<T> {
         if self.is_empty() {
-            return Vec::new(); // without the lock
+            return Vec::new(); // read without the lock
         }
         let mut change = self.change();
         let (state, deferred) = change.parts();
@@ -261,11 +267,11 @@ impl<T> Shared<T> {
         state.remove(id, deferred)
     }
 
-    /// Removes all items, in order.
+    /// Removes all items, and returns them in order.
     pub(super) fn clear(&self) -> Vec<T> {
         let mut change = self.change();
         let (state, deferred) = change.parts();
-        state.advance_if_timed(deferred); // may promote or reject some
+        state.advance_if_timed(deferred); // this may promote or reject items
         let order = state.queue.in_order().into_iter();
         order.filter_map(|id| state.remove(id, deferred)).collect()
     }
@@ -282,16 +288,16 @@ impl<T> Shared<T> {
         self.change().parts().0.queue.stop_accepting();
     }
 
-    /// Keeps the registration with its item for as long as that waits.
+    /// Keeps the registration with its item for as long as the item waits.
     pub(super) fn register(&self, id: WaiterId, registration: Registration) {
         let mut state = self.lock();
         let unused = state.register(id, registration);
         drop(state);
-        drop(unused); // without the lock: it locks the token
+        drop(unused); // dropped without the lock, because this locks the token
     }
 
     pub(super) fn atomic_state(&self) -> AtomicState {
-        // Relaxed: no other memory is read that depends on it.
+        // The load is relaxed, because it guards only the word itself.
         AtomicState(self.atomic_state.load(Relaxed))
     }
 
@@ -299,24 +305,25 @@ impl<T> Shared<T> {
         self.atomic_state().waiting() == 0
     }
 
-    /// The reason for which an item of this cost may not wait, if it would fit into no batch.
+    /// Returns the reason to reject an item of this cost, if it is larger than the budget of every batch.
     fn too_large(&self, cost: u64) -> Option<RejectReason<TooLarge>> {
         let budget = self.budget;
         (cost > budget).then_some(RejectReason::Unservable(TooLarge { cost, budget }))
     }
 
-    /// Does what is rarely left to do after the lock was released.
+    /// Does the rare work that is left after the lock was released.
     #[cold]
     fn finish_more(&self, mut more: More<T>) {
         more.wakes.wake_all();
         for (item, why) in more.rejected {
-            // The caller of the queue is not to lose its own item by a panic of the callback, or of a destructor.
+            // A panic of the callback or of a destructor is caught, so that the caller of the queue does not lose its
+            // own item by it.
             let _ = catch_unwind(AssertUnwindSafe(|| match &self.on_rejected {
                 Some(act) => act(item, why),
                 None => drop(item),
             }));
         }
-        discard(more.unused); // likewise
+        discard(more.unused); // a panic of the waker's destructor is caught, too
     }
 }
 
@@ -325,7 +332,7 @@ impl<T> WithLock for Shared<T> {
     type Deferred = Deferred<T>;
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // No code of a caller runs under the lock, so a panic there left nothing half done.
+        // The code of callers runs outside the lock, so a panic under the lock left the state consistent.
         self.state
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -333,7 +340,7 @@ impl<T> WithLock for Shared<T> {
 
     #[inline]
     fn publish(&self, state: &mut State<T>, deferred: &mut Deferred<T>) {
-        // Relaxed: stores are ordered by the lock, and the items are read under it.
+        // The store is relaxed, because the lock orders all stores, and the items are read under it.
         self.atomic_state.store(state.atomic_state().0, Relaxed);
         if !state.has_no_waiters() {
             state.notify(deferred);
@@ -354,7 +361,7 @@ impl<T> WithLock for Shared<T> {
 
 impl<T> ReservationHost for Shared<T> {
     fn poll_reserve(&self, id: &mut Option<u64>, cx: &mut Context<'_>) -> Poll<Option<()>> {
-        // Cloned and dropped without the lock: a waker's code is the caller's.
+        // The waker is cloned and dropped without the lock, because its code is the caller's.
         let waker = cx.waker().clone();
         let mut guard = self.lock();
         let (queue, waiters) = guard.reservations();
@@ -367,7 +374,7 @@ impl<T> ReservationHost for Shared<T> {
 
     fn cancel_reserve(&self, id: u64) {
         let waker = self.lock().reservation_waiters.remove(id);
-        drop(waker); // without the lock
+        drop(waker); // dropped without the lock
     }
 
     fn unreserve(&self) {
@@ -382,7 +389,7 @@ impl<T: Send + 'static> TimerHost for Shared<T> {
         let (state, deferred) = change.parts();
         state.advance(now, deferred);
         let next_timeout = state.queue.next_timeout();
-        let trim = state.queue.trim_idle(now); // memory that a burst left behind
+        let trim = state.queue.trim_idle(now); // gives back memory that a burst left behind
         state.timers.on_woken(runtime, now, next_timeout, trim)
     }
 
@@ -392,7 +399,8 @@ impl<T: Send + 'static> TimerHost for Shared<T> {
         let (state, deferred) = change.parts();
         state.timers.remove(runtime);
         if was_spawned {
-            // More than are needed: a runtime stops rarely, and a consumer that finds no item waits again.
+            // This wakes more consumers than necessary, but a runtime stops rarely, and a consumer that finds the queue
+            // empty waits again.
             state.consumers.wake(usize::MAX, deferred);
         }
     }

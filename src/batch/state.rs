@@ -1,4 +1,4 @@
-//! The state behind the queue's lock: the items in order, and the tasks that wait for a change.
+//! The state behind the queue's lock, which has the items in order and the tasks that wait for a change.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -16,29 +16,29 @@ use crate::gate::now;
 use crate::gate::reserve::ReservationWaiters;
 use crate::gate::timer::{TimerRequest, Timers};
 
-/// Memory for so many items is reserved when a batch is made. Most batches are smaller.
+/// The number of items for which memory is reserved when a batch is made. Most batches are smaller.
 const USUAL_BATCH: usize = 64;
 
 pub(super) struct State<T> {
     pub(super) queue: WaitQueue<(), ItemMeta>,
-    /// Each is there as long as its entry in the queue.
+    /// The items by the index of their waiter. An item is here for as long as its entry is in the queue.
     pub(super) items: Items<T>,
-    /// What all waiting items cost together. 64 bits may not be enough for their sum.
+    /// The cost of all waiting items together. It has 128 bits, because the sum may exceed 64.
     pub(super) cost: u128,
     pub(super) consumers: Consumers,
-    /// Tasks that wait for a place.
+    /// The tasks that wait for a place.
     pub(super) reservation_waiters: ReservationWaiters,
     /// The task that waits until a batch is due.
     pub(super) batcher: Option<BatchWaiter>,
     pub(super) timers: Timers,
 }
 
-/// What is known of an item in the queue.
+/// The data of an item in the queue, besides the item itself.
 pub(super) struct ItemMeta {
     cost: u64,
-    /// How many items overtook it, in all batches so far, because it did not fit.
+    /// The number of items that overtook this one, in all batches so far, because it did not fit.
     overtaken: u32,
-    /// What removes it when its token is cancelled.
+    /// The registration that removes the item when its token is cancelled.
     registration: Option<Registration>,
 }
 
@@ -56,7 +56,7 @@ impl<T> State<T> {
         }
     }
 
-    /// Brings the queue up to `now`: rejects expired items, and promotes those that waited long enough.
+    /// Brings the queue up to `now`. Rejects expired items, and promotes those that waited long enough.
     #[inline]
     pub(super) fn advance(&mut self, now: Instant, deferred: &mut Deferred<T>) {
         self.advance_to(self.queue.nanos(now), deferred);
@@ -64,15 +64,16 @@ impl<T> State<T> {
 
     #[inline]
     fn advance_to(&mut self, now: u64, deferred: &mut Deferred<T>) {
-        // Ends because each round unlinks an item.
+        // The loop ends because each round unlinks an item.
         while let Some((id, why)) = self.queue.advance_to(now) {
             self.reject(id, why, deferred);
         }
     }
 
-    /// As [`advance`](Self::advance), but reads the clock only if a wait can end or an item can be promoted.
+    /// Brings the queue up to the present like [`advance`](Self::advance). Reads the clock only if a wait can end or an
+    /// item can be promoted.
     pub(super) fn advance_if_timed(&mut self, deferred: &mut Deferred<T>) {
-        // Reading it costs about 25 ns.
+        // Reading the clock takes about 25 ns.
         if let Some(now) = self.queue.due(now) {
             self.advance(now, deferred);
         }
@@ -87,7 +88,7 @@ impl<T> State<T> {
         deferred.more().rejected.extend(rejected);
     }
 
-    /// Adds an item, which the caller puts to the others by its id.
+    /// Adds an entry for an item. The caller then stores the item itself in `items` under the returned id.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -97,7 +98,7 @@ impl<T> State<T> {
         deferred: &mut Deferred<T>,
     ) -> Result<WaiterId, RejectReason> {
         let now = self.queue.nanos(now);
-        self.advance_to(now, deferred); // may free a place
+        self.advance_to(now, deferred); // this may free a place
         let meta = ItemMeta {
             cost,
             overtaken: 0,
@@ -133,9 +134,9 @@ impl<T> State<T> {
     ) -> Vec<T> {
         let max_count = selection.max_count().min(self.queue.len());
         let mut batch = Vec::with_capacity(max_count.min(USUAL_BATCH));
-        // With the number of items that were taken before each.
+        // Each skipped item comes with the number of items that were taken before it.
         let mut skipped: Vec<(Skipped, u32)> = Vec::new();
-        // Ends because each round but the last takes or hides an item.
+        // The loop ends because each round but the last takes or hides an item.
         while let Some(next) = self.queue.peek() {
             let item = self.queue.get(next);
             match selection.choose(item.cost, item.overtaken) {
@@ -144,7 +145,8 @@ impl<T> State<T> {
                 Choice::End => break,
             }
         }
-        // Those that were taken after a skipped item have overtaken it. Backwards, so that each becomes the head.
+        // Items that were taken after a skipped item have overtaken it. The loop runs backwards, so that each item
+        // becomes the head again.
         for (skipped, taken_before) in skipped.into_iter().rev() {
             self.queue.get_mut(skipped.id()).overtaken += selection.taken - taken_before;
             self.queue.restore(skipped);
@@ -158,7 +160,7 @@ impl<T> State<T> {
         self.take_item(id, meta, deferred)
     }
 
-    /// Takes the item of a waiter that left the queue.
+    /// Takes the item of a waiter that left the queue, and subtracts its cost.
     #[inline]
     fn take_item(&mut self, id: WaiterId, meta: ItemMeta, deferred: &mut Deferred<T>) -> Option<T> {
         self.cost -= u128::from(meta.cost);
@@ -166,7 +168,7 @@ impl<T> State<T> {
         self.items.take(id.index())
     }
 
-    /// Keeps the registration for as long as the item waits. Returns it if the item has left already.
+    /// Keeps the registration for as long as the item waits. Returns it if the item has already left.
     pub(super) fn register(
         &mut self,
         id: WaiterId,
@@ -178,20 +180,19 @@ impl<T> State<T> {
         }
     }
 
-    /// Removes a consumer that took an item or was dropped, if it ever waited. Returns a waker that is not needed any
-    /// more.
+    /// Removes a consumer that took an item or was dropped, if it ever waited. Returns a waker that has become unused.
     pub(super) fn forget_consumer(&mut self, id: &mut Option<u64>) -> Option<Waker> {
         self.consumers.remove(id.take()?)
     }
 
-    /// The queue in which a place is reserved, and the tasks that wait for one.
+    /// Returns the queue in which a place is reserved, and the tasks that wait for a place.
     pub(super) fn reservations(
         &mut self,
     ) -> (&mut WaitQueue<(), ItemMeta>, &mut ReservationWaiters) {
         (&mut self.queue, &mut self.reservation_waiters)
     }
 
-    /// Whether no task waits for a change, so that [`notify`](Self::notify) has nothing to do.
+    /// Returns `true` if all lists of waiting tasks are empty, so that [`notify`](Self::notify) has nothing to do.
     #[inline]
     pub(super) fn has_no_waiters(&self) -> bool {
         self.consumers.is_empty() && self.reservation_waiters.is_empty() && self.batcher.is_none()
@@ -207,7 +208,7 @@ impl<T> State<T> {
             self.queue.len()
         };
         self.consumers.wake(items, deferred);
-        // All of them, of which some wait again: reservations are rare.
+        // All of these tasks are woken and some wait again, which is cheap enough because reservations are rare.
         if !self.reservation_waiters.is_empty() && (self.queue.has_room() || is_closed) {
             self.reservation_waiters
                 .wake_all(&mut deferred.more().wakes);
@@ -221,17 +222,18 @@ impl<T> State<T> {
         AtomicState::new(self.queue.len(), self.queue.is_closed())
     }
 
-    /// Asks for a timer in the runtime that calls this, if waiting items can expire and none is armed early enough.
+    /// Asks for a timer in the runtime that calls this, if waiting items can expire and the armed timers would fire too
+    /// late.
     #[inline]
     pub(super) fn arm_timer_here(&mut self) -> Option<TimerRequest> {
         if self.queue.is_empty() {
             return None;
         }
-        // Perhaps too early: then it is woken once, and sleeps again.
+        // The time may be too early. The timer is then woken once and sleeps again.
         self.timers.arm_here(self.queue.first_end())
     }
 
-    /// Gives back the memory of items that the queue has given back for their entries.
+    /// Gives back the memory of items, as far as the queue has given back that of their entries.
     #[inline]
     pub(super) fn trim(&mut self) {
         self.items.trim(self.queue.capacity());

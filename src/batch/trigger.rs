@@ -1,4 +1,4 @@
-//! When a batch goes.
+//! The conditions under which a batch is sent.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -8,24 +8,25 @@ use super::state::State;
 use super::worker::BatchLimits;
 use crate::gate::with_lock::WithLock;
 
-/// When a batch goes: what is sooner is less.
+/// The time at which a batch is due. A sooner trigger is less than a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trigger {
     Now,
-    /// Unless requests leave before.
+    /// The batch is due at this instant, unless requests leave before.
     At(Instant),
-    /// Only when enough requests have arrived: the end of their delay is beyond what the clock can hold.
+    /// The batch is only due when enough requests have arrived, because the end of their delay is beyond the range of
+    /// the clock.
     Filled,
-    /// No request waits.
+    /// The queue is empty.
     NoRequest,
 }
 
-/// When the task that makes batches is to be woken.
+/// The condition on which the task that makes batches is woken.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum WakeWhen {
-    /// A batch is due sooner than before, or never again: as [`Over`](Self::Over).
+    /// A batch is due sooner than before, or [`Over`](Self::Over) holds.
     Sooner(BatchLimits, Trigger),
-    /// No request waits, and none can arrive any more.
+    /// The queue is empty and closed to further requests.
     Over,
 }
 
@@ -37,15 +38,17 @@ pub(super) struct BatchWaiter {
 }
 
 impl<T> RequestQueue<T> {
+    /// Returns the time at which a batch is due. Expired requests are rejected first.
     pub(super) fn due(&self, limits: &BatchLimits) -> Trigger {
-        // An expired request makes no batch due.
+        // Expired requests leave first, so that a batch is not sent for them.
         let mut change = self.shared.change();
         let (state, deferred) = change.parts();
         state.advance_if_timed(deferred);
         state.due(limits)
     }
 
-    /// Resolves once it is time. One task can wait for that.
+    /// Resolves once the condition `until` holds. Only one task can wait at a time, because a later one takes its
+    /// place.
     pub(super) fn poll_until(&self, cx: &Context<'_>, until: WakeWhen) -> Poll<()> {
         let waker = cx.waker().clone();
         let mut state = self.shared.lock();
@@ -56,7 +59,7 @@ impl<T> RequestQueue<T> {
             (Poll::Pending, old.map(|batcher| batcher.waker))
         };
         drop(state);
-        drop(unused); // without the lock
+        drop(unused); // dropped without the lock
         poll
     }
 }
@@ -68,7 +71,7 @@ impl<T> State<T> {
             return Trigger::NoRequest;
         };
         let most = limits.max_count.min(queue.config().max_size);
-        // No other request can join, or none will.
+        // In these cases other requests cannot join, or will not.
         if queue.len() >= most || self.cost >= limits.budget.into() || queue.is_closed() {
             return Trigger::Now;
         }
@@ -85,7 +88,7 @@ impl<T> State<T> {
             }
     }
 
-    /// The batcher's waker, if it is time.
+    /// Returns the waker of the task that makes batches, if its condition holds.
     pub(super) fn call_batcher(&mut self) -> Option<Waker> {
         let until = self.batcher.as_ref()?.until;
         if !self.is_time(until) {

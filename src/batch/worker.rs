@@ -1,6 +1,7 @@
 //! The task that drives the batches, one for each inner service.
 //!
-//! Without it, one of the callers would have to drive the batch of all, and would take it along when it goes away.
+//! Without the task, one of the callers would have to drive the batch of all, and the batch would end if that caller
+//! went away.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +19,7 @@ use super::batch_item::{BatchItem, BatchItems, Reply, respond};
 use super::trigger::{Trigger, WakeWhen};
 use crate::gate::now;
 
-/// When a batch is full, and when it goes although it is not.
+/// The limits at which a batch is full, and the delay after which it goes even if it is not full.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
     pub(super) max_count: usize,
@@ -26,18 +27,18 @@ pub(super) struct BatchLimits {
     pub(super) budget: u64,
 }
 
-/// What is to be done next.
+/// The next step of the task.
 enum Next<E> {
     /// A batch is due, and the inner service is ready for it.
     Send,
-    /// A batch is due, and the inner service panicked instead of being ready for it.
+    /// A batch is due, but the inner service panicked in `poll_ready`.
     Lose,
-    /// No request waits.
+    /// All requests have left.
     Nothing,
     Fail(E),
 }
 
-/// The inner service panicked in `poll_ready`.
+/// A mark that the inner service panicked in `poll_ready`.
 struct Panicked;
 
 /// The error with which an inner service has failed for good, if it has.
@@ -54,7 +55,8 @@ where
     limits: BatchLimits,
 }
 
-/// The requests that wait. If the worker is dropped, they are answered: no task will take them any more.
+/// The requests that wait for a batch. If the worker is dropped, it answers them with an error, because the task that
+/// would take them is gone.
 pub(super) struct Waiting<Req, A, E, I>(pub(super) BatchItems<Req, A, E, I>);
 
 impl<S, Req, M> Worker<S, Req, M>
@@ -80,7 +82,7 @@ where
         }
     }
 
-    /// Sends batches until no request waits and none can arrive any more.
+    /// Sends batches until the queue is empty and closed to further requests.
     pub(super) async fn run(mut self) {
         while self.waiting.0.wait_nonempty().await {
             match self.next().await {
@@ -107,14 +109,15 @@ where
         Next::Nothing
     }
 
-    /// Waits until the inner service is ready, or no request is left that needs it; or until it panics.
+    /// Waits until the inner service is ready, or panics, or until all requests that need it are gone.
     async fn is_ready(&mut self) -> Result<Result<(), S::Error>, Panicked> {
         poll_fn(|cx| {
-            // A panic costs this batch, not the task.
+            // A panic costs this batch, but the task goes on.
             let polled = catch_unwind(AssertUnwindSafe(|| self.inner.poll_ready(cx)));
             match polled {
                 Ok(Poll::Ready(ready)) => Poll::Ready(Ok(ready)),
-                // The service has the waker now. So has the queue after this, which may become empty.
+                // The service has the waker now. `poll_until` also gives it to the queue, because the queue may become
+                // empty.
                 Ok(Poll::Pending) => self
                     .waiting
                     .0
@@ -126,23 +129,26 @@ where
         .await
     }
 
-    /// The inner service's `poll_ready` panicked for this batch. It is polled again for the next one.
+    /// Fails the present batch after the inner service's `poll_ready` panicked. The service is polled again for the
+    /// next one.
     fn lose(&self) {
         for item in self.waiting.take_batch(&self.limits) {
             item.fail(BatchError::Lost);
         }
     }
 
+    /// Sends a batch to the inner service, and spawns a task that passes the responses on.
     fn send(&mut self) {
         let batch = self.waiting.take_batch(&self.limits);
         if batch.is_empty() {
-            return; // all have left
+            return; // all requests have left
         }
         let items = batch.into_iter().map(|item| (item.request, item.reply));
         let (requests, replies): (Vec<_>, Vec<_>) = items.unzip();
-        // If it panics, the batch is lost, and only that.
+        // If `call` panics, the loss is limited to this batch.
         let called = catch_unwind(AssertUnwindSafe(|| self.inner.call(requests)));
         match called {
+            // The batch runs in a task of its own, so that the next one can be sent meanwhile.
             Ok(answers) => drop(tokio::spawn(answer::<_, _, _, M>(answers, replies))),
             Err(_) => replies
                 .into_iter()
@@ -150,17 +156,17 @@ where
         }
     }
 
-    /// The inner service will never be ready again.
+    /// Fails all requests, because the inner service will never be ready again.
     fn fail(self, error: S::Error) {
         let error = Arc::new(error);
-        // Before the requests are answered: their callers may ask for the reason at once.
+        // The error is stored before the requests are answered, because their callers may ask for the reason at once.
         let _ = self.failure.set(Arc::clone(&error));
         self.waiting.fail(|| BatchError::Inner(Arc::clone(&error)));
     }
 }
 
 impl<Req, A, E, I> Waiting<Req, A, E, I> {
-    /// Waits until a batch is due. `false` if no request waits any more.
+    /// Waits until a batch is due. Returns `false` if all requests have left.
     async fn is_due(&self, limits: &BatchLimits) -> bool {
         loop {
             let due = self.due(limits);
@@ -168,7 +174,7 @@ impl<Req, A, E, I> Waiting<Req, A, E, I> {
             match due {
                 Trigger::Now => return true,
                 Trigger::At(end) => {
-                    // Whether in time or not, the next round finds out when the batch is due.
+                    // The next round finds out when the batch is due, so both outcomes are the same here.
                     let _ = timeout_at(end.into(), sooner).await;
                 }
                 Trigger::Filled => sooner.await,
@@ -181,7 +187,7 @@ impl<Req, A, E, I> Waiting<Req, A, E, I> {
         self.0.take_batch(limits.max_count, limits.budget)
     }
 
-    /// When a batch is due.
+    /// Returns the time at which a batch is due.
     fn due(&self, limits: &BatchLimits) -> Trigger {
         match self.0.due(limits) {
             Trigger::At(end) if end <= now() => Trigger::Now,
@@ -189,9 +195,9 @@ impl<Req, A, E, I> Waiting<Req, A, E, I> {
         }
     }
 
-    /// Accepts no request any more, and fails those that wait.
+    /// Stops accepting requests, and fails those that wait.
     fn fail(&self, why: impl Fn() -> BatchError<E, I>) {
-        // First: a request that arrived after the others were taken would never be answered.
+        // Draining comes first, because a request that arrived after the others were taken would never be answered.
         self.0.drain();
         for item in self.0.clear() {
             item.fail(why());
@@ -205,7 +211,7 @@ impl<Req, A, E, I> Drop for Waiting<Req, A, E, I> {
     }
 }
 
-/// Passes the responses of a batch on, as long as one of its callers waits.
+/// Passes the responses of a batch on to its callers, as long as one of them waits.
 async fn answer<F, R, E, M>(answers: F, mut replies: Vec<Reply<M::Answer, E, M::ItemError>>)
 where
     F: Future<Output = Result<R, E>>,
@@ -231,24 +237,25 @@ where
             std::iter::repeat_with(failed).take(requests).collect()
         }
     };
-    // As many answers as callers, by now.
+    // There are as many answers as callers by now.
     for (reply, answer) in replies.into_iter().zip(answers) {
         respond(reply, answer);
     }
 }
 
+/// Waits for `answers`, or returns `None` as soon as all callers have left.
 async fn unless_all_left<F: Future, A, E, I>(
     answers: F,
     replies: &mut [Reply<A, E, I>],
 ) -> Option<F::Output> {
     let mut answers = pin!(answers);
     let mut left = pin!(async {
-        // One after the other: it is the last that counts.
+        // The loop waits for one caller after the other, because only the last one counts.
         for reply in replies {
             reply.closed().await;
         }
     });
-    // The answers first: if both are ready, they are not thrown away.
+    // The answers are polled first, so that they are not thrown away if both are ready.
     poll_fn(|cx| match answers.as_mut().poll(cx) {
         Poll::Ready(answers) => Poll::Ready(Some(answers)),
         Poll::Pending => left.as_mut().poll(cx).map(|()| None),

@@ -1,4 +1,4 @@
-//! Aging: a waiter is promoted by one level for each interval (`promote_after`) that it has waited.
+//! Aging, which promotes a waiter by one level for each interval (`promote_after`) that it has waited.
 
 use std::hash::Hash;
 
@@ -16,13 +16,13 @@ impl RoomBase {
         let Priority(level) = self.config.levels.clamp(priority);
         let promotions =
             interval(&self.config).map_or(0, |interval| now.saturating_sub(arrival) / interval);
-        // Level 0 is the highest: saturates there.
+        // Level 0 is the highest, so the difference saturates there.
         level.saturating_sub(u8::try_from(promotions).unwrap_or(u8::MAX))
     }
 }
 
 impl<L: Clone + Eq + Hash> LaneOrder<L> {
-    /// Promotes all waiters that are due by `now`. Ends because each is promoted at most to level 0.
+    /// Promotes all waiters that are due by `now`. This ends because each waiter is promoted at most to level 0.
     #[cold]
     pub(super) fn promote<T>(&mut self, common: &mut Common<T>, now: Nanos) {
         while let Some(&(due, _, idx)) = self.promotions.first()
@@ -30,24 +30,24 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         {
             let meta = common.waiters.meta_mut(idx);
             let old = meta.level;
-            // Above 0: `next_promotion` is `None` at level 0.
+            // The level is above 0, because `next_promotion` returns `None` at level 0.
             meta.level -= 1;
-            // `meta` has the new level: the old one is named where the waiter leaves.
+            // `meta` has the new level by now, so the waiter leaves the old one by its number.
             self.change_level(common, idx, old);
             common.base.reserves.on_promoted();
         }
     }
 
-    /// Returns the time at which the next waiter is promoted; `NEVER` if none is.
+    /// Returns the time at which the next waiter is promoted, or `NEVER` if all of them keep their levels.
     pub(super) fn next_promotion(&self) -> Nanos {
         self.promotions.first().map_or(NEVER, |&(due, ..)| due)
     }
 }
 
-/// When a waiter will be promoted, its sequence number, and its index.
+/// The time at which a waiter will be promoted, with the waiter's sequence number and index.
 pub(super) type Promotion = (Nanos, u64, u32);
 
-/// The next promotion of a waiter at this level; `None` at level 0, and without aging.
+/// Returns the next promotion of a waiter at this level, or `None` at level 0 and without aging.
 #[inline]
 pub(super) fn next_promotion<T>(
     waiters: &Waiters<T>,
@@ -57,8 +57,8 @@ pub(super) fn next_promotion<T>(
 ) -> Option<Promotion> {
     let interval = interval(config)?;
     let meta = waiters.meta(idx);
-    // One for each promotion so far, and one for the next.
-    // Does not overflow: a waiter's level is never below its ticket's.
+    // There is one interval for each promotion so far, and one for the next. The subtraction cannot underflow, because
+    // a promotion only lowers a waiter's level number below that of its ticket.
     let intervals = Nanos::from(meta.priority - level) + 1;
     let due = meta
         .limits
@@ -67,7 +67,7 @@ pub(super) fn next_promotion<T>(
     (level > 0 && due < NEVER).then_some((due, meta.seq, idx))
 }
 
-/// The interval between two promotions, in nanoseconds; `None` without aging.
+/// Returns the interval between two promotions in nanoseconds, or `None` without aging.
 #[inline]
 fn interval(config: &WaitingRoomConfig) -> Option<Nanos> {
     config

@@ -1,4 +1,4 @@
-//! The waiters of a queue, and what is kept of them in every order: their levels and the ends of their waits.
+//! The waiters of a queue, with the state that both orders need: their levels and the ends of their waits.
 
 use crate::admit::Ticket;
 use crate::admit::by_level::ByLevel;
@@ -8,7 +8,7 @@ use crate::admit::room_base::RoomBase;
 use crate::admit::timeouts::Timeouts;
 use crate::admit::waiters::{WaitLimits, Waiters};
 
-/// The part of a queue that is the same in both orders.
+/// The part of a queue that both orders share.
 pub(crate) struct Common<T> {
     pub(crate) base: RoomBase,
     pub(crate) waiters: Waiters<T>,
@@ -26,7 +26,7 @@ impl<T> Common<T> {
         }
     }
 
-    /// Adds a waiter at its level.
+    /// Adds a waiter at its level, counts it, and starts its timeout.
     #[inline]
     pub(super) fn link(&mut self, idx: u32) {
         self.base
@@ -36,7 +36,8 @@ impl<T> Common<T> {
         self.by_level.push(&mut self.waiters, idx);
     }
 
-    /// Removes a waiter that was at this level.
+    /// Removes a waiter that was at this level. The caller names the level, because a promotion may have changed the
+    /// waiter's own one already.
     #[inline]
     pub(super) fn unlink(&mut self, idx: u32, level: u8) {
         self.base
@@ -46,7 +47,7 @@ impl<T> Common<T> {
         self.by_level.remove(&mut self.waiters, idx, level);
     }
 
-    /// Gives a waiter that is in no queue another ticket. Its id stays valid.
+    /// Gives an unlinked waiter another ticket. Its id stays valid.
     pub(super) fn write_ticket(
         &mut self,
         idx: u32,
@@ -61,22 +62,22 @@ impl<T> Common<T> {
         }
     }
 
-    /// Unlinks all waiters at once, to be linked again.
+    /// Unlinks all waiters at once, so that the caller can link them again under a new configuration.
     pub(super) fn clear(&mut self) {
         self.waiters.bounds = self.base.bounds();
         self.by_level = ByLevel::new(List::Level, self.base.config.levels.count());
         self.timeouts = Timeouts::new();
-        // `link` counts them again.
+        // `link` counts each of them again.
         self.base.counters.on_all_unlinked();
     }
 
-    /// Returns the waiter that goes first by level.
+    /// Returns the waiter that goes first in the order of levels.
     #[inline]
     pub(super) fn next_by_level(&self) -> Option<u32> {
         self.by_level.next(&self.waiters, self.base.age_order)
     }
 
-    /// Returns all waiters by level.
+    /// Returns all waiters in the order of levels, highest level first.
     pub(super) fn all_by_level(&self) -> Vec<u32> {
         let order = self.base.age_order;
         let levels = (0..=u8::MAX).take(self.base.config.levels.count());

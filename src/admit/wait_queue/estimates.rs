@@ -1,4 +1,4 @@
-//! What a prediction or a report asks of the queue: how much work is ahead of a request, and who shares it.
+//! Queries for predictions and reports: the work ahead of a request, and the flows that share it.
 
 use std::hash::Hash;
 
@@ -9,7 +9,7 @@ use crate::admit::capacity::PoolId;
 use crate::admit::{Account, Discipline, Tenant};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// Returns `true` if no request waits that `pool` could serve, patient ones aside.
+    /// Returns `true` if every waiting request that `pool` could serve is patient, or there is none.
     #[inline]
     pub(crate) fn is_idle(&self, pool: PoolId) -> bool {
         match &self.order {
@@ -35,7 +35,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns the number of waiters of the group of `lane` that go before a newcomer that goes behind all of its level.
+    /// Returns the number of waiters in the group of `lane` that go before a newcomer which goes behind all of its
+    /// level.
     pub(crate) fn ahead_in_group(&self, lane: u32, newcomer: Newcomer<'_>) -> usize {
         match &self.order {
             Order::Levels(_) => self.ahead_by_level(newcomer),
@@ -43,7 +44,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns the number of waiters before a newcomer, behind all of its level; newest first, before them.
+    /// Returns the number of waiters that go before a newcomer. It goes behind all of its level, or before them if the
+    /// newest go first.
     fn ahead_by_level(&self, newcomer: Newcomer<'_>) -> usize {
         let Common { base, by_level, .. } = &self.common;
         let up_to = by_level.count_above(newcomer.level);
@@ -53,7 +55,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns the number of waiters of other groups than that of `lane` on which a slot of `pool` would be spent first.
+    /// Returns the number of waiters of other groups than that of `lane` on which a slot of `pool` would be spent
+    /// first.
     pub(crate) fn ahead_of_others(&self, pool: PoolId, lane: u32, newcomer: Newcomer<'_>) -> f64 {
         match &self.order {
             Order::Levels(_) => 0.0,
@@ -70,7 +73,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns the discipline of a waiter's lane, if that is shared by flows; also if it was unlinked in the present event.
+    /// Returns the discipline of a waiter's lane if its waiters are in flows. The waiter may have been unlinked in the
+    /// present event.
     #[inline]
     pub(crate) fn flows_of(&self, idx: u32) -> Option<Discipline> {
         match &self.order {
@@ -88,7 +92,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns `true` if tenants have shares in any lane: what charges are for.
+    /// Returns `true` if tenants have shares in any lane, so that charges have an effect.
     #[inline]
     pub(crate) fn is_fair(&self) -> bool {
         match &self.order {
@@ -98,7 +102,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Charges a tenant `cost` units more, in the lane and level in which it was served. Returns `true` if tenants take
-    /// turns there.
+    /// turns in that lane.
     pub(crate) fn charge(&mut self, account: &Account<L>, cost: u32) -> bool {
         let Common { base, waiters, .. } = &self.common;
         let Order::Lanes(order) = &mut self.order else {

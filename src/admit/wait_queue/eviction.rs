@@ -1,9 +1,9 @@
 //! The order in which the waiters of a full room, or of a full partition, lose their places.
 //!
-//! The lowest level goes first. Where flows share the slots, they share the places of their level, too; with weights for
-//! levels, those of all levels. The flow with the most waiters for its weight loses a place first, and gives up its latest
-//! waiter. A flow that stays within its share of the places, by weight over the flows that wait, therefore loses none:
-//! while the others have more than their shares, one of them has the most for its weight.
+//! The lowest level goes first. If flows share the slots, they also share the places of their level, or the places of
+//! all levels if levels have weights. The flow with the most waiters for its weight loses a place first, and gives up
+//! its latest waiter. A flow that stays within its share of the places therefore keeps all of them. Shares are by
+//! weight over the flows that wait, so while the others exceed theirs, one of the others has the most for its weight.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -18,16 +18,16 @@ use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
 /// The waiters that share a number of places, in the order in which they lose them.
 #[derive(Debug)]
 pub(super) struct EvictionOrder {
-    /// The discipline that says what a flow is.
+    /// The discipline, which defines the waiters that form a flow.
     discipline: Discipline,
-    /// By level; one for all where levels have weights.
+    /// The waiters by level, or all of them in one entry if levels have weights.
     levels: Box<[Level]>,
 }
 
 /// The waiters of one level.
 #[derive(Debug)]
 enum Level {
-    /// Without shares: the latest goes first.
+    /// The waiters of a level without shares, of which the latest goes first.
     Arrivals(OrderedQueue),
     Flows(Flows),
 }
@@ -38,7 +38,7 @@ struct Flows {
     list: List,
     by_key: FlowMap<u32>,
     flows: Slab<Flow>,
-    /// The flow with the largest claim first.
+    /// The flows by their claim, with the largest claim first.
     order: Heap<Reverse<Claim>>,
 }
 
@@ -51,7 +51,7 @@ struct Flow {
     queue: OrderedQueue,
 }
 
-/// The places of a flow for its weight; of equal ones, the flow of the latest waiter has the larger claim.
+/// The places of a flow in relation to its weight. Of equal claims, that of the flow with the latest waiter is larger.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     places: u32,
@@ -60,7 +60,7 @@ struct Claim {
 }
 
 impl Claim {
-    /// Compares places by weight, exactly: the products fit into 64 bits.
+    /// Compares places by weight. The comparison is exact, because the products fit into 64 bits.
     fn cmp_places(&self, other: &Self) -> Ordering {
         let product = |places: u32, weight: u32| u64::from(places) * u64::from(weight);
         product(self.places, other.weight).cmp(&product(other.places, self.weight))
@@ -89,7 +89,7 @@ impl PartialEq for Claim {
 impl Eq for Claim {}
 
 impl EvictionOrder {
-    /// Returns the order of no waiters, of lanes of this discipline. `list`: the links that its queues use.
+    /// Creates an empty order for lanes of this discipline. `list` names the links that its queues use.
     pub(super) fn new(list: List, discipline: Discipline, config: &WaitingRoomConfig) -> Self {
         let has_flows = config.has_flows_by(discipline);
         let count = match has_flows && !config.level_weights.is_empty() {
@@ -106,7 +106,8 @@ impl EvictionOrder {
         }
     }
 
-    /// Returns the order for the room itself, of no waiters; `None` without shares: the order by level is enough then.
+    /// Creates an empty order for the room itself, or returns `None` without shares, because the order by level is
+    /// enough then.
     pub(super) fn of_room(config: &WaitingRoomConfig) -> Option<Box<Self>> {
         let order = || Box::new(Self::new(List::Room, config.discipline, config));
         config.has_flows().then(order)
@@ -151,8 +152,8 @@ impl EvictionOrder {
         self.levels.iter().rev().find_map(Level::last)
     }
 
-    /// Returns the waiter that loses its place to an arrival of this level and tenant: one of a lower level, or of a flow
-    /// that has more places for its weight than the arrival's flow would have.
+    /// Returns the waiter that loses its place to an arrival of this level and tenant. It has a lower level, or its
+    /// flow has more places for its weight than the arrival's flow would have.
     pub(super) fn displaced_by(
         &self,
         level: u8,
@@ -172,7 +173,7 @@ impl EvictionOrder {
         }
     }
 
-    /// Gives back memory that the present waiters do not need.
+    /// Gives back the memory that the present waiters can do without.
     pub(super) fn trim<T>(&mut self, waiters: &Waiters<T>) {
         for level in &mut self.levels {
             if let Level::Flows(flows) = level {
@@ -181,7 +182,7 @@ impl EvictionOrder {
         }
     }
 
-    /// Returns the index of a level.
+    /// Returns the index of a level's entry.
     fn nth(&self, level: u8) -> usize {
         usize::from(level).min(self.levels.len() - 1)
     }
@@ -241,7 +242,7 @@ impl Flows {
         config: &WaitingRoomConfig,
     ) {
         let key = FlowKey::new(level, waiters.meta(idx).tenant(), discipline, config);
-        // Always there: a waiter that was pushed is in its flow.
+        // The flow is always found, because every waiter that was pushed is in its flow.
         let Some(&index) = self.by_key.get(key) else {
             return;
         };
@@ -249,7 +250,7 @@ impl Flows {
         self.rank(waiters, index);
     }
 
-    /// Ranks a flow anew after a waiter of it came or left, and drops it with its last waiter.
+    /// Ranks a flow anew after one of its waiters came or left, and drops it with its last waiter.
     fn rank<T>(&mut self, waiters: &Waiters<T>, index: u32) {
         let flow = &self.flows[index as usize];
         let Some(tail) = flow.queue.tail() else {
@@ -283,9 +284,11 @@ impl Flows {
         let arrival = Claim {
             places: places as u32 + 1,
             weight: key.weight(config),
+            // The same waiter on both sides, because only places and weights are compared below.
             latest: largest.latest,
         };
-        // Never its own flow: with the arrival, that has more places than without.
+        // The flow that gives up a waiter is always another one, because the arrival's own flow has more places with
+        // the arrival than without.
         match largest.cmp_places(&arrival) {
             Ordering::Greater => self.last(),
             _ => None,

@@ -1,8 +1,8 @@
-//! The order `Lanes`: waiters in lanes, and wherever else the configuration needs to find them.
+//! The order `Lanes`, which links waiters in lanes and in every other index that the configuration needs.
 //!
-//! A waiter is linked in its lane, by level and, as far as the configuration needs them, in the promotions, its partition
-//! and the count of its tenant. It is unlinked by the same rules: what is asked here of the configuration must not change
-//! in between, except with a [rebuild](super::rebuild).
+//! A waiter is linked in its lane and by its level. If the configuration needs them, the promotions, the waiter's
+//! partition and the count of its tenant have an entry, too. A waiter is unlinked by the same rules. So the settings
+//! that these rules read must stay the same between the two, except for a [rebuild](super::rebuild).
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{Hash, RandomState};
@@ -19,25 +19,25 @@ use crate::admit::room_base::RoomBase;
 use crate::admit::waiters::WaitLimits;
 use crate::admit::{Discipline, Partition, Priority, Tenant, Ticket};
 
-/// The lanes of a queue, and what else is known of its waiters.
+/// The lanes of a queue, with the other indices of its waiters.
 pub(super) struct LaneOrder<L> {
     pub(super) lanes: Lanes<L>,
-    /// The waiters that will be promoted, by when.
+    /// The waiters that will be promoted, by the time of their next promotion.
     pub(super) promotions: BTreeSet<Promotion>,
     pub(super) partitions: Partitions,
-    /// The order in which waiters lose their places where flows share these; elsewhere it is that of the levels.
+    /// The order in which waiters lose their places, if flows share these. `None` if the order of the levels is enough.
     pub(super) eviction: Option<Box<EvictionOrder>>,
-    /// The number of waiters of each tenant, if that is bounded; else empty.
+    /// The number of waiters of each tenant if that is bounded, and otherwise empty.
     pub(super) tenants: HashMap<Tenant, usize>,
-    /// Where tenants have a limit of slots.
+    /// The waiters of tenants by their slots, or `None` if the slots of a tenant are unlimited.
     pub(super) tenant_slots: Option<TenantSlots>,
 }
 
 impl<L: Clone + Eq + Hash> LaneOrder<L> {
-    /// Returns an order of no waiters. The clocks of its flows go on where those of the `old` lanes are.
+    /// Creates an empty order, in which the clocks of flows continue from those of the `old` lanes.
     pub(super) fn new(base: &RoomBase, old: Option<&Lanes<L>>, hasher: &RandomState) -> Self {
         let config = &base.config;
-        // A queue without slots limits none.
+        // The limit only applies to a queue with slots.
         let max = config.max_concurrent_per_tenant.filter(|_| base.has_slots);
         Self {
             lanes: match old {
@@ -62,7 +62,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         now: Nanos,
     ) {
         let meta = common.waiters.meta(idx);
-        // It may have waited before, in another room: promotions by now count.
+        // The waiter may have waited in another room before, so promotions that are due by now count.
         let level = common
             .base
             .level_of(Priority(meta.priority), meta.limits.arrival, now);
@@ -84,9 +84,9 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     pub(super) fn change_level<T>(&mut self, common: &mut Common<T>, idx: u32, old: u8) {
         self.leave_or_unpark(common, idx, old, false);
         common.by_level.remove(&mut common.waiters, idx, old);
-        // Takes this promotion out; `link_rare` enters the next one.
+        // This removes the present promotion; `link_rare` adds the next one.
         self.unlink_rare(common, idx, old);
-        // Its tenant's flow at the new level is another one.
+        // The tenant has another flow at the new level, so the state of the old flow does not move along.
         self.enter_or_park(common, idx, None);
         common.by_level.push(&mut common.waiters, idx);
         self.link_rare(common, idx);
@@ -101,7 +101,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     fn link_rare<T>(&mut self, common: &mut Common<T>, idx: u32) {
         let meta = common.waiters.meta(idx);
         let (level, is_patient) = (meta.level, meta.is_patient);
-        // A patient waiter takes no place, and loses none.
+        // A patient waiter takes up no place, so it cannot lose one.
         if !is_patient {
             self.link_place(common, idx);
         }
@@ -149,7 +149,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         partition.max_size.is_some().then_some(partition)
     }
 
-    /// Undoes [`link`](Self::link) for a waiter that was at this level; with a slot if it `is_served`.
+    /// Undoes [`link`](Self::link) for a waiter that was at this level. If the waiter `is_served`, it leaves with a
+    /// slot.
     pub(super) fn unlink<T>(
         &mut self,
         common: &mut Common<T>,
@@ -161,7 +162,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         self.unlink_otherwise(common, idx, level);
     }
 
-    /// Undoes [`link`](Self::link), but for the lane.
+    /// Undoes [`link`](Self::link), except for the lane.
     fn unlink_otherwise<T>(&mut self, common: &mut Common<T>, idx: u32, level: u8) {
         let is_patient = common.waiters.meta(idx).is_patient;
         if common.base.config.max_size_per_tenant.is_some() && !is_patient {
@@ -173,10 +174,10 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         }
     }
 
-    /// Gives a waiter another ticket and another lane, and links it where these lead.
+    /// Gives a waiter another ticket and another lane, and links it at the position that follows from them.
     ///
-    /// Its flow keeps the service that it has had, unless it is another one now. Otherwise a tenant whose only waiter has
-    /// its ticket changed time and again would never be served.
+    /// The waiter's flow keeps the service that it has had, unless the waiter moves to another flow. Otherwise a tenant
+    /// whose only waiter has its ticket changed time and again would never be served.
     pub(super) fn replace_ticket<T>(
         &mut self,
         common: &mut Common<T>,
@@ -197,7 +198,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         }
     }
 
-    /// Returns the state of a waiter's flow, if it stays in it with this lane, level and tenant.
+    /// Returns the state of a waiter's flow, if the waiter stays in it with this lane, level and tenant.
     fn flow_kept<T>(
         &self,
         common: &Common<T>,
@@ -206,7 +207,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         tenant: &Tenant,
     ) -> Option<FlowState> {
         let meta = common.waiters.meta(idx);
-        // A parked waiter is in no flow.
+        // A parked waiter is outside of all flows.
         if meta.is_parked || (meta.lane, meta.level) != place {
             return None;
         }
@@ -222,7 +223,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         if let Some(waiting) = self.tenants.get_mut(tenant) {
             *waiting -= 1;
             if *waiting == 0 {
-                // Nothing is kept of a tenant without waiters.
+                // A tenant is dropped with its last waiter.
                 self.tenants.remove(tenant);
             }
         }

@@ -1,11 +1,11 @@
 //! Lanes of waiters that need the same slots, and groups of lanes that the same pools can serve.
 //!
-//! If a release asked the capacity for each lane, it would take time in proportion to the number of lanes with waiters:
-//! to that of models, say. Lanes of one discipline that the same pools can serve are busy together, so they form a group. A
-//! group knows the best head of its lanes, and a pool knows the groups that it can serve, so a release asks for at most one
-//! waiter of each such group.
+//! If a release asked the capacity for each lane, its cost would grow with the number of lanes that have waiters, for
+//! example one for each model. Lanes of one discipline that the same pools can serve are busy together, so they form a
+//! group. A group knows the best head of its lanes, and a pool knows the groups that it can serve. So a release asks
+//! for at most one waiter of each such group.
 //!
-//! Where levels have weights, all levels of a lane are in one queue, and what is said here of a level is of that.
+//! With level weights, all levels of a lane share one queue; read "level" below as that queue.
 
 mod backlog;
 mod charge;
@@ -29,30 +29,30 @@ use crate::admit::{Discipline, WaitingRoomConfig};
 pub(crate) use backlog::{Backlog, MAX_LOOKS};
 pub(crate) use select::{Head, NO_PUMP, Scope};
 
-/// The order over lanes of one discipline: level, then the discipline's key. The level is a whole word: a copy of one that
-/// was just written as a byte stalls the CPU's store forwarding.
+/// The rank of a lane's head among lanes of one discipline: the level, then the discipline's key. The level is a whole
+/// word, because a copy of one that was just written as a byte stalls the CPU's store forwarding.
 pub(crate) type Rank = (u64, DispatchKey);
 
-/// Waiters that need the same slots.
+/// A lane, which has the waiters that need the same slots.
 #[derive(Debug)]
 struct Lane<L> {
     key: L,
-    /// The hash of its key, which identifies it in the service times.
+    /// The hash of the lane's key, which identifies the lane in the service times.
     hash: u32,
     partition: Partition,
     group: u32,
-    /// Its number among the lanes of its group.
+    /// The lane's number among the lanes of its group.
     member: u32,
-    /// By level; one for all where levels have weights.
+    /// The queues by level, or one queue for all levels if these have weights.
     levels: Box<[LevelQueue]>,
-    /// The first waiter of the first level that has one.
+    /// The first waiter of the highest level that has one.
     head: Option<LaneHead>,
-    /// How many waiters are parked that will enter it: it stays open for them.
+    /// The number of parked waiters that will enter the lane, which stays open for them.
     parked: usize,
 }
 
 impl<L> Lane<L> {
-    /// The index of a level's queue.
+    /// Returns the index of a level's queue.
     #[inline]
     fn queue_of(&self, level: u8) -> usize {
         usize::from(level).min(self.levels.len() - 1)
@@ -63,85 +63,87 @@ impl<L> Lane<L> {
 #[derive(Debug, Clone, Copy)]
 struct LaneHead {
     idx: u32,
-    /// The index of its queue.
+    /// The index of the waiter's queue.
     level: u8,
 }
 
-/// Lanes of one discipline that the same pools can serve.
+/// A group of lanes of one discipline that the same pools can serve.
 #[derive(Debug)]
 struct Group {
     pools: PoolSet,
     discipline: Discipline,
-    /// By member number.
+    /// The indices of the lanes, by member number.
     lanes: Slab<u32>,
     /// The members with waiters, by the rank of their heads.
     order: Heap<Rank>,
-    /// The number of the pump that last found it busy.
+    /// The number of the pump that last found the group busy.
     blocked_in: u64,
-    /// The number of the pump that last unblocked it, unless one of its waiters was served since.
+    /// The number of the pump that last unblocked the group. It is cleared when one of the group's waiters is served.
     looked_again_in: u64,
-    /// How many requests wait in it, by level.
+    /// The number of requests that wait in the group, by level.
     waiting: Box<[usize]>,
-    /// The number of them that are patient.
+    /// The number of waiting requests that are patient.
     patient: usize,
-    /// By level, if its waiters are in flows; else empty. The virtual time: the service that a flow of weight 1 has had if
-    /// it waited all the time, in units of `cost × 2³² / weight`.
+    /// The virtual time of each level if the waiters are in flows, and otherwise empty. Virtual time is the service
+    /// that a flow of weight 1 has had if it waited all the time, in units of `cost × 2³² / weight`.
     ///
-    /// Each group has its own. With one clock for all, a newcomer to a slow group would wait until its group had served as
-    /// much as the fast groups have.
+    /// Each group has its own clock. With one clock for all, a newcomer to a slow group would wait until its group had
+    /// served as much as the fast groups have.
     clocks: Box<[u128]>,
 }
 
-/// All lanes.
+/// The lanes of a queue, with the groups and pools that they belong to.
 #[derive(Debug)]
 pub(crate) struct Lanes<L> {
     by_key: HashMap<L, u32>,
-    /// By index. Empty lanes are kept for a while.
+    /// The lanes by index. Empty lanes are kept for a while.
     lanes: Slab<Lane<L>>,
-    /// The lane of the latest arrival, which is often that of the next one: spares hashing its key.
+    /// The lane of the latest arrival. It is often the lane of the next arrival too, which spares hashing the key.
     latest: u32,
-    /// How many lanes have a waiter, plus how many are kept for parked ones. A lane may count twice.
+    /// The number of lanes with a waiter, plus the number of lanes that are kept for parked ones. A lane may count
+    /// twice.
     occupied: usize,
-    /// The groups of lanes that exactly these pools can serve: one for each discipline.
+    /// The groups of lanes that exactly these pools can serve, one for each discipline.
     by_pools: HashMap<PoolSet, Vec<u32>>,
     groups: Slab<Group>,
-    /// By pool: the groups that it can serve.
+    /// The groups that each pool can serve, by pool.
     by_pool: Vec<Vec<u32>>,
     /// The number of the pump that last found any group busy.
     blocked_in: u64,
     /// The virtual time at which the clocks of a new group begin.
     base: u128,
-    /// How many waiters were queued or served so far.
+    /// The number of waiters that were queued or served so far.
     dispatches: u64,
     levels: usize,
-    /// Whether levels have weights.
+    /// `true` if levels have weights.
     is_weighted: bool,
-    /// Which of equals goes next.
+    /// The order of equals, oldest or newest first.
     age_order: AgeOrder,
     discipline: Discipline,
-    /// Whether any lane's partition has a bound of its own.
+    /// `true` once a lane was opened in a partition that has a bound of its own.
     has_bounds: bool,
-    /// Whether any lane was opened in which tenants have shares.
+    /// `true` once a lane was opened in which tenants have shares.
     has_fair: bool,
-    /// Whether the head of any lane may have changed since that was last asked.
+    /// `true` if the head of any lane may have changed since the last call of
+    /// [`take_heads_changed`](Self::take_heads_changed).
     heads_changed: bool,
 }
 
-/// Stands for no pump, in a group that none has found busy. Pumps are numbered from 1.
+/// The pump number of a group that was never found busy. Pumps are numbered from 1.
 pub(super) const NOT_BLOCKED: u64 = 0;
 
-/// Returns the number that identifies a lane in the service times.
+/// Returns the hash that identifies a lane in the service times.
 pub(super) fn hash_of<L: Hash>(hasher: &RandomState, key: &L) -> u32 {
     match size_of::<L>() {
-        // All keys are the same.
+        // A type of size 0 has only one value, so all keys are equal.
         0 => 0,
-        // The upper half is enough: lanes of equal hashes only share their service times.
+        // The upper half is enough, because lanes of equal hashes only share their service times.
         _ => (hasher.hash_one(key) >> 32) as u32,
     }
 }
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    /// Returns no lanes. `hasher` hashes their names.
+    /// Creates an empty set of lanes. `hasher` hashes their keys.
     pub(crate) fn new(
         config: &WaitingRoomConfig,
         age_order: AgeOrder,
@@ -168,19 +170,19 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Lanes without waiters. All their clocks begin at the latest virtual time of these.
+    /// Creates an empty set of lanes. Their clocks begin at the latest virtual time of the present ones.
     pub(crate) fn renewed(&self, config: &WaitingRoomConfig) -> Self {
         let clocks = self.groups.iter().flat_map(|(_, group)| &group.clocks);
         Self {
             base: clocks.copied().max().unwrap_or(self.base),
             dispatches: self.dispatches,
-            // A key has the same hash as before.
+            // The hasher is kept, so that a key has the same hash as before.
             ..Self::new(config, self.age_order, self.by_key.hasher().clone())
         }
     }
 
-    /// The state of the waiter's flow, as far behind the others, or ahead of them, as it was in the `old` lanes. `None` if
-    /// it had no flow.
+    /// Returns the state of the waiter's flow, as far behind the others or ahead of them as it was in the `old` lanes.
+    /// Returns `None` if the waiter was outside of all flows.
     pub(crate) fn flow_state_from<T>(
         &self,
         old: &Self,
@@ -188,27 +190,27 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         idx: u32,
     ) -> Option<FlowState> {
         let meta = waiters.meta(idx);
-        // A parked waiter is in no flow.
+        // A parked waiter is outside of all flows.
         if meta.is_parked {
             return None;
         }
-        // One that was ordered by its level alone has no lane: `NONE` is out of range.
+        // A waiter that was ordered by its level alone is without a lane. Its index `NONE` is out of range here.
         let lane = old.lanes.get(meta.lane as usize)?;
         let level = lane.queue_of(meta.level);
         let FlowState { start, since } = lane.levels[level].flow_state(waiters, idx)?;
-        // Does not underflow: `base` is the latest clock.
+        // The subtraction cannot underflow, because `base` is the latest clock.
         let start = self.base + start - old.groups[lane.group as usize].clocks[level];
         Some(FlowState { start, since })
     }
 
-    /// The state of the flow of a waiter that is in its lane, if it has one.
+    /// Returns the state of the flow of a waiter that is in its lane, if there are flows.
     pub(crate) fn flow_state<T>(&self, waiters: &Waiters<T>, idx: u32) -> Option<FlowState> {
         let meta = waiters.meta(idx);
         let lane = &self.lanes[meta.lane as usize];
         lane.levels[lane.queue_of(meta.level)].flow_state(waiters, idx)
     }
 
-    /// The lane with this key. `ask` is called if it has to be opened.
+    /// Returns the lane with this key. Calls `ask` for its pools and its partition if the lane has to be opened.
     #[inline]
     pub(crate) fn lane<E>(
         &mut self,
@@ -229,7 +231,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         Ok(lane)
     }
 
-    /// Adds a waiter to its lane. `flow` is the state of its flow, if that does not begin now.
+    /// Adds a waiter to its lane. `flow` is the state of its flow, or `None` if the flow begins now.
     #[inline]
     pub(crate) fn push<T>(
         &mut self,
@@ -253,38 +255,39 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Counts one more waiter of a group. If it is the first, the group's clock is set to that of its competitors. Returns
-    /// the virtual time at which a new flow begins.
+    /// Counts one more waiter of a group, and returns the virtual time at which a new flow begins. If the waiter is the
+    /// first of the group, the group's clock is set to that of its competitors.
     #[inline]
     fn join_clock(&mut self, group: u32, level: usize) -> u128 {
         let clock = self.clock_of_newcomer(group, level);
         let group = &mut self.groups[group as usize];
         group.waiting[level] += 1;
-        // Only flows need clocks.
+        // Only groups with flows have clocks.
         if let Some(own) = group.clocks.get_mut(level) {
             *own = clock;
         }
         clock
     }
 
-    /// The virtual time at which a newcomer's flow begins.
+    /// Returns the virtual time at which a newcomer's flow begins.
     fn clock_of_newcomer(&self, group: u32, level: usize) -> u128 {
         let groups = &self.groups;
         let Some(&clock) = groups[group as usize].clocks.get(level) else {
             return 0;
         };
-        // Its clock runs.
+        // The clock of a group with waiters runs, so it is up to date.
         if groups[group as usize].waiting[level] > 0 {
             return clock;
         }
-        // It stood still while other groups on the same pools were served: their tenants are not behind the newcomer.
+        // The clock stood still while other groups on the same pools were served. Their tenants are not behind the
+        // newcomer.
         let group = &groups[group as usize];
         let competitors = group
             .pools
             .iter()
             .flat_map(|&pool| self.groups_on(pool))
             .map(|&other| &groups[other as usize])
-            // Another discipline counts service in another way.
+            // A group of another discipline is skipped, because it counts service in another way.
             .filter(|other| other.discipline == group.discipline && other.waiting[level] > 0)
             .filter_map(|other| other.clocks.get(level));
         competitors.fold(clock, |latest, &other| latest.max(other))
@@ -302,13 +305,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         group.waiting[level] -= 1;
         group.patient -= usize::from(waiters.meta(idx).is_patient);
         if let Some(clock) = group.clocks.get_mut(level) {
-            // Never back: a flow whose costly head left may be due before what was served last.
+            // The clock only moves forward, although a flow that lost a costly head may be due before the waiter that
+            // was served last.
             *clock = (*clock).max(ends);
         }
         self.refresh(waiters, lane, level);
     }
 
-    /// Removes a waiter from this level for any other reason.
+    /// Removes a waiter that leaves this level without a slot.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, level: u8) {
         let lane = waiters.meta(idx).lane;
@@ -318,7 +322,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let group = &mut self.groups[group as usize];
         group.waiting[level] -= 1;
         group.patient -= usize::from(waiters.meta(idx).is_patient);
-        // A waiter that leaves from the middle changes no head.
+        // The head stays if a waiter leaves from the middle.
         if head_may_change {
             self.refresh(waiters, lane, level);
         }
@@ -342,7 +346,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Sets which of equals goes next. O(lanes and flows) if it is another than before.
+    /// Sets the order of equals, oldest or newest first. If it changes, this takes O(lanes and flows).
     pub(crate) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, order: AgeOrder) {
         if self.age_order == order {
             return;
@@ -354,12 +358,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             levels
                 .iter_mut()
                 .for_each(|queue| queue.set_age_order(waiters, order));
-            // From the first level on: every head may be another.
+            // The refresh begins at the first level, because every head may be another.
             self.refresh(waiters, index, 0);
         }
     }
 
-    /// Whether the head of any lane may have changed since this was last called.
+    /// Returns `true` if the head of any lane may have changed since the last call.
     pub(crate) fn take_heads_changed(&mut self) -> bool {
         std::mem::take(&mut self.heads_changed)
     }
@@ -369,121 +373,121 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         Some(self.lanes[lane as usize].head?.idx)
     }
 
-    /// The lanes that have waiters, and the waiter that goes next in each.
+    /// Returns the lanes that have waiters, and the waiter that goes next in each.
     pub(crate) fn heads(&self) -> impl Iterator<Item = (&L, u32)> {
         let lanes = self.lanes.iter();
         lanes.filter_map(|(_, lane)| Some((&lane.key, lane.head?.idx)))
     }
 
-    /// The number of waiters that the same pools can serve, for each set of pools that has waiters.
+    /// Returns the number of waiters that the same pools can serve, for each set of pools that has waiters.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (&PoolSet, usize)> {
         let groups = self.groups.iter().map(|(_, group)| group);
         let waiting = groups.map(|group| (&group.pools, group.waiting.iter().sum()));
         waiting.filter(|&(_, waiting)| waiting > 0)
     }
 
-    /// Gives back memory that the present waiters do not need. Their order stays.
+    /// Gives back the memory that the present waiters can do without. Their order stays.
     pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         for (_, lane) in &mut self.lanes {
             lane.levels.iter_mut().for_each(|queue| queue.trim(waiters));
         }
     }
 
-    /// Whether levels have weights.
+    /// Returns `true` if levels have weights.
     pub(crate) fn is_weighted(&self) -> bool {
         self.is_weighted
     }
 
-    /// The number of the next dispatch.
+    /// Returns the number of the next dispatch.
     pub(crate) fn next_dispatch(&self) -> u64 {
         self.dispatches + 1
     }
 
-    /// What a lane was opened with: its key, pools and partition.
+    /// Returns the key, pools and partition with which a lane was opened.
     pub(crate) fn describe(&self, lane: u32) -> (L, PoolSet, Partition) {
         let lane = &self.lanes[lane as usize];
         let pools = self.groups[lane.group as usize].pools.clone();
         (lane.key.clone(), pools, lane.partition)
     }
 
-    /// Identifies a lane in the service times.
+    /// Returns the hash that identifies a lane in the service times.
     #[inline]
     pub(crate) fn hash(&self, lane: u32) -> u32 {
         self.lanes[lane as usize].hash
     }
 
-    /// The pools that could serve a lane.
+    /// Returns the pools that could serve a lane.
     #[inline]
     pub(crate) fn pools(&self, lane: u32) -> &PoolSet {
         &self.groups[self.lanes[lane as usize].group as usize].pools
     }
 
-    /// Keeps the lane for a waiter that is not in it.
+    /// Keeps the lane open for a parked waiter.
     pub(crate) fn park(&mut self, lane: u32) {
         let parked = &mut self.lanes[lane as usize].parked;
         *parked += 1;
-        // Also if the lane has a waiter, for which it is counted already.
+        // A lane that has a waiter is counted a second time here.
         self.occupied += usize::from(*parked == 1);
     }
 
-    /// That waiter enters the lane, or leaves.
+    /// Records that a parked waiter enters the lane or leaves.
     pub(crate) fn unpark(&mut self, lane: u32) {
         let parked = &mut self.lanes[lane as usize].parked;
         *parked -= 1;
         self.occupied -= usize::from(*parked == 0);
     }
 
-    /// The discipline of a lane.
+    /// Returns the discipline of a lane.
     pub(crate) fn discipline(&self, lane: u32) -> Discipline {
         self.groups[self.group(lane) as usize].discipline
     }
 
-    /// The group that a lane belongs to.
+    /// Returns the group that a lane belongs to.
     #[inline]
     pub(crate) fn group(&self, lane: u32) -> u32 {
         self.lanes[lane as usize].group
     }
 
-    /// Whether any partition has a bound of its own.
+    /// Returns `true` if any partition has a bound of its own.
     #[inline]
     pub(crate) fn have_bounds(&self) -> bool {
         self.has_bounds
     }
 
-    /// The partition that a lane waits in.
+    /// Returns the partition in which a lane's requests wait.
     #[inline]
     pub(crate) fn partition(&self, lane: u32) -> Partition {
         self.lanes[lane as usize].partition
     }
 
-    /// The index of a level's queue in a lane.
+    /// Returns the index of a level's queue in a lane.
     #[inline]
     fn queue_of(&self, lane: u32, level: u8) -> usize {
         self.lanes[lane as usize].queue_of(level)
     }
 
-    /// The groups that a pool can serve.
+    /// Returns the groups that a pool can serve.
     #[inline]
     fn groups_on(&self, pool: PoolId) -> &[u32] {
         self.by_pool.get(pool.0 as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Brings the lane's head, and its rank in its group, up to date after a change in one of its levels.
+    /// Brings the lane's head, and its rank in its group, up to date after a change in the level `changed`.
     #[inline]
     fn refresh<T>(&mut self, waiters: &Waiters<T>, index: u32, changed: usize) {
         let lane = &mut self.lanes[index as usize];
         let is_above = |head: LaneHead| usize::from(head.level) < changed;
-        // A change below the head's level does not concern the group.
+        // A change below the head's level leaves the head as it is, so the group need not learn of it.
         if lane.head.is_some_and(is_above) {
             return;
         }
         self.heads_changed = true;
         let order = &mut self.groups[lane.group as usize].order;
         let was_occupied = lane.head.is_some();
-        // The head was at this level or below, so no level above has a waiter.
+        // The head was at this level or below, so all levels above are empty.
         for (level, queue) in (changed..).zip(&lane.levels[changed..]) {
             if let Some(idx) = queue.head(waiters) {
-                // Also if the head is the same: its key may have changed.
+                // The rank is set even if the head is the same, because its key may have changed.
                 order.set(lane.member, (level as u64, queue.head_key(waiters, idx)));
                 let level = level as u8;
                 lane.head = Some(LaneHead { idx, level });
@@ -491,7 +495,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
                 return;
             }
         }
-        // No waiter is left in the lane.
+        // Here all levels are empty, so the lane leaves its group's order.
         order.remove(lane.member);
         lane.head = None;
         self.occupied -= usize::from(was_occupied);

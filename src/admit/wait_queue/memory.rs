@@ -1,4 +1,4 @@
-//! Giving memory back after a burst, by the rule of [`trim`](super::super::trim).
+//! Methods that give memory back after a burst, by the rule of [`trim`](super::super::trim).
 
 use std::hash::Hash;
 #[cfg(feature = "batch")]
@@ -14,7 +14,7 @@ use crate::admit::trim::KEPT;
 use crate::admit::waiters::Waiters;
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// Gives memory back if there is no entry left. To be called after one was taken out.
+    /// Gives memory back if the last entry is gone. Call it after an entry was taken out.
     #[inline]
     pub(crate) fn trim_if_empty(&mut self) {
         if self.common.waiters.is_empty() && self.common.waiters.capacity() > KEPT {
@@ -24,12 +24,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     fn trim_empty(&mut self) {
         let capacity = self.common.waiters.capacity();
-        // Begins a new measurement, so it is asked last.
+        // The call begins a new measurement, so it comes after all other conditions.
         if self.common.base.counters.high_water.is_excess(capacity, 0) {
             self.trim();
             let keeps_debts = match &self.order {
                 Order::Levels(_) => false,
-                // The lanes are kept for what tenants owe in them.
+                // The lanes are kept if tenants have debts in them.
                 Order::Lanes(order) => order.lanes.have_debts(),
             };
             if !keeps_debts {
@@ -39,7 +39,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Gives memory back if few requests have waited for a while. To be called when one arrives.
+    /// Gives memory back if few requests have waited for a while. Call it when a request arrives.
     #[inline]
     pub(crate) fn trim_if_due(&mut self, now: Nanos) {
         let capacity = self.common.waiters.capacity();
@@ -54,7 +54,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Gives back what the present waiters do not need. Their order stays.
+    /// Gives back the memory that the present waiters can do without. Their order stays.
     #[cold]
     fn trim(&mut self) {
         let waiters = &mut self.common.waiters;
@@ -64,8 +64,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Gives memory back, or says when to look again; `None`: not before another item waits. For a timer that has nothing
-    /// else to do.
+    /// Gives memory back if the queue is idle, and returns the next time to look again. Returns `None` if there is
+    /// nothing more to give back until another item waits. A timer calls this when it is idle.
     #[cfg(feature = "batch")]
     pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
         self.trim_if_empty();
@@ -76,7 +76,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 }
 
 impl<L: Clone + Eq + Hash> LaneOrder<L> {
-    /// Gives back memory that the present waiters do not need. Their order stays.
+    /// Gives back the memory that the present waiters can do without. Their order stays.
     fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         self.lanes.trim(waiters);
         self.partitions.trim(waiters);

@@ -1,16 +1,20 @@
-//! The wait queue: a bounded set of waiters, ordered over lanes, tenants, priorities and deadlines.
+//! The wait queue, a bounded set of waiters that are ordered over lanes, tenants, priorities and deadlines.
 //!
-//! It knows nothing of slots. A [`WaitingRoom`](super::WaitingRoom) is a wait queue in front of a capacity; a
-//! `RequestQueue` is one behind a lock.
+//! The queue knows waiters and leaves slots to others. A [`WaitingRoom`](super::WaitingRoom) puts a wait queue in front
+//! of a capacity, and a `RequestQueue` puts one behind a lock.
 //!
-//! The order is one of [two](order): `Levels`, for one lane that is first come, first served, and `Lanes`, for everything
-//! else. The [configuration and the lanes](rebuild) choose.
+//! The queue keeps its waiters in one of [two orders](order). `Levels` serves a single lane that is first come, first
+//! served, and `Lanes` serves everything else. The [configuration and the lanes](rebuild) decide which order is needed.
 //!
-//! This file has what a user calls. Behind it: [`places`] says whether a request may wait, [`eviction`] which waiter loses
-//! its place; [`lane_order`] adds and removes waiters where there are lanes; [`tenant_slots`] parks those of tenants at
-//! their limit; [`aging`] promotes them; [`rebuild`] reconfigures; [`memory`] gives memory back; `due` asks whether there is
-//! anything to bring up to date. [`offers`] is what a scheduler asks, [`estimates`] what a prediction asks. Among lanes the
-//! order is that of [`lanes`], and within one level of one lane that of a [`discipline`].
+//! This file has the methods that users call. The modules behind it each do one job:
+//!
+//! - [`places`] decides if a request may wait, and [`eviction`] picks the waiter that loses its place.
+//! - [`lane_order`] adds and removes waiters in the order `Lanes`, and [`tenant_slots`] parks the waiters of tenants
+//!   that are at their limit.
+//! - [`aging`] promotes waiters, and [`rebuild`] applies a new configuration.
+//! - [`memory`] gives memory back, and `due` checks if there is anything to bring up to date.
+//! - [`offers`] answers a scheduler, and [`estimates`] answers a prediction.
+//! - [`lanes`] orders waiters among lanes, and a [`discipline`] orders them within one level of one lane.
 
 mod aging;
 mod common;
@@ -44,24 +48,24 @@ use super::room_base::RoomBase;
 use super::waiters::{WaitLimits, WaiterId, WaiterMeta};
 use super::{RejectReason, RoomStats, Ticket, WaitingRoomConfig};
 
-/// The pool of all lanes of a queue that is in front of no capacity.
+/// The pool that serves all lanes of a queue without a capacity behind it.
 const ONLY_POOL: PoolId = PoolId(0);
 
 /// A bounded, ordered set of waiting items, over lanes that `L` names.
 ///
 /// # How to use it
 ///
-/// - [`push`](Self::push) adds an item, or says why it may not wait.
-/// - [`peek`](Self::peek) names the item that goes next, [`pop`](Self::pop) takes it to be served, and
-///   [`remove`](Self::remove) takes any item for any other reason. With [`skip`](Self::skip) the next one can be seen, and
-///   [`restore`](Self::restore) brings the skipped one back.
-/// - Before each of these, bring the queue up to date: call [`advance`](Self::advance) until it returns `None`. It returns
-///   the items that have expired, one at a time, and then promotes those that are due.
+/// - [`push`](Self::push) adds an item, or returns the reason why it may not wait.
+/// - [`peek`](Self::peek) returns the item that goes next. [`pop`](Self::pop) takes it to be served, and
+///   [`remove`](Self::remove) takes any item for any other reason. [`skip`](Self::skip) hides an item so that the next
+///   one can be seen, and [`restore`](Self::restore) brings the hidden item back.
+/// - Before each of these calls, bring the queue up to date: call [`advance`](Self::advance) until it returns `None`.
+///   It returns the expired items one at a time, and then promotes those that are due.
 ///
 /// # An item's states
 ///
-/// An item *waits* until it is popped or removed. If its wait ends otherwise, it is *unlinked*: it keeps its entry until it
-/// is [taken](Self::take).
+/// An item *waits* until it is popped or removed. If its wait ends in another way, for example because it expires, the
+/// item is *unlinked*. It then leaves the order, but keeps its entry until it is [taken](Self::take).
 ///
 /// ```
 /// use std::time::Instant;
@@ -78,43 +82,44 @@ const ONLY_POOL: PoolId = PoolId(0);
 ///
 /// # Panics
 ///
-/// A [`WaiterId`] is invalid once its item was taken. With an invalid id a method may panic or act on another item, unless
-/// it says otherwise.
+/// A [`WaiterId`] becomes invalid once its item is taken. Unless a method documents otherwise, calling it with an
+/// invalid id may panic or act on another item.
 pub struct WaitQueue<L, T> {
     pub(super) common: Common<T>,
     order: Order<L>,
-    /// Hashes the names of lanes, by which these are known in the service times.
+    /// The hasher for the names of lanes. The service times identify a lane by this hash.
     lane_hasher: RandomState,
-    /// The value of [`Timeouts::not_before`](super::timeouts::Timeouts::not_before) that was last converted, and its instant.
+    /// The last value of [`Timeouts::not_before`](super::timeouts::Timeouts::not_before) that was converted, with its
+    /// instant.
     #[cfg(feature = "batch")]
     not_before: (Nanos, Option<Instant>),
 }
 
-/// An item that was queued, and the one that it displaced.
+/// An item that was queued, and the item that it displaced, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pushed {
-    /// The item.
+    /// The id of the new item.
     pub id: WaiterId,
-    /// An item of lower priority that lost its place. It is unlinked, to be [taken](WaitQueue::take).
+    /// The item of lower priority that lost its place. It is unlinked and has to be [taken](WaitQueue::take).
     pub displaced: Option<WaiterId>,
 }
 
 #[cfg(feature = "batch")]
 impl WaiterId {
-    /// Where the waiter is in the memory of its queue. No other that is there has the same.
+    /// Returns the waiter's index in the memory of its queue. The index is unique among the waiters that are there now.
     #[inline]
     pub(crate) fn index(self) -> usize {
         self.idx as usize
     }
 }
 
-/// An item that was skipped, to be [restored](WaitQueue::restore).
+/// An item that was skipped and has to be [restored](WaitQueue::restore).
 #[derive(Debug)]
 #[must_use = "a skipped item that is not restored is never served"]
 pub struct Skipped(WaiterId);
 
 impl Skipped {
-    /// The item.
+    /// Returns the id of the skipped item.
     #[must_use]
     pub fn id(&self) -> WaiterId {
         self.0
@@ -122,7 +127,7 @@ impl Skipped {
 }
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
         let mut base = RoomBase::new(config, now);
@@ -130,11 +135,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Self::from_base(base)
     }
 
-    /// Adds an item that arrives at `now`. All lanes compete with each other, in one partition.
+    /// Adds an item that arrives at `now`. All lanes compete with each other, because they share one partition.
     ///
     /// # Errors
     ///
-    /// The reason why it may not wait. Then no item has changed.
+    /// Returns the reason why the item may not wait. In that case the items that wait are unchanged.
     #[inline]
     pub fn push(
         &mut self,
@@ -147,7 +152,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.push_at(ticket, lane, now, item)
     }
 
-    /// As [`push`](Self::push), where the caller has converted the instant already.
+    /// Adds an item like [`push`](Self::push) for a caller that has already converted the instant.
     #[inline]
     pub(crate) fn push_at(
         &mut self,
@@ -158,9 +163,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     ) -> Result<Pushed, RejectReason> {
         let limits = self.common.base.clock.limits(&ticket, now);
         self.trim_if_due(now);
-        // Opened even if the item is rejected below; empty lanes are closed later.
+        // The lane is opened even if the item is rejected below; empty lanes are closed later.
         let lane = self.lane_without_slots(lane);
-        // Before anything is indexed: most requests that are rejected are rejected here.
+        // Most rejected requests are rejected here, before anything is indexed for them.
         let refusal = match self.common.base.counters.is_closed {
             true => Some(RejectReason::ShuttingDown),
             false => self.common.base.refusal(&ticket, limits, now),
@@ -176,7 +181,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 return Err(why);
             }
         };
-        // It frees the place that the item takes.
+        // The displaced waiter leaves first, because the item takes its place.
         if let Some(displaced) = displaced {
             self.unlink(displaced, false);
             self.common
@@ -190,7 +195,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Ok(Pushed { id, displaced })
     }
 
-    /// Returns the lane with this key. All are served by the same pool.
+    /// Returns the lane with this key. One pool serves all lanes of this queue.
     #[inline]
     fn lane_without_slots(&mut self, key: L) -> u32 {
         let ask = |_: &L| Ok((PoolSet::one(ONLY_POOL), Partition::default()));
@@ -199,8 +204,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         lane
     }
 
-    /// Adds a waiter to a lane, whether or not there is a place for it. `predicted`: its wait as it was predicted, in
-    /// seconds.
+    /// Adds a waiter to a lane even if the queue is full. `predicted` is the predicted wait of the waiter, in seconds.
     #[inline]
     pub(crate) fn insert(
         &mut self,
@@ -213,7 +217,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let lane_hash = self.hash(lane);
         let Common { base, waiters, .. } = &mut self.common;
         let priority = base.config.levels.clamp(ticket.priority);
-        // The key counts as given from here on: nothing rejects the request any more.
+        // From here on nothing rejects the request, so its key counts as given.
         let key = base.clock.next_key(&ticket, limits);
         let mut meta = WaiterMeta::new(key, priority, limits, ticket);
         (meta.predicted, meta.lane_hash) = (predicted, lane_hash);
@@ -225,7 +229,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         id
     }
 
-    /// Gives a waiter another ticket and another lane, and links it where these lead.
+    /// Gives a waiter another ticket and another lane, and links it at the position that follows from them.
     pub(crate) fn replace_ticket(
         &mut self,
         idx: u32,
@@ -246,12 +250,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.common.waiters.meta_mut(idx).lane_hash = self.hash(lane);
     }
 
-    /// Gives an item that waits another ticket and lane. It moves to the place of an item with this ticket that is pushed as
-    /// [requeued](Ticket::requeued): the ticket's arrival decides, `now` without one, and of equal arrivals the order of the
-    /// pushes. O(log n). Returns `false` if it does not wait.
+    /// Gives a waiting item another ticket and lane. The item moves to the position that it would have if it were
+    /// pushed with this ticket as [requeued](Ticket::requeued). The ticket's arrival decides, or `now` if the ticket
+    /// has no arrival, and items of equal arrival keep the order in which they were pushed. Returns `false` if the item
+    /// does not wait. This takes O(log n).
     ///
-    /// No bound refuses it: it takes a place even if none is free. [`wait`](Ticket::wait) is not looked at. If its wait is over by the new ticket, the next
-    /// [`advance`](Self::advance) returns it.
+    /// The item keeps waiting even if every place is taken, because the bounds of the queue are ignored here, and so is
+    /// [`wait`](Ticket::wait). If the item's wait is over by the new ticket, the next [`advance`](Self::advance)
+    /// returns it.
     ///
     /// ```
     /// use std::time::Instant;
@@ -278,15 +284,15 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         true
     }
 
-    /// The item that goes next, which is the head of the queue.
+    /// Returns the item that goes next, which is the head of the queue.
     #[must_use]
     #[inline]
     pub fn peek(&self) -> Option<WaiterId> {
         Some(self.common.waiters.id(self.head()?))
     }
 
-    /// Takes an item to be served. With the [fair](super::Discipline::Fair) discipline, it is charged to its tenant. `None`
-    /// if it does not wait.
+    /// Takes an item to be served, or returns `None` if it does not wait. The [fair](super::Discipline::Fair)
+    /// discipline charges the item to its tenant.
     pub fn pop(&mut self, id: WaiterId) -> Option<T> {
         if !self.common.waiters.waits(id) {
             return None;
@@ -294,14 +300,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Some(self.serve(id))
     }
 
-    /// As [`pop`](Self::pop), where the item waits.
+    /// Takes an item to be served, like [`pop`](Self::pop). The caller has checked that the item waits.
     #[inline]
     pub(crate) fn serve(&mut self, id: WaiterId) -> T {
         self.unlink(id.idx, true);
         self.take(id)
     }
 
-    /// Takes an item that is cancelled. `None` if it does not wait.
+    /// Takes an item that is cancelled, or returns `None` if it does not wait.
     pub fn remove(&mut self, id: WaiterId) -> Option<T> {
         if !self.common.waiters.waits(id) {
             return None;
@@ -311,17 +317,17 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Some(self.take(id))
     }
 
-    /// Takes an item that is unlinked.
+    /// Takes an item that is unlinked, which ends the validity of its id.
     #[inline]
     pub fn take(&mut self, id: WaiterId) -> T {
         let item = self.common.waiters.remove(id.idx);
-        // After a burst, the last item out gives the memory back.
+        // The last item that leaves after a burst gives the memory back.
         self.trim_if_empty();
         item
     }
 
-    /// Hides an item, so that [`peek`](Self::peek) names the next one. It still waits, and keeps its place in the order.
-    /// Until it is restored, other items may be skipped or popped, and nothing else be done.
+    /// Hides an item, so that [`peek`](Self::peek) returns the next one. The hidden item still waits and keeps its
+    /// position in the order. Until it is restored, the caller may only skip or pop other items.
     pub fn skip(&mut self, id: WaiterId) -> Skipped {
         let Common {
             waiters, by_level, ..
@@ -336,7 +342,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Skipped(id)
     }
 
-    /// Puts a skipped item back where it was.
+    /// Puts a skipped item back at its old position.
     pub fn restore(&mut self, Skipped(id): Skipped) {
         let Common {
             waiters, by_level, ..
@@ -347,14 +353,15 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Brings the queue up to `now`, one step at a time: returns an item that has expired, and the reason. To be called
-    /// again until it returns `None`.
+    /// Brings the queue up to `now` by one step, and returns an item that has expired with the reason. Call it again
+    /// until it returns `None`.
     #[inline]
     pub fn advance(&mut self, now: Instant) -> Option<(WaiterId, RejectReason)> {
         self.advance_to(self.nanos(now))
     }
 
-    /// As [`advance`](Self::advance), where the caller has converted the instant already.
+    /// Brings the queue up to `now` like [`advance`](Self::advance), for a caller that has already converted the
+    /// instant.
     #[inline]
     pub(crate) fn advance_to(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason)> {
         let expired = self.expire_next(now)?;
@@ -365,13 +372,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks the next waiter that has expired by `now`. If there is none, promotes the waiters that are due.
     #[inline]
     pub(super) fn expire_next<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
-        // Ends because each round but the last puts a waiter off until later.
+        // The loop ends because each round but the last puts a waiter off until later.
         while let Some(idx) = self.common.timeouts.due(&self.common.waiters, now) {
             if let Some(expired) = self.expire(idx, now) {
                 return Some(expired);
             }
         }
-        // Last: no expired waiter is promoted.
+        // Promotion comes last, so that only waiters that go on waiting are promoted.
         if let Order::Lanes(order) = &mut self.order
             && !order.promotions.is_empty()
         {
@@ -380,7 +387,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         None
     }
 
-    /// Unlinks a waiter whose wait is over, or says when it may be.
+    /// Unlinks a waiter whose wait is over, or puts it off until the next time at which its wait may end.
     #[cold]
     fn expire<N>(&mut self, idx: u32, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
         let slots = self
@@ -408,31 +415,32 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// When to call [`advance`](Self::advance) next. `None` if no wait ends.
+    /// Returns the instant at which to call [`advance`](Self::advance) next, or `None` if all waits are without an end.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         self.common.base.clock.epoch.instant(self.next_end())
     }
 
-    /// How many entries there is memory for. All indices of waiters are below.
+    /// Returns the number of entries that fit into the allocated memory. All indices of waiters are below it.
     #[cfg(feature = "batch")]
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
         self.common.waiters.capacity()
     }
 
-    /// The earliest end of a wait; `NEVER` if none ends.
+    /// Returns the earliest end of a wait, or `NEVER` if all waits are without an end.
     #[inline]
     pub(super) fn next_end(&self) -> Nanos {
         self.common.timeouts.next(&self.common.waiters)
     }
 
-    /// Stops accepting. Items that wait go on waiting.
+    /// Stops accepting items. Items that wait already go on waiting.
     pub fn stop_accepting(&mut self) {
         self.common.base.counters.is_closed = true;
     }
 
-    /// Stops accepting, and rejects all items as shutting down. They are unlinked, to be [taken](Self::take).
+    /// Stops accepting items and rejects all waiting ones as shutting down. The rejected items are unlinked and have to
+    /// be [taken](Self::take).
     pub fn close(&mut self) -> Vec<WaiterId> {
         self.common.base.counters.is_closed = true;
         let all = self.common.waiters.latest_first().into_iter();
@@ -448,67 +456,68 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         .collect()
     }
 
-    /// Reserves a place for an item that will be pushed, if one is free.
+    /// Reserves a place for an item that will be pushed later. Returns `true` if a place was free.
     pub fn reserve(&mut self) -> bool {
         self.common.base.reserve()
     }
 
-    /// Ends a reservation, once for each [`reserve`](Self::reserve) that was `true`.
+    /// Ends a reservation. Call it once for each [`reserve`](Self::reserve) that returned `true`.
     pub fn unreserve(&mut self) {
         self.common.base.counters.reserved -= 1;
     }
 
-    /// Whether one more item may wait.
+    /// Returns `true` if one more item may wait.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.common.base.has_room()
     }
 
-    /// How many items wait.
+    /// Returns the number of waiting items.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.common.base.counters.waiting
     }
 
-    /// Whether no item waits.
+    /// Returns `true` if the queue has no waiting items.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.common.base.counters.waiting == 0
     }
 
-    /// Whether the queue has stopped accepting.
+    /// Returns `true` if the queue has stopped accepting items.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.common.base.counters.is_closed
     }
 
-    /// Whether [`advance`](Self::advance) will ever have something to do for the present items.
+    /// Returns `true` if the wait of a present item can end by time, or if a present item can be promoted. Otherwise
+    /// [`advance`](Self::advance) has nothing to do for them.
     #[must_use]
     #[inline]
     pub fn is_timed(&self) -> bool {
         self.next_end() < NEVER || self.next_promotion() < NEVER
     }
 
-    /// Whether the item still waits. An invalid id does not.
+    /// Returns `true` if the item still waits, and `false` for an invalid id.
     #[must_use]
     pub fn waits(&self, id: WaiterId) -> bool {
         self.common.waiters.waits(id)
     }
 
-    /// The item with this id.
+    /// Returns the item with this id.
     #[must_use]
     pub fn get(&self, id: WaiterId) -> &T {
         self.common.waiters.payload(id.idx)
     }
 
-    /// The item with this id, to be changed.
+    /// Returns a mutable reference to the item with this id.
     pub fn get_mut(&mut self, id: WaiterId) -> &mut T {
         self.common.waiters.payload_mut(id.idx)
     }
 
-    /// An item's position among those that compete with it, in the order in which they would be taken now: 1 is next.
-    /// `None` if it does not wait. O(n log n).
+    /// Returns an item's position among the items that compete with it, in the order in which they would be taken now.
+    /// The next item has position 1. Returns `None` if the item does not wait. This takes O(n log n).
     #[must_use]
     pub fn position(&self, id: WaiterId) -> Option<usize> {
         if !self.common.waiters.waits(id) {
@@ -516,7 +525,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
         let order = self.forecast(id.idx);
         let nth = match &self.order {
-            // About: behind all that stand, and those of its tenant before it.
+            // A parked waiter gets an estimate: it comes after all waiters in their lanes, and after the parked waiters
+            // of its tenant that go before it.
             Order::Lanes(lanes) if self.common.waiters.meta(id.idx).is_parked => {
                 Some(order.len() + lanes.parked_before(&self.common.waiters, id.idx))
             }
@@ -525,7 +535,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         nth.map(|nth| nth + 1)
     }
 
-    /// Returns a waiter and all that compete with it, in the order in which they would be taken.
+    /// Returns a waiter and all waiters that compete with it, in the order in which they would be taken.
     fn forecast(&self, idx: u32) -> Vec<u32> {
         match &self.order {
             Order::Levels(_) => self.common.all_by_level(),
@@ -536,19 +546,20 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// The head and all items that compete with it, in the order in which they would be taken now. O(n log n).
+    /// Returns the head and all items that compete with it, in the order in which they would be taken now. This takes
+    /// O(n log n).
     #[must_use]
     pub fn in_order(&self) -> Vec<WaiterId> {
         let Some(head) = self.peek() else {
             return Vec::new();
         };
-        // All lanes of a `push` are served by one pool, so all items compete.
+        // One pool serves all lanes that `push` opens, so all items compete.
         let order = self.forecast(head.idx).into_iter();
         order.map(|idx| self.common.waiters.id(idx)).collect()
     }
 
-    /// The arrival of the item that is first in the order of arrival: those queued before others are before them, requeued
-    /// ones aside. O(levels).
+    /// Returns the arrival of the item that is first in the order of arrival. Items rank by the time at which they were
+    /// queued, except that requeued items keep their earlier rank. This takes O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
         let first = self.common.by_level.oldest(&self.common.waiters)?;
@@ -559,7 +570,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             .instant(self.common.waiters.meta(first).limits.arrival)
     }
 
-    /// The number of an instant, for several methods at one time: the conversion takes longer than most of them.
+    /// Converts an instant to the nanoseconds of the queue's clock. The conversion takes longer than most methods, so a
+    /// caller converts once for several calls.
     #[inline]
     pub(crate) fn nanos(&self, now: Instant) -> Nanos {
         self.common.base.clock.epoch.nanos(now)
@@ -571,22 +583,22 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.common.base.counters.stats.reject(why);
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &WaitingRoomConfig {
         &self.common.base.config
     }
 
-    /// How many items were rejected, by reason, and how many were cancelled.
+    /// Returns the number of rejected items for each reason, and the number of cancelled items.
     #[must_use]
     pub fn stats(&self) -> RoomStats {
         self.common.base.counters.stats
     }
 }
 
-/// For the waiting room, and for the files of this module.
+/// Methods for the waiting room and for the other files of this module.
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// Returns an empty queue with this configuration, clock and counters.
+    /// Creates an empty queue with the configuration, clock and counters of `base`.
     pub(super) fn from_base(base: RoomBase) -> Self {
         let mut queue = Self {
             common: Common::new(base),
@@ -607,7 +619,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Sets the order of equals, in all lanes.
+    /// Sets the order of waiters of equal rank, oldest or newest first, in all lanes.
     pub(super) fn update_age_order(&mut self) {
         let Common {
             base,
@@ -616,7 +628,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             ..
         } = &self.common;
         let first = by_level.first_silent(waiters).map(|idx| {
-            // A parked waiter is in no lane.
+            // A parked waiter is outside of its lane, so it has no pools here.
             let pools = match waiters.meta(idx).is_parked {
                 true => &[],
                 false => self.pools_of(idx),

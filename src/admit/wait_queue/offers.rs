@@ -1,4 +1,4 @@
-//! What a scheduler asks of the queue: the best waiter for a slot, and which waiters were found busy.
+//! Queries for a scheduler: the best waiter for a slot, and the waiters that were found busy.
 
 use std::hash::Hash;
 
@@ -36,7 +36,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(super) fn head(&self) -> Option<u32> {
         match &self.order {
             Order::Levels(_) => self.common.next_by_level(),
-            // Whatever is busy.
+            // The head counts even if its group is busy.
             Order::Lanes(order) => {
                 let best = order
                     .lanes
@@ -46,7 +46,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns `true` if a waiter goes before all others of its lane; of its tenant, if it waits for that.
+    /// Returns `true` if a waiter goes before all others of its lane. A parked waiter only has to go before all others
+    /// of its tenant and lane.
     pub(super) fn is_next_of_lane(&self, idx: u32) -> bool {
         let Common { waiters, .. } = &self.common;
         match &self.order {
@@ -58,8 +59,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns the scope of a slot of `pool` that a request of `lane` has leased: its own group, too, whether or not the
-    /// capacity says that the pool serves it.
+    /// Returns the scope of a slot of `pool` that a request of `lane` has leased. It includes the lane's own group,
+    /// even if the capacity has not named the pool for it.
     #[inline]
     pub(crate) fn claim(&self, pool: PoolId, lane: u32) -> Scope {
         match &self.order {
@@ -107,11 +108,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Unblocks groups that were found busy just before a slot of `pool` was released, if their heads go before `best`.
-    /// Returns `true` if there was one.
+    /// Returns `true` if there was such a group.
     #[inline]
     pub(crate) fn unblock_better(&mut self, pool: PoolId, best: Head, pump: u64) -> bool {
         match &mut self.order {
-            // Of one group, none goes before it.
+            // All waiters are in one group, so its head is `best` already.
             Order::Levels(_) => false,
             Order::Lanes(order) => {
                 let lanes = &mut order.lanes;
@@ -146,10 +147,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns the pools that could serve a waiter, also if that was unlinked in the present event.
+    /// Returns the pools that could serve a waiter. The waiter may have been unlinked in the present event.
     #[inline]
     pub(crate) fn pools_of(&self, idx: u32) -> &[PoolId] {
-        // A lane is still open then: one is only closed when another one is opened.
+        // Its lane is still open then, because lanes are only closed when another one is opened.
         self.pools(self.lane_of(idx))
     }
 
@@ -186,7 +187,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns `true` if the head of any lane may be another one since this was last called.
+    /// Returns `true` if the head of any lane may have changed since the last call.
     pub(crate) fn take_heads_changed(&mut self) -> bool {
         match &mut self.order {
             Order::Levels(levels) => levels.take_head_changed(&self.common),
@@ -194,7 +195,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns the time at which the next waiter is promoted; `NEVER` if none is.
+    /// Returns the time at which the next waiter is promoted, or `NEVER` if all of them keep their levels.
     #[inline]
     pub(crate) fn next_promotion(&self) -> Nanos {
         match &self.order {
@@ -220,12 +221,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Records that a request of this tenant gave its slot back. Returns `true` if a waiter stands in its lane that was
-    /// parked.
+    /// Records that a request of this tenant gave its slot back. Returns `true` if a parked waiter entered its lane for
+    /// it.
     pub(crate) fn on_tenant_released(&mut self, tenant: &Tenant) -> bool {
         self.common.base.leases.remove(tenant);
         match &mut self.order {
-            // The limit was lifted after the slot was granted: no waiter is parked.
+            // The limit was lifted after the slot was granted, so all waiters are in their lanes.
             Order::Levels(_) => false,
             Order::Lanes(order) => order.settle_tenant(&mut self.common, tenant, None),
         }

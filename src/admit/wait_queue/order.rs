@@ -1,9 +1,9 @@
 //! The two orders of waiters, and the choice between them.
 //!
-//! In the usual configuration, the order of the waiters of one lane is that of [`ByLevel`], which a queue keeps in any case:
-//! to find the last waiter of the lowest level, and the oldest. Lanes would keep the same order a second time, at several
-//! times its cost. So a queue whose waiters all ask for one lane has the order `Levels`, and changes to `Lanes` when a
-//! request of another lane has to wait beside them.
+//! In the usual configuration, the waiters of one lane go in the order of [`ByLevel`]. A queue keeps that order in any
+//! case, to find the last waiter of the lowest level and the oldest waiter. Lanes would keep the same order a second
+//! time, at several times its cost. So a queue whose waiters all ask for one lane has the order `Levels`. It changes to
+//! `Lanes` when a request of another lane has to wait beside them.
 //!
 //! [`ByLevel`]: crate::admit::by_level::ByLevel
 
@@ -20,35 +20,36 @@ use crate::admit::{Discipline, WaitingRoomConfig};
 
 /// The order of the waiters of a queue.
 pub(super) enum Order<L> {
-    /// One lane, each level of it first come, first served.
+    /// The order of a single lane, in which each level is first come, first served.
     Levels(Levels<L>),
-    /// Everything else. Boxed, because it is much larger.
+    /// The order of every other queue. It is boxed because it is much larger.
     Lanes(Box<LaneOrder<L>>),
 }
 
-/// What is known beside the levels of the waiters.
+/// The state of the order `Levels`, in addition to the levels of the waiters.
 pub(super) struct Levels<L> {
-    /// The lane that all waiters ask for. `None` before the first one.
+    /// The lane that all waiters ask for, or `None` before the first one.
     pub(super) lane: Option<OnlyLane<L>>,
     /// The number of the pump that last found the lane busy.
     pub(super) blocked_in: u64,
-    /// The head when [`WaitQueue::take_heads_changed`] was last called. `None` before.
+    /// The head at the last call of [`WaitQueue::take_heads_changed`], or `None` before the first call. The inner
+    /// `None` means that the queue was empty then.
     pub(super) told: Option<Option<Told>>,
 }
 
 /// The lane of all waiters.
 pub(super) struct OnlyLane<L> {
     pub(super) key: L,
-    /// Identifies the lane in the service times.
+    /// The hash that identifies the lane in the service times.
     pub(super) hash: u32,
     pub(super) pools: PoolSet,
     pub(super) partition: Partition,
 }
 
-/// A head, its level and its arrival.
+/// The head of the queue with its level and its arrival.
 pub(super) type Told = (WaiterId, u8, Nanos);
 
-/// Names the only lane, and its group.
+/// The index of the only lane and of its group.
 pub(super) const ONLY_LANE: u32 = 0;
 
 impl<L> Levels<L> {
@@ -85,7 +86,7 @@ fn has_own_rules(partition: Partition) -> bool {
 }
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// Returns the order that these waiters need, without any of them.
+    /// Creates the order that these waiters need, without linking them yet.
     pub(super) fn order_for(&self, relinks: &[Relink<L>]) -> Order<L> {
         let base = &self.common.base;
         let mut others = relinks.iter().skip(1);
@@ -106,7 +107,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Order::Levels(Levels::of(lane))
     }
 
-    /// Returns lanes without waiters, which go on where the present ones are.
+    /// Creates lanes without waiters. Their clocks continue from those of the present lanes.
     fn new_lanes(&self) -> Box<LaneOrder<L>> {
         let old = match &self.order {
             Order::Levels(_) => None,
@@ -115,7 +116,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         Box::new(LaneOrder::new(&self.common.base, old, &self.lane_hasher))
     }
 
-    /// Returns the lane with this key. `ask` is called if it is not known.
+    /// Returns the lane with this key. Calls `ask` for its pools and its partition if the lane is unknown.
     #[inline]
     pub(crate) fn lane<E>(
         &mut self,
@@ -131,7 +132,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Makes this lane the only one, if no request waits in another; else changes the order.
+    /// Makes this lane the only one if the queue is empty. Otherwise changes the order to `Lanes` and opens the lane
+    /// there.
     #[cold]
     fn another_lane<E>(
         &mut self,
@@ -159,12 +161,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Identifies the lane with this key in the service times, whether or not it is open.
+    /// Returns the hash that identifies the lane with this key in the service times. The lane need not be open.
     pub(crate) fn hash_of(&self, key: &L) -> u32 {
         hash_of(&self.lane_hasher, key)
     }
 
-    /// Identifies a lane in the service times.
+    /// Returns the hash that identifies an open lane in the service times.
     #[inline]
     pub(crate) fn hash(&self, lane: u32) -> u32 {
         match &self.order {
@@ -173,8 +175,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Links a waiter, and wherever else it has to be found again. `flow` is the state of its tenant's flow, if it had one
-    /// before a reconfiguration.
+    /// Links a waiter in its lane, and in every other index from which it has to be found. `flow` is the state of its
+    /// tenant's flow, if it had one before a reconfiguration.
     #[inline]
     pub(super) fn link(&mut self, idx: u32, lane: u32, flow: Option<FlowState>, now: Nanos) {
         match &mut self.order {
@@ -183,7 +185,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Ends a wait, with a slot if the waiter `is_served`. Its entry stays.
+    /// Ends a wait, and keeps the waiter's entry. If the waiter `is_served`, it leaves with a slot.
     #[inline]
     pub(crate) fn unlink(&mut self, idx: u32, is_served: bool) {
         let meta = self.common.waiters.meta_mut(idx);
@@ -197,7 +199,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 }
 
 impl<L> Levels<L> {
-    /// Returns `true` if the head is another one than at the last call.
+    /// Returns `true` if the head has changed since the last call.
     pub(super) fn take_head_changed<T>(&mut self, common: &Common<T>) -> bool {
         let head = common.next_by_level().map(|idx| {
             let meta = common.waiters.meta(idx);

@@ -1,7 +1,7 @@
 //! Partitions of the waiting room that have a bound of their own.
 //!
-//! Without them, requests for one popular model take every place, and those for all others are rejected. A partition
-//! without a bound or without a waiter is not kept.
+//! Without partitions, the requests for one popular model could take every place, and those for all other models would
+//! be rejected. Only partitions that have a bound and a waiter are stored here.
 
 use std::collections::HashMap;
 
@@ -20,13 +20,13 @@ pub(crate) struct Partitions {
 #[derive(Debug)]
 struct Usage {
     max_size: Option<usize>,
-    /// How many requests wait in it.
+    /// The number of requests that wait in the partition.
     waiting: usize,
     eviction: EvictionOrder,
 }
 
 impl Partitions {
-    /// Adds a waiter.
+    /// Adds a waiter to a partition, and updates the partition's bound.
     pub(crate) fn push<T>(
         &mut self,
         waiters: &mut Waiters<T>,
@@ -40,13 +40,13 @@ impl Partitions {
             waiting: 0,
             eviction: EvictionOrder::new(List::Partition, discipline, config),
         });
-        // The capacity may have changed it since the first waiter.
+        // The capacity may have changed the bound since the first waiter.
         usage.max_size = partition.max_size;
         usage.waiting += 1;
         usage.eviction.push(waiters, idx, config);
     }
 
-    /// Removes a waiter, from this level.
+    /// Removes a waiter that was at this level.
     pub(crate) fn remove<T>(
         &mut self,
         waiters: &mut Waiters<T>,
@@ -58,14 +58,14 @@ impl Partitions {
         if let Some(usage) = self.by_id.get_mut(&partition) {
             usage.eviction.remove(waiters, idx, level, config);
             usage.waiting -= 1;
-            // Demands may name any number of partitions: the empty ones go.
+            // Demands may name any number of partitions, so the empty ones are dropped.
             if usage.waiting == 0 {
                 self.by_id.remove(&partition);
             }
         }
     }
 
-    /// Whether one more request may wait in the partition, by its own bound.
+    /// Returns `true` if one more request may wait in the partition by its own bound.
     pub(crate) fn has_room(&self, partition: Partition) -> bool {
         let Some(max) = partition.max_size else {
             return true;
@@ -74,7 +74,7 @@ impl Partitions {
         usage.map_or(0, |usage| usage.waiting) < max
     }
 
-    /// Returns the partitions in which more requests wait than their bounds allow, the smallest number first.
+    /// Returns the ids of partitions in which more requests wait than their bounds allow, in ascending order.
     pub(crate) fn overfull(&self) -> Vec<u32> {
         let all = self.by_id.iter().filter(|(_, usage)| usage.is_overfull());
         let mut all: Vec<u32> = all.map(|(&id, _)| id).collect();
@@ -100,7 +100,7 @@ impl Partitions {
         usage.eviction.displaced_by(level, tenant, config)
     }
 
-    /// Gives back memory that the present waiters do not need.
+    /// Gives back the memory that the present waiters can do without.
     pub(crate) fn trim<T>(&mut self, waiters: &Waiters<T>) {
         let all = self.by_id.values_mut();
         all.for_each(|usage| usage.eviction.trim(waiters));

@@ -1,6 +1,6 @@
-//! Places in the queue: whether a request may wait, and which waiters it would go before.
+//! Decisions about places, which tell if a request may wait and which waiters it would go before.
 //!
-//! Nothing is changed here, so a request can be rejected before anything is indexed for it.
+//! All methods here only read, so a request can be rejected before anything is indexed for it.
 
 use std::hash::Hash;
 
@@ -13,11 +13,11 @@ use crate::admit::waiters::WaitLimits;
 use crate::admit::{Priority, RejectReason, Ticket};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// Returns the place of a request that may wait: a free one (`None`), or that of a waiter which it displaces.
+    /// Returns `None` if a place is free for the request, or the waiter that it displaces.
     ///
     /// # Errors
     ///
-    /// The reason why there is none.
+    /// Returns the reason why the request may not wait.
     #[inline]
     pub(crate) fn place_for<N>(
         &self,
@@ -35,7 +35,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns the place of a request among waiters that have no order of eviction but that of their levels.
+    /// Decides on the place of a request if waiters are evicted in the order of their levels. Returns `None` for a free
+    /// place.
     #[inline]
     fn place_by_level<N>(&self, ticket: &Ticket) -> Result<Option<u32>, RejectReason<N>> {
         let base = &self.common.base;
@@ -47,7 +48,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         displaced.flatten().map(Some).ok_or(RejectReason::Full)
     }
 
-    /// What decides on the place of a request that is not queued.
+    /// Returns the data that decide on the position of a request that has not been queued.
     pub(crate) fn newcomer<'a>(
         &self,
         ticket: &'a Ticket,
@@ -66,9 +67,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 }
 
 impl<T> Common<T> {
-    /// Returns the waiter that loses its place to an arrival of this level, where flows have no shares.
+    /// Returns the waiter that loses its place to an arrival of this level, in a room where flows have equal claims.
     fn lower_than(&self, level: u8) -> Option<u32> {
-        // Strictly lower: among equals, the first to arrive stays.
+        // The level has to be strictly lower, because among equals the first to arrive stays.
         let is_lower = |&idx: &u32| self.waiters.meta(idx).level > level;
         self.by_level.lowest_and_latest().filter(is_lower)
     }
@@ -84,7 +85,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     ) -> Result<Option<u32>, RejectReason<N>> {
         let config = &common.base.config;
         let tenant = &ticket.tenant;
-        // Before the room's own bound: it says more, and displacing another tenant's waiter would not help.
+        // The tenant's bound is checked before the room's. Its reason says more, and displacing another tenant's waiter
+        // would not help.
         if let Some(max) = config.max_size_per_tenant
             && self.tenants.get(tenant).copied().unwrap_or(0) >= max
         {
@@ -98,7 +100,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
             return Err(RejectReason::Full);
         }
         let level = common.base.level_of(ticket.priority, arrival, now);
-        // In a full partition, one of its own waiters has to go: that makes room in both.
+        // In a full partition, one of its own waiters has to go, because that makes room in the partition and in the
+        // queue.
         let displaced = match (full_partition, &self.eviction) {
             (Some(partition), _) => self
                 .partitions
@@ -111,7 +114,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
 
     /// Returns the partition of a lane, if it is full by its own bound.
     fn full_partition(&self, lane: u32) -> Option<u32> {
-        // Most capacities have no partition with a bound: spares looking up the lane.
+        // Most capacities have only partitions without a bound, so this spares looking up the lane.
         if !self.lanes.have_bounds() {
             return None;
         }

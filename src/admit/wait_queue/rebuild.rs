@@ -1,7 +1,7 @@
-//! Reconfiguration: all waiters are linked anew, in the order of arrival.
+//! Reconfiguration, which links all waiters anew in the order of arrival.
 //!
-//! A change of the configuration, or of the capacity's lanes, may change every index. Entries stay where they are, so that
-//! ids stay valid; everything that refers to them is built again, which is O(n log n).
+//! A change of the configuration, or of the capacity's lanes, may change every index. Entries stay at their index, so
+//! that ids stay valid. Everything that refers to them is built again, which takes O(n log n).
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use crate::admit::nanos::Nanos;
 use crate::admit::waiters::{NONE, WaiterId, Waiters};
 use crate::admit::{Priority, PriorityLevels, RejectReason, WaitingRoomConfig};
 
-/// A waiter, and the lane in which it is to be linked.
+/// A waiter, with the lane in which it has to be linked.
 pub(crate) struct Relink<L> {
     pub(crate) idx: u32,
     pub(crate) key: L,
@@ -26,20 +26,20 @@ pub(crate) struct Relink<L> {
 }
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// Changes the configuration. Every item keeps its place in the order, and a level keeps its items by name; items of a
-    /// name that is gone get the default level. Items that have no place any more are unlinked and returned, with the
-    /// reason, in the order in which a full room evicts: see [`displace`](WaitingRoomConfig::displace).
+    /// Changes the configuration. Every item keeps its position in the order, and a level keeps its items by name.
+    /// Items of a name that is gone get the default level. Items that lose their place are unlinked and returned with
+    /// the reason, in the order in which a full room evicts (see [`displace`](WaitingRoomConfig::displace)).
     pub fn reconfigure(
         &mut self,
         config: WaitingRoomConfig,
         now: Instant,
     ) -> Vec<(WaiterId, RejectReason)> {
         let now = self.common.base.clock.epoch.nanos(now);
-        // The lanes stay what they are.
+        // A reconfiguration keeps every waiter in its lane.
         let relinks = self.relinks();
         self.set_config(config, relinks, now);
         let mut ended = Vec::new();
-        // First: no waiter is evicted in place of an expired one.
+        // Expired waiters leave first, so that other waiters are not evicted in their stead.
         while let Some(expired) = self.expire_next(now) {
             ended.push(expired);
         }
@@ -50,7 +50,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         ended
     }
 
-    /// Changes the configuration, and links all waiters anew, in these lanes.
+    /// Changes the configuration, and links all waiters anew in these lanes.
     pub(crate) fn set_config(
         &mut self,
         config: WaitingRoomConfig,
@@ -58,23 +58,23 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         now: Nanos,
     ) {
         let Common { base, waiters, .. } = &mut self.common;
-        // While the old names are known.
+        // This has to happen while the old names are still known.
         rename_levels(waiters, &base.config.levels, &config.levels);
         base.set_config(config);
         self.rebuild(relinks, now);
     }
 
-    /// Returns all waiters in the order of arrival, with the lanes in which they are.
+    /// Returns all waiters in the order of arrival, each with its lane.
     pub(super) fn relinks(&self) -> Vec<Relink<L>> {
         let all = self.common.waiters.oldest_first().into_iter();
         all.filter_map(|idx| self.relink(idx)).collect()
     }
 
-    /// Returns a waiter with the lane in which it is.
+    /// Returns a waiter with its lane.
     pub(crate) fn relink(&self, idx: u32) -> Option<Relink<L>> {
         let (key, pools, partition) = match &self.order {
             Order::Levels(levels) => {
-                // There is one if any request waits.
+                // The only lane is known as soon as a request waits.
                 let lane = levels.lane.as_ref()?;
                 (lane.key.clone(), lane.pools.clone(), lane.partition)
             }
@@ -88,13 +88,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         })
     }
 
-    /// Links all waiters anew, in the order given, which is that of arrival: most are pushed at the end of a queue then.
+    /// Links all waiters anew, in the given order. That is the order of arrival, so most waiters are pushed at the end
+    /// of a queue.
     pub(crate) fn rebuild(&mut self, relinks: Vec<Relink<L>>, now: Nanos) {
         let order = self.order_for(&relinks);
         self.rebuild_as(order, relinks, now);
     }
 
-    /// Links all waiters anew, in this order, which has none.
+    /// Links all waiters anew in this order, which must be without waiters yet.
     pub(super) fn rebuild_as(&mut self, order: Order<L>, relinks: Vec<Relink<L>>, now: Nanos) {
         let old = std::mem::replace(&mut self.order, order);
         self.common.clear();
@@ -114,10 +115,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Unlinks the waiters that have no place any more.
+    /// Unlinks the waiters that exceed the bounds: first those of tenants, then those of partitions, then that of the
+    /// room.
     pub(crate) fn evict_excess<N>(&mut self, mut evicted: impl FnMut(WaiterId, RejectReason<N>)) {
         if let Some(max) = self.common.base.config.max_size_per_tenant {
-            // O(n log n), and only after a reconfiguration.
+            // This takes O(n log n), but happens only after a reconfiguration.
             for idx in self.common.waiters.latest_first() {
                 if self.is_beyond(max, idx) {
                     self.unlink(idx, false);
@@ -126,7 +128,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             }
         }
         self.evict_from_partitions(&mut evicted);
-        // Only now: the evictions above have made room.
+        // The room's own bound comes last, because the evictions above have made room.
         while self.common.base.counters.placed() > self.common.base.config.max_size
             && let Some(idx) = self.lowest()
         {
@@ -135,7 +137,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Unlinks the waiters that have no place any more in their partition.
+    /// Unlinks the waiters that exceed the bound of their partition.
     pub(crate) fn evict_from_partitions<N>(
         &mut self,
         mut evicted: impl FnMut(WaiterId, RejectReason<N>),
@@ -160,7 +162,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns `true` if a waiter takes a place, and its tenant has more than this number of them.
+    /// Returns `true` if a waiter takes a place, and its tenant takes more than `max` of them.
     fn is_beyond(&self, max: usize, idx: u32) -> bool {
         let Order::Lanes(order) = &self.order else {
             return false;
@@ -172,7 +174,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 }
 
 impl<T> Common<T> {
-    /// Links a waiter that may have been in a lane, at the level of its ticket.
+    /// Links a waiter that may have been in a lane before, at the level of its ticket.
     fn enter_levels(&mut self, idx: u32) {
         let meta = self.waiters.meta_mut(idx);
         (meta.level, meta.lane, meta.is_parked) = (meta.priority, NONE, false);
@@ -189,8 +191,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         relinks: Vec<Relink<L>>,
         now: Nanos,
     ) {
-        // Where levels have weights or had, a flow may be split into several of one queue. Then one part keeps the rank
-        // among equals.
+        // If levels have weights now or had them before, one flow may be split into several of the same queue. Then
+        // only the first part keeps the flow's rank among equals.
         let may_split = self.lanes.is_weighted() || old.is_some_and(Lanes::is_weighted);
         let mut ranks = HashSet::new();
         for Relink {
@@ -200,14 +202,14 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
             partition,
         } in relinks
         {
-            // Before `link` changes its lane and level: they lead to the flow's old state.
+            // The old state is read before `link` changes the waiter's lane and level, because these lead to it.
             let old_flow = |old| self.lanes.flow_state_from(old, &common.waiters, idx);
             let mut flow = old.and_then(old_flow);
             if let Some(flow) = &mut flow
                 && may_split
                 && !ranks.insert(flow.since)
             {
-                // Ignored for a flow that is open already.
+                // `push` ignores this state if the flow is already open.
                 flow.since = self.lanes.next_dispatch();
             }
             let lane: Result<u32, Infallible> = self.lanes.lane(key, |_| Ok((pools, partition)));
@@ -220,7 +222,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     }
 }
 
-/// Gives each waiter the level that has its old level's name, or the default level if there is none.
+/// Gives each waiter the level that has its old level's name, or the default level if that name is gone.
 pub(crate) fn rename_levels<T>(
     waiters: &mut Waiters<T>,
     old: &PriorityLevels,
@@ -228,7 +230,7 @@ pub(crate) fn rename_levels<T>(
 ) {
     for idx in waiters.oldest_first() {
         let meta = waiters.meta_mut(idx);
-        // Its `level`, promotions included, follows when it is linked.
+        // `link` sets the field `level` later, promotions included.
         meta.priority = new.parse(old.name(Priority(meta.priority)).as_bytes()).0;
     }
 }

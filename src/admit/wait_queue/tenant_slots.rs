@@ -1,12 +1,12 @@
-//! The limit of a tenant's slots: which of its waiters stand in their lanes, and which are parked.
+//! The limit on a tenant's slots, which decides the waiters that stand in their lanes and those that are parked.
 //!
 //! If all waiters of a tenant at its limit stood in their lanes, each release would have to look past them. So in each
-//! lane no more of a tenant's waiters stand than the tenant may still have slots: its most urgent ones. The others are
-//! parked: they wait as all do, for as long as all do, but no slot is offered to them. What changes is O(log n) for each
-//! lane in which the tenant waits.
+//! lane only as many of a tenant's waiters stand as the tenant may still have slots, and these are its most urgent
+//! ones. The others are parked. A parked waiter waits for as long as any other, but slots are offered only to standing
+//! ones. A change costs O(log n) for each lane in which the tenant waits.
 //!
-//! A parked waiter stands behind others of its tenant that want the same slots, so no slot stays free for it; or its
-//! tenant is at its limit, and one of its slots has yet to come back.
+//! Every slot is still used, because a waiter is parked in only two cases. Either others of its tenant that want the
+//! same slots stand before it, or its tenant is at its limit and one of its slots has yet to come back.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -20,26 +20,27 @@ use crate::admit::room_base::RoomBase;
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, Tenant};
 
-/// The order of a tenant's waiters in one lane: by level, where that is the discipline by the end of the wait, by arrival.
+/// The rank of a tenant's waiter in one lane, with its index. Waiters rank by level, then by the end of the wait if
+/// that is the lane's discipline, then by arrival.
 type Place = (u8, (Nanos, ArrivalKey), u32);
 
-/// The waiters of tenants, where those have a limit.
+/// The waiters of all tenants, by tenant and lane, in a room that limits a tenant's slots.
 #[derive(Debug)]
 pub(super) struct TenantSlots {
-    /// How many slots a tenant may have.
+    /// The number of slots that a tenant may have.
     max: usize,
-    /// By tenant and lane. Without a waiter, a tenant is not kept.
+    /// The waiters by tenant and lane. A tenant is dropped with its last waiter.
     tenants: HashMap<Tenant, BTreeMap<u32, InLane>>,
 }
 
-/// A tenant's waiters in one lane. All that stand are before all that are parked.
+/// A tenant's waiters in one lane. Every standing waiter goes before every parked one.
 #[derive(Debug, Default)]
 struct InLane {
     standing: BTreeSet<Place>,
     parked: BTreeSet<Place>,
 }
 
-/// The waiters that a change parks or unparks.
+/// The waiters that a change parks or unparks, by index.
 #[derive(Debug, Default)]
 struct Moves {
     park: Vec<u32>,
@@ -47,9 +48,10 @@ struct Moves {
 }
 
 impl InLane {
-    /// Lets as many stand as there are slots `free` for the tenant, those first that go before the others.
+    /// Lets the first `free` waiters stand, which is the number of slots that the tenant may still have, and parks the
+    /// others.
     fn settle(&mut self, free: usize, moves: &mut Moves) {
-        // Ends because each round takes one of those that are parked.
+        // The loop ends because each round takes a parked waiter.
         while let Some(first) = self.parked.first()
             && (self.standing.len() < free || self.standing.last().is_some_and(|last| first < last))
             && let Some(first) = self.parked.pop_first()
@@ -57,7 +59,7 @@ impl InLane {
             self.standing.insert(first);
             moves.unpark.push(first.2);
         }
-        // There is one too many if a newcomer went before the last that stands, or if a slot was granted.
+        // One waiter too many stands after a newcomer went before the last that stands, or after a slot was granted.
         while self.standing.len() > free
             && let Some(last) = self.standing.pop_last()
         {
@@ -75,14 +77,14 @@ impl TenantSlots {
         }
     }
 
-    /// Gives back memory.
+    /// Gives back memory that the present tenants can do without.
     pub(super) fn trim(&mut self) {
         self.tenants.shrink_to_fit();
     }
 }
 
 impl<L: Clone + Eq + Hash> LaneOrder<L> {
-    /// Whether the tenant may have one more slot.
+    /// Returns `true` if the tenant may have one more slot.
     #[inline]
     pub(super) fn may_lease(&self, base: &RoomBase, tenant: &Tenant) -> bool {
         match &self.tenant_slots {
@@ -91,18 +93,18 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         }
     }
 
-    /// Whether a newcomer to the lane would have to wait for others of its tenant.
+    /// Returns `true` if a newcomer to the lane would have to wait for others of its tenant.
     pub(super) fn waits_for_its_tenant(&self, base: &RoomBase, tenant: &Tenant, lane: u32) -> bool {
         let Some(slots) = &self.tenant_slots else {
             return false;
         };
         let in_lane = slots.tenants.get(tenant).and_then(|own| own.get(&lane));
         let standing = in_lane.map_or(0, |own| own.standing.len());
-        // As if all that stand in the lane had a slot of the tenant before it.
+        // This counts all waiters that stand in the lane as if each got a slot of the tenant before the newcomer.
         base.leases.of(tenant) + standing >= slots.max
     }
 
-    /// A request of this tenant has a slot from now on.
+    /// Records that a request of this tenant has a slot from now on, and parks a waiter for it if necessary.
     pub(super) fn on_leased<T>(&mut self, common: &mut Common<T>, tenant: &Tenant) {
         if self.tenant_slots.is_some() {
             common.base.leases.add(tenant);
@@ -110,7 +112,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         }
     }
 
-    /// Adds a waiter to its lane, or parks it. `flow` as for [`Lanes::push`](super::lanes::Lanes::push).
+    /// Adds a waiter to its lane, or parks it. `flow` is the state of its flow, as for
+    /// [`Lanes::push`](super::lanes::Lanes::push).
     pub(super) fn enter_or_park<T>(
         &mut self,
         common: &mut Common<T>,
@@ -127,7 +130,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     fn enter_limited<T>(&mut self, common: &mut Common<T>, idx: u32, flow: Option<FlowState>) {
         let place = self.place(&common.waiters, idx, common.waiters.meta(idx).level);
         let meta = common.waiters.meta_mut(idx);
-        // Parked first, whatever its place: `settle` then lets the best of the tenant stand.
+        // The newcomer is parked first in any case, and `settle` then lets the best waiters of the tenant stand.
         meta.is_parked = true;
         let (lane, tenant) = (meta.lane, meta.tenant().clone());
         self.lanes.park(lane);
@@ -139,7 +142,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         self.settle_tenant(common, &tenant, Some((idx, flow)));
     }
 
-    /// Removes a waiter from this level of its lane, or of those that are parked; with a slot if it `is_served`.
+    /// Removes a waiter from this level of its lane or from the parked ones. If it `is_served`, it leaves with a slot.
     pub(super) fn leave_or_unpark<T>(
         &mut self,
         common: &mut Common<T>,
@@ -156,8 +159,9 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         }
     }
 
-    /// Removes a waiter from this level of its lane, or of those that are parked, to be added elsewhere. Returns its tenant,
-    /// if that has to be [settled](Self::settle_tenant) then: until it is, no other waiter takes over its flow.
+    /// Removes a waiter from this level of its lane or from the parked ones, so that it can be added elsewhere. Returns
+    /// its tenant if that has to be [settled](Self::settle_tenant) afterwards. Until it is settled, no other waiter
+    /// takes over the flow of the one that moves.
     pub(super) fn leave_to_move<T>(
         &mut self,
         common: &mut Common<T>,
@@ -181,7 +185,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         }
     }
 
-    /// Removes a waiter. Returns its tenant, of which others are to be parked or unparked.
+    /// Removes a waiter without settling its tenant. Returns the tenant, because its other waiters may have to be
+    /// parked or unparked.
     fn leave_unsettled<T>(
         &mut self,
         common: &mut Common<T>,
@@ -203,7 +208,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
             && let Some(own) = slots.tenants.get_mut(&tenant)
             && let Some(in_lane) = own.get_mut(&lane)
         {
-            // It is in one of the two.
+            // A waiter is in exactly one of the two sets.
             if !in_lane.standing.remove(&place) {
                 in_lane.parked.remove(&place);
             }
@@ -217,8 +222,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         tenant
     }
 
-    /// Parks and unparks waiters of a tenant after its number of slots, or its waiters, changed. `newcomer`: one that may
-    /// have brought the state of its flow. Says whether any was unparked.
+    /// Parks and unparks waiters of a tenant after its slots or its waiters changed. Returns `true` if any waiter was
+    /// unparked. `newcomer` is a waiter that has just arrived, with the state of its flow if it brought one.
     pub(super) fn settle_tenant<T>(
         &mut self,
         Common { base, waiters, .. }: &mut Common<T>,
@@ -231,7 +236,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         let Some(own) = slots.tenants.get_mut(tenant) else {
             return false;
         };
-        // The limit may have been lowered below what the tenant has.
+        // The difference saturates, because the limit may have been lowered below the slots that the tenant has.
         let free = slots.max.saturating_sub(base.leases.of(tenant));
         let mut moves = Moves::default();
         own.values_mut()
@@ -251,7 +256,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
             self.lanes.unpark(lane);
             let own = newcomer.filter(|&(newcomer, _)| newcomer == idx);
             let flow = own.and_then(|(_, flow)| flow);
-            // At the place of its arrival.
+            // The waiter enters the lane at the position of its arrival.
             self.lanes.push(waiters, idx, flow, &base.config);
         }
         any
@@ -266,7 +271,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         own.is_some_and(|own| own.standing.is_empty() && own.parked.first() == Some(&place))
     }
 
-    /// How many parked waiters of its tenant and lane go before a parked one.
+    /// Returns the number of parked waiters of the same tenant and lane that go before this parked one.
     pub(super) fn parked_before<T>(&self, waiters: &Waiters<T>, idx: u32) -> usize {
         let meta = waiters.meta(idx);
         let place = self.place(waiters, idx, meta.level);

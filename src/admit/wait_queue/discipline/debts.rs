@@ -1,33 +1,36 @@
-//! What flows without waiters owe: service that their tenants had and were charged for when none of them waited.
+//! The debts of flows without waiters. A flow is in debt if its tenant was charged for service while none of its
+//! requests waited.
 //!
-//! A flow that begins where something is owed begins later than others. A debt ends once virtual time has passed
-//! it. It outlasts the moments in which no request waits: otherwise a tenant would pay for what it used only while others
-//! happen to wait at that very moment. While none waits, virtual time stands still, and no debt grows. A lane that is closed,
-//! because there are many without waiters, forgets what is owed in it.
+//! A flow that opens with a debt begins later than others, and the debt ends once virtual time has passed it. The debt
+//! outlasts the moments in which the queue is empty. Otherwise a tenant would pay for its use only if others happened
+//! to wait at that very moment. While the queue is empty, virtual time stands still, and debts stay as they are. If a
+//! lane is closed because many lanes are without waiters, the debts in it are forgotten.
 
 use crate::admit::flow::FlowKey;
 use crate::admit::largest_flows::LargestFlows;
 
-/// The virtual times before which flows have had their share, if they are ahead of the clock: the latest ones.
+/// The virtual times until which flows have already had their share, for flows that are ahead of the clock. If there
+/// are too many, only the latest times are kept.
 #[derive(Debug, Default)]
 pub(super) struct Debts(LargestFlows<u128, ()>);
 
 impl Debts {
-    /// The virtual time at which a flow begins that would begin at `clock`.
+    /// Returns the virtual time at which a flow begins, which is `clock` unless the flow has a debt.
     pub(super) fn start(&self, flow: FlowKey<'_>, clock: u128) -> u128 {
-        // Nearly always: spares hashing.
+        // The map is nearly always empty, so this spares hashing.
         if self.0.is_empty() {
             return clock;
         }
         self.0.get(flow).map_or(clock, |(debt, ())| debt.max(clock))
     }
 
-    /// Notes that a flow has had its share until `start`.
+    /// Records that a flow has had its share until `start`.
     pub(super) fn set(&mut self, flow: FlowKey<'_>, start: u128, clock: u128) {
         if start <= clock {
             self.0.remove(flow);
         } else if !self.0.set_rank(flow, start) {
-            // A debt that the clock has passed moves no flow later. O(1) amortised over the debts.
+            // A debt that the clock has passed delays its flow no longer, so it can go. This takes O(1), amortised over
+            // the debts.
             while self.0.smallest().is_some_and(|debt| debt <= clock) {
                 self.0.remove_smallest();
             }
@@ -37,7 +40,7 @@ impl Debts {
         }
     }
 
-    /// Takes over the debts of another queue. `old_clock` and `clock`: the virtual times there and here.
+    /// Takes over the debts of another queue. `old_clock` and `clock` are the virtual times there and here.
     pub(super) fn inherit(&mut self, old: &Self, old_clock: u128, clock: u128) {
         for (flow, debt, ()) in old.0.iter() {
             if debt > old_clock {
@@ -50,7 +53,7 @@ impl Debts {
         self.0.is_empty()
     }
 
-    /// Gives back memory.
+    /// Gives back memory that the present debts can do without.
     pub(super) fn trim(&mut self) {
         self.0.trim();
     }

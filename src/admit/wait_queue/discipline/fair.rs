@@ -1,14 +1,15 @@
-//! The discipline `fair`: service is shared among tenants, in proportion to their weights.
+//! The discipline `fair`, which shares service among tenants in proportion to their weights.
 //!
-//! This is self-clocked fair queueing. Each tenant's waiters form a flow, and each flow has a tag: the virtual time at
-//! which its head will have been served if its tenant gets exactly its share. The smallest tag goes next, and virtual
-//! time moves to it. With equal costs and weights this is round robin; a tenant of twice the weight is served twice as
-//! often, and a request of twice the cost counts as two.
+//! The algorithm is self-clocked fair queueing. The waiters of each tenant form a flow, and each flow has a tag. The
+//! tag is the virtual time at which the flow's head will have been served if the tenant gets exactly its share. The
+//! smallest tag goes next, and virtual time moves to it. With equal costs and weights this is round robin. A tenant of
+//! twice the weight is served twice as often, and a request of twice the cost counts as two.
 //!
-//! When a flow's last waiter is served, virtual time is exactly the flow's tag. So nothing needs to be kept of tenants
-//! that do not wait, unless they are charged more afterwards: see [`debts`](super::debts).
+//! When the last waiter of a flow is served, virtual time is exactly the flow's tag. So a tenant without waiters needs
+//! no state, unless it is charged more afterwards (see [`debts`](super::debts)).
 //!
-//! The same machinery shares the slots among levels that have weights: [`FlowKey`] says what is a flow.
+//! The same algorithm shares the slots among levels that have weights. [`FlowKey`] defines the waiters that form a
+//! flow.
 
 use slab::Slab;
 
@@ -23,25 +24,26 @@ use crate::admit::wait_queue::lanes::MAX_LOOKS;
 use crate::admit::waiters::{WaiterMeta, Waiters};
 use crate::admit::{Discipline, Priority, Tenant, WaitingRoomConfig};
 
-/// Virtual time per unit of cost at weight 1. Divided by any `u32` weight it is at least 1.
+/// The virtual time per unit of cost at weight 1. It is large enough that a unit takes at least 1 even at the largest
+/// `u32` weight.
 const UNIT: u128 = 1 << 32;
 
-/// The virtual time that a flow's requests take.
+/// The rate at which the requests of a flow use virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rate {
     weight: u128,
-    /// Otherwise each request counts as one.
+    /// `true` if a request counts by its cost; otherwise each request counts as one.
     by_cost: bool,
 }
 
 impl Rate {
-    /// That of a waiter which is in no flow with others.
+    /// The rate of a waiter that is alone in its flow.
     pub(super) const ONE: Self = Self {
         weight: 1,
         by_cost: false,
     };
 
-    /// The virtual time that a request of this cost takes. Does not overflow: the cost is a `u32`.
+    /// Returns the virtual time that a request of this cost takes. The product fits, because the cost is a `u32`.
     #[inline]
     pub(super) fn price(self, cost: u128) -> u128 {
         let cost = if self.by_cost { cost } else { 1 };
@@ -49,7 +51,7 @@ impl Rate {
     }
 }
 
-/// The waiters of one flow: of one tenant, say.
+/// The waiters of one flow, which are usually those of one tenant.
 #[derive(Debug)]
 struct Flow {
     level: u8,
@@ -57,37 +59,38 @@ struct Flow {
     rate: Rate,
     queue: OrderedQueue,
     state: FlowState,
-    /// How many of its waiters are skipped.
+    /// The number of the flow's waiters that are skipped at present.
     skipped: usize,
 }
 
 impl Flow {
-    /// What it is found by.
+    /// Returns the key by which [`FairQueue`] finds the flow.
     fn id(&self) -> FlowKey<'_> {
         let (level, tenant) = (self.level, Some(&self.tenant));
         FlowKey { level, tenant }
     }
 
-    /// The virtual time at which a head of this cost will have been served.
+    /// Returns the virtual time at which a head of this cost will have been served.
     fn tag(&self, cost: u128) -> u128 {
         self.state.start + self.rate.price(cost)
     }
 
-    /// The key of a head of this cost.
+    /// Returns the dispatch key of the flow if its head has this cost.
     fn key(&self, cost: u128) -> DispatchKey {
         DispatchKey::of_tag(self.tag(cost), self.state.since)
     }
 }
 
-/// Waiters of one level of one lane, or of all levels if those have weights: flows, ordered by the tag of their heads.
+/// The waiters of one level of one lane, as flows that are ordered by the tags of their heads. If levels have weights,
+/// this queue has the waiters of all levels.
 #[derive(Debug)]
 pub(crate) struct FairQueue {
     discipline: Discipline,
-    /// Which waiter of a flow goes next.
+    /// The order within a flow, oldest or newest first.
     age_order: AgeOrder,
     by_key: FlowMap<u32>,
     flows: Slab<Flow>,
-    /// The flows with waiters that are not skipped, by key.
+    /// The flows that have a waiter which is not skipped, by the key of their head.
     order: Heap<DispatchKey>,
     debts: Debts,
 }
@@ -126,6 +129,8 @@ impl FairQueue {
         }
     }
 
+    /// Adds a waiter to its flow, and returns `true` if the head may be another now. `state` is the flow's state if it
+    /// has to /// be opened.
     pub(super) fn push<T>(
         &mut self,
         waiters: &mut Waiters<T>,
@@ -153,15 +158,16 @@ impl FairQueue {
         };
         waiters.meta_mut(idx).flow = index;
         let is_head = self.flows[index as usize].queue.push(waiters, idx);
-        // The flow's tag depends on the cost of its head.
+        // The flow's tag depends on the cost of its head, so only a new head moves the flow.
         self.reorder_if(is_head, waiters, index)
     }
 
-    /// Removes a waiter that got a slot, and returns the virtual time at which its service ends.
+    /// Removes a waiter that got a slot, and returns the virtual time at which its service ends. `dispatch` is the
+    /// number of this dispatch.
     pub(super) fn serve<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, dispatch: u64) -> u128 {
         let meta = waiters.meta(idx);
         let flow = &mut self.flows[meta.flow as usize];
-        // The next waiter of the flow is served from then on.
+        // The service of the flow's next waiter begins at that time.
         let start = flow.tag(meta.cost());
         flow.state = FlowState {
             start,
@@ -173,8 +179,8 @@ impl FairQueue {
         start
     }
 
-    /// Removes a waiter, and says whether the head may be another now: the key of its flow depends on the cost of the
-    /// flow's head.
+    /// Removes a waiter, and returns `true` if the head may be another now. If the flow gets a new head, its key
+    /// changes with the cost of that head.
     pub(super) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         let index = waiters.meta(idx).flow;
         let was_head = self.flows[index as usize].queue.remove(waiters, idx);
@@ -182,7 +188,7 @@ impl FairQueue {
     }
 
     pub(super) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
-        // First: a flow with a skipped waiter is not closed.
+        // The count rises first, because a flow with a skipped waiter stays open.
         self.flows[waiters.meta(idx).flow as usize].skipped += 1;
         self.remove(waiters, idx)
     }
@@ -200,17 +206,17 @@ impl FairQueue {
         self.head_of(&self.flows[flow as usize], waiters)
     }
 
-    /// The waiter of a flow that goes next.
+    /// Returns the waiter of a flow that goes next.
     #[inline]
     fn head_of<T>(&self, flow: &Flow, waiters: &Waiters<T>) -> Option<u32> {
         self.age_order.head(&flow.queue, waiters)
     }
 
-    /// Sets which waiter of each flow goes next.
+    /// Sets the order within all flows, oldest or newest first.
     pub(super) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, age_order: AgeOrder) {
         self.age_order = age_order;
         let flows: Vec<_> = self.flows.iter().map(|(index, _)| index as u32).collect();
-        // No waiter is skipped at that time, so no flow closes.
+        // This is called only while all waiters are visible, so every flow stays open.
         flows
             .into_iter()
             .for_each(|index| self.reorder(waiters, index));
@@ -231,46 +237,48 @@ impl FairQueue {
     ) -> Option<DispatchKey> {
         let key = self.key_of_newcomer(newcomer, config);
         let Some(&index) = self.by_key.get(key) else {
-            // A flow of its own, which begins now.
+            // The newcomer would open a flow, which begins now or after its debt.
             let start = self.debts.start(key, state.start);
             let tag = start + self.rate(key, config).price(newcomer.cost);
             return Some(DispatchKey::of_tag(tag, state.since));
         };
         let flow = &self.flows[index as usize];
-        // Oldest first, only a requeued request goes before others of its flow.
+        // If the oldest go first, only a requeued request goes before others of its flow.
         let head = self.head_of(flow, waiters);
         let key = |key| self.age_order.key(key);
         let is_first = head.is_none_or(|head| key(newcomer.key) < key(waiters.meta(head).key()));
         is_first.then(|| flow.key(newcomer.cost))
     }
 
-    /// About how many waiters go before a newcomer whose turn is due at `tag`: by the prices of the heads, and of many flows
-    /// by the first ones.
+    /// Estimates the number of waiters that go before a newcomer whose turn is due at `tag`, except those of the flow
+    /// `passed`. Every waiter is taken to cost as much as the head of its flow, and only the first [`MAX_LOOKS`] flows
+    /// are looked at.
     pub(super) fn ahead<T>(&self, waiters: &Waiters<T>, tag: u128, passed: Option<u32>) -> usize {
         let due = |flow: &Flow| {
             let head = self.head_of(flow, waiters)?;
             let price = flow.rate.price(waiters.meta(head).cost());
-            // How often the flow is served before `tag`, if all its waiters cost as much as its head.
+            // The number of times that the flow is served before `tag`, if all its waiters cost as much as its head.
             let turns = tag.saturating_sub(flow.state.start) / price;
-            // At most the queue's length, before it is narrowed.
+            // The minimum keeps the number in range before it is narrowed.
             Some(turns.min(flow.queue.len() as u128) as usize)
         };
         let looks = self.flows.len().min(MAX_LOOKS);
         let flows = self.flows.iter().take(looks);
         let flows = flows.filter(|&(index, _)| Some(index as u32) != passed);
         let ahead: usize = flows.filter_map(|(_, flow)| due(flow)).sum();
-        // As many per flow among those that were not looked at.
+        // The flows that were not looked at are taken to have as many on average.
         ahead * self.flows.len() / looks.max(1)
     }
 
-    /// The newcomer's flow, if the newcomer goes before all of it.
+    /// Returns the newcomer's flow, if the newcomer goes before all of it.
     pub(super) fn passed(&self, newcomer: Newcomer<'_>, config: &WaitingRoomConfig) -> Option<u32> {
         let key = self.key_of_newcomer(newcomer, config);
         let own = self.by_key.get(key).copied();
         own.filter(|_| self.age_order.is_next(newcomer.key))
     }
 
-    /// The virtual time at which a newcomer's turn is due, behind the waiters of its flow; `state` as in `push`.
+    /// Returns the virtual time at which a newcomer's turn is due, behind the waiters of its flow. `state` is the state
+    /// of its flow if that has to be opened.
     pub(super) fn newcomer_tag(
         &self,
         newcomer: Newcomer<'_>,
@@ -289,11 +297,12 @@ impl FairQueue {
             Some(own) => (own.state.start, before(own)),
             None => (self.debts.start(key, state.start), 0),
         };
-        // Those before it are taken to cost what it costs.
+        // The waiters before the newcomer are taken to cost as much as the newcomer.
         start + price * (before as u128 + 1)
     }
 
-    /// Moves a tenant's flow later; if it has none, the next one that begins. Says whether the head may be another now.
+    /// Charges a tenant by moving its flow later, and returns `true` if the head may be another now. A tenant without a
+    /// flow gets a debt, which delays the next flow that it opens.
     pub(super) fn charge<T>(
         &mut self,
         waiters: &Waiters<T>,
@@ -315,7 +324,7 @@ impl FairQueue {
         };
         let flow = &mut self.flows[index as usize];
         flow.state.start += price;
-        // Its waiters may all leave without being served.
+        // The debt is recorded too, because all waiters of the flow may leave without being served.
         self.debts.set(key, flow.state.start, clock);
         self.reorder(waiters, index);
         true
@@ -332,7 +341,7 @@ impl FairQueue {
     pub(super) fn snapshot<T>(&self, waiters: &Waiters<T>) -> impl Iterator<Item = FlowSnapshot> {
         self.flows.iter().filter_map(|(_, flow)| {
             let line = self.age_order.to_vec(&flow.queue, waiters);
-            // A flow may have nothing but skipped waiters.
+            // All waiters of the flow may be skipped.
             let key = flow.key(waiters.meta(*line.first()?).cost());
             Some(FlowSnapshot::new(key, flow.rate, line))
         })
@@ -342,7 +351,7 @@ impl FairQueue {
         !self.debts.is_empty()
     }
 
-    /// Rebuilds the flows in as much memory as they need. No waiter is skipped at that time.
+    /// Rebuilds the flows in as little memory as they need. This is called only while all waiters are visible.
     pub(super) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         let old = std::mem::replace(self, Self::new(self.discipline, self.age_order));
         self.debts = old.debts;
@@ -350,7 +359,7 @@ impl FairQueue {
         for (_, flow) in old.flows {
             let index = self.flows.insert(flow) as u32;
             self.by_key.insert(self.flows[index as usize].id(), index);
-            // Flows have new indices.
+            // The flows have new indices now, to which their waiters have to refer.
             for idx in self.flows[index as usize].queue.to_vec(waiters) {
                 waiters.meta_mut(idx).flow = index;
             }
@@ -358,7 +367,8 @@ impl FairQueue {
         }
     }
 
-    /// Ranks a flow anew if its first waiter came or left, or the head may be any. Says whether the head may be another now.
+    /// Ranks a flow anew if its first waiter came or left, or if the newest go first, because then any waiter may be
+    /// the head. Returns `true` if the head may be another now.
     #[inline]
     fn reorder_if<T>(&mut self, is_first: bool, waiters: &Waiters<T>, index: u32) -> bool {
         let may_change = is_first || self.age_order == AgeOrder::NewestFirst;
@@ -368,14 +378,14 @@ impl FairQueue {
         may_change
     }
 
-    /// Ranks a flow by its head, or closes it if none of its waiters is left.
+    /// Ranks a flow by its head, or closes it with its last waiter.
     fn reorder<T>(&mut self, waiters: &Waiters<T>, index: u32) {
         let flow = &self.flows[index as usize];
         match self.head_of(flow, waiters) {
             Some(head) => self.order.set(index, flow.key(waiters.meta(head).cost())),
             None => {
                 self.order.remove(index);
-                // A skipped waiter needs the flow's state when it is restored.
+                // A skipped waiter needs the flow's state when it is restored, so the flow stays open.
                 if flow.skipped == 0 {
                     let flow = self.flows.remove(index as usize);
                     self.by_key.remove(flow.id());

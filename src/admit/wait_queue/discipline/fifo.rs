@@ -1,11 +1,12 @@
-//! The discipline `fifo`: first come, first served. While the queue stands, perhaps the other way round.
+//! The discipline `fifo`, which is first come, first served. While the queue is a standing queue, the configuration may
+//! reverse the order.
 
 use super::{DispatchKey, FlowSnapshot};
 use crate::admit::age_order::AgeOrder;
 use crate::admit::ordered_queue::{ArrivalKey, List, OrderedQueue};
 use crate::admit::waiters::Waiters;
 
-/// Waiters of one level of one lane, in the order of arrival.
+/// The waiters of one level of one lane, in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct FifoQueue {
     queue: OrderedQueue,
@@ -18,14 +19,14 @@ impl FifoQueue {
         Self { queue, order }
     }
 
-    /// Adds a waiter, and says whether the head may be another now.
+    /// Adds a waiter, and returns `true` if the head may be another now.
     #[inline]
     pub(super) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
-        // Newest first, the head is at the other end, where most are pushed.
+        // If the newest go first, the head is at the other end of the queue, where most waiters are pushed.
         self.queue.push(waiters, idx) || self.order == AgeOrder::NewestFirst
     }
 
-    /// Removes a waiter, and says whether the head may be another now.
+    /// Removes a waiter, and returns `true` if the head may be another now.
     #[inline]
     pub(super) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         self.queue.remove(waiters, idx) || self.order == AgeOrder::NewestFirst
@@ -36,7 +37,7 @@ impl FifoQueue {
         self.order.head(&self.queue, waiters)
     }
 
-    /// The key of a waiter among the heads of other lanes.
+    /// Returns the key of a waiter, which orders it among the heads of other lanes.
     #[inline]
     pub(super) fn key(&self, key: ArrivalKey) -> DispatchKey {
         let (since, seq) = self.order.key(key);

@@ -1,7 +1,7 @@
-//! Disciplines: the order within one level of one lane.
+//! Disciplines, which define the order within one level of one lane.
 //!
-//! A [`LevelQueue`] names its head together with a [`DispatchKey`], which is comparable between lanes of the same
-//! discipline: where two lanes can use the same slot, the smaller key goes first.
+//! A [`LevelQueue`] returns its head together with a [`DispatchKey`], which is comparable between lanes of the same
+//! discipline. If two lanes can use the same slot, the smaller key goes first.
 
 mod deadline;
 mod debts;
@@ -22,16 +22,17 @@ pub(super) use deadline::key_of as deadline_key;
 use fair::{FairQueue, Rate};
 use fifo::FifoQueue;
 
-/// The order of heads within a discipline: its own key, then a number that decides between equal keys.
+/// The rank of a head within a discipline: the discipline's own key, then a number that decides between equal keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DispatchKey {
-    /// The high and the low word. A `u128` would be aligned to 16 bytes, and make the key 32 bytes long instead of 24.
+    /// The high and the low word of the discipline's key. A `u128` would be aligned to 16 bytes, and would make the
+    /// whole key 32 bytes long instead of 24.
     key: (u64, u64),
     tie_break: u64,
 }
 
 impl DispatchKey {
-    /// After all others.
+    /// The key that goes after all others.
     const LAST: Self = Self {
         key: (u64::MAX, u64::MAX),
         tie_break: u64::MAX,
@@ -39,46 +40,46 @@ impl DispatchKey {
 
     #[inline]
     fn new(high: u64, low: u64, tie_break: u64) -> Self {
-        // Compared as one number, the high word first.
+        // The two words compare as one number, because the high word comes first.
         let key = (high, low);
         Self { key, tie_break }
     }
 
-    /// The key of a virtual time.
+    /// Returns the key of a virtual time.
     fn of_tag(tag: u128, tie_break: u64) -> Self {
         Self::new((tag >> 64) as u64, tag as u64, tie_break)
     }
 
-    /// The virtual time of a key that was made of one.
+    /// Returns the virtual time of a key that was made by [`of_tag`](Self::of_tag).
     fn tag(self) -> u128 {
         u128::from(self.key.0) << 64 | u128::from(self.key.1)
     }
 }
 
-/// The service that a tenant's flow has had.
+/// The service that a tenant's flow has had so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlowState {
-    /// The virtual time at which its head's service begins.
+    /// The virtual time at which the service of the flow's head begins.
     pub(crate) start: u128,
-    /// Decides between equal tags: the number of the dispatch since which its head is the head.
+    /// The number of the dispatch since which the flow has its present head. It decides between equal tags.
     pub(crate) since: u64,
 }
 
-/// A request that has not been queued: what decides on its place in the order.
+/// A request that has not been queued, with the data that decide on its position in the order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newcomer<'a> {
     pub(crate) key: ArrivalKey,
     pub(crate) level: u8,
     pub(crate) tenant: &'a Tenant,
     pub(crate) cost: u128,
-    /// The end of its wait.
+    /// The end of the request's wait.
     pub(crate) end: Nanos,
 }
 
 static NO_TENANT: Tenant = Tenant::NONE;
 
 impl Newcomer<'static> {
-    /// One of no tenant that arrives now, behind all of this level.
+    /// Returns a newcomer without a tenant that arrives now and goes behind all others of this level.
     pub(crate) fn after_all(level: u8, now: Nanos) -> Self {
         Self {
             key: (now, u64::MAX),
@@ -90,17 +91,18 @@ impl Newcomer<'static> {
     }
 }
 
-/// The waiters of one level of one lane, or of all levels if those have weights, in the order of the discipline.
+/// The waiters of one level of one lane, in the order of the discipline. If levels have weights, one queue has all
+/// levels of the lane.
 #[derive(Debug)]
 pub(crate) enum LevelQueue {
     Fifo(FifoQueue),
-    /// Boxed: it is much larger than the others.
+    /// A queue of flows, boxed because it is much larger than the others.
     Fair(Box<FairQueue>),
     Deadline(DeadlineQueue),
 }
 
 impl LevelQueue {
-    /// `is_weighted`: whether levels have weights.
+    /// Creates an empty queue. `is_weighted` is `true` if levels have weights.
     pub(crate) fn new(discipline: Discipline, is_weighted: bool, order: AgeOrder) -> Self {
         match discipline {
             Discipline::Fifo if !is_weighted => Self::Fifo(FifoQueue::new(order)),
@@ -111,8 +113,8 @@ impl LevelQueue {
         }
     }
 
-    /// Adds a waiter, and says whether the head may be another now. `flow` is the state of its tenant's flow, if that has to
-    /// be opened.
+    /// Adds a waiter, and returns `true` if the head may be another now. `flow` is the state of the waiter's flow if
+    /// that has to be opened.
     #[inline]
     pub(crate) fn push<T>(
         &mut self,
@@ -128,7 +130,7 @@ impl LevelQueue {
         }
     }
 
-    /// Sets which of equals goes next. O(flows).
+    /// Sets the order of equals, oldest or newest first. This takes O(flows).
     pub(crate) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, order: AgeOrder) {
         match self {
             Self::Fifo(queue) => queue.order = order,
@@ -145,13 +147,13 @@ impl LevelQueue {
             Self::Fair(queue) => queue.serve(waiters, idx, dispatch),
             _ => {
                 self.remove(waiters, idx);
-                // No clock asks for it.
+                // Without flows there is no clock that would use the time.
                 0
             }
         }
     }
 
-    /// Removes a waiter for any other reason, and says whether the head may be another now.
+    /// Removes a waiter that leaves without a slot, and returns `true` if the head may be another now.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         match self {
@@ -161,7 +163,8 @@ impl LevelQueue {
         }
     }
 
-    /// As [`remove`](Self::remove), until the waiter is restored. Its flow keeps its state.
+    /// Removes a waiter until it is restored, and returns `true` if the head may be another now. Its flow keeps its
+    /// state.
     pub(crate) fn skip<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         match self {
             Self::Fair(queue) => queue.skip(waiters, idx),
@@ -169,7 +172,7 @@ impl LevelQueue {
         }
     }
 
-    /// Adds a waiter that was skipped, and says whether the head may be another now.
+    /// Adds a waiter that was skipped, and returns `true` if the head may be another now.
     pub(crate) fn restore<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         match self {
             Self::Fifo(queue) => queue.push(waiters, idx),
@@ -178,7 +181,7 @@ impl LevelQueue {
         }
     }
 
-    /// The waiter that goes next in this queue.
+    /// Returns the waiter that goes next in this queue.
     #[inline]
     pub(crate) fn head<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         match self {
@@ -188,7 +191,7 @@ impl LevelQueue {
         }
     }
 
-    /// The key of that waiter, which orders it among those of other lanes.
+    /// Returns the key of the head, which orders it among the heads of other lanes.
     #[inline]
     pub(crate) fn head_key<T>(&self, waiters: &Waiters<T>, head: u32) -> DispatchKey {
         match self {
@@ -198,8 +201,8 @@ impl LevelQueue {
         }
     }
 
-    /// The key that a newcomer would have; `None` if another waiter of its flow goes before it. `flow` is the state of its
-    /// tenant's flow, if that had to be opened.
+    /// Returns the key that a newcomer would have, or `None` if another waiter of its flow goes before it. `flow` is
+    /// the state of its flow if that had to be opened.
     pub(crate) fn newcomer_key<T>(
         &self,
         waiters: &Waiters<T>,
@@ -214,8 +217,8 @@ impl LevelQueue {
         }
     }
 
-    /// The virtual time at which a newcomer's turn is due in this queue; 0 where there are no flows. `flow` as for
-    /// [`newcomer_key`](Self::newcomer_key).
+    /// Returns the virtual time at which a newcomer's turn is due in this queue, or 0 without flows. `flow` is the
+    /// state of its flow if that had to be opened.
     pub(crate) fn newcomer_tag(
         &self,
         newcomer: Newcomer<'_>,
@@ -228,8 +231,8 @@ impl LevelQueue {
         }
     }
 
-    /// About how many of these waiters go before a newcomer of the same group, whose turn is due at `tag`. `passed`: the
-    /// flow of which none does.
+    /// Estimates the number of these waiters that go before a newcomer of the same group, whose turn is due at `tag`.
+    /// All waiters of the flow `passed` go after the newcomer.
     pub(crate) fn ahead<T>(
         &self,
         waiters: &Waiters<T>,
@@ -238,14 +241,14 @@ impl LevelQueue {
         passed: Option<u32>,
     ) -> usize {
         match self {
-            // Not asked for: `backlog` counts a group in the order of arrival as a whole.
+            // This arm is unused, because `backlog` counts a group in the order of arrival as a whole.
             Self::Fifo(queue) => queue.len(),
             Self::Fair(queue) => queue.ahead(waiters, tag, passed),
             Self::Deadline(queue) => queue.ahead(deadline::place(newcomer.end, newcomer.key)),
         }
     }
 
-    /// The flow of which no waiter goes before a newcomer, if there is one.
+    /// Returns the flow that a newcomer would go before as a whole, if there is one.
     pub(crate) fn passed(&self, newcomer: Newcomer<'_>, config: &WaitingRoomConfig) -> Option<u32> {
         match self {
             Self::Fair(queue) => queue.passed(newcomer, config),
@@ -253,8 +256,8 @@ impl LevelQueue {
         }
     }
 
-    /// Charges a share `cost` units more, and says whether the head may be another now. `clock` is the virtual time at
-    /// which a flow of it would begin.
+    /// Charges a share `cost` units more, and returns `true` if the head may be another now. `clock` is the virtual
+    /// time at which a flow of the share would begin.
     pub(crate) fn charge<T>(
         &mut self,
         waiters: &Waiters<T>,
@@ -269,7 +272,7 @@ impl LevelQueue {
         }
     }
 
-    /// Whether a tenant owes anything.
+    /// Returns `true` if a tenant has a debt.
     pub(crate) fn has_debts(&self) -> bool {
         match self {
             Self::Fair(queue) => queue.has_debts(),
@@ -277,14 +280,14 @@ impl LevelQueue {
         }
     }
 
-    /// Takes over what tenants owe in another queue. `old_clock` and `clock`: the virtual times there and here.
+    /// Takes over the debts of tenants in another queue. `old_clock` and `clock` are the virtual times there and here.
     pub(crate) fn inherit_debts(&mut self, old: &Self, old_clock: u128, clock: u128) {
         if let (Self::Fair(queue), Self::Fair(old)) = (self, old) {
             queue.inherit_debts(old, old_clock, clock);
         }
     }
 
-    /// The state of the waiter's flow, if there are flows.
+    /// Returns the state of the waiter's flow, if there are flows.
     pub(crate) fn flow_state<T>(&self, waiters: &Waiters<T>, idx: u32) -> Option<FlowState> {
         match self {
             Self::Fair(queue) => Some(queue.flow_state(waiters, idx)),
@@ -292,9 +295,9 @@ impl LevelQueue {
         }
     }
 
-    /// Gives back memory that the present waiters do not need.
+    /// Gives back the memory that the present waiters can do without.
     pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
-        // The links of the others are those of the waiters.
+        // The other queues have only links, which belong to the waiters.
         if let Self::Fair(queue) = self {
             queue.trim(waiters);
         }
@@ -310,14 +313,14 @@ impl LevelQueue {
     }
 }
 
-/// A sequence of waiters that keep their order among each other: a flow, or one waiter.
+/// A sequence of waiters that keep their order among each other, which is a flow or a single waiter.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowSnapshot {
-    /// The key of its head.
+    /// The key of the sequence's head.
     key: DispatchKey,
-    /// By what its next key grows.
+    /// The rate at which the key grows from one waiter to the next.
     rate: Rate,
-    /// The head is last, where it is cheap to take.
+    /// The waiters in reverse order, because the head is cheap to take from the end.
     line: Vec<u32>,
 }
 
@@ -333,8 +336,8 @@ impl FlowSnapshot {
     }
 }
 
-/// The order in which the waiters of one level would be served if no other request arrived. `dispatches` is the number of
-/// the latest dispatch.
+/// Returns the order in which the waiters of one level would be served if all arrivals stopped. `dispatches` is the
+/// number of the latest dispatch.
 pub(crate) fn forecast<T>(
     waiters: &Waiters<T>,
     flows: Vec<FlowSnapshot>,
@@ -342,11 +345,11 @@ pub(crate) fn forecast<T>(
 ) -> Vec<u32> {
     let mut flows: BinaryHeap<Reverse<FlowSnapshot>> = flows.into_iter().map(Reverse).collect();
     let mut order = Vec::new();
-    // Ends because each round takes a waiter.
+    // The loop ends because each round takes a waiter.
     while let Some(Reverse(mut flow)) = flows.pop() {
         order.extend(flow.line.pop());
         if let Some(&next) = flow.line.last() {
-            // As `FairQueue::serve` does. Other disciplines have no second waiter in a flow.
+            // The key moves on as in `FairQueue::serve`. In other disciplines every flow has only one waiter.
             dispatches += 1;
             let price = flow.rate.price(waiters.meta(next).cost());
             flow.key = DispatchKey::of_tag(flow.key.tag() + price, dispatches);

@@ -1,4 +1,4 @@
-//! The work ahead of a newcomer, by which its wait is predicted.
+//! The work ahead of a newcomer, from which its wait is predicted.
 
 use std::hash::Hash;
 
@@ -8,21 +8,21 @@ use crate::admit::wait_queue::discipline::{FlowState, Newcomer};
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, WaitingRoomConfig};
 
-/// How many lanes, flows or waiters are looked at for a prediction. The work ahead of an arrival need not be exact, and
-/// must not take longer the more requests wait.
+/// The number of lanes, flows or waiters that are looked at for a prediction. The work ahead of an arrival may be an
+/// estimate, and its cost must stay the same as more requests wait.
 pub(crate) const MAX_LOOKS: usize = 64;
 
-/// What a newcomer finds in its own group.
+/// The work that a newcomer finds in its own group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backlog {
-    /// About how many waiters go before it.
+    /// The estimated number of waiters that go before the newcomer.
     pub(crate) ahead: usize,
-    /// Whether it is shared among flows.
+    /// The discipline, if the group's waiters are in flows.
     pub(crate) flows: Option<Discipline>,
 }
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    /// Returns `true` if no request waits that `pool` could serve, patient ones aside.
+    /// Returns `true` if every waiting request that `pool` could serve is patient, or there is none.
     pub(crate) fn is_idle(&self, pool: PoolId) -> bool {
         let groups = self.groups_on(pool).iter();
         groups
@@ -30,7 +30,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             .all(Group::is_idle)
     }
 
-    /// The work of its own group ahead of a newcomer to `lane`.
+    /// Returns the work of its own group ahead of a newcomer to `lane`.
     pub(crate) fn backlog<T>(
         &self,
         waiters: &Waiters<T>,
@@ -45,9 +45,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let above: usize = group.waiting[..level].iter().sum();
         let flows = group.flows();
         let in_order = group.discipline == Discipline::Fifo && flows.is_none();
-        // In the order of arrival, all of its level are before it. With many lanes that is an upper bound.
+        // In the order of arrival, all waiters of the newcomer's level are before it. With many lanes that is an upper
+        // bound.
         if in_order || group.lanes.len() > MAX_LOOKS {
-            // Newest first, none of its level is.
+            // If the newest go first, the newcomer goes before all of its level.
             let own = match in_order && self.age_order.is_next(newcomer.key) {
                 true => 0,
                 false => group.waiting[level],
@@ -62,7 +63,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let tag = queue.newcomer_tag(newcomer, flow, config);
         let lanes = group.lanes.iter().map(|(_, &other)| {
             let queue = &self.lanes[other as usize].levels[level];
-            // Only its own lane has its flow: a tenant has a flow in each lane.
+            // Only the newcomer's own lane has its flow, because a tenant has a flow in each lane.
             let passed = match other == lane {
                 true => queue.passed(newcomer, config),
                 false => None,
@@ -75,8 +76,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// How many waiters of other groups than that of `lane` a slot of `pool` would be spent on first, at the newcomer's level and
-    /// above. A group that several pools can serve spreads over them.
+    /// Returns the number of waiters of other groups than that of `lane` on which a slot of `pool` would be spent
+    /// first. It counts waiters at the newcomer's level and above. The waiters of a group that several pools can serve
+    /// are divided by the number of these pools.
     pub(crate) fn ahead_of_others(&self, pool: PoolId, lane: u32, newcomer: Newcomer<'_>) -> f64 {
         let own = self.group(lane);
         let others = self.groups_on(pool).iter().filter(|&&group| group != own);
@@ -88,9 +90,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             .sum()
     }
 
-    /// How many waiters of a group go before a newcomer that goes behind all of its level.
+    /// Returns the number of waiters of a group that go before a newcomer which goes behind all of its level.
     pub(super) fn before(&self, group: &Group, newcomer: Newcomer<'_>) -> usize {
-        // Newest first, only those above. Where levels have weights, no level goes before another.
+        // If the newest go first, only the levels above go before the newcomer. If levels have weights, all levels are
+        // equal.
         let levels = match (self.is_weighted, self.age_order.is_next(newcomer.key)) {
             (true, false) => group.waiting.len(),
             (true, true) => 0,

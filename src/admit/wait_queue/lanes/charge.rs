@@ -1,4 +1,4 @@
-//! Charges for service that was not known when its request went.
+//! Charges for service of an amount that became known only after its request was served.
 
 use std::hash::Hash;
 
@@ -9,18 +9,18 @@ use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, WaitingRoomConfig};
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    /// Whether tenants have shares in any lane.
+    /// Returns `true` if tenants have shares in any lane.
     pub(crate) fn have_shares(&self) -> bool {
         self.discipline == Discipline::Fair || self.has_fair
     }
 
-    /// Whether a tenant owes anything in any lane. O(lanes).
+    /// Returns `true` if a tenant has a debt in any lane. This takes O(lanes).
     pub(crate) fn have_debts(&self) -> bool {
         let mut levels = self.lanes.iter().flat_map(|(_, lane)| &lane.levels);
         levels.any(LevelQueue::has_debts)
     }
 
-    /// The discipline of the lane with this key; that of the room if it was never opened.
+    /// Returns the discipline of the lane with this key, or that of the room if the lane is unknown.
     pub(crate) fn discipline_of(&self, key: &L) -> Discipline {
         let Some(&lane) = self.by_key.get(key) else {
             return self.discipline;
@@ -30,8 +30,9 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// Charges a tenant `cost` units more, in the lane and level in which it was served.
     ///
-    /// Ignored while no request waits there that competes for the same slots: whatever the tenant used, no other was kept
-    /// from it. So it is in a lane that has never had a waiter.
+    /// The charge is ignored unless a request that competes for the same slots waits there, because slots used while no
+    /// other tenant was waiting do not count against a tenant. A lane that was never opened for a waiter ignores
+    /// charges, too.
     pub(crate) fn charge<T>(
         &mut self,
         waiters: &Waiters<T>,
@@ -54,17 +55,17 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Whether a request of this level waits for a slot that the group could use.
+    /// Returns `true` if a request of this level waits for a slot that the group could use.
     fn is_contested(&self, group: u32, level: usize) -> bool {
         let pools = self.groups[group as usize].pools.iter();
         let competitors = pools.flat_map(|&pool| self.groups_on(pool));
-        // Itself, too: a group without pools is on no pool's list.
+        // The group itself is added, because a group without pools is missing from every pool's list.
         std::iter::once(&group)
             .chain(competitors)
             .any(|&group| self.groups[group as usize].waiting[level] > 0)
     }
 
-    /// Takes over what tenants owe in lanes that were there before, and still have waiters.
+    /// Takes over the debts of tenants from the old lanes, for those lanes that still have waiters.
     pub(crate) fn inherit_debts(&mut self, old: &Self) {
         if !old.have_shares() {
             return;

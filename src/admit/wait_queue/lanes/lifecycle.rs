@@ -1,4 +1,5 @@
-//! Opening and closing of lanes and groups: opened for the first waiter, closed when there are many empty lanes.
+//! Opening and closing of lanes and groups. A lane is opened for its first waiter, and closed when many lanes are
+//! empty.
 
 use std::hash::Hash;
 
@@ -10,14 +11,14 @@ use crate::admit::capacity::{Partition, PoolSet};
 use crate::admit::heap::Heap;
 use crate::admit::wait_queue::discipline::LevelQueue;
 
-/// How many empty lanes are kept for their next waiter, besides as many as have waiters.
+/// The number of empty lanes that are kept for their next waiter, besides as many as there are lanes with waiters.
 const SPARE_LANES: usize = 64;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Opens the lane with this key.
     #[cold]
     pub(super) fn open(&mut self, key: L, pools: PoolSet, partition: Partition) -> u32 {
-        // So a sweep of n lanes comes after at least n / 2 of them became empty: O(1) amortised.
+        // A sweep of n lanes comes after at least n / 2 of them became empty, so its cost is O(1) amortised.
         if self.lanes.len() >= 2 * self.occupied + SPARE_LANES {
             self.close_empty_lanes();
         }
@@ -25,7 +26,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.has_bounds |= partition.max_size.is_some();
         self.has_fair |= discipline == Discipline::Fair;
         let group = self.group_of(pools, discipline);
-        // The number that `insert` gives it below.
+        // This is the number that `insert` below gives to the lane.
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;
         let levels = 0..self.queues_of(discipline);
@@ -44,7 +45,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         lane
     }
 
-    /// How many queues a lane of this discipline has.
+    /// Returns the number of queues that a lane of this discipline has.
     fn queues_of(&self, discipline: Discipline) -> usize {
         match discipline {
             Discipline::Fifo | Discipline::Fair if self.is_weighted => 1,
@@ -52,7 +53,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// The group of lanes with these pools and this discipline, which is opened if there is none.
+    /// Returns the group of lanes with these pools and this discipline, and opens it if necessary.
     fn group_of(&mut self, pools: PoolSet, discipline: Discipline) -> u32 {
         let levels = self.queues_of(discipline);
         let alike = self.by_pools.entry(pools.clone()).or_default();
@@ -74,12 +75,13 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             looked_again_in: NOT_BLOCKED,
             waiting: vec![0; levels].into(),
             patient: 0,
-            // Not 0: a flow that moves here after a reconfiguration is `base` minus what it is behind.
+            // The clocks must not begin at 0, because a flow that moves here after a reconfiguration begins at `base`
+            // minus the service that it lags behind.
             clocks: vec![self.base; clocks].into(),
         }) as u32;
         alike.push(group);
         for pool in pools.iter().map(|pool| pool.0 as usize) {
-            // Pools are numbered densely.
+            // Pools are numbered densely, so the vector can be indexed by them.
             if pool >= self.by_pool.len() {
                 self.by_pool.resize_with(pool + 1, Vec::new);
             }
@@ -103,7 +105,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         });
         let (by_pools, by_pool) = (&mut self.by_pools, &mut self.by_pool);
         groups.retain(|index, group| {
-            // No lane, so no waiter: nothing refers to its number any more.
+            // A group without lanes is without waiters, so its number can be given to another group.
             if group.lanes.is_empty() {
                 if let Some(alike) = by_pools.get_mut(&group.pools) {
                     alike.retain(|&other| other != index as u32);

@@ -1,8 +1,9 @@
 //! Selection of the best waiter that a slot can serve.
 //!
-//! Keys of two disciplines are not comparable: one is an arrival, one a share, one a deadline. So the best waiter of each
-//! discipline is found, and of these, the one of the highest level goes first, and within a level the one that arrived
-//! first. Where levels have weights, simply the one that arrived first: no level goes before another then.
+//! Keys of two disciplines are not comparable, because one is an arrival, one a share and one a deadline. So the best
+//! waiter of each discipline is found first. Of these, the one of the highest level goes first, and within a level the
+//! one that arrived first. If levels have weights, simply the one that arrived first goes first, because levels are
+//! equal then.
 
 use std::hash::Hash;
 
@@ -13,19 +14,20 @@ use crate::admit::wait_queue::discipline::{FlowState, Newcomer};
 use crate::admit::waiters::Waiters;
 use crate::admit::{Discipline, WaitingRoomConfig};
 
-/// The groups that a pump asks for.
+/// The groups of lanes that a pump considers, which is one round of handing out slots.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Scope {
-    /// Those that a slot of the pool can serve.
+    /// The groups that a slot of the pool can serve.
     Pool(PoolId),
-    /// Those, and the group of the request that found the slot, whatever pools that lane names.
+    /// The groups that a slot of the pool can serve, and the group of the request that found the slot. That group
+    /// counts even if its lane does not name the pool.
     Claim(PoolId, u32),
-    /// All groups.
+    /// Every group of the queue.
     All,
 }
 
 impl Scope {
-    /// Whether the pump is about one slot of `pool`, and ends when that is granted.
+    /// Returns `true` if the pump hands out one slot of `pool`, and ends when that is granted.
     pub(crate) fn is_about(self, pool: PoolId) -> bool {
         match self {
             Self::Pool(one) | Self::Claim(one, _) => one == pool,
@@ -41,11 +43,11 @@ pub(crate) struct Head {
     pub(crate) group: u32,
 }
 
-/// The number of no pump, for a look at all groups, busy or not.
+/// A pump number that is never given, for a look at all groups, busy ones included.
 pub(crate) const NO_PUMP: u64 = u64::MAX;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    /// The best waiter of the groups in `scope` that pump number `pump` has not found busy.
+    /// Returns the best waiter of the groups in `scope`, without those that pump number `pump` has found busy.
     #[inline]
     pub(crate) fn best<T>(&self, waiters: &Waiters<T>, scope: Scope, pump: u64) -> Option<Head> {
         match scope {
@@ -55,7 +57,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             }
             Scope::Claim(pool, group) => {
                 let groups = self.groups_on(pool).iter().copied();
-                // Twice, if the pool serves it: that changes nothing.
+                // A group that the pool serves is looked at twice, which is harmless.
                 self.best_of(waiters, groups.chain(std::iter::once(group)), pump)
             }
             Scope::All => {
@@ -65,7 +67,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Whether a newcomer to `lane` would go before `best`.
+    /// Returns `true` if a newcomer to `lane` would go before `best`.
     pub(crate) fn newcomer_goes_before<T>(
         &self,
         waiters: &Waiters<T>,
@@ -76,10 +78,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     ) -> bool {
         let own = &self.lanes[lane as usize];
         let level = own.queue_of(newcomer.level);
-        // The rank of `best` is that of its group.
+        // The rank of `best` is the rank of its group.
         let other = &self.groups[best.group as usize];
         if self.groups[own.group as usize].discipline != other.discipline {
-            // Keys of two disciplines are not comparable.
+            // The keys of two disciplines are not comparable, so the level and the arrival decide.
             let best = waiters.meta(best.idx);
             return self.key_between(newcomer.level, newcomer.key)
                 < self.key_between(best.level, best.key());
@@ -88,34 +90,35 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             start: self.clock_of_newcomer(own.group, level),
             since: self.next_dispatch(),
         };
-        // `None`: behind another waiter of its own tenant, which is not before `best`.
+        // If the key is `None`, another waiter of the newcomer's own flow goes first, and that one goes after `best`.
         let key = own.levels[level].newcomer_key(waiters, newcomer, flow, config);
         key.zip(other.best_rank())
             .is_some_and(|(key, best)| (level as u64, key) < *best)
     }
 
-    /// The best waiter of each discipline but that of `best`, over all groups that pump number `pump` has not found busy.
+    /// Returns the best waiter of each discipline but that of `best`, over all groups that pump number `pump` has not
+    /// found busy.
     pub(crate) fn heads_of_other_disciplines(&self, best: Head, pump: u64) -> Vec<Head> {
         let all = self.groups.iter().map(|(group, _)| group as u32);
         let heads = self.best_groups(all, pump).into_iter().flatten();
         heads
-            // That of its own discipline is `best` itself.
+            // The best waiter of that discipline is `best` itself.
             .filter(|&(_, group)| group != best.group)
             .filter_map(|(_, group)| self.head_in(group))
             .collect()
     }
 
-    /// Notes that pump number `pump` found the group busy.
+    /// Records that pump number `pump` found the group busy.
     pub(crate) fn block(&mut self, group: u32, pump: u64) {
         self.groups[group as usize].blocked_in = pump;
         self.blocked_in = pump;
     }
 
-    /// Unblocks the groups that pump number `pump` found busy just before a slot of `pool` was released, if their heads go
-    /// before `best`. Says whether there was one.
+    /// Unblocks the groups that pump number `pump` found busy just before a slot of `pool` was released, if their heads
+    /// go before `best`. Returns `true` if there was such a group.
     ///
-    /// Each group is unblocked once until one of its waiters is served. Otherwise a capacity that says `Busy` beside a free
-    /// slot would be asked without end.
+    /// Each group is unblocked once until one of its waiters is served. Otherwise a capacity that answers `Busy` beside
+    /// a free slot would be asked without end.
     #[inline]
     pub(crate) fn unblock_better<T>(
         &mut self,
@@ -124,12 +127,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         best: Head,
         pump: u64,
     ) -> bool {
-        // Nearly always: this pump found no group busy.
+        // In nearly all cases, this pump has found every group available.
         if self.blocked_in != pump {
             return false;
         }
         let mut any = false;
-        // By index, because groups are changed on the way.
+        // The loop goes by index, because groups are changed on the way.
         for nth in 0..self.groups_on(pool).len() {
             let index = self.groups_on(pool)[nth];
             let group = &self.groups[index as usize];
@@ -146,13 +149,13 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         any
     }
 
-    /// Notes that a waiter of the group is served.
+    /// Records that a waiter of the group is served, so that the group may be unblocked again.
     #[inline]
     pub(crate) fn on_progress(&mut self, group: u32) {
         self.groups[group as usize].looked_again_in = NOT_BLOCKED;
     }
 
-    /// The best waiter of these groups, over all disciplines.
+    /// Returns the best waiter of these groups, over all disciplines.
     #[inline]
     fn best_of<T>(
         &self,
@@ -162,7 +165,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     ) -> Option<Head> {
         let mut groups = groups.filter(|&group| self.groups[group as usize].blocked_in != pump);
         let first = groups.next()?;
-        // Nearly always there is one.
+        // In nearly all cases there is only one group, which spares the comparison.
         let Some(second) = groups.next() else {
             return self.head_in(first);
         };
@@ -179,14 +182,14 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.head_in(group)
     }
 
-    /// The best waiter of a group.
+    /// Returns the best waiter of a group.
     #[inline]
     fn head_in(&self, group: u32) -> Option<Head> {
         let idx = self.head_of(&self.groups[group as usize])?.idx;
         Some(Head { idx, group })
     }
 
-    /// The group with the best waiter of each discipline.
+    /// Returns, for each discipline, the group with the best waiter and the rank of that waiter.
     #[inline]
     fn best_groups(
         &self,
@@ -200,10 +203,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
                 continue;
             }
             let Some(rank) = group.best_rank() else {
-                // No waiter.
+                // A group without a rank is empty.
                 continue;
             };
-            // One entry for each variant of `Discipline`.
+            // The array has one entry for each variant of `Discipline`.
             let best = &mut best[group.discipline as usize];
             if best.is_none_or(|(least, _)| rank < least) {
                 *best = Some((rank, index));
@@ -212,7 +215,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         best
     }
 
-    /// The best head of the group's lanes.
+    /// Returns the best head of the group's lanes.
     #[inline]
     fn head_of(&self, group: &Group) -> Option<&LaneHead> {
         let (_, member) = group.order.first()?;
@@ -220,7 +223,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.lanes[lane as usize].head.as_ref()
     }
 
-    /// The key by which waiters of two disciplines are ordered.
+    /// Returns the key by which waiters of two disciplines are ordered.
     fn key_between(&self, level: u8, key: ArrivalKey) -> (u8, ArrivalKey) {
         let key = self.age_order.key(key);
         match self.is_weighted {
@@ -229,7 +232,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Whether the best waiter of group `a` goes before that of group `b`.
+    /// Returns `true` if the best waiter of group `a` goes before that of group `b`.
     fn goes_before<T>(&self, waiters: &Waiters<T>, a: u32, b: u32) -> bool {
         let [a, b] = [a, b].map(|group| &self.groups[group as usize]);
         if a.discipline == b.discipline {
@@ -237,7 +240,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             return ranks.is_some_and(|(first, second)| first < second);
         }
         let [Some(first), Some(second)] = [a, b].map(|group| self.head_of(group)) else {
-            // A group without waiters goes before none.
+            // If either group is empty, there is nothing to compare.
             return false;
         };
         let key = |head: &LaneHead| self.key_between(head.level, waiters.meta(head.idx).key());
@@ -246,7 +249,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 }
 
 impl Group {
-    /// The rank of its best waiter.
+    /// Returns the rank of the group's best waiter.
     fn best_rank(&self) -> Option<&Rank> {
         self.order.first().map(|(rank, _)| rank)
     }
