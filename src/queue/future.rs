@@ -131,7 +131,7 @@ pin_project! {
     /// # Cancel safety
     ///
     /// Dropping it at any time gives up the place in the waiting room, or the slot, at once.
-    pub struct ResponseFuture<S, Req, P>
+    pub struct QueueFuture<S, Req, P>
     where
         S: Service<Req>,
         Req: QueueRequest<S, P>,
@@ -141,7 +141,7 @@ pin_project! {
     }
 }
 
-impl<S, Req, P> Future for ResponseFuture<S, Req, P>
+impl<S, Req, P> Future for QueueFuture<S, Req, P>
 where
     Req: QueueRequest<S, P>,
 {
@@ -153,11 +153,11 @@ where
     }
 }
 
-impl<S, Req, P> fmt::Debug for ResponseFuture<S, Req, P>
+impl<S, Req, P> fmt::Debug for QueueFuture<S, Req, P>
 where
     Req: QueueRequest<S, P>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+        f.debug_struct("QueueFuture").finish_non_exhaustive()
     }
 }

@@ -48,7 +48,7 @@ pub use clone_or_share_inner::CloneOrShareInner;
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
 pub use delayed_head::DelayedHead;
 pub use error::{BoxedError, QueueError};
-pub use future::ResponseFuture;
+pub use future::QueueFuture;
 pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};
 pub use protocol::{Http, HttpMode, Plain, Protocol, UntilBodyEnds, UntilHeaders, WithStatus};

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use tower_service::Service;
 
 use super::clone_or_share_inner::CloneOrShareInner;
-use super::future::{QueueHandler, ResponseFuture};
+use super::future::{QueueFuture, QueueHandler};
 use super::handle::QueueHandle;
 use super::protocol::{Http, Protocol};
 use super::request::QueueRequest;
@@ -75,7 +75,7 @@ where
 {
     type Response = <P as Protocol<Req, S>>::Response;
     type Error = <P as Protocol<Req, S>>::Error;
-    type Future = ResponseFuture<S, Req, P>;
+    type Future = QueueFuture<S, Req, P>;
 
     /// Returns ready at once, so that a full room can answer the call.
     ///
@@ -95,7 +95,7 @@ where
         let prepared = self.ready.take();
         let (handler, inner) = (&mut self.handler, &mut self.inner);
         // The future is built in one expression, because it is large and each move of it is a copy.
-        ResponseFuture {
+        QueueFuture {
             admission: Admission::start(handler, inner, request, (), prepared),
         }
     }

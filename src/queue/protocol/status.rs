@@ -17,9 +17,9 @@ use crate::queue::classify::Classify;
 use crate::queue::response_body::QueueResponseBody;
 use crate::service::{StatusStream, ask_for_identity, asks_for_status, status_response};
 
-/// As [`UntilBodyEnds`], and a response [begins while its request
-/// waits](crate::QueueLayer#status-while-waiting), if its client asked for that. So the inner service, its future and error, the
-/// request and the bodies have to be `Send` and to borrow nothing.
+/// A mode that holds slots as [`UntilBodyEnds`] does, and answers clients [while their requests
+/// wait](crate::QueueLayer#status-while-waiting) if they ask for it. So the inner service, its future and error, the request
+/// and the bodies have to be `Send` and must not borrow.
 ///
 /// Responses have the extensions of [`QueueResponseBody::with_extensions`].
 #[derive(Debug, Clone, Default)]

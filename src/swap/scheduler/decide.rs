@@ -14,7 +14,7 @@ use super::{
 
 /// The reason why an instance can't be started now.
 pub(super) enum Blocked {
-    /// It waits for an event, or the next tick.
+    /// The instance waits for an event, or for the next tick.
     Waits(WaitingTarget),
     /// The instances in its way serve requests. They give no more slots until it was started.
     ByTraffic(WaitingTarget),

@@ -30,7 +30,7 @@ pub(super) struct MatrixNode {
 pub(super) enum Form {
     All,
     OneOf,
-    /// One of several models, which needs the least work.
+    /// A choice of the model that needs the least work.
     OneModel,
 }
 
