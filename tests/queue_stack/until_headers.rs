@@ -30,7 +30,7 @@ async fn the_slot_is_held_until_the_head_is_there() {
     assert_eq!(rejected.status(), 503);
     assert_eq!(
         rejected.extensions().get(),
-        Some(&RejectReason::<std::convert::Infallible>::Full)
+        Some(&RejectReason::<Infallible>::Full)
     );
     assert_eq!(rejected.headers()["content-type"], "application/json");
     assert!(text(rejected).await.contains("queue_full"));

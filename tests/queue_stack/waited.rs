@@ -1,7 +1,9 @@
-//! What the response to a request says of its wait.
+//! The wait of a request, as its response reports it.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
+use tokio::sync::Notify;
 use tower_triage::queue::{QueueResponseBody, QueueTime};
 
 use super::*;
@@ -35,14 +37,32 @@ async fn a_response_tells_how_long_its_request_waited() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_below_a_millisecond_is_not_told() {
-    let yields = service_fn(|_: Request<Full<Bytes>>| async {
-        tokio::task::yield_now().await; // takes no time on this clock
-        Ok::<_, Infallible>(Response::<Full<Bytes>>::default())
-    });
-    let queue = QueueLayer::new(QueueConfig::new(1)).layer(yields);
-    for sent in [(), ()].map(|()| tokio::spawn(queue.clone().oneshot(request(&[])))) {
-        let response = sent.await.unwrap().unwrap();
-        assert!(response.headers().is_empty() && response.extensions().is_empty());
+    for (micros, is_told) in [(999, false), (1_000, true)] {
+        let go_on = Arc::new(Notify::new());
+        let service = service_fn({
+            let go_on = Arc::clone(&go_on);
+            move |_: Request<Full<Bytes>>| {
+                let go_on = Arc::clone(&go_on);
+                async move {
+                    go_on.notified().await;
+                    Ok::<_, Infallible>(Response::<Full<Bytes>>::default())
+                }
+            }
+        });
+        let queue = QueueLayer::new(QueueConfig::new(1)).layer(service);
+        let [first, second] = [(), ()].map(|()| tokio::spawn(queue.clone().oneshot(request(&[]))));
+        settle().await;
+        advance(Duration::from_micros(micros)).await;
+        go_on.notify_one();
+        first.await.unwrap().unwrap();
+        go_on.notify_one();
+        let second = second.await.unwrap().unwrap();
+        assert_eq!(second.body().queue_time(), Duration::from_micros(micros));
+        assert_eq!(
+            second.headers().contains_key("server-timing"),
+            is_told,
+            "{micros}"
+        );
     }
 }
 
@@ -59,7 +79,7 @@ async fn the_body_knows_the_reason_and_extensions_are_added_on_request() {
     assert_eq!(served.body().reason(), None);
     assert_eq!(
         late.body().reason(),
-        Some(&RejectReason::<std::convert::Infallible>::TimedOut)
+        Some(&RejectReason::<Infallible>::TimedOut)
     );
     let waited = late.body().queue_time();
     assert_eq!(waited.as_millis() / 10, 50);
@@ -70,6 +90,6 @@ async fn the_body_knows_the_reason_and_extensions_are_added_on_request() {
     assert_eq!(late.extensions().get(), Some(&QueueTime(waited)));
     assert_eq!(
         late.extensions().get(),
-        Some(&RejectReason::<std::convert::Infallible>::TimedOut)
+        Some(&RejectReason::<Infallible>::TimedOut)
     );
 }

@@ -254,3 +254,62 @@ const STANDING_SERVICES: f64 = 3.0;
 /// The least time between two services that are watched, in nanoseconds. A thousand per second teach as much as a
 /// million.
 const SAMPLE_INTERVAL: Nanos = 1_000_000;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const LANE: u32 = 7;
+    const LEVEL: u8 = 1;
+
+    /// Returns an admission after an arrival with this predicted wait in seconds, at a target of 1 s.
+    fn after_a_wait_of(predicted: Option<f64>, ahead: usize) -> Admission {
+        let config = WaitingRoomConfig::default().target_wait(Duration::from_secs(1));
+        let mut admission = Admission::new(config.levels.count());
+        let arriving = Arriving {
+            pool: PoolId(0),
+            level: LEVEL,
+            is_first: ahead == 0,
+            flows: None,
+            predicted,
+            deadline: None,
+            longest: f64::INFINITY,
+            max_wait: f64::INFINITY,
+            leased: 0,
+        };
+        admission.expect_short_waits(&arriving, (LANE, ahead), &config, 0);
+        admission
+    }
+
+    /// Returns the number of arrivals at `now` that need no prediction.
+    fn unpredicted(admission: &mut Admission, level: u8, now: Nanos) -> usize {
+        let arrivals = (0..100).filter(|_| admission.is_short(LANE, level, now));
+        arrivals.count()
+    }
+
+    #[test]
+    fn fifteen_arrivals_within_a_millisecond_need_no_prediction() {
+        let admission = || after_a_wait_of(None, 0);
+        assert_eq!(unpredicted(&mut admission(), LEVEL, SHORT_WAITS_IN), 15);
+        assert_eq!(unpredicted(&mut admission(), LEVEL, SHORT_WAITS_IN + 1), 0);
+        // They go before or behind other waiters than those of the predicted arrival.
+        assert_eq!(unpredicted(&mut admission(), LEVEL - 1, 0), 0);
+        assert!(!admission().is_short(LANE + 1, LEVEL, 0));
+    }
+
+    #[test]
+    fn each_unpredicted_wait_is_far_below_the_target() {
+        // With nine ahead, the fifteenth arrival has 25 turns to wait in place of 10: 2.5 times the time.
+        for (seconds, expected) in [(0.19, 15), (0.21, 0)] {
+            let mut admission = after_a_wait_of(Some(seconds), 9);
+            assert_eq!(unpredicted(&mut admission, LEVEL, 0), expected, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn another_configuration_ends_the_unpredicted_arrivals() {
+        let mut admission = after_a_wait_of(None, 0);
+        admission.set_config(&WaitingRoomConfig::default());
+        assert_eq!(unpredicted(&mut admission, LEVEL, 0), 0);
+    }
+}
