@@ -23,10 +23,11 @@ type BoxError = Box<dyn Error + Send + Sync>;
 pin_project! {
     /// The body of a [`Queue`](super::Queue)'s response: the inner service's body, or the body of a rejection.
     ///
-    /// It knows how long its request [waited](Self::queue_time), and why it was [rejected](Self::reason).
+    /// It has the [time](Self::queue_time) that the request waited, and the [reason](Self::reason) if it was rejected. The
+    /// inner service's body holds the request's slot until it ends, fails or is dropped.
     ///
-    /// Its error is the inner body's, or that of a body that [`on_reject`](super::QueueLayer::on_reject) returned, in a
-    /// box.
+    /// The error is the boxed error of the inner body, or of a body that [`on_reject`](super::QueueLayer::on_reject)
+    /// returned.
     ///
     /// ```
     /// use bytes::Bytes;
@@ -62,9 +63,9 @@ pin_project! {
 pin_project! {
     #[project = ContentProj]
     enum Content<B> {
-        // The inner service's.
+        // The body of the inner service.
         Held { #[pin] body: PermitBody<B, BodyPermit>, waited: Duration },
-        // Another one in its place. Boxed, as it is rare.
+        // A body in its place. It is boxed because it is rare.
         Own { body: Box<OwnBody> },
     }
 }
@@ -73,16 +74,16 @@ pin_project! {
 #[derive(Default)]
 struct OwnBody {
     content: OwnContent,
-    /// `None` for one that is no rejection.
+    /// The reason of the rejection, or `None` for a status stream or an empty body.
     reason: Option<RejectReason>,
     waited: Duration,
 }
 
-/// The content of a rejection.
+/// The content of a body that the queue itself made.
 pub(super) enum OwnContent {
-    /// As it is written by default.
+    /// The default form of a rejection.
     Whole(Bytes),
-    /// As the user writes it, or a status stream.
+    /// A rejection that the user's closure wrote, or a status stream.
     Rendered(RenderedBody),
 }
 
@@ -105,7 +106,7 @@ impl From<RenderedBody> for OwnContent {
 }
 
 impl<B> QueueResponseBody<B> {
-    /// The inner service's body, with its permit.
+    /// Wraps the inner service's body together with its permit.
     #[inline(always)]
     pub(super) fn held(body: B, permit: Option<BodyPermit>, waited: Duration) -> Self {
         let body = PermitBody::holding(body, permit);
@@ -113,7 +114,7 @@ impl<B> QueueResponseBody<B> {
         Self { content }
     }
 
-    /// The body of a rejection.
+    /// Makes the body of a rejection.
     pub(super) fn rejection(content: OwnContent, reason: RejectReason, waited: Duration) -> Self {
         Self::own(OwnBody {
             content,
@@ -122,7 +123,7 @@ impl<B> QueueResponseBody<B> {
         })
     }
 
-    /// The body of a response that begins while its request waits.
+    /// Makes the body of a response that begins while its request waits.
     pub(super) fn status(
         body: impl Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     ) -> Self {
@@ -138,8 +139,8 @@ impl<B> QueueResponseBody<B> {
         Self { content }
     }
 
-    /// Returns the time that the request waited, for its slot and then for the inner service to be ready. Zero for a response
-    /// that [began while its request waited](super::QueueLayer#status-while-waiting).
+    /// Returns the time that the request waited, for its slot and then for the inner service to be ready. It is zero for a
+    /// response that [began while its request waited](super::QueueLayer#status-while-waiting).
     #[must_use]
     pub fn queue_time(&self) -> Duration {
         match &self.content {
@@ -148,7 +149,7 @@ impl<B> QueueResponseBody<B> {
         }
     }
 
-    /// Returns the reason why the request was rejected, if it was.
+    /// Returns the reason of the rejection, or `None` if the request was served.
     #[must_use]
     pub fn reason(&self) -> Option<&RejectReason> {
         match &self.content {
@@ -157,10 +158,10 @@ impl<B> QueueResponseBody<B> {
         }
     }
 
-    /// Puts what the body knows among the response's extensions, for layers that do not see the body as it is: a
-    /// [`QueueTime`] if the request waited, and the [`RejectReason`] if it was rejected.
+    /// Adds the [`QueueTime`] of a request that waited, and the [`RejectReason`] of a rejected one, to the response's
+    /// extensions. Layers that see the body in a box only, as in axum, can read these.
     ///
-    /// axum, for example, puts each body into a box. So the extensions are added before that:
+    /// Call it before the body is boxed:
     ///
     /// ```
     /// use axum::{Router, routing::get};

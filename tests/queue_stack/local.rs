@@ -8,7 +8,7 @@ use tokio::task::{LocalSet, spawn_local};
 
 use super::*;
 
-/// What the service has answered, in order.
+/// The requests that the service has answered, in order.
 type Log = Rc<RefCell<Vec<String>>>;
 
 /// A service, a request's body and a future that are not `Send`.

@@ -626,7 +626,7 @@ fn weighted_levels(are_allowed: bool) -> impl Strategy<Value = bool> {
 }
 
 impl RoomOptions {
-    /// The same, where one lane is ordered by level.
+    /// Returns these options, changed so that one lane is ordered by level.
     pub(crate) fn plain(self, discipline: Discipline) -> Self {
         Self {
             per_tenant: None,
@@ -637,7 +637,7 @@ impl RoomOptions {
         }
     }
 
-    /// The same with bounds `times` as large.
+    /// Returns these options with bounds `times` as large.
     pub(crate) fn times(mut self, times: usize) -> Self {
         self.max_size *= times;
         self.per_tenant = self.per_tenant.map(|max_size| max_size * times);
@@ -664,7 +664,7 @@ fn without_partitions(events: Vec<Event>) -> impl Iterator<Item = Event> {
     events.into_iter().filter(move |event| !bounds(event))
 }
 
-/// The same events, with configurations and partitions in which one lane is ordered by level.
+/// Events with configurations and partitions in which one lane is ordered by level.
 pub(crate) fn in_levels(events: Vec<Event>) -> Vec<Event> {
     let plain = |event| match event {
         Event::Reconfigure(new) => Event::Reconfigure(new.plain(Discipline::Fifo)),

@@ -1,4 +1,4 @@
-//! How long requests wait for slots that have to be started.
+//! The waits of requests for slots that have to be started.
 
 use std::convert::Infallible;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ struct Slots(Mutex<[Pool; POOLS as usize]>);
 #[derive(Clone, Copy, Default)]
 struct Pool {
     state: State,
-    /// When its last start ended, and since when its slots are ready, in milliseconds.
+    /// The time at which the last start ended, from which the slots are ready, in milliseconds.
     load_ended: u64,
     ready_since: u64,
 }

@@ -49,8 +49,12 @@ fn a_request_that_can_not_be_answered_in_time_is_not_started() {
 
 /// A room in front of one slot, of which it is known that it serves a request in 200 ms. The slot is taken, and none waits.
 fn known() -> (WaitingRoom<SlotPool, ()>, SlotPool, Instant) {
+    known_with(WaitingRoomConfig::default())
+}
+
+fn known_with(config: WaitingRoomConfig) -> (WaitingRoom<SlotPool, ()>, SlotPool, Instant) {
     let (mut now, slots) = (Instant::now(), SlotPool::new(1));
-    let mut room = WaitingRoom::new(WaitingRoomConfig::default(), now);
+    let mut room = WaitingRoom::new(config, now);
     let mut wakes = WakeList::new();
     let ticket = |now| Ticket::new(Priority::HIGHEST, now);
     let mut slot = slots.try_lease(&()).unwrap();
@@ -119,6 +123,26 @@ fn the_time_of_service_counts_against_the_patience() {
     // The first of those that would be late finds out whether that is still so.
     assert!(arrive(300));
     assert!(!arrive(300) && arrive(500));
+}
+
+#[test]
+fn a_deadline_counts_among_arrivals_that_need_no_prediction() {
+    let target = Duration::from_secs(30);
+    let (mut room, slots, now) = known_with(WaitingRoomConfig::default().target_wait(target));
+    let mut arrive = |ticket| room.arrive(&slots, ticket, (), now, &mut WakeList::new());
+    // All of them arrive at one instant, and wait for far less than the target.
+    for _ in 0..10 {
+        queued(arrive(Ticket::new(Priority::HIGHEST, now)));
+    }
+    let in_vain = Ticket::new(Priority::HIGHEST, now).timeout(Duration::from_millis(500));
+    let outcome = arrive(in_vain);
+    assert!(
+        matches!(
+            outcome,
+            AdmitOutcome::Rejected(RejectReason::Overloaded { .. })
+        ),
+        "{outcome:?}"
+    );
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn headers_of<B>(response: Response<B>) -> HeaderMap {
     headers
 }
 
-/// How callers use the service.
+/// The ways in which callers use the service.
 #[derive(Clone, Copy)]
 pub enum Handle {
     /// One handle for all requests.

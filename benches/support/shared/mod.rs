@@ -1,4 +1,4 @@
-//! What is measured, and its callers.
+//! The services that are measured, and their callers.
 
 mod crowd;
 mod echo;

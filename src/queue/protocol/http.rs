@@ -19,14 +19,14 @@ use crate::service::insert_timing;
 /// HTTP and gRPC, where rejections are responses.
 ///
 /// The inner service takes `http::Request<_>` and returns an `http::Response` with a body of
-/// [`Bytes`], as those of axum, tonic and hyper have. The service's error stays what it is. `M` says for how long a slot is
-/// held, and what the body of a response is: [`UntilBodyEnds`], [`UntilHeaders`](super::UntilHeaders) or
+/// [`Bytes`], as those of axum, tonic and hyper have. The service's error is passed on. The mode `M` determines the time
+/// that a slot is held and the body of a response: [`UntilBodyEnds`], [`UntilHeaders`](super::UntilHeaders) or
 /// [`WithStatus`](super::WithStatus).
 #[derive(Clone)]
 pub struct Http<K = FromHeaders, M = UntilBodyEnds> {
     pub(in crate::queue) classify: K,
     pub(in crate::queue) mode: M,
-    /// `true` if requests say how long they waited.
+    /// `true` if the inner service gets the time of the wait as an extension of the request.
     pub(in crate::queue) tells_queue_time: bool,
 }
 
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// Writes a rejection as the client of a request with these headers understands it.
+/// Returns the response to a rejected request, as HTTP or gRPC by the headers of the request.
 #[inline]
 pub(super) fn rejection(headers: &HeaderMap, rejected: &sealed::Rejected<'_>) -> Response<Bytes> {
     let sealed::Rejected {
@@ -134,7 +134,7 @@ pub(super) fn rejection(headers: &HeaderMap, rejected: &sealed::Rejected<'_>) ->
         full,
     } = *rejected;
     match full {
-        // A full room rejects often: a cached response for each number of seconds is cloned.
+        // A full room rejects often, so the response is the clone of a cached one for this number of seconds.
         Some(full) if grpc_content_type(headers).is_none() => {
             queue_full(state.retry_after(full.estimated_wait))
         }

@@ -1,4 +1,4 @@
-//! Protocols: the form of a rejection, and for how long a slot is held.
+//! The protocols of inner services, which determine the form of a rejection and the time that a slot is held.
 
 mod http;
 mod mode;
@@ -37,7 +37,7 @@ pub use status::WithStatus;
 /// # }
 /// ```
 ///
-/// With [`QueueLayer::new`](super::QueueLayer::new), the same does not compile:
+/// [`QueueLayer::new`](super::QueueLayer::new) is for HTTP, so this does not compile:
 ///
 /// ```compile_fail,E0277
 /// # use tower::{Layer, ServiceExt, service_fn};
@@ -74,7 +74,7 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     where
         S: Clone;
 
-    /// Returns the request's priority, if it is read without the rest of its ticket.
+    /// Returns the request's priority, if the classifier reads it without the rest of the ticket.
     #[doc(hidden)]
     fn priority(&self, request: &Req, settings: &sealed::Settings<'_>) -> Option<Priority>;
 
@@ -85,13 +85,13 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, Self::Error>;
 
-    /// Takes the permit of this gate that the request brings along, if there is one.
+    /// Takes the permit of this gate out of the request, if the request carries one.
     #[doc(hidden)]
     fn carried(&self, _: &mut Req, _: &Gate<SlotPool>) -> Option<Permit<SlotPool>> {
         None
     }
 
-    /// Prepares the request, which waited for so long, for the inner service.
+    /// Prepares the request for the inner service, after it has waited for `_waited`.
     #[doc(hidden)]
     fn on_admitted(&self, _request: &mut Req, _waited: Duration) {}
 
@@ -116,7 +116,7 @@ pub(super) mod sealed {
         SlotPool,
     };
 
-    /// Allows no protocols but those of this module.
+    /// A marker that keeps protocols of other crates out.
     pub trait Sealed {}
     /// The settings with which a classifier reads a ticket.
     pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
@@ -129,7 +129,7 @@ pub(super) mod sealed {
         pub(in crate::queue) full: Option<RoomFull>,
     }
     impl Rejected<'_> {
-        /// Returns the time that one more request would probably wait. Without the lock, if the room was full.
+        /// Returns the time that one more request would probably wait. If the room was full, this takes no lock.
         pub(in crate::queue) fn estimated_wait(&self) -> Option<Duration> {
             match self.full {
                 Some(full) => full.estimated_wait,

@@ -1,4 +1,4 @@
-//! For how long an HTTP request holds its slot, and the body of its response.
+//! The modes of HTTP services: the time that a request holds its slot, and the body of its response.
 
 use std::error::Error;
 use std::fmt;
@@ -19,10 +19,10 @@ use crate::queue::queue_time::QueueTime;
 use crate::queue::response_body::{QueueResponseBody, RenderedBody};
 use crate::service::{ResponseOptions, insert_timing};
 
-/// For how long the requests of an HTTP service hold their slots, and the body of its responses.
+/// The time that the requests of an HTTP service hold their slots, and the body of its responses.
 ///
-/// Implemented by [`UntilBodyEnds`], [`UntilHeaders`] and [`WithStatus`](super::WithStatus), each for the services that it
-/// can be used with.
+/// [`UntilBodyEnds`], [`UntilHeaders`] and [`WithStatus`](super::WithStatus) implement it, each for the services that it
+/// supports.
 pub trait HttpMode<K, B, R, S>: Clone + sealed::Sealed
 where
     S: Service<Request<B>, Response = Response<R>>,
@@ -30,7 +30,7 @@ where
     /// The body of the responses to callers.
     type Body;
 
-    /// Returns the response to a request that has just been queued, if it gets one before its wait is over.
+    /// Returns the response to a request that has just been queued, if the response may begin before the wait is over.
     #[doc(hidden)]
     #[inline]
     fn on_queued(
@@ -54,16 +54,18 @@ where
     ) -> Response<Self::Body>;
 }
 
-/// A slot is held until the response's body ends, fails or is dropped, or as [`hold`](crate::QueueConfig::hold) says.
+/// The mode in which a request holds its slot until the response's body ends, fails or is dropped. The setting
+/// [`hold`](crate::QueueConfig::hold) can shorten that to the response's head.
 #[derive(Clone, Default)]
 pub struct UntilBodyEnds {
     pub(in crate::queue) render: Option<Arc<Render>>,
 }
 
-/// Writes a rejection: the whole response, as the user wants it. Sized, so that a clone for each request copies one word.
+/// A user's closure that writes the whole response to a rejected request. It is boxed twice, so that the clone for each
+/// request copies one word.
 pub(in crate::queue) struct Render(pub(in crate::queue) Box<RenderFn>);
 
-/// A function that writes a rejection to a request with these headers.
+/// The type of that closure, which gets the rejection and the headers of the request.
 pub(in crate::queue) type RenderFn =
     dyn Fn(&Rejection, &HeaderMap) -> Response<RenderedBody> + Send + Sync;
 
@@ -107,14 +109,14 @@ where
         insert_timing(response.headers_mut(), waited, options);
         let is_held =
             options.contains(ResponseOptions::HOLD_BODY) && !response.body().is_end_stream();
-        // Before the response is moved: a destructor in between costs a copy of it.
+        // The permit is taken before the response moves, because a destructor in between would cost a copy.
         let permit = permit.map(BodyPermit::from).filter(|_| is_held);
         response.map(|body| QueueResponseBody::held(body, permit, waited))
     }
 }
 
-/// A slot is held until the response's head is there, and the body is the inner service's. It has to be [`From<Bytes>`], as
-/// those of axum and `http_body_util::Full` are, because rejections have a body of the same type.
+/// The mode in which a request holds its slot until the response's head is there. The body is the inner service's own. It
+/// has to be [`From<Bytes>`], as those of axum and `http_body_util::Full` are, because rejections have the same type of body.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UntilHeaders;
 
@@ -130,7 +132,7 @@ where
     #[inline]
     fn reject(&self, headers: &HeaderMap, rejected: sealed::Rejected<'_>) -> Response<R> {
         let mut response = rejection(headers, &rejected).map(R::from);
-        // The body can't be asked for them.
+        // The inner service's body has no room for the two.
         let extensions = response.extensions_mut();
         if !rejected.waited.is_zero() {
             extensions.insert(QueueTime(rejected.waited));
