@@ -292,7 +292,7 @@ async fn urgent_requests_go_first_and_batch_work_last() {
 #[tokio::test]
 async fn without_a_healthy_backend_it_waits_until_its_deadline() {
     let (folder, backend) = (Folder::new(), Backend::start().await);
-    let url = Backend::unreachable().await;
+    let url = Backend::unreachable();
     let down =
         format!("[[backends]]\nname = \"down\"\nurl = {url:?}\nmodels = [{{ name = \"n\" }}]\n");
     let gateway = folder.setup("", &backend).sections(&down).start().await;

@@ -294,7 +294,7 @@ async fn backend_reset_mid_response_aborts_the_client_response() {
 
 #[tokio::test]
 async fn refused_backend_connection_is_502_upstream_unreachable() {
-    let gone = Backend::unreachable().await;
+    let gone = Backend::unreachable();
     let setup = Setup::new()
         .routing("eject_after = 0")
         .backend_at("gpu-1", &gone, 1, &["m"]);

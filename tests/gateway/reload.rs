@@ -198,7 +198,7 @@ async fn reload_warns_of_restart_only_keys_and_applies_others() {
 #[tokio::test]
 async fn unreachable_backend_gets_nothing_at_start_or_reload() {
     let good = Backend::replying("good").await;
-    let (up, down) = (good.url(), Backend::unreachable().await);
+    let (up, down) = (good.url(), Backend::unreachable());
     let models = "models = [{ name = \"m\" }]";
     let backend = |name, url, lines: &str| {
         format!("[[backends]]\nname = \"{name}\"\nurl = \"{url}\"\n{models}\n{lines}\n")

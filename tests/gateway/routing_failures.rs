@@ -130,7 +130,7 @@ async fn retry_budget_holds_when_all_endpoints_answer_503() {
 
 #[tokio::test]
 async fn retry_budget_holds_when_all_endpoints_refuse_connections() {
-    let (one, two) = (Backend::unreachable().await, Backend::unreachable().await);
+    let (one, two) = (Backend::unreachable(), Backend::unreachable());
     let setup = Setup::new()
         .routing("eject_after = 0")
         .backend_at("b1", &one, 50, &["m"])
@@ -149,7 +149,7 @@ async fn retry_budget_holds_when_all_endpoints_refuse_connections() {
 async fn retry_budget_bounds_load_on_last_reachable_endpoint() {
     let last = Backend::failing(503).await;
     let setup = Setup::new()
-        .backend_at("b1", &Backend::unreachable().await, 50, &["m"])
+        .backend_at("b1", &Backend::unreachable(), 50, &["m"])
         .backend("b2", &last, 50, &["m"]);
     let gateway = setup.start().await;
     let allowed = send_1000_failing(&gateway).await;
@@ -163,7 +163,7 @@ async fn retry_budget_bounds_load_on_last_reachable_endpoint() {
 
 #[tokio::test]
 async fn one_of_two_refusing_endpoints_stays_in_service() {
-    let gone = Backend::unreachable().await;
+    let gone = Backend::unreachable();
     let setup = Setup::new()
         .routing("eject_after = 5\neject_seconds = 600")
         .backend_at("b1", &gone, 50, &["m"])

@@ -35,7 +35,7 @@ async fn exhausted_fallback_chain_is_listed_in_the_error() {
     let gateway = Setup::new().routing(routing).start().await;
     assert_chain(&gateway.ask("claude-3-opus").answer().await, &chain);
 
-    let gone = Backend::unreachable().await;
+    let gone = Backend::unreachable();
     let setup = Setup::new()
         .routing("fallbacks = { m = [\"llama3:70b\", \"mistral:7b\"] }")
         .backend_checked("gpu-1", &gone, "interval_seconds = 3600");
@@ -48,8 +48,8 @@ async fn exhausted_fallback_chain_is_listed_in_the_error() {
 async fn chain_that_is_gone_is_listed_before_health_notices() {
     let setup = Setup::new()
         .routing("fallbacks = { m = [\"spare\"] }\neject_after = 0")
-        .backend_at("gpu-1", &Backend::unreachable().await, 1, &["m"])
-        .backend_at("gpu-2", &Backend::unreachable().await, 1, &["spare"]);
+        .backend_at("gpu-1", &Backend::unreachable(), 1, &["m"])
+        .backend_at("gpu-2", &Backend::unreachable(), 1, &["spare"]);
     let gateway = setup.start().await;
     for _ in 0..3 {
         assert_chain(&gateway.ask("m").answer().await, &["m", "spare"]);
@@ -61,10 +61,7 @@ async fn chain_that_is_gone_is_listed_before_health_notices() {
 
 #[tokio::test]
 async fn alias_uses_the_fallbacks_of_its_target() {
-    let (big, small) = (
-        Backend::unreachable().await,
-        Backend::replying("small").await,
-    );
+    let (big, small) = (Backend::unreachable(), Backend::replying("small").await);
     let setup = Setup::new()
         .routing(EJECT_AT_ONCE)
         .routing("aliases = { gpt = \"big\", claude = \"none\" }")
@@ -81,7 +78,7 @@ async fn alias_uses_the_fallbacks_of_its_target() {
 
 #[tokio::test]
 async fn empty_fallback_chain_counts_as_none() {
-    let gone = Backend::unreachable().await;
+    let gone = Backend::unreachable();
     let setup = Setup::new()
         .routing("fallbacks = { m = [], unknown = [] }")
         .backend_checked("gpu-1", &gone, "interval_seconds = 3600");
@@ -109,7 +106,7 @@ async fn primary_is_gone(fallback: &Backend) -> Gateway {
         .queue("max_size = 100\nmax_wait_seconds = 600")
         .routing(EJECT_AT_ONCE)
         .routing("fallbacks = { \"llama3:70b\" = [\"llama3:8b\"] }")
-        .backend_at("primary", &Backend::unreachable().await, 1, &["llama3:70b"])
+        .backend_at("primary", &Backend::unreachable(), 1, &["llama3:70b"])
         .backend("spare", fallback, 1, &["llama3:8b"]);
     setup.start().await
 }
@@ -152,7 +149,7 @@ async fn primary_with_failing_health_check_is_skipped() {
     let spare = Backend::replying("spare").await;
     let primary = format!(
         "[[backends]]\nname = \"primary\"\nurl = {:?}\nmodels = [{{ name = \"big\" }}]\n",
-        Backend::unreachable().await
+        Backend::unreachable()
     );
     let setup = Setup::new()
         .queue("max_wait_seconds = 600")

@@ -91,7 +91,7 @@ async fn alias_of_alias_resolves_one_level_with_a_warning() {
 
 #[tokio::test]
 async fn model_with_only_unhealthy_endpoints_is_503_not_404() {
-    let gone = Backend::unreachable().await;
+    let gone = Backend::unreachable();
     let setup = Setup::new()
         .routing("aliases = { alias = \"m\" }")
         .backend_checked("gpu-1", &gone, "interval_seconds = 3600")

@@ -16,7 +16,7 @@ use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -105,9 +105,14 @@ impl Backend {
         Self::answering(move |arrived| arrived.respond(status(code))).await
     }
 
-    /// The URL of a backend that has stopped: connections are refused.
-    pub(crate) async fn unreachable() -> String {
-        Self::start().await.url()
+    /// Returns the URL of a port that refuses connections until the tests end.
+    pub(crate) fn unreachable() -> String {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let url = format!("http://{}", socket.local_addr().unwrap());
+        // A port that is bound but not listened on refuses, and no other test is given it.
+        std::mem::forget(socket);
+        url
     }
 
     pub(crate) fn url(&self) -> String {
