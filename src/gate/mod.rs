@@ -394,6 +394,17 @@ impl<C: Capacity> Gate<C> {
         self.origin.expects_extensions()
     }
 
+    /// Returns the bits that the gate's layer has set.
+    #[inline]
+    pub(crate) fn layer_bits(&self) -> u64 {
+        self.origin.layer_bits()
+    }
+
+    /// Sets the bits that a layer keeps at its gate for the holders of permits.
+    pub(crate) fn set_layer_bits(&self, bits: u64) {
+        self.origin.set_layer_bits(bits);
+    }
+
     /// Returns `true` if slots come from the inner service's readiness.
     #[inline]
     pub(crate) fn is_from_inner(&self) -> bool {

@@ -77,6 +77,13 @@ impl<C: Capacity> Permit<C> {
         self.request
     }
 
+    /// Returns the bits of the layer in front of the gate.
+    #[cfg(feature = "route")]
+    #[inline]
+    pub(crate) fn layer_bits(&self) -> u64 {
+        self.origin().layer_bits()
+    }
+
     /// Returns the origin, the slot and the request's id. The caller has to give the slot back from now on.
     #[inline]
     pub(super) fn into_parts(mut self) -> (Arc<Origin<C>>, C::Lease, u64) {
@@ -111,6 +118,14 @@ impl<C: Capacity> fmt::Debug for Permit<C> {
 pub struct BodyPermit {
     origin: Arc<Origin<SlotPool>>,
     slot: Slot,
+}
+
+impl BodyPermit {
+    /// Returns the bits of the layer in front of the gate.
+    #[inline]
+    pub(crate) fn layer_bits(&self) -> u64 {
+        self.origin.layer_bits()
+    }
 }
 
 impl From<Permit<SlotPool>> for BodyPermit {

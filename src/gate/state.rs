@@ -51,6 +51,8 @@ pub(crate) struct Shared<C: Capacity> {
     is_fair: AtomicBool,
     /// `true` once a permit of this gate was made an extension. Until then, requests are not searched for one.
     expects_extensions: AtomicBool,
+    /// Bits that the gate's layer keeps here, so that a permit can read them.
+    layer_bits: AtomicU64,
     /// The values by which a full room rejects requests without the lock.
     pub(super) full: FullNotice,
     /// A random number that distinguishes this gate's detached permits from those of other gates.
@@ -95,6 +97,7 @@ impl<C: Capacity> Shared<C> {
             from_inner,
             is_fair: AtomicBool::new(config.discipline == Discipline::Fair),
             expects_extensions: AtomicBool::new(false),
+            layer_bits: AtomicU64::new(0),
             full: FullNotice::new(epoch),
             nonce: random(),
             state: Mutex::new(State {
@@ -134,6 +137,17 @@ impl<C: Capacity> Shared<C> {
     /// Makes layers search their requests for permits from now on.
     pub(super) fn expect_extensions(&self) {
         self.expects_extensions.store(true, Relaxed); // relaxed: the request is sent after this
+    }
+
+    /// Returns the bits of the gate's layer.
+    #[inline]
+    pub(super) fn layer_bits(&self) -> u64 {
+        self.layer_bits.load(Relaxed) // relaxed, because they are read on their own
+    }
+
+    /// Sets the bits of the gate's layer.
+    pub(super) fn set_layer_bits(&self, bits: u64) {
+        self.layer_bits.store(bits, Relaxed);
     }
 
     /// Takes a slot without the lock, if a slot is free and the waiting room is empty.

@@ -13,9 +13,9 @@ use tower_service::Service;
 use super::protocol::{Protocol, sealed};
 use super::request::QueueRequest;
 use crate::admit::{Capacity, RejectReason, SlotPool, Ticket};
-use crate::gate::{Gate, Permit};
+use crate::gate::{BodyPermit, Gate, Permit};
 use crate::service::{
-    Admission, AdmissionHandler, JustQueued, LayerState, MeasuredCall, Prepare, ResponseOptions,
+    Admission, AdmissionHandler, HoldPermit, JustQueued, LayerState, MeasuredCall, Prepare,
 };
 
 /// The handler of a queue's requests, which reads their tickets and writes rejections and responses.
@@ -23,6 +23,10 @@ use crate::service::{
 pub(super) struct QueueHandler<P> {
     pub(super) state: Arc<LayerState<SlotPool>>,
     pub(super) protocol: P,
+}
+
+impl<P> HoldPermit<SlotPool> for QueueHandler<P> {
+    type Held = BodyPermit;
 }
 
 impl<Req, S, P> AdmissionHandler<SlotPool, Req, S> for QueueHandler<P>
@@ -35,11 +39,6 @@ where
     #[inline]
     fn gate(&self) -> &Gate<SlotPool> {
         &self.state.gate
-    }
-
-    #[inline]
-    fn options(&self) -> ResponseOptions {
-        self.state.options()
     }
 
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket {
@@ -56,6 +55,10 @@ where
     }
 
     #[inline]
+    fn changes_requests(&self) -> bool {
+        self.protocol.changes_requests()
+    }
+
     fn on_admitted(
         &self,
         request: &mut Req,
@@ -111,13 +114,21 @@ where
     }
 
     #[inline(always)]
+    fn poll_call(
+        future: Pin<&mut S::Future>,
+        permit: &mut Option<BodyPermit>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Self::Answer> {
+        P::poll_call(future, permit, cx)
+    }
+
+    #[inline(always)]
     fn respond(
-        options: ResponseOptions,
         result: Result<S::Response, S::Error>,
-        permit: Option<Permit<SlotPool>>,
+        permit: Option<BodyPermit>,
         waited: Duration,
     ) -> Self::Answer {
-        P::respond(result, permit, waited, sealed::Options(options))
+        P::respond(result, permit, waited)
     }
 }
 

@@ -20,7 +20,8 @@ use crate::gate::{self, Gate, Permit, PermitExtension};
 use crate::http::wants_stream;
 use crate::queue::QueueTime;
 use crate::service::{
-    Admission, AdmissionHandler, JustQueued, ResponseOptions, ask_for_identity, asks_for_status,
+    Admission, AdmissionHandler, HoldPermit, JustQueued, ResponseOptions, ask_for_identity,
+    asks_for_status,
 };
 
 /// One attempt at a request, which acts as the request's handler at the gate.
@@ -99,6 +100,10 @@ impl Attempt {
     }
 }
 
+impl HoldPermit<Endpoints> for Attempt {
+    type Held = Permit<Endpoints>;
+}
+
 impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Attempt
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>>,
@@ -110,11 +115,6 @@ where
 
     fn gate(&self) -> &Gate<Endpoints> {
         &self.shared.state.gate
-    }
-
-    #[inline]
-    fn options(&self) -> ResponseOptions {
-        self.shared.state.options()
     }
 
     fn ticket(&mut self, request: &Request<RouteBody<B>>, now: Instant) -> Ticket {
@@ -173,6 +173,11 @@ where
         }
         ask_for_identity(request.headers_mut());
         Some(None)
+    }
+
+    #[inline]
+    fn changes_requests(&self) -> bool {
+        true
     }
 
     /// Turns the request into one for the endpoint of `lease`.
@@ -239,11 +244,12 @@ where
     }
 
     fn respond(
-        options: ResponseOptions,
         result: Result<Response<R>, S::Error>,
         permit: Option<Permit<Endpoints>>,
         waited: Duration,
     ) -> Self::Answer {
+        let options = permit.as_ref().map(Permit::layer_bits);
+        let options = ResponseOptions::from_bits_retain(options.unwrap_or(0));
         Some(AttemptOutcome::Answered {
             result,
             permit,

@@ -22,7 +22,7 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::adaptive_limit::MeasuredCall;
-use super::call_watch::CallWatch;
+use super::call_watch::{CallWatch, WatchedCall};
 use super::ready_state::Prepared;
 use super::waiting::{
     Admitted, InnerWait, PendingCall, SlotOutcome, SlotWait, WaitOutcome, WaitTimes,
@@ -33,16 +33,20 @@ use crate::gate::{self, Gate, Permit, Reservation, Shared};
 
 pub(crate) use queued::JustQueued;
 
+/// The form of a permit while the inner service works, as small as the layer needs it.
+pub(crate) trait HoldPermit<C: Capacity> {
+    type Held: From<Permit<C>>;
+}
+
 /// The parts of an admission that differ between layers. A clone goes with each request that waits.
-pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
+pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>:
+    HoldPermit<C> + Clone
+{
     /// The answer for the caller.
     type Answer;
 
     /// Returns the gate that the request has to pass.
     fn gate(&self) -> &Gate<C>;
-
-    /// Returns the options for responses.
-    fn options(&self) -> ResponseOptions;
 
     /// Returns the ticket of a request that arrives at `now` and has to wait.
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket;
@@ -64,6 +68,9 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
     fn carried(&self, _request: &mut Req, _demand: &C::Demand) -> Option<Permit<C>> {
         None
     }
+
+    /// Returns `true` if [`on_admitted`](Self::on_admitted) changes requests that did not wait.
+    fn changes_requests(&self) -> bool;
 
     /// Prepares the request for the slot that it was given.
     fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
@@ -91,18 +98,28 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>: Clone {
         waited: Duration,
     ) -> Self::Answer;
 
+    /// Polls the call of a request that did not wait, and passes its response on.
+    #[inline(always)]
+    fn poll_call(
+        future: Pin<&mut S::Future>,
+        permit: &mut Option<Self::Held>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Self::Answer> {
+        let result = ready!(future.poll(cx));
+        Poll::Ready(Self::respond(result, permit.take(), Duration::ZERO))
+    }
+
     /// Passes the inner service's response on, with the permit. The permit is `None` if the inner service was not
     /// called.
     fn respond(
-        options: ResponseOptions,
         result: Result<S::Response, S::Error>,
-        permit: Option<Permit<C>>,
+        permit: Option<Self::Held>,
         waited: Duration,
     ) -> Self::Answer;
 }
 
 bitflags! {
-    /// The configuration of responses at the time when the request arrived.
+    /// The configuration of responses at the time when the inner service answers.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct ResponseOptions: u64 {
         /// Set if the slot is held until the body ends, rather than only until the headers are there.
@@ -118,17 +135,17 @@ pin_project! {
     where
         C: Capacity,
         S: Service<Req>,
+        H: HoldPermit<C>,
     {
-        options: ResponseOptions,
         #[pin]
-        state: State<C, S, Req, H, S::Future, A, S::Error>,
+        state: State<C, S, Req, H, H::Held, S::Future, A, S::Error>,
     }
 }
 
 pin_project! {
     /// The states of a request. Fields that are not pinned are options, so that they can be taken when the state ends.
     #[project = StateProj]
-    enum State<C, S, Req, H, F, A, E>
+    enum State<C, S, Req, H, P, F, A, E>
     where
         C: Capacity,
     {
@@ -140,14 +157,11 @@ pin_project! {
         Calling {
             #[pin]
             future: F,
-            permit: Option<Permit<C>>,
+            permit: Option<P>,
         },
-        // A state of its own, so that plain calls do not have to look for a watch.
-        CallingWatched {
-            #[pin]
-            future: F,
-            watch: Option<Box<CallWatch<C>>>,
-        },
+        // A state of its own, so that plain calls do not have to look for a watch. Boxed with its future, because the
+        // state then needs no word to tell itself from `Calling`.
+        CallingWatched { call: Pin<Box<WatchedCall<C, F>>> },
     }
 }
 
@@ -165,72 +179,118 @@ where
     pub(crate) fn start(
         handler: &mut H,
         inner: &mut S,
+        request: Req,
+        demand: C::Demand,
+        prepared: Option<Prepared<Shared<C>>>,
+    ) -> Self {
+        Self {
+            state: State::start(handler, inner, request, demand, prepared),
+        }
+    }
+}
+
+impl<C, S, Req, H, A> StateOf<C, S, Req, H, A>
+where
+    C: Capacity,
+    S: Service<Req> + Clone,
+    H: AdmissionHandler<C, Req, S, Answer = A>,
+{
+    /// Starts a request. This is no part of its caller, which then gets the large state where it needs it.
+    #[inline(never)]
+    fn start(
+        handler: &mut H,
+        inner: &mut S,
+        request: Req,
+        demand: C::Demand,
+        prepared: Option<Prepared<Shared<C>>>,
+    ) -> Self {
+        if handler.gate().expects_extensions() {
+            return Self::start_carrying(handler, inner, request, demand, prepared);
+        }
+        match Self::try_acquire(handler, &request, &demand) {
+            Some(permit) => Self::call_now(handler, inner, request, permit, prepared),
+            None => Self::wait_for_slot(handler, inner, request, demand, prepared),
+        }
+    }
+
+    /// Starts a request that may bring its slot along.
+    #[cold]
+    #[inline(never)]
+    fn start_carrying(
+        handler: &mut H,
+        inner: &mut S,
         mut request: Req,
         demand: C::Demand,
         prepared: Option<Prepared<Shared<C>>>,
     ) -> Self {
-        let carried = match handler.gate().expects_extensions() {
-            true => Self::carried(handler, &mut request, &demand),
-            false => None,
-        };
-        let mut permit = match carried {
-            Some(permit) => permit,
-            None => {
-                let Some(mut permit) = handler.gate().try_acquire(&demand) else {
-                    return Self::wait_for_slot(handler, inner, request, demand, prepared);
-                };
-                handler.on_fast_path(&request, &demand, &mut permit);
-                permit
-            }
-        };
+        let carried = handler.carried(&mut request, &demand);
+        match carried.or_else(|| Self::try_acquire(handler, &request, &demand)) {
+            Some(permit) => Self::call_now(handler, inner, request, permit, prepared),
+            None => Self::wait_for_slot(handler, inner, request, demand, prepared),
+        }
+    }
+
+    /// Takes a slot without a lock.
+    #[inline(always)]
+    fn try_acquire(handler: &H, request: &Req, demand: &C::Demand) -> Option<Permit<C>> {
+        let mut permit = handler.gate().try_acquire(demand)?;
+        handler.on_fast_path(request, demand, &mut permit);
+        Some(permit)
+    }
+
+    /// Calls the inner service for a request that has a slot, if the service is ready.
+    ///
+    /// `request` is only moved here, to one function or another. If this function borrowed it, the compiler would copy
+    /// it.
+    #[inline(always)]
+    fn call_now(
+        handler: &mut H,
+        inner: &mut S,
+        request: Req,
+        permit: Permit<C>,
+        prepared: Option<Prepared<Shared<C>>>,
+    ) -> Self {
         // The service is nearly always ready, so the request needs no clone. Otherwise it is polled again with a real
         // waker.
         let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
         if !matches!(ready, Poll::Ready(Ok(()))) {
             return Self::not_ready(handler, inner, request, permit, ready);
         }
-        if let Some(prepared) = prepared {
-            return Self::call_prepared(handler, inner, request, permit, prepared);
+        match prepared {
+            // Matched by value, so that nothing is left to be dropped after the call.
+            None if !handler.changes_requests() => {}
+            prepared => return Self::call_prepared(handler, inner, request, permit, prepared),
         }
-        handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
-        // The future is built in one expression, because it is large and each move of it is a copy.
-        Self {
-            options: handler.options(),
-            state: State::Calling {
-                future: inner.call(request),
-                permit: Some(permit),
-            },
+        // Converted before the call, because nothing may come between the future and its place in the state. The future
+        // is large, and each move of it is a copy.
+        let permit = Some(permit.into());
+        Self::Calling {
+            future: inner.call(request),
+            permit,
         }
     }
 
-    /// Takes the slot that the request brings along.
-    #[cold]
-    #[inline(never)]
-    fn carried(handler: &H, request: &mut Req, demand: &C::Demand) -> Option<Permit<C>> {
-        handler.carried(request, demand)
-    }
-
-    /// Calls the inner service, which is ready, for a call that has a slot and had a reservation, or is measured, or
-    /// both.
-    #[cold]
+    /// Calls the inner service, which is ready, for a request that has a slot and is changed, measured, or had a
+    /// reservation.
     #[inline(never)]
     fn call_prepared(
         handler: &mut H,
         inner: &mut S,
         mut request: Req,
         mut permit: Permit<C>,
-        prepared: Prepared<Shared<C>>,
+        prepared: Option<Prepared<Shared<C>>>,
     ) -> Self {
+        let measured = prepared.is_some().then(|| handler.measure()).flatten();
         drop(prepared); // frees the place in the waiting room, because the request has a slot
         handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
         let watch = CallWatch {
             permit,
             waited: Duration::ZERO,
             served: None,
-            measured: handler.measure(),
+            measured,
         };
         let future = inner.call(request);
-        Self::new(handler, State::calling(future, watch))
+        Self::calling(future, watch)
     }
 
     /// Rejects the request if the waiting room is full, or else lets it wait, because all slots are busy or others
@@ -250,7 +310,7 @@ where
             && let Some(answer) = handler.fast_reject(&request)
         {
             let answer = Some(Box::new(answer));
-            return Self::new(handler, State::Rejected { answer });
+            return State::Rejected { answer };
         }
         let now = gate::now();
         let mut ticket = handler.ticket(&request, now);
@@ -270,7 +330,7 @@ where
         let wait = SlotWait::new(acquire, !is_asked_first);
         let waiting = PendingCall::new(handler.clone(), inner.clone(), request, times, wait);
         let waiting = Some(waiting);
-        Self::new(handler, State::WaitingForSlot { waiting })
+        State::WaitingForSlot { waiting }
     }
 
     /// Lets a request wait that has a slot while the inner service is not ready. Fails the request if the service has
@@ -286,7 +346,7 @@ where
     ) -> Self {
         if let Poll::Ready(Err(error)) = ready {
             let error = Some(error);
-            return Self::new(handler, State::Failed { error });
+            return State::Failed { error };
         }
         let now = gate::now();
         let ticket = handler.ticket(&request, now);
@@ -297,33 +357,33 @@ where
         let wait = InnerWait::new(Admitted::at_once(permit, handler.measure()));
         let waiting = PendingCall::new(handler.clone(), asked, request, times, wait);
         let waiting = Some(waiting);
-        Self::new(handler, State::WaitingForInner { waiting })
-    }
-
-    fn new(handler: &H, state: StateOf<C, S, Req, H, A>) -> Self {
-        Self {
-            options: handler.options(),
-            state,
-        }
+        State::WaitingForInner { waiting }
     }
 }
 
-type StateOf<C, S, Req, H, A> =
-    State<C, S, Req, H, <S as Service<Req>>::Future, A, <S as Service<Req>>::Error>;
+type StateOf<C, S, Req, H, A> = State<
+    C,
+    S,
+    Req,
+    H,
+    <H as HoldPermit<C>>::Held,
+    <S as Service<Req>>::Future,
+    A,
+    <S as Service<Req>>::Error,
+>;
 
 impl<C, S, Req, H, A> Admission<C, S, Req, H, A>
 where
     C: Capacity,
     S: Service<Req>,
+    H: HoldPermit<C, Held = Permit<C>>,
 {
     /// Returns the lease of the slot with which the request is being served.
     #[cfg(feature = "route")]
     pub(crate) fn lease(self: Pin<&mut Self>) -> Option<&C::Lease> {
         match self.project().state.project() {
             StateProj::Calling { permit, .. } => permit.as_ref().map(Permit::lease),
-            StateProj::CallingWatched { watch, .. } => {
-                watch.as_ref().map(|watch| watch.permit.lease())
-            }
+            StateProj::CallingWatched { call } => call.lease(),
             _ => None,
         }
     }
@@ -346,16 +406,9 @@ where
                 let StateProj::Calling { future, permit } = this.state.project() else {
                     unreachable!("checked above");
                 };
-                let result = ready!(future.poll(cx));
-                // The request did not wait, or there would be a watch. Inlined, so that a response is not copied on its way.
-                return Poll::Ready(H::respond(
-                    *this.options,
-                    result,
-                    permit.take(),
-                    Duration::ZERO,
-                ));
+                return H::poll_call(future, permit, cx);
             }
-            let polled = this.state.as_mut().poll_otherwise(*this.options, cx);
+            let polled = this.state.as_mut().poll_otherwise(cx);
             if let Some(answer) = ready!(polled) {
                 return Poll::Ready(answer);
             }
@@ -363,7 +416,7 @@ where
     }
 }
 
-impl<C: Capacity, S, Req, H, F, A, E> State<C, S, Req, H, F, A, E> {
+impl<C: Capacity, S, Req, H, P: From<Permit<C>>, F, A, E> State<C, S, Req, H, P, F, A, E> {
     #[inline]
     fn is_calling(&self) -> bool {
         matches!(self, Self::Calling { .. })
@@ -372,11 +425,11 @@ impl<C: Capacity, S, Req, H, F, A, E> State<C, S, Req, H, F, A, E> {
     /// Returns the state of a call that has begun, which is watched only if `watch` has reports to make.
     fn calling(future: F, watch: CallWatch<C>) -> Self {
         if watch.is_empty() {
-            let permit = Some(watch.permit);
+            let permit = Some(watch.permit.into());
             return Self::Calling { future, permit };
         }
-        let watch = Some(Box::new(watch));
-        Self::CallingWatched { future, watch }
+        let call = Box::pin(WatchedCall::new(future, watch));
+        Self::CallingWatched { call }
     }
 }
 
@@ -389,46 +442,34 @@ where
     /// Ends the request, or calls the inner service and returns `None`. The service's future is polled next.
     #[cold]
     #[inline(never)]
-    fn poll_otherwise(
-        mut self: Pin<&mut Self>,
-        options: ResponseOptions,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<A>> {
+    fn poll_otherwise(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<A>> {
         let mut waited = Duration::ZERO;
         let waited = &mut waited;
         match self.as_mut().project() {
             StateProj::Calling { .. } => Poll::Ready(None),
-            StateProj::CallingWatched { future, watch } => {
-                // The watch is out of the state while the inner service is polled, so that a panic of the service drops
-                // it.
-                let watched = take(watch);
-                let Poll::Ready(result) = future.poll(cx) else {
-                    *watch = Some(watched);
-                    return Poll::Pending;
-                };
-                let waited = watched.waited;
-                let permit = watched.answered(|| H::is_overloaded(&result));
-                Poll::Ready(Some(H::respond(options, result, Some(permit), waited)))
+            StateProj::CallingWatched { call } => {
+                let (result, watch) = ready!(call.as_mut().poll(cx));
+                let waited = watch.waited;
+                let permit = watch.answered(|| H::is_overloaded(&result));
+                Poll::Ready(Some(H::respond(result, Some(permit.into()), waited)))
             }
             StateProj::Rejected { answer } => Poll::Ready(Some(*take(answer))),
             StateProj::Failed { error } => {
                 let failed = Err(take(error));
-                Poll::Ready(Some(H::respond(options, failed, None, Duration::ZERO)))
+                Poll::Ready(Some(H::respond(failed, None, Duration::ZERO)))
             }
             StateProj::WaitingForSlot { waiting } => {
                 let arrives = queued::is_arriving(waiting);
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
                 let Poll::Ready(outcome) = polled.unwrap_or_else(|| completed()) else {
                     return match arrives {
-                        true => queued::announce(waiting, options),
+                        true => queued::announce(waiting),
                         false => Poll::Pending,
                     };
                 };
                 let waiting = take(waiting);
                 match outcome {
-                    SlotOutcome::Ended(outcome) => {
-                        self.end_wait(waiting, outcome, *waited, options)
-                    }
+                    SlotOutcome::Ended(outcome) => self.end_wait(waiting, outcome, *waited),
                     // ## WaitingForSlot => WaitingForInner
                     SlotOutcome::InnerNotReady(admitted) => {
                         let mut waiting = waiting.for_inner(admitted);
@@ -437,7 +478,7 @@ where
                             self.set(State::WaitingForInner { waiting });
                             return Poll::Pending;
                         };
-                        self.end_wait(waiting, outcome, *waited, options)
+                        self.end_wait(waiting, outcome, *waited)
                     }
                 }
             }
@@ -445,7 +486,7 @@ where
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
                 let outcome = ready!(polled.unwrap_or_else(|| completed()));
                 let waiting = take(waiting);
-                self.end_wait(waiting, outcome, *waited, options)
+                self.end_wait(waiting, outcome, *waited)
             }
         }
     }
@@ -457,7 +498,6 @@ where
         call: Box<PendingCall<S, Req, H, W>>,
         outcome: WaitOutcome<C, S::Error>,
         waited: Duration,
-        options: ResponseOptions,
     ) -> Poll<Option<A>> {
         match outcome {
             // ## WaitingForSlot | WaitingForInner => Calling
@@ -469,7 +509,7 @@ where
             WaitOutcome::Rejected(reason) => Poll::Ready(Some(call.reject(reason, waited))),
             WaitOutcome::Failed(error) => {
                 drop(call.wait); // gives up the place in the waiting room, or the slot, first
-                Poll::Ready(Some(H::respond(options, Err(error), None, waited)))
+                Poll::Ready(Some(H::respond(Err(error), None, waited)))
             }
         }
     }

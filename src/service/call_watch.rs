@@ -1,6 +1,11 @@
 //! A call of the inner service that is watched until its answer begins.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use pin_project_lite::pin_project;
 
 use super::adaptive_limit::MeasuredCall;
 use super::served_call::ServedCall;
@@ -31,5 +36,42 @@ impl<C: Capacity> CallWatch<C> {
             measured.answered(is_overloaded());
         }
         self.permit
+    }
+}
+
+pin_project! {
+    /// The future of a call, with its watch. It resolves to both the result and the watch.
+    pub(super) struct WatchedCall<C: Capacity, F> {
+        #[pin]
+        future: F,
+        watch: Option<CallWatch<C>>,
+    }
+}
+
+impl<C: Capacity, F> WatchedCall<C, F> {
+    pub(super) fn new(future: F, watch: CallWatch<C>) -> Self {
+        let watch = Some(watch);
+        Self { future, watch }
+    }
+
+    /// Returns the lease of the slot with which the request is being served.
+    #[cfg(feature = "route")]
+    pub(super) fn lease(&self) -> Option<&C::Lease> {
+        self.watch.as_ref().map(|watch| watch.permit.lease())
+    }
+}
+
+impl<C: Capacity, F: Future> Future for WatchedCall<C, F> {
+    type Output = (F::Output, CallWatch<C>);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        // The watch is out of the future while the inner service is polled, so that a panic of the service drops it.
+        let watch = this.watch.take().expect("polled after completion");
+        let Poll::Ready(result) = this.future.poll(cx) else {
+            *this.watch = Some(watch);
+            return Poll::Pending;
+        };
+        Poll::Ready((result, watch))
     }
 }

@@ -3,7 +3,7 @@
 //! axum creates a service per route and per connection, and clones it per request. If each service had a state of its
 //! own, the limit would apply to each of them separately.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,9 +25,6 @@ pub(crate) struct LayerState<C: Capacity> {
     settings: ArcSwap<Settings>,
     /// A lock that is held while the configuration is changed.
     changing: Mutex<()>,
-    /// The bits of the [`ResponseOptions`]. They are beside `settings`, because every request needs them, while only
-    /// requests that wait need the settings.
-    options: AtomicU64,
     /// The bits of [`Prepare`], the parts of a call that `poll_ready` prepares.
     prepare: AtomicU8,
     /// The search for the number of slots, if the limit adapts.
@@ -63,9 +60,10 @@ impl<C: Capacity> LayerState<C> {
         config.validate()?;
         let limiter = config.concurrency.adaptive().map(Limiter::new);
         let settings = Settings::new(config)?;
+        let gate = gate(settings.config.effective_room());
+        gate.set_layer_bits(settings.options().bits());
         Ok(Arc::new(Self {
-            gate: gate(settings.config.effective_room()),
-            options: AtomicU64::new(settings.options().bits()),
+            gate,
             prepare: AtomicU8::new(settings.prepare().bits()),
             limiter: Mutex::new(limiter.transpose()?),
             settings: ArcSwap::from_pointee(settings),
@@ -87,7 +85,7 @@ impl<C: Capacity> LayerState<C> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         change_slots(&self.settings.load().config, &new.config)?;
         // Relaxed, because each value is read on its own. A request may see the old value for a moment.
-        self.options.store(new.options().bits(), Relaxed);
+        self.gate.set_layer_bits(new.options().bits());
         self.prepare.store(new.prepare().bits(), Relaxed);
         // Stored before the waiters are woken, because a waiter may read the settings at once.
         self.settings.store(Arc::new(new));
@@ -106,9 +104,10 @@ impl<C: Capacity> LayerState<C> {
         retry_after.seconds(estimated_wait, fastrand::f64())
     }
 
+    /// Returns the options for responses. They are bits of the gate, because a permit reads them without the settings.
     #[inline]
     pub(crate) fn options(&self) -> ResponseOptions {
-        ResponseOptions::from_bits_retain(self.options.load(Relaxed)) // relaxed, because it is read on its own
+        ResponseOptions::from_bits_retain(self.gate.layer_bits())
     }
 
     /// Returns `true` if `poll_ready` reserves a place in the waiting room.

@@ -77,21 +77,31 @@ where
 {
     let mut spare = client_headers();
     move |n| {
-        let mut cx = Context::from_waker(Waker::noop());
         for _ in 0..n {
-            let mut request = Request::new(B::default());
-            *request.headers_mut() = std::mem::take(&mut spare);
-            let response = match handle {
-                Handle::Kept => {
-                    assert!(service.poll_ready(&mut cx).is_ready());
-                    now(service.call(request))
-                }
-                Handle::Cloned => now(service.clone().oneshot(request)),
-            };
-            let Ok(response) = response;
-            spare = headers_of(response);
+            spare = call(handle, &mut service, std::mem::take(&mut spare));
         }
     }
+}
+
+/// Runs one request. It is a function of its own, as the task of a connection is to a server.
+#[inline(never)]
+fn call<S, B, R>(handle: Handle, service: &mut S, headers: HeaderMap) -> HeaderMap
+where
+    S: Service<Request<B>, Response = Response<R>, Error = Infallible> + Clone,
+    B: Default,
+{
+    let mut request = Request::new(B::default());
+    *request.headers_mut() = headers;
+    let response = match handle {
+        Handle::Kept => {
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(service.poll_ready(&mut cx).is_ready());
+            now(service.call(request))
+        }
+        Handle::Cloned => now(service.clone().oneshot(request)),
+    };
+    let Ok(response) = response;
+    headers_of(response)
 }
 
 /// An empty body of one word, which could have the bytes of a rejection.

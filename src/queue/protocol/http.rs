@@ -1,6 +1,8 @@
 //! The protocol of HTTP and gRPC services.
 
 use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,7 +12,7 @@ use tower_service::Service;
 use super::mode::{HttpMode, UntilBodyEnds};
 use super::{Protocol, sealed};
 use crate::admit::{Priority, SlotPool, Ticket};
-use crate::gate::{Gate, Permit, PermitExtension};
+use crate::gate::{BodyPermit, Gate, Permit, PermitExtension};
 use crate::http::{grpc_content_type, is_overload, queue_full, wants_stream};
 use crate::queue::classify::{Classify, ClassifyContext, FromHeaders};
 use crate::queue::queue_time::QueueTime;
@@ -101,6 +103,10 @@ where
     }
 
     #[inline]
+    fn changes_requests(&self) -> bool {
+        self.tells_queue_time
+    }
+
     fn on_admitted(&self, request: &mut Request<B>, waited: Duration) {
         if self.tells_queue_time {
             request.extensions_mut().insert(QueueTime(waited));
@@ -114,13 +120,21 @@ where
     }
 
     #[inline(always)]
+    fn poll_call(
+        future: Pin<&mut S::Future>,
+        permit: &mut Option<BodyPermit>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::Response, S::Error>> {
+        M::poll_call(future, permit, cx)
+    }
+
+    #[inline(always)]
     fn respond(
         result: Result<Response<R>, S::Error>,
-        permit: Option<Permit<SlotPool>>,
+        permit: Option<BodyPermit>,
         waited: Duration,
-        options: sealed::Options,
     ) -> Result<Self::Response, S::Error> {
-        Ok(M::respond(result?, permit, waited, options))
+        Ok(M::respond(result?, permit, waited))
     }
 }
 

@@ -5,14 +5,17 @@ mod mode;
 mod plain;
 mod status;
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use tower_service::Service;
 
 use super::future::QueueHandler;
 use crate::admit::{Priority, RejectReason, SlotPool, Ticket};
-use crate::gate::{Gate, Permit, RoomFull};
-use crate::service::{JustQueued, LayerState, ResponseOptions, Settings};
+use crate::gate::{BodyPermit, Gate, Permit, RoomFull};
+use crate::service::{JustQueued, LayerState, Settings};
 
 pub use http::Http;
 pub(super) use mode::Render;
@@ -91,6 +94,13 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         None
     }
 
+    /// Returns `true` if [`on_admitted`](Self::on_admitted) changes requests.
+    #[doc(hidden)]
+    #[inline]
+    fn changes_requests(&self) -> bool {
+        false
+    }
+
     /// Prepares the request for the inner service, after it has waited for `_waited`.
     #[doc(hidden)]
     fn on_admitted(&self, _request: &mut Req, _waited: Duration) {}
@@ -101,20 +111,28 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         result.is_err()
     }
 
+    /// Polls the call of a request that did not wait, and passes its response on.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn poll_call(
+        future: Pin<&mut S::Future>,
+        permit: &mut Option<BodyPermit>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::Response, Self::Error>> {
+        let result = ready!(future.poll(cx));
+        Poll::Ready(Self::respond(result, permit.take(), Duration::ZERO))
+    }
+
     #[doc(hidden)]
     fn respond(
         result: Result<S::Response, S::Error>,
-        permit: Option<Permit<SlotPool>>,
+        permit: Option<BodyPermit>,
         waited: Duration,
-        options: sealed::Options,
     ) -> Result<Self::Response, Self::Error>;
 }
 
 pub(super) mod sealed {
-    use super::{
-        Duration, JustQueued, LayerState, QueueHandler, RejectReason, ResponseOptions, RoomFull,
-        SlotPool,
-    };
+    use super::{Duration, JustQueued, LayerState, QueueHandler, RejectReason, RoomFull, SlotPool};
 
     /// A marker that keeps protocols of other crates out.
     pub trait Sealed {}
@@ -142,7 +160,4 @@ pub(super) mod sealed {
     pub struct Queued<'a, S, Req, P>(
         pub(in crate::queue) JustQueued<'a, SlotPool, S, Req, QueueHandler<P>>,
     );
-    /// The options with which a response is passed on.
-    #[derive(Clone, Copy)]
-    pub struct Options(pub(in crate::queue) ResponseOptions);
 }

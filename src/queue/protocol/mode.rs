@@ -2,7 +2,10 @@
 
 use std::error::Error;
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,8 +15,7 @@ use tower_service::Service;
 
 use super::http::{Http, rejection};
 use super::sealed;
-use crate::admit::SlotPool;
-use crate::gate::{BodyPermit, Permit};
+use crate::gate::BodyPermit;
 use crate::http::Rejection;
 use crate::queue::queue_time::QueueTime;
 use crate::queue::response_body::{QueueResponseBody, RenderedBody};
@@ -45,12 +47,24 @@ where
     #[doc(hidden)]
     fn reject(&self, headers: &HeaderMap, rejected: sealed::Rejected<'_>) -> Response<Self::Body>;
 
+    /// Polls the call of a request that did not wait, and passes its response on.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn poll_call(
+        future: Pin<&mut S::Future>,
+        permit: &mut Option<BodyPermit>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<Self::Body>, S::Error>> {
+        let response = ready!(future.poll(cx))?;
+        let response = Self::respond(response, permit.take(), Duration::ZERO);
+        Poll::Ready(Ok(response))
+    }
+
     #[doc(hidden)]
     fn respond(
         response: Response<R>,
-        permit: Option<Permit<SlotPool>>,
+        permit: Option<BodyPermit>,
         waited: Duration,
-        options: sealed::Options,
     ) -> Response<Self::Body>;
 }
 
@@ -102,17 +116,25 @@ where
     #[inline(always)]
     fn respond(
         mut response: Response<R>,
-        permit: Option<Permit<SlotPool>>,
+        permit: Option<BodyPermit>,
         waited: Duration,
-        sealed::Options(options): sealed::Options,
     ) -> Response<Self::Body> {
+        let options = options_of(permit.as_ref());
         insert_timing(response.headers_mut(), waited, options);
         let is_held =
             options.contains(ResponseOptions::HOLD_BODY) && !response.body().is_end_stream();
-        // The permit is taken before the response moves, because a destructor in between would cost a copy.
-        let permit = permit.map(BodyPermit::from).filter(|_| is_held);
+        // The permit is dropped before the response moves, because a destructor in between would cost a copy.
+        let permit = permit.filter(|_| is_held);
         response.map(|body| QueueResponseBody::held(body, permit, waited))
     }
+}
+
+/// Returns the options of the layer that gave this permit. A service that was not called answered nothing to write to.
+#[inline]
+fn options_of(permit: Option<&BodyPermit>) -> ResponseOptions {
+    permit.map_or(ResponseOptions::empty(), |permit| {
+        ResponseOptions::from_bits_retain(permit.layer_bits())
+    })
 }
 
 /// The mode in which a request holds its slot until the response's head is there. The body is the inner service's own. It
@@ -142,14 +164,26 @@ where
     }
 
     #[inline(always)]
+    fn poll_call(
+        future: Pin<&mut S::Future>,
+        permit: &mut Option<BodyPermit>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<R>, S::Error>> {
+        // The result is passed on whole, because taking it apart would copy the response.
+        let polled = future.poll(cx);
+        if polled.is_ready() {
+            *permit = None;
+        }
+        polled
+    }
+
     fn respond(
         mut response: Response<R>,
-        permit: Option<Permit<SlotPool>>,
+        permit: Option<BodyPermit>,
         waited: Duration,
-        sealed::Options(options): sealed::Options,
     ) -> Response<R> {
+        insert_timing(response.headers_mut(), waited, options_of(permit.as_ref()));
         drop(permit);
-        insert_timing(response.headers_mut(), waited, options);
         response
     }
 }

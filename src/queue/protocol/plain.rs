@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tower_service::Service;
 
 use super::{Protocol, sealed};
-use crate::admit::{Priority, SlotPool, Ticket};
-use crate::gate::Permit;
+use crate::admit::{Priority, Ticket};
+use crate::gate::BodyPermit;
 use crate::queue::classify::{Classify, ClassifyContext, DefaultPriority};
 use crate::queue::error::QueueError;
 
@@ -53,9 +53,8 @@ where
 
     fn respond(
         result: Result<S::Response, S::Error>,
-        _: Option<Permit<SlotPool>>,
+        _: Option<BodyPermit>,
         _: Duration,
-        _: sealed::Options,
     ) -> Result<S::Response, Self::Error> {
         result.map_err(QueueError::Inner)
     }

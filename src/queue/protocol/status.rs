@@ -10,8 +10,7 @@ use tower_service::Service;
 
 use super::mode::{HttpMode, UntilBodyEnds};
 use super::{Http, sealed};
-use crate::admit::SlotPool;
-use crate::gate::Permit;
+use crate::gate::BodyPermit;
 use crate::http::wants_stream;
 use crate::queue::classify::Classify;
 use crate::queue::response_body::QueueResponseBody;
@@ -64,12 +63,10 @@ where
 
     fn respond(
         response: Response<R>,
-        permit: Option<Permit<SlotPool>>,
+        permit: Option<BodyPermit>,
         waited: Duration,
-        options: sealed::Options,
     ) -> Response<Self::Body> {
-        let response =
-            <UntilBodyEnds as HttpMode<K, B, R, S>>::respond(response, permit, waited, options);
+        let response = <UntilBodyEnds as HttpMode<K, B, R, S>>::respond(response, permit, waited);
         QueueResponseBody::with_extensions(response)
     }
 }

@@ -10,7 +10,7 @@ use tower_service::Service;
 
 #[cfg(feature = "route")]
 use super::StateProj;
-use super::{Admission, AdmissionHandler, ResponseOptions, State, WaitingForSlot};
+use super::{Admission, AdmissionHandler, HoldPermit, State, WaitingForSlot};
 use crate::admit::Capacity;
 use crate::gate::QueuePlace;
 use crate::service::PendingAnswer;
@@ -19,7 +19,6 @@ use crate::service::PendingAnswer;
 pub(crate) struct JustQueued<'a, C: Capacity, S, Req, H> {
     /// The waiting request. It is taken if the answer drives the wait.
     waiting: &'a mut Option<Box<WaitingForSlot<C, S, Req, H>>>,
-    options: ResponseOptions,
 }
 
 impl<'a, C: Capacity, S, Req, H> JustQueued<'a, C, S, Req, H> {
@@ -33,8 +32,9 @@ impl<'a, C: Capacity, S, Req, H> JustQueued<'a, C, S, Req, H> {
     pub(crate) fn take<A>(self) -> Admission<C, S, Req, H, A>
     where
         S: Service<Req>,
+        H: HoldPermit<C>,
     {
-        Admission::queued(self.options, self.waiting.take())
+        Admission::queued(self.waiting.take())
     }
 }
 
@@ -49,7 +49,6 @@ pub(super) fn is_arriving<C: Capacity, S, Req, H>(
 /// Lets the handler answer a request that was polled for the first time and now waits.
 pub(super) fn announce<C, S, Req, H, A>(
     waiting: &mut Option<Box<WaitingForSlot<C, S, Req, H>>>,
-    options: ResponseOptions,
 ) -> Poll<Option<A>>
 where
     C: Capacity,
@@ -60,7 +59,7 @@ where
     if is_arriving(waiting) {
         return Poll::Pending;
     }
-    match H::on_queued(JustQueued { waiting, options }) {
+    match H::on_queued(JustQueued { waiting }) {
         Some(answer) => Poll::Ready(Some(answer)),
         None => Poll::Pending,
     }
@@ -70,13 +69,10 @@ impl<C, S, Req, H, A> Admission<C, S, Req, H, A>
 where
     C: Capacity,
     S: Service<Req>,
+    H: HoldPermit<C>,
 {
-    fn queued(
-        options: ResponseOptions,
-        waiting: Option<Box<WaitingForSlot<C, S, Req, H>>>,
-    ) -> Self {
+    fn queued(waiting: Option<Box<WaitingForSlot<C, S, Req, H>>>) -> Self {
         Self {
-            options,
             state: State::WaitingForSlot { waiting },
         }
     }
@@ -86,9 +82,7 @@ where
     pub(crate) fn take_queued(self: Pin<&mut Self>) -> Option<Self> {
         let this = self.project();
         match this.state.project() {
-            StateProj::WaitingForSlot { waiting } => {
-                Some(Self::queued(*this.options, Some(waiting.take()?)))
-            }
+            StateProj::WaitingForSlot { waiting } => Some(Self::queued(Some(waiting.take()?))),
             _ => None,
         }
     }
