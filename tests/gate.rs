@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -296,12 +297,9 @@ async fn a_waiter_that_leaves_frees_its_place_at_once() {
 async fn a_reservation_is_kept_for_its_request() {
     let gate = gate(1, 1, None);
     let _held = gate.try_acquire(&()).unwrap();
-    let mut reserve = gate.reserve();
+    let reservation = gate.reserve().await.unwrap();
     let noop = &mut Context::from_waker(Waker::noop());
-    let Poll::Ready(Some(reservation)) = reserve.poll_reserve(noop) else {
-        panic!("no place to reserve");
-    };
-    assert!(gate.reserve().poll_reserve(noop).is_pending());
+    assert!(pin!(gate.reserve()).poll(noop).is_pending());
     let walk_in = gate.acquire(ticket(), ());
     assert_eq!(walk_in.await.unwrap_err(), RejectReason::Full);
     assert!(poll(&mut gate.acquire(ticket(), ()).with_reservation(reservation)).is_pending());
@@ -311,10 +309,7 @@ async fn a_reservation_is_kept_for_its_request() {
 async fn a_reservation_of_another_gate_is_given_back_there() {
     let [mine, other] = [gate(1, 1, None), gate(1, 1, None)];
     let _held = [&mine, &other].map(|gate| gate.try_acquire(&()).unwrap());
-    let noop = &mut Context::from_waker(Waker::noop());
-    let Poll::Ready(Some(reservation)) = other.reserve().poll_reserve(noop) else {
-        panic!("no place to reserve");
-    };
+    let reservation = other.reserve().await.unwrap();
     let mut waiter = mine.acquire(ticket(), ()).with_reservation(reservation);
     assert!(poll(&mut waiter).is_pending());
     let mut second = mine.acquire(ticket(), ());
@@ -343,9 +338,7 @@ async fn close_rejects_waiters_and_later_arrivals() {
     assert!(gate.try_acquire(&()).is_none());
     let late = gate.acquire(ticket(), ());
     assert_eq!(late.await.unwrap_err(), RejectReason::ShuttingDown);
-    let mut reserve = gate.reserve();
-    let reserved = reserve.poll_reserve(&mut Context::from_waker(Waker::noop()));
-    assert!(matches!(reserved, Poll::Ready(None)));
+    assert!(gate.reserve().await.is_none());
 }
 
 #[tokio::test(start_paused = true)]

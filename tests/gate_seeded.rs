@@ -184,7 +184,7 @@ impl World {
             let woken = flag.0.swap(false, Ordering::Relaxed);
             let waker = Waker::from(Arc::clone(flag));
             if let Poll::Ready(reservation) =
-                reserving.poll_reserve(&mut Context::from_waker(&waker))
+                Pin::new(reserving).poll(&mut Context::from_waker(&waker))
             {
                 assert!(woken || free.max_size == 0, "a place without a wake-up");
                 self.reservations.extend(reservation);
@@ -216,7 +216,7 @@ impl World {
         let flag = Arc::<Flag>::default();
         let mut reserving = self.gate.reserve();
         let waker = Waker::from(Arc::clone(&flag));
-        match reserving.poll_reserve(&mut Context::from_waker(&waker)) {
+        match Pin::new(&mut reserving).poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(reservation) => self.reservations.extend(reservation),
             Poll::Pending => self.reserving.push((reserving, flag)),
         }

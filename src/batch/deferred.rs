@@ -3,8 +3,8 @@
 use std::task::Waker;
 
 use super::TooLarge;
-use super::cancel::Registration;
 use crate::admit::{RejectReason, WakeList};
+use crate::on_cancel::OnCancel;
 
 /// Work that is done after the lock is released. It is nearly always empty, or one waker to wake.
 pub(super) struct Deferred<T> {
@@ -20,7 +20,7 @@ pub(super) struct More<T> {
     /// The items that were rejected while they waited, with the reason.
     pub(super) rejected: Vec<(T, RejectReason<TooLarge>)>,
     /// The registrations of items that left. Dropping a registration takes a waker out of its token.
-    registrations: Vec<Registration>,
+    registrations: Vec<OnCancel>,
     /// A waker that has become unused, which is dropped without the lock.
     pub(super) unused: Option<Waker>,
 }
@@ -47,7 +47,7 @@ impl<T> Deferred<T> {
 
     /// Adds the registration of an item that left, to be dropped.
     #[inline]
-    pub(super) fn unregister(&mut self, registration: Option<Registration>) {
+    pub(super) fn unregister(&mut self, registration: Option<OnCancel>) {
         if let Some(registration) = registration {
             self.more().registrations.push(registration);
         }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::sync::oneshot;
 
-use super::batch_item::BatchItem;
+use super::worker::BatchItem;
 use super::{BatchError, RequestGuard};
 
 /// The response of a [`Batch`](super::Batch).

@@ -1,5 +1,6 @@
 //! The layer that forms batches of requests.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -9,10 +10,8 @@ use http::HeaderName;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::answers::{Answers, InOrder, PerItem};
-use super::batch_item::{BatchItem, BatchItems};
 use super::service::Batch;
-use super::worker::{BatchLimits, Worker};
+use super::worker::{BatchItem, BatchItems, BatchLimits, Worker};
 use super::{BatchError, Cost, OnOversize};
 use crate::admit::{Ticket, WaitingRoomConfig};
 use crate::http::HeaderClassifier;
@@ -213,5 +212,51 @@ impl<Req, K, M> fmt::Debug for BatchLayer<Req, K, M> {
             .field("room", &self.room)
             .field("on_oversize", &self.on_oversize)
             .finish_non_exhaustive()
+    }
+}
+
+/// A way to split the answer to a batch into answers to its requests, which is [`InOrder`] or [`PerItem`].
+pub trait Answers<R>: sealed::Sealed {
+    /// The answer to one request.
+    type Answer;
+    /// The error of one request that fails while others of its batch succeed.
+    type ItemError;
+
+    #[doc(hidden)]
+    fn split(response: R) -> Vec<Result<Self::Answer, Self::ItemError>>;
+}
+
+mod sealed {
+    /// A supertrait that limits the implementations to those of this crate.
+    pub trait Sealed {}
+}
+
+/// The way to split a `Vec` of answers, which the inner service returns in the order of the requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InOrder;
+
+/// The way to split a `Vec` of results, which the inner service returns in the order of the requests. Each request
+/// fails for itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PerItem;
+
+impl sealed::Sealed for InOrder {}
+impl sealed::Sealed for PerItem {}
+
+impl<A> Answers<Vec<A>> for InOrder {
+    type Answer = A;
+    type ItemError = Infallible;
+
+    fn split(response: Vec<A>) -> Vec<Result<A, Infallible>> {
+        response.into_iter().map(Ok).collect()
+    }
+}
+
+impl<A, I> Answers<Vec<Result<A, I>>> for PerItem {
+    type Answer = A;
+    type ItemError = I;
+
+    fn split(response: Vec<Result<A, I>>) -> Vec<Result<A, I>> {
+        response
     }
 }

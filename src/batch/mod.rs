@@ -21,11 +21,7 @@
 //! A [`BatchLayer`] forms batches for a service that serves many requests at a time. Its callers see a service of
 //! single requests.
 
-mod answers;
-mod atomic_state;
-mod batch_item;
 mod builder;
-mod cancel;
 mod consumers;
 mod cost;
 mod deferred;
@@ -33,7 +29,6 @@ mod dequeue;
 mod error;
 mod future;
 mod guard;
-mod items;
 mod layer;
 #[cfg(all(test, loom))]
 mod loom;
@@ -47,14 +42,13 @@ mod tests;
 mod trigger;
 mod worker;
 
-pub use answers::{Answers, InOrder, PerItem};
 pub use builder::RequestQueueBuilder;
 pub use cost::{Cost, KvCache, Tokens};
 pub use dequeue::{Dequeue, WaitNonEmpty};
 pub use error::{BatchError, DequeueError, EnqueueError, TooLarge};
 pub use future::BatchFuture;
 pub use guard::RequestGuard;
-pub use layer::BatchLayer;
+pub use layer::{Answers, BatchLayer, InOrder, PerItem};
 pub use queue::{RequestId, RequestQueue};
 pub use selection::OnOversize;
 pub use service::Batch;

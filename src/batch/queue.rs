@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::builder::RequestQueueBuilder;
-use super::cancel::remove_on_cancel;
 use super::shared::Shared;
 use super::{Dequeue, DequeueError, EnqueueError, RequestGuard, WaitNonEmpty};
 use crate::admit::{RoomStats, Ticket, WaiterId, WaitingRoomConfig};
 use crate::gate::with_lock::WithLock;
+use crate::on_cancel::OnCancel;
 
 /// A bounded, ordered queue of requests, from which consumers take them. Clones are handles of the same queue.
 ///
@@ -321,4 +321,22 @@ impl<T> fmt::Debug for RequestQueue<T> {
             .field("is_closed", &self.is_closed())
             .finish_non_exhaustive()
     }
+}
+
+/// Registers the removal of the request from the queue when `token` is cancelled, inside its `cancel`. The registration
+/// does not keep the queue alive, and dropping it takes the action back.
+///
+/// Returns `None` if the token was cancelled before the call.
+fn remove_on_cancel<T: Send + 'static>(
+    shared: &Arc<Shared<T>>,
+    id: WaiterId,
+    token: CancellationToken,
+) -> Option<OnCancel> {
+    let shared = Arc::downgrade(shared); // weak, because the token may outlive the queue
+    OnCancel::new(token, move || {
+        if let Some(shared) = shared.upgrade() {
+            // The item is dropped without the lock, because its destructor is the caller's code.
+            drop(shared.remove(id));
+        }
+    })
 }

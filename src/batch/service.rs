@@ -10,11 +10,10 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tower_service::Service;
 
-use super::answers::Answers;
-use super::batch_item::{BatchItem, BatchItems};
 use super::future::BatchFuture;
+use super::layer::Answers;
 use super::shared::Shared;
-use super::worker::{InnerFailure, Worker};
+use super::worker::{BatchItem, BatchItems, InnerFailure, Worker};
 use super::{BatchError, EnqueueError};
 use crate::admit::RejectReason;
 use crate::gate;

@@ -12,14 +12,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::atomic_state::AtomicState;
-use super::batch_item::discard;
 use super::builder::RequestQueueBuilder;
-use super::cancel::Registration;
 use super::deferred::{Deferred, More};
 use super::queue::next_queue_id;
 use super::selection::Selection;
-use super::state::State;
+use super::state::{AtomicState, State};
+use super::worker::discard;
 use super::{Cost, EnqueueError, OnOversize, TooLarge};
 use crate::admit::wake_list::wake;
 use crate::admit::{RejectReason, Ticket, WaiterId, WaitingRoomConfig};
@@ -27,6 +25,7 @@ use crate::gate::now;
 use crate::gate::reserve::ReservationHost;
 use crate::gate::timer::{RuntimeId, TimerHost, TimerRequest};
 use crate::gate::with_lock::WithLock;
+use crate::on_cancel::OnCancel;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed};
 
 pub(super) type OnRejected<T> = dyn Fn(T, RejectReason<TooLarge>) + Send + Sync;
@@ -289,7 +288,7 @@ impl<T> Shared<T> {
     }
 
     /// Keeps the registration with its item for as long as the item waits.
-    pub(super) fn register(&self, id: WaiterId, registration: Registration) {
+    pub(super) fn register(&self, id: WaiterId, registration: OnCancel) {
         let mut state = self.lock();
         let unused = state.register(id, registration);
         drop(state);

@@ -3,11 +3,9 @@
 use std::task::Waker;
 use std::time::Instant;
 
-use super::atomic_state::AtomicState;
-use super::cancel::Registration;
+use super::DequeueError;
 use super::consumers::Consumers;
 use super::deferred::Deferred;
-use super::items::Items;
 use super::selection::{Choice, Selection};
 use super::trigger::BatchWaiter;
 use crate::admit::nanos::Epoch;
@@ -15,6 +13,7 @@ use crate::admit::{RejectReason, Skipped, Ticket, WaitQueue, WaiterId, WaitingRo
 use crate::gate::now;
 use crate::gate::reserve::ReservationWaiters;
 use crate::gate::timer::{TimerRequest, Timers};
+use crate::on_cancel::OnCancel;
 
 /// The number of items for which memory is reserved when a batch is made. Most batches are smaller.
 const USUAL_BATCH: usize = 64;
@@ -39,7 +38,7 @@ pub(super) struct ItemMeta {
     /// The number of items that overtook this one, in all batches so far, because it did not fit.
     overtaken: u32,
     /// The registration that removes the item when its token is cancelled.
-    registration: Option<Registration>,
+    registration: Option<OnCancel>,
 }
 
 impl<T> State<T> {
@@ -169,11 +168,7 @@ impl<T> State<T> {
     }
 
     /// Keeps the registration for as long as the item waits. Returns it if the item has already left.
-    pub(super) fn register(
-        &mut self,
-        id: WaiterId,
-        registration: Registration,
-    ) -> Option<Registration> {
+    pub(super) fn register(&mut self, id: WaiterId, registration: OnCancel) -> Option<OnCancel> {
         match self.queue.waits(id) {
             true => self.queue.get_mut(id).registration.replace(registration),
             false => Some(registration),
@@ -237,5 +232,71 @@ impl<T> State<T> {
     #[inline]
     pub(super) fn trim(&mut self) {
         self.items.trim(self.queue.capacity());
+    }
+}
+
+/// The items by the index of their waiter: those that wait, and those that were unlinked but have not been taken.
+pub(super) struct Items<T>(Vec<Option<T>>);
+
+impl<T> Items<T> {
+    pub(super) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Stores the item of the waiter with this index, which must be free.
+    #[inline]
+    pub(super) fn put(&mut self, idx: usize, item: T) {
+        // Indices are given again once they are free, so the vector is as long as the largest number of items that ever
+        // waited at the same time.
+        if idx >= self.0.len() {
+            self.0.resize_with(idx + 1, || None);
+        }
+        self.0[idx] = Some(item);
+    }
+
+    /// Takes an item out, or returns `None` if the waiter has none.
+    #[inline]
+    pub(super) fn take(&mut self, idx: usize) -> Option<T> {
+        self.0[idx].take()
+    }
+
+    /// Gives back the memory of items from the index `capacity` on, which are gone.
+    #[inline]
+    pub(super) fn trim(&mut self, capacity: usize) {
+        if self.0.len() > capacity {
+            self.0.truncate(capacity);
+            self.0.shrink_to_fit();
+        }
+    }
+}
+
+/// A word that is read without the lock: the number of waiting items in the lower 63 bits, and [`CLOSED`] in the top bit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AtomicState(pub(super) u64);
+
+/// The top bit, which is set once the queue stops accepting items.
+const CLOSED: u64 = 1 << 63;
+
+impl AtomicState {
+    pub(super) fn new(waiting: usize, is_closed: bool) -> Self {
+        let closed = if is_closed { CLOSED } else { 0 };
+        Self(waiting as u64 | closed) // fewer than 2^63 items fit into memory
+    }
+
+    pub(super) fn waiting(self) -> usize {
+        (self.0 & !CLOSED) as usize
+    }
+
+    pub(super) fn is_closed(self) -> bool {
+        self.0 & CLOSED != 0
+    }
+
+    /// Returns the reason why a consumer found the queue empty.
+    pub(super) fn dequeue_error(self) -> DequeueError {
+        // An item may have arrived since, before the queue was closed, and has yet to be taken.
+        match self.is_closed() && self.waiting() == 0 {
+            true => DequeueError::Closed,
+            false => DequeueError::Empty,
+        }
     }
 }

@@ -10,13 +10,13 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use tower_service::Service;
 
-use super::BatchError;
-use super::answers::Answers;
-use super::batch_item::{BatchItem, BatchItems, Reply, respond};
+use super::layer::Answers;
 use super::trigger::{Trigger, WakeWhen};
+use super::{BatchError, RequestQueue};
 use crate::gate::now;
 
 /// The limits at which a batch is full, and the delay after which it goes even if it is not full.
@@ -261,4 +261,35 @@ async fn unless_all_left<F: Future, A, E, I>(
         Poll::Pending => left.as_mut().poll(cx).map(|()| None),
     })
     .await
+}
+
+/// A request, with the channel for its response.
+pub(super) struct BatchItem<Req, A, E, I> {
+    pub(super) request: Req,
+    pub(super) reply: Reply<A, E, I>,
+}
+
+/// The channel for a response. If it is dropped, the caller learns that its batch is lost.
+pub(super) type Reply<A, E, I> = oneshot::Sender<Result<A, BatchError<E, I>>>;
+
+/// The queue of requests that wait for their batch.
+pub(super) type BatchItems<Req, A, E, I> = RequestQueue<BatchItem<Req, A, E, I>>;
+
+impl<Req, A, E, I> BatchItem<Req, A, E, I> {
+    /// Answers the request without a batch, if its caller still waits.
+    pub(super) fn fail(self, why: BatchError<E, I>) {
+        respond(self.reply, Err(why));
+        discard(self.request);
+    }
+}
+
+/// Sends a response, if the caller still waits. A panic of the caller's waker, or of the response's destructor, is
+/// caught here.
+pub(super) fn respond<A, E, I>(reply: Reply<A, E, I>, answer: Result<A, BatchError<E, I>>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(reply.send(answer))));
+}
+
+/// Drops a value of one caller. A panic of its destructor is caught here, because it concerns only that caller.
+pub(super) fn discard<T>(value: T) {
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }

@@ -178,8 +178,25 @@ impl<C: Capacity> Gate<C> {
         self.try_acquire(demand).map(UnassignedPermit)
     }
 
-    /// Returns a handle that reserves a place in the waiting room, to be polled with [`Reserve::poll_reserve`].
-    #[must_use]
+    /// Waits until a place in the waiting room is free, and reserves it for
+    /// [`Acquire::with_reservation`].
+    ///
+    /// Resolves to `None` if the gate is closed or the size of its waiting room is 0, because waiting is futile then.
+    ///
+    /// Callers do not queue for places: the first one that polls when a place is free gets it. So a caller that has
+    /// asked and is idle does not hold up the others. The future may be dropped at any time.
+    ///
+    /// ```
+    /// use tower_triage::{Gate, Priority, SlotPool, WaitingRoomConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default().max_size(1));
+    /// let reservation = gate.reserve().await.expect("the gate is open");
+    /// let permit = gate.acquire_slot(Priority::HIGHEST).with_reservation(reservation).await;
+    /// assert!(permit.is_ok());
+    /// # }
+    /// ```
     pub fn reserve(&self) -> Reserve<C> {
         Reserve::new(self)
     }

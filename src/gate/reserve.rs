@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use super::Gate;
@@ -26,21 +28,20 @@ impl<C: Capacity> fmt::Debug for Reservation<C> {
     }
 }
 
-/// A caller that waits for a place to reserve. Created by [`Gate::reserve`].
-///
-/// Callers do not queue for places: the first one that polls when a place is free gets it. So a caller that has asked
-/// and is idle does not hold up the others.
+/// The future of [`Gate::reserve`].
+#[must_use = "futures do nothing unless polled"]
 pub struct Reserve<C: Capacity>(Reserving<Shared<C>>);
 
 impl<C: Capacity> Reserve<C> {
     pub(super) fn new(gate: &Gate<C>) -> Self {
         Self(Reserving::new(Arc::clone(gate.shared())))
     }
+}
 
-    /// Waits until a place is free and reserves it.
-    ///
-    /// Returns `None` if the gate is closed or the size of its waiting room is 0, because waiting is futile then.
-    pub fn poll_reserve(&mut self, cx: &mut Context<'_>) -> Poll<Option<Reservation<C>>> {
+impl<C: Capacity> Future for Reserve<C> {
+    type Output = Option<Reservation<C>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.poll_reserve(cx).map(|found| found.map(Reservation))
     }
 }

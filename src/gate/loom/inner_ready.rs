@@ -1,5 +1,7 @@
 //! Slots from an inner service's readiness.
 
+use std::future::poll_fn;
+
 use super::*;
 
 #[test]

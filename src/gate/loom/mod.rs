@@ -12,7 +12,6 @@ mod reservations;
 mod tickets;
 
 use std::cell::Cell;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -23,7 +22,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread::{JoinHandle, spawn};
 
 use super::with_lock::WithLock;
-use super::{Acquire, Gate, Permit, Reservation, now};
+use super::{Acquire, Gate, Permit, now};
 use crate::admit::{
     Discipline, Priority, PriorityLevels, RejectReason, SlotPool, Ticket, WaitingRoomConfig,
 };
@@ -86,11 +85,6 @@ fn from_inner(gate: &Gate<SlotPool>, mut waiter: Acquire<SlotPool>) -> Permit<Sl
     let permit = block_on(&mut waiter).unwrap();
     drop(gate.claim_readiness());
     permit
-}
-
-async fn reserve(gate: &Gate<SlotPool>) -> Option<Reservation<SlotPool>> {
-    let mut reserve = gate.reserve();
-    poll_fn(|cx| reserve.poll_reserve(cx)).await
 }
 
 fn poll(acquire: &mut Acquire<SlotPool>) -> Poll<Answer> {

@@ -6,9 +6,9 @@ use super::*;
 fn a_freed_place_goes_to_a_reserve() {
     model(|| {
         let gate = room_of(1);
-        let taken = block_on(reserve(&gate)).unwrap();
+        let taken = block_on(gate.reserve()).unwrap();
         let releaser = spawn(move || drop(taken));
-        let reservation = block_on(reserve(&gate)).unwrap();
+        let reservation = block_on(gate.reserve()).unwrap();
         releaser.join().unwrap();
         let _held = gate.try_acquire(&()).unwrap();
         let mut waiter = acquire(&gate).with_reservation(reservation);
@@ -30,7 +30,7 @@ fn a_reserved_place_is_taken_by_no_other_request() {
             (poll(&mut arrival), arrival)
         });
         let mut reserve = gate.reserve();
-        let reserved = reserve.poll_reserve(&mut Context::from_waker(Waker::noop()));
+        let reserved = Pin::new(&mut reserve).poll(&mut Context::from_waker(Waker::noop()));
         let (answer, arrival) = arrival.join().unwrap();
         assert_ne!(answer.is_pending(), reserved.is_ready());
         drop(arrival);
@@ -45,10 +45,10 @@ fn a_reserved_place_is_taken_by_no_other_request() {
 fn two_reserves_share_one_place_one_after_the_other() {
     model(|| {
         let gate = room_of(1);
-        let other = with(&gate, |gate| drop(block_on(reserve(&gate)).unwrap()));
-        drop(block_on(reserve(&gate)).unwrap());
+        let other = with(&gate, |gate| drop(block_on(gate.reserve()).unwrap()));
+        drop(block_on(gate.reserve()).unwrap());
         other.join().unwrap();
-        assert!(block_on(reserve(&gate)).is_some());
+        assert!(block_on(gate.reserve()).is_some());
     });
 }
 
@@ -59,7 +59,7 @@ fn a_served_waiter_leaves_its_place_to_a_reserve() {
         let held = gate.try_acquire(&()).unwrap();
         let waiter = waiting(&gate);
         let releaser = spawn(move || drop(held));
-        let _reservation = block_on(reserve(&gate)).unwrap();
+        let _reservation = block_on(gate.reserve()).unwrap();
         releaser.join().unwrap();
         drop(block_on(waiter).unwrap());
     });
@@ -69,9 +69,9 @@ fn a_served_waiter_leaves_its_place_to_a_reserve() {
 fn a_closing_gate_answers_reserves() {
     model(|| {
         let gate = room_of(1);
-        let _reservation = block_on(reserve(&gate)).unwrap();
+        let _reservation = block_on(gate.reserve()).unwrap();
         let closer = with(&gate, |gate| gate.close());
-        assert!(block_on(reserve(&gate)).is_none());
+        assert!(block_on(gate.reserve()).is_none());
         closer.join().unwrap();
     });
 }
