@@ -147,6 +147,7 @@ mod sync;
 #[cfg(feature = "client")]
 pub mod upstream;
 
+#[doc(inline)]
 pub use admit::{
     Capacity, Discipline, Priority, PriorityLevels, RejectReason, SlotPool, Tenant, Ticket,
     WaitingRoomConfig,

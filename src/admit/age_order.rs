@@ -32,7 +32,6 @@ impl AgeOrder {
         self == Self::NewestFirst && since < BEHIND
     }
 
-    /// Returns the waiter of a queue that goes next.
     #[inline]
     pub(crate) fn head<T>(self, queue: &OrderedQueue, waiters: &Waiters<T>) -> Option<u32> {
         match self {

@@ -80,13 +80,11 @@ pub(crate) fn pool<C: Capacity>(capacity: &C, lease: &C::Lease) -> Option<PoolId
     ask(capacity, |capacity| capacity.pool(lease))
 }
 
-/// Returns the lane in which a demand waits.
 #[inline]
 pub(crate) fn lane<C: Capacity>(capacity: &C, demand: &C::Demand) -> Result<C::Lane, UnknownLane> {
     ask(capacity, |capacity| capacity.lane(demand)).ok_or(UnknownLane)
 }
 
-/// Returns the pools and the partition of a lane.
 pub(crate) fn about_lane<C: Capacity>(
     capacity: &C,
     lane: &C::Lane,
@@ -97,7 +95,6 @@ pub(crate) fn about_lane<C: Capacity>(
     .ok_or(UnknownLane)
 }
 
-/// Returns the pools that are in service, if the capacity reports them.
 pub(crate) fn pools_in_service<C: Capacity>(capacity: &C) -> Option<PoolSet> {
     ask(capacity, |capacity| capacity.all_pools())?
 }
@@ -144,12 +141,10 @@ pub(crate) fn slot_state<C: Capacity>(capacity: &C, pool: PoolId) -> SlotState {
     on_demand(capacity, |it| it.slot_state(pool)).unwrap_or(SlotState::Ready)
 }
 
-/// Tells the capacity that a request overtook all that wait.
 pub(crate) fn on_overtake<C: Capacity>(capacity: &C, lease: &C::Lease, level: Priority) {
     on_demand(capacity, |it| it.on_overtake(lease, level));
 }
 
-/// Returns `true` if the capacity serves on demand.
 #[inline]
 pub(crate) fn is_on_demand<C: Capacity>(capacity: &C) -> bool {
     on_demand(capacity, |_| ()).is_some()

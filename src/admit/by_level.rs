@@ -27,7 +27,6 @@ impl ByLevel {
         }
     }
 
-    /// Adds a waiter at its level.
     #[inline]
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let meta = waiters.meta(idx);
@@ -40,11 +39,11 @@ impl ByLevel {
         }
     }
 
-    /// Removes a waiter from this level.
     #[inline]
-    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, level: u8) {
-        let level = usize::from(level);
-        if self.patients > 0 && waiters.meta(idx).is_patient {
+    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
+        let meta = waiters.meta(idx);
+        let level = usize::from(meta.level);
+        if self.patients > 0 && meta.is_patient {
             self.patients -= 1;
             self.patient[level].remove(waiters, idx);
         } else {
@@ -52,14 +51,12 @@ impl ByLevel {
         }
     }
 
-    /// Returns the number of waiters at this level.
     pub(crate) fn count(&self, level: u8) -> usize {
         let queues = [&self.bounded, &self.patient].into_iter();
         let queues = queues.filter_map(|queues| queues.get(usize::from(level)));
         queues.map(OrderedQueue::len).sum()
     }
 
-    /// Returns the number of waiters at this level and those above.
     pub(crate) fn count_above(&self, level: u8) -> usize {
         let above = usize::from(level) + 1;
         let queues = [&self.bounded, &self.patient].into_iter();

@@ -1,15 +1,10 @@
 //! The trait of everything that can serve a limited number of requests at a time.
-//!
-//! Without it, each kind of backend would need a scheduler of its own. The waiting room asks a [`Capacity`] for slots
-//! ([`Capacity::try_lease`]) and returns them ([`Capacity::release`]). The capacity tells it which waiters need the
-//! same slots ([`Capacity::lane`]), which slots those are ([`Capacity::pools`]) and in which part of the room the
-//! waiters wait ([`Capacity::partition`]).
 
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::{Discipline, KeptSlots, Priority};
+use super::{Discipline, KeptSlots, Priority, setters};
 
 /// A backend that can serve a limited number of requests at a time.
 ///
@@ -178,11 +173,9 @@ pub trait Capacity: Send + Sync + 'static {
 ///
 /// The gate calls all methods under its lock, so they must not call the gate.
 pub trait OnDemandCapacity<L> {
-    /// Returns the state of the slots of a pool.
-    ///
-    /// Requests wait for stopped or starting slots as they wait for busy ones, but the room does not measure the rate
-    /// of service by that time. While slots are starting, only a request's own deadline ends its wait, because
-    /// `max_wait` and a configured target count from the end of the start.
+    /// Returns the state of the slots of a pool. Requests wait for stopped or starting slots as they wait for busy
+    /// ones, but that time does not count as slow service. While slots are starting, only a request's own deadline ends
+    /// its wait.
     fn slot_state(&self, pool: PoolId) -> SlotState;
 
     /// Handles a possible change of the lane heads. The head of a lane may be another waiter than before, or a lane may
@@ -192,9 +185,7 @@ pub trait OnDemandCapacity<L> {
     fn on_lane_heads_changed(&self);
 
     /// Handles a request of this level that took a slot as it arrived, and so overtook all requests that wait for other
-    /// slots.
-    ///
-    /// The capacity may prefer to stop this slot and to start the one that a more urgent waiter needs.
+    /// slots. The capacity may prefer to stop this slot and to start the one that a more urgent waiter needs.
     fn on_overtake(&self, lease: &L, level: Priority);
 }
 
@@ -232,10 +223,8 @@ pub enum LeaseError<N> {
     Unservable(N),
 }
 
-/// A part of the waiting room, for example of one model, with a bound and a discipline of its own.
-///
-/// The room's own `max_size` bounds all partitions together. By default a partition has only that bound, and the room's
-/// discipline.
+/// A part of the waiting room, for example of one model, with a bound and a discipline of its own. The room's own
+/// `max_size` bounds all partitions together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Partition {
@@ -259,18 +248,11 @@ impl Partition {
         }
     }
 
-    /// Sets the number of requests that may wait in the partition.
-    #[must_use]
-    pub fn max_size(mut self, max_size: impl Into<Option<usize>>) -> Self {
-        self.max_size = max_size.into();
-        self
-    }
-
-    /// Sets the order among waiters of equal priority in one of the partition's lanes.
-    #[must_use]
-    pub fn discipline(mut self, discipline: impl Into<Option<Discipline>>) -> Self {
-        self.discipline = discipline.into();
-        self
+    setters! { ()
+        /// Sets the number of requests that may wait in the partition.
+        max_size(max_size: impl Into<Option<usize>>) |own| own.max_size = max_size.into();
+        /// Sets the order among waiters of equal priority in one of the partition's lanes.
+        discipline(discipline: impl Into<Option<Discipline>>) |own| own.discipline = discipline.into();
     }
 }
 

@@ -1,9 +1,8 @@
 //! A slab that can shrink even while an entry stays near its end.
 //!
-//! The `slab` crate hands out the index that was freed last. After a burst this may be a high index for ever, because
-//! each new waiter gets the index that the last one left. The memory then always reaches up to the highest entry. This
-//! slab ends with its last entry, and after a [`trim`](CompactSlab::trim) it hands out its lowest indices first. Once
-//! the high entry has left, the slab is short.
+//! The `slab` crate hands out the index that was freed last. After a burst this may be a high index for ever. This slab
+//! ends with its last entry, and after a [`trim`](CompactSlab::trim) it hands out its lowest indices first, so it is
+//! short once the high entry has left.
 
 /// The entries by index, with the indices that are free.
 #[derive(Debug)]

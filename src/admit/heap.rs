@@ -22,10 +22,15 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
-    /// Returns the member with the smallest rank.
     #[inline]
     pub(crate) fn first(&self) -> Option<&(K, u32)> {
         self.items.first()
+    }
+
+    pub(crate) fn rank(&self, member: u32) -> Option<K> {
+        let pos = *self.positions.get(member as usize)?;
+        // `ABSENT` is out of range.
+        self.items.get(pos as usize).map(|&(rank, _)| rank)
     }
 
     /// Adds `member`, or gives it a new rank.

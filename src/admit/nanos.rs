@@ -26,11 +26,6 @@ impl Epoch {
         if instant == self.0 {
             return EPOCH;
         }
-        self.measure(instant)
-    }
-
-    #[inline]
-    fn measure(self, instant: Instant) -> Nanos {
         match instant.checked_duration_since(self.0) {
             // Even an instant in 438 years is an end, so its number stays below `NEVER`.
             Some(after) => EPOCH.saturating_add(span(after)).min(NEVER - 1),

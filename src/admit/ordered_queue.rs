@@ -58,7 +58,6 @@ impl OrderedQueue {
         }
     }
 
-    /// Returns the number of waiters in the queue.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -193,7 +192,6 @@ impl OrderedQueue {
         std::iter::successors(self.head(), next)
     }
 
-    /// Returns all waiters, in order. O(n log n).
     pub(crate) fn to_vec<T>(&self, waiters: &Waiters<T>) -> Vec<u32> {
         let mut all: Vec<u32> = self
             .in_list(waiters)

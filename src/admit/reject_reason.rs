@@ -7,7 +7,6 @@ use std::time::Duration;
 ///
 /// The reason implements `Error` if `N` does. Rejected HTTP responses carry it in their extensions. A
 /// [`QueueLayer`](crate::QueueLayer) inserts a `RejectReason`, and a `RouteLayer` inserts a `RejectReason<RouteError>`.
-/// [`QueueLayer`](crate::QueueLayer) a `RejectReason`, those of a `RouteLayer` a `RejectReason<RouteError>`.
 ///
 /// ```
 /// use tower_triage::RejectReason;

@@ -43,11 +43,7 @@ pub struct RoomStats {
 
 impl RoomStats {
     pub(crate) fn reject<N>(&mut self, why: &RejectReason<N>) {
-        *self.of(why) += 1;
-    }
-
-    fn of<N>(&mut self, why: &RejectReason<N>) -> &mut u64 {
-        match why {
+        let count = match why {
             RejectReason::Full => &mut self.full,
             RejectReason::Overloaded { .. } => &mut self.overloaded,
             RejectReason::TenantFull => &mut self.tenant_full,
@@ -58,7 +54,8 @@ impl RoomStats {
             RejectReason::Displaced => &mut self.displaced,
             RejectReason::ShuttingDown => &mut self.shutting_down,
             RejectReason::Unservable(_) => &mut self.unservable,
-        }
+        };
+        *count += 1;
     }
 
     /// Returns the number of all rejections.

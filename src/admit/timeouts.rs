@@ -36,7 +36,6 @@ impl Timeouts {
         }
     }
 
-    /// Adds a waiter.
     #[inline]
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         let due = match early(waiters, idx) {
@@ -55,7 +54,6 @@ impl Timeouts {
         self.not_before = self.not_before.min(due);
     }
 
-    /// Removes a waiter.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         // The tree is nearly always empty, so a removal nearly always touches only the list.

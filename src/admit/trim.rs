@@ -1,11 +1,8 @@
 //! The rule by which a waiting room gives memory back after a burst.
 //!
-//! A room's memory grows with the highest number of waiters so far. After a burst of a million tenants it is hundreds
-//! of megabytes. The room therefore remembers the highest number of waiters since its last check. It gives memory back
-//! if this number is less than an eighth of the waiters that it has memory for.
-//!
-//! The room checks when it becomes empty, when its timer has nothing else to do, and at an arrival at least 10 s after
-//! the last check. A room that fills up again and again keeps its memory.
+//! The room gives memory back if the highest number of waiters since its last check is less than an eighth of the
+//! waiters that it has memory for. It checks when it becomes empty, when its timer has nothing else to do, and at an
+//! arrival at least 10 s after the last check. A room that fills up again and again keeps its memory.
 
 use std::time::Duration;
 
@@ -26,7 +23,6 @@ pub(crate) struct HighWater {
 }
 
 impl HighWater {
-    /// Records the present number of waiters.
     #[inline]
     pub(crate) fn note(&mut self, waiting: usize) {
         self.most = self.most.max(waiting);

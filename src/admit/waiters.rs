@@ -50,7 +50,6 @@ pub(crate) struct WaitBounds {
 }
 
 impl WaitBounds {
-    /// Returns bounds that consist of `max_wait` alone.
     pub(crate) fn max_wait(max_wait: Nanos) -> Self {
         Self {
             max_wait,
@@ -67,7 +66,6 @@ impl WaitBounds {
         }
     }
 
-    /// Returns the shorter of the two bounds.
     #[inline]
     pub(crate) fn shortest(self) -> Nanos {
         self.max_wait.min(self.behind_next)
@@ -171,7 +169,6 @@ impl WaiterMeta {
         (self.since.max(self.entered()), self.seq)
     }
 
-    /// Returns the tenant that the ticket names, or the empty one.
     pub(crate) fn tenant(&self) -> &Tenant {
         self.tenant.as_deref().unwrap_or(&NO_TENANT)
     }
@@ -279,7 +276,6 @@ impl<T> Waiters<T> {
         entry.is_some_and(|Entry { meta, .. }| meta.seq == id.seq && meta.waits)
     }
 
-    /// Returns the id of the waiter that has this index now.
     pub(crate) fn id(&self, idx: u32) -> WaiterId {
         let seq = self.meta(idx).seq;
         WaiterId { idx, seq }

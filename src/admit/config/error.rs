@@ -13,9 +13,11 @@ pub enum InvalidWaitingRoom {
     /// The weight of this tenant is 0, so it would never be served.
     #[error("`tenant_weights` gives \"{0}\" the weight 0: a weight must be at least 1")]
     ZeroWeight(Tenant),
-    /// `reserve` names a level that does not exist.
-    #[error("`reserve` names the level \"{name}\": it must be one of \"{levels}\"")]
-    ReserveLevel {
+    /// The field names a level that does not exist.
+    #[error("`{field}` names the level \"{name}\": it must be one of \"{levels}\"")]
+    UnknownLevel {
+        /// The name of the field, which is `reserve` or `level_weights`.
+        field: &'static str,
         /// The unknown name.
         name: String,
         /// The names of the existing levels.
@@ -30,14 +32,6 @@ pub enum InvalidWaitingRoom {
         name: String,
         /// The invalid share.
         share: f64,
-    },
-    /// `level_weights` names a level that does not exist.
-    #[error("`level_weights` names the level \"{name}\": it must be one of \"{levels}\"")]
-    LevelWeightLevel {
-        /// The unknown name.
-        name: String,
-        /// The names of the existing levels.
-        levels: String,
     },
     /// The weight of this level is 0, so it would never be served.
     #[error("`level_weights` gives \"{0}\" the weight 0: a weight must be at least 1")]

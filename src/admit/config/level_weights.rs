@@ -3,33 +3,21 @@
 use super::{Discipline, InvalidWaitingRoom, WaitingRoomConfig};
 
 impl WaitingRoomConfig {
-    /// Returns the weight of a level; at least 1.
-    #[inline]
-    pub(crate) fn level_weight_of(&self, level: u8) -> u32 {
-        match self.level_weights.is_empty() {
-            true => 1,
-            false => self.find_level_weight(level),
+    /// Returns an error if there is no level of this name.
+    pub(super) fn refuse_unknown(
+        &self,
+        field: &'static str,
+        name: &str,
+    ) -> Result<(), InvalidWaitingRoom> {
+        let mut levels = self.levels.names();
+        if levels.any(|level| level.eq_ignore_ascii_case(name)) {
+            return Ok(());
         }
-    }
-
-    fn find_level_weight(&self, level: u8) -> u32 {
-        let Some(name) = self.levels.names().nth(level.into()) else {
-            return 1;
-        };
-        let mut weights = self.level_weights.iter();
-        let weight = weights.find(|(other, _)| other.eq_ignore_ascii_case(name));
-        weight.map_or(1, |(_, &weight)| weight.max(1))
-    }
-
-    pub(super) fn has_level(&self, name: &str) -> bool {
-        self.levels
-            .names()
-            .any(|level| level.eq_ignore_ascii_case(name))
-    }
-
-    /// Returns the names of all levels, for a message.
-    pub(super) fn level_names(&self) -> String {
-        self.levels.names().collect::<Vec<_>>().join("\", \"")
+        Err(InvalidWaitingRoom::UnknownLevel {
+            field,
+            name: name.to_owned(),
+            levels: self.levels.names().collect::<Vec<_>>().join("\", \""),
+        })
     }
 
     /// Returns an error if two of the `names` mean the same level.
@@ -58,10 +46,7 @@ impl WaitingRoomConfig {
             return Ok(());
         }
         for (name, &weight) in &self.level_weights {
-            if !self.has_level(name) {
-                let (name, levels) = (name.clone(), self.level_names());
-                return Err(InvalidWaitingRoom::LevelWeightLevel { name, levels });
-            }
+            self.refuse_unknown("level_weights", name)?;
             if weight == 0 {
                 return Err(InvalidWaitingRoom::ZeroLevelWeight(name.clone()));
             }
@@ -85,7 +70,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::admit::{PriorityLevels, ReservedSlots};
+    use crate::admit::flow::FlowWeights;
+    use crate::admit::{PriorityLevels, ReservedSlots, Tenant};
 
     fn weighted() -> WaitingRoomConfig {
         let levels = PriorityLevels::new(["gold", "silver", "bronze"], "silver").unwrap();
@@ -98,8 +84,9 @@ mod tests {
     fn a_level_without_a_weight_weighs_1() {
         let room = weighted().level_weight("bronze", 2);
         assert_eq!(room.validate(), Ok(()));
-        let weights = [0, 1, 2, 3].map(|level| room.level_weight_of(level));
-        assert_eq!(weights, [3, 1, 2, 1]);
+        let weights = FlowWeights::new(&room);
+        let of = |level| weights.of(weights.key(level, &Tenant::NONE, Discipline::Fifo));
+        assert_eq!([0, 1, 2].map(of), [3, 1, 2]);
     }
 
     #[test]

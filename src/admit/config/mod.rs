@@ -74,11 +74,11 @@ pub struct WaitingRoomConfig {
     pub max_size_per_tenant: Option<usize>,
     /// The highest number of slots that one tenant may have. Further requests of the tenant wait although slots are
     /// free. They let requests of other tenants pass, and `target_wait` does not refuse them. With `None`, which is the
-    /// default, a tenant may have all slots. Requests without a tenant's name count as one tenant with one such limit.
+    /// default, a tenant may have all slots. Requests without a tenant's name count as one tenant.
     /// `max_concurrent_per_tenant` in a file, where 0 stands for `None`.
     ///
-    /// With this limit, every arrival takes the lock. If the limit is set for a gate in use, requests that already have
-    /// a slot do not count. A [`WaitQueue`](crate::admit::WaitQueue) has no slots and ignores the limit.
+    /// With this limit, every arrival takes the lock. Requests that have a slot when the limit is set do not count. A
+    /// [`RequestQueue`](crate#modules) has no slots and ignores the limit.
     pub max_concurrent_per_tenant: Option<usize>,
     /// The longest wait of a request, counted from its arrival. If its slots become ready later, because its model has
     /// to be loaded, the wait counts from then on. With `None` a request waits until its own deadline, if it has one.
@@ -90,77 +90,59 @@ pub struct WaitingRoomConfig {
     /// The priority levels. Default `high`, `normal`. `priorities` and `default_priority` in a file.
     pub levels: PriorityLevels,
     /// The interval after which a waiter is promoted to the next higher level, again and again. With `None`, which is
-    /// the default, waiters stay at their level. `promote_after_seconds` in a file.
-    ///
-    /// The time counts from the first arrival, even if the request had a slot meanwhile or its client was away (see
-    /// [`Ticket::requeued`](super::Ticket::requeued)). Such a request keeps its age, as if it had waited here all the
-    /// time.
+    /// the default, waiters stay at their level. The time counts from the first arrival, even if the request had a slot
+    /// meanwhile (see [`Ticket::requeued`](super::Ticket::requeued)). `promote_after_seconds` in a file.
     pub promote_after: Option<Duration>,
     /// `true` if an arrival in a full room replaces a waiter that has less right to wait. Default `true`.
     ///
-    /// The arrival replaces the latest waiter of the lowest level, if that level is lower than its own. With shares, it
-    /// may also replace a waiter of its own level. [`Discipline::Fair`] and [`level_weights`](Self::level_weights) give
-    /// shares to flows, which are tenants or levels with weights. Flows share the full room as they share the slots. A
-    /// flow's share is its part of `max_size`, by weight, among the flows that wait, including that of the arrival.
-    /// Each waiter counts as one, whatever its cost.
-    ///
-    /// The flow with the most waiters for its weight is farthest above its share. It gives up its latest waiter, if it
-    /// has more waiters for its weight than the arrival's flow would have. So a flow below its share can always add a
+    /// The arrival replaces the latest waiter of the lowest level, if that level is lower than its own.
+    /// [`Discipline::Fair`] and [`level_weights`](Self::level_weights) give shares to flows, which are tenants or
+    /// levels with weights. Flows share the places of a full room (and of a full [`Partition`](super::Partition), by
+    /// its own discipline) as they share the slots. The flow with the most waiters for its weight gives up its latest
+    /// waiter, if it has more of them than the arrival's flow would have. So a flow below its share can always add a
     /// waiter, and a flow within its share keeps all of its waiters. While levels are strict, the tenants of the lowest
-    /// level that waits share the part of the room that the levels above leave.
+    /// level that waits share the part of the room that the levels above leave. A room that is made smaller evicts in
+    /// the same order. If shares decide, a full room takes the lock for each rejection.
     ///
-    /// The room's discipline decides about the room's `max_size`, and a [`Partition`](super::Partition)'s discipline
-    /// decides about the bound of the partition. A room that is made smaller evicts waiters in the same order. If
-    /// shares decide, a full room takes the lock for each rejection.
+    /// With `false` each waiter stays, so a greedy flow may fill the whole room. With
+    /// [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure) requests wait outside until the room has space.
     ///
-    /// With `false` each waiter stays. A greedy flow may then fill the whole room, and shares hold only among the
-    /// requests that were let in. With [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure) requests wait
-    /// outside until the room has space, so a full room evicts none of them.
-    ///
-    /// A client that may choose its tenant's name gets a share for each name that it invents. It gets these shares of
-    /// the slots and of the room, where it may push any other tenant down to the share of one among so many. It gets no
-    /// more than that. Tenants with a [weight](Self::weights) keep their share against names without one. So derive a
-    /// tenant's name from authenticated data.
+    /// A client that may choose its tenant's name gets a share for each name that it invents, so derive the name from
+    /// authenticated data. Tenants with a [weight](Self::weights) keep their share against names without one.
     pub displace: bool,
     /// The predicted wait above which arrivals may be refused. Default [`TargetWait::Auto`]. It has an effect only in
-    /// front of a capacity, because a [`WaitQueue`](crate::admit::WaitQueue) alone does not know how fast it will be
-    /// emptied. `target_wait` in a file.
+    /// front of a capacity. `target_wait` in a file.
     pub target_wait: TargetWait,
     /// `true` to serve the newest first while a queue is standing, so that some requests are served well instead of all
     /// of them badly. Default `false`.
     ///
     /// A queue is standing while the waiter without a deadline that entered the room first, whatever its level, has
-    /// waited in it for three service times of its pool. The order applies to requests of equal rank, which means of
-    /// one level, and with [`Discipline::Fair`] of one tenant. Retries that came too early stay behind first attempts.
-    /// A request that came back (see [`Ticket::requeued`](super::Ticket::requeued)) is as new as its first arrival, but
-    /// the time before does not count as waited.
+    /// waited in it for three service times of its pool. The order applies to requests of one level, and with
+    /// [`Discipline::Fair`] of one tenant. Retries that came too early stay behind first attempts. A request that came
+    /// back (see [`Ticket::requeued`](super::Ticket::requeued)) is as new as its first arrival.
     ///
-    /// The price is paid by the older waiters. As long as the overload lasts, they wait in vain until their time is
-    /// over. Newcomers are admitted without regard to the waiters that they pass, so a room may fill up with those.
+    /// The price is paid by the older waiters, which wait in vain until their time is over. Newcomers are admitted
+    /// without regard to the waiters that they pass, so a room may fill up with those.
     ///
     /// The setting needs a `target_wait`. It has no effect beside
-    /// [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure), on [`WaitQueue`](crate::admit::WaitQueue)s,
-    /// and on partitions with [`Discipline::Deadline`].
+    /// [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure), without slots, and on partitions with
+    /// [`Discipline::Deadline`].
     pub lifo_when_standing: bool,
     /// Slots that are reserved for a level and those above, by the level's name. Requests of lower levels wait rather
-    /// than take one of these slots. With reserved slots, every arrival takes the lock. Default empty. A
-    /// [`WaitQueue`](crate::admit::WaitQueue) has no slots and ignores this.
+    /// than take one of these slots. With reserved slots, every arrival takes the lock. Default empty.
     pub reserve: HashMap<String, ReservedSlots>,
     /// `true` to lend the reserved slots of a level to lower levels after 10 s without a request of that level or
     /// above. Default `false`. In a file, `lend` is a key beside the levels in `reserve`.
     pub lend: bool,
-    /// The shares of levels, by the level's name. They are an alternative to strict priorities with which each level
-    /// gets some slots. While requests of several levels wait, these levels divide the slots in proportion to their
-    /// shares, and share the slots that others leave unused. A level without an entry weighs 1. By default the map is
-    /// empty, so a more urgent level always goes first. `level_weights` in a file, as in `{ high = 3 }`.
+    /// The shares of levels, by the level's name, as an alternative to strict priorities. While requests of several
+    /// levels wait, these levels divide the slots of each lane in proportion to their shares. A level without an entry
+    /// weighs 1. By default the map is empty, so a more urgent level always goes first. `level_weights` in a file, as
+    /// in `{ high = 3 }`.
     ///
     /// With [`Discipline::Fifo`], a share counts requests, whatever they cost. With [`Discipline::Fair`], each tenant
-    /// of a level has a share of its own, which is the level's weight times the tenant's. A level with more tenants
-    /// therefore gets more. Shares apply to each lane. If requests for several models compete for a slot, each model
-    /// has the shares of its levels.
-    ///
-    /// [`Discipline::Deadline`] has no shares. As the discipline of the room it is an error beside this setting, and in
-    /// a [`Partition`](crate::admit::Partition) of that discipline levels stay strict. If two disciplines compete for a
+    /// of a level has a share of its own, which is the level's weight times the tenant's. [`Discipline::Deadline`] has
+    /// no shares. As the discipline of the room it is an error beside this setting, and in a
+    /// [`Partition`](crate::admit::Partition) of that discipline levels stay strict. If two disciplines compete for a
     /// slot, the waiter that arrived first goes first, whatever its level.
     ///
     /// Levels share a full room in the same way (see [`displace`](Self::displace)). The setting excludes `reserve` and
@@ -171,112 +153,73 @@ pub struct WaitingRoomConfig {
     pub weights: HashMap<Tenant, u32>,
 }
 
+/// Defines methods that change `self` and return it. Each has an expression for the change of `self`, or of the field
+/// of `self` that is named first.
+macro_rules! setters {
+    ($place:tt $($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) |$config:ident| $set:expr;)*) => {
+        $(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $name(mut self, $($arg: $type),*) -> Self {
+                let this = &mut self;
+                let $config = $crate::admit::setters!(@of this $place);
+                $set;
+                self
+            }
+        )*
+    };
+    (@of $this:ident ()) => { $this };
+    (@of $this:ident ($field:ident)) => { &mut $this.$field };
+}
+pub(crate) use setters;
+
 /// Defines a method for each field of a waiting room's configuration. With the argument `$room`, the methods belong to
 /// a type that has the configuration in the field `$room`.
 macro_rules! room_methods {
     ($($room:ident)?) => {
-        /// Lets `max_size` requests wait.
-        #[must_use]
-        pub fn max_size(mut self, max_size: usize) -> Self {
-            self$(.$room)?.max_size = max_size;
-            self
-        }
-
-        /// Lets `max_size` requests of one tenant wait. `None` and 0 remove this bound.
-        #[must_use]
-        pub fn max_size_per_tenant(mut self, max_size: impl Into<Option<usize>>) -> Self {
-            self$(.$room)?.max_size_per_tenant = max_size.into().filter(|max_size| *max_size > 0);
-            self
-        }
-
-        /// Lets one tenant have `max` slots. `None` and 0 remove this limit. Requests without a tenant's name count as
-        /// one tenant.
-        #[must_use]
-        pub fn max_concurrent_per_tenant(mut self, max: impl Into<Option<usize>>) -> Self {
-            self$(.$room)?.max_concurrent_per_tenant = max.into().filter(|max| *max > 0);
-            self
-        }
-
-        /// Lets a request wait for `max_wait` from its arrival, or from the end of the load of its model. With `None`
-        /// it waits until its own deadline, if it has one.
-        #[must_use]
-        pub fn max_wait(mut self, max_wait: impl Into<Option<Duration>>) -> Self {
-            self$(.$room)?.max_wait = max_wait.into();
-            self
-        }
-
-        /// Sets the order of waiting requests of equal priority.
-        #[must_use]
-        pub fn discipline(mut self, discipline: Discipline) -> Self {
-            self$(.$room)?.discipline = discipline;
-            self
-        }
-
-        /// Sets the priority levels.
-        #[must_use]
-        pub fn levels(mut self, levels: PriorityLevels) -> Self {
-            self$(.$room)?.levels = levels;
-            self
-        }
-
-        /// Promotes a waiter by one level per `interval` waited, so that all levels are served at last. `None` turns
-        /// this off.
-        #[must_use]
-        pub fn promote_after(mut self, interval: impl Into<Option<Duration>>) -> Self {
-            self$(.$room)?.promote_after = interval.into();
-            self
-        }
-
-        /// Sets `displace`. If it is `true`, an arrival in a full room replaces a waiter of a lower level, or of a flow
-        /// farther above its share.
-        #[must_use]
-        pub fn displace(mut self, displace: bool) -> Self {
-            self$(.$room)?.displace = displace;
-            self
-        }
-
-        /// Sets the predicted wait above which arrivals may be refused.
-        #[must_use]
-        pub fn target_wait(mut self, target: impl Into<TargetWait>) -> Self {
-            self$(.$room)?.target_wait = target.into();
-            self
-        }
-
-        /// Sets `lifo_when_standing`. If it is `true`, the newest of equal rank go first while a queue is standing.
-        #[must_use]
-        pub fn lifo_when_standing(mut self, lifo_when_standing: bool) -> Self {
-            self$(.$room)?.lifo_when_standing = lifo_when_standing;
-            self
-        }
-
-        /// Reserves slots for the level of this name and those above.
-        #[must_use]
-        pub fn reserve(mut self, level: impl Into<String>, reserve: ReservedSlots) -> Self {
-            self$(.$room)?.reserve.insert(level.into(), reserve);
-            self
-        }
-
-        /// Sets `lend`. If it is `true`, reserved slots are lent to lower levels while the levels that they are
-        /// reserved for send no requests.
-        #[must_use]
-        pub fn lend(mut self, lend: bool) -> Self {
-            self$(.$room)?.lend = lend;
-            self
-        }
-
-        /// Gives the level of this name a share of `weight`, and a share of 1 to all levels without an entry. Levels
-        /// are then no longer strict.
-        #[must_use]
-        pub fn level_weight(mut self, level: impl Into<String>, weight: u32) -> Self {
-            self$(.$room)?.level_weights.insert(level.into(), weight);
-            self
-        }
-
-        /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
-        #[must_use]
-        pub fn weight(mut self, tenant: impl Into<Tenant>, weight: u32) -> Self {
-            self$(.$room)?.weights.insert(tenant.into(), weight);
-            self
+        $crate::admit::setters! { ($($room)?)
+            /// Lets `max_size` requests wait.
+            max_size(max_size: usize) |room| room.max_size = max_size;
+            /// Lets `max_size` requests of one tenant wait. `None` and 0 remove this bound.
+            max_size_per_tenant(max_size: impl Into<Option<usize>>) |room| {
+                room.max_size_per_tenant = max_size.into().filter(|max_size| *max_size > 0)
+            };
+            /// Lets one tenant have `max` slots. `None` and 0 remove this limit. Requests without a tenant's name count
+            /// as one tenant.
+            max_concurrent_per_tenant(max: impl Into<Option<usize>>) |room| {
+                room.max_concurrent_per_tenant = max.into().filter(|max| *max > 0)
+            };
+            /// Lets a request wait for `max_wait` from its arrival, or from the end of the load of its model. With
+            /// `None` it waits until its own deadline, if it has one.
+            max_wait(max_wait: impl Into<Option<Duration>>) |room| room.max_wait = max_wait.into();
+            /// Sets the order of waiting requests of equal priority.
+            discipline(discipline: Discipline) |room| room.discipline = discipline;
+            /// Sets the priority levels.
+            levels(levels: PriorityLevels) |room| room.levels = levels;
+            /// Promotes a waiter by one level per `interval` waited, so that all levels are served at last. `None`
+            /// turns this off.
+            promote_after(interval: impl Into<Option<Duration>>) |room| room.promote_after = interval.into();
+            /// Sets `displace`. If it is `true`, an arrival in a full room replaces a waiter of a lower level, or of a
+            /// flow farther above its share.
+            displace(displace: bool) |room| room.displace = displace;
+            /// Sets the predicted wait above which arrivals may be refused.
+            target_wait(target: impl Into<TargetWait>) |room| room.target_wait = target.into();
+            /// Sets `lifo_when_standing`. If it is `true`, the newest of equal rank go first while a queue is standing.
+            lifo_when_standing(lifo_when_standing: bool) |room| room.lifo_when_standing = lifo_when_standing;
+            /// Reserves slots for the level of this name and those above.
+            reserve(level: impl Into<String>, reserve: ReservedSlots) |room| {
+                room.reserve.insert(level.into(), reserve)
+            };
+            /// Sets `lend`. If it is `true`, reserved slots are lent to lower levels while the levels that they are
+            /// reserved for send no requests.
+            lend(lend: bool) |room| room.lend = lend;
+            /// Gives the level of this name a share of `weight`, and a share of 1 to all levels without an entry.
+            /// Levels are then no longer strict.
+            level_weight(level: impl Into<String>, weight: u32) |room| {
+                room.level_weights.insert(level.into(), weight)
+            };
+            /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
+            weight(tenant: impl Into<Tenant>, weight: u32) |room| room.weights.insert(tenant.into(), weight);
         }
     };
 }
@@ -310,10 +253,7 @@ impl WaitingRoomConfig {
             return Err(InvalidWaitingRoom::ZeroPromoteAfter);
         }
         for (name, reserve) in &self.reserve {
-            if !self.has_level(name) {
-                let (name, levels) = (name.clone(), self.level_names());
-                return Err(InvalidWaitingRoom::ReserveLevel { name, levels });
-            }
+            self.refuse_unknown("reserve", name)?;
             if let ReservedSlots::Share(share) = *reserve
                 && !(0.0..=1.0).contains(&share)
             {

@@ -48,7 +48,6 @@ impl KeptSlots {
         kept.min(limit.saturating_sub(1))
     }
 
-    /// Adds the slots of `reserve`.
     pub(crate) fn and(mut self, reserve: ReservedSlots) -> Self {
         match reserve {
             ReservedSlots::Slots(slots) => self.slots = self.slots.saturating_add(slots),

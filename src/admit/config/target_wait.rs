@@ -12,25 +12,22 @@ use std::time::Duration;
 /// A request with a deadline is also refused if even the shortest of the latest services of its lane would end too
 /// late. If such a request would be the head, one is admitted now and then to probe whether the service is still slow.
 ///
-/// The room does not learn how long callers wait, because clients could teach it to refuse others. If you know how long
-/// your callers wait, set `max_wait`.
+/// The room does not learn how long callers wait, because clients could teach it to refuse others. If you know that
+/// time, set `max_wait`.
 ///
 /// A configuration file has a number of seconds, which may be a fraction, or `"auto"` or `"none"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum TargetWait {
-    /// A target that follows the service time. It is the mean service time × max(1/8, 3 ÷ slots) of the first pool that
-    /// could serve the request. A queue of that length keeps the slots busy, and a longer one only adds to the waits.
+    /// A target that follows the service time: the mean service time × max(1/8, 3 ÷ slots) of the first pool that could
+    /// serve the request. A queue of that length keeps the slots busy, and a longer one only adds to the waits.
     ///
-    /// The target grows with the share of the slots that was idle lately, so that bursts are admitted. From an idle
-    /// share of 0.18 on, it reaches `max_wait`, or 30 s without that. It grows by the square of the idle share. For
-    /// callers without a deadline it grows by the fourth power, because they may have left when their turn comes. If
-    /// tenants or levels have shares, it grows by the square for all callers. A request that would get its slot too
-    /// late for its deadline is refused in bursts, too.
-    ///
-    /// "Lately" is 10 service times, but at least 10 s and at most 60 s. Slots that lower levels used count as idle,
-    /// unless levels have weights. With the discipline `fair`, or with weights, slots that others used beyond their
-    /// shares count as idle, too.
+    /// The target grows with the share of the slots that was idle in the last 10 service times (10 to 60 s), so that
+    /// bursts are admitted. It grows by the square of the idle share, and for callers without a deadline by the fourth
+    /// power, because they may have left when their turn comes. From an idle share of 0.18 on, it is `max_wait`, or 30
+    /// s without that. Slots that lower levels used count as idle, unless levels have weights. Where tenants or levels
+    /// have shares, slots that others used beyond their shares count as idle, too, and the target grows by the square
+    /// for all callers.
     #[default]
     Auto,
     /// A fixed target, which applies from the first request on, and in bursts. An arrival is refused if its predicted

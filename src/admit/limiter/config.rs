@@ -1,6 +1,6 @@
 //! The configuration of an adaptive concurrency limit.
 
-use crate::admit::SlotPool;
+use crate::admit::{SlotPool, setters};
 
 /// A concurrency limit that is found by measurement, for a service whose limit is unknown or changes.
 ///
@@ -67,32 +67,15 @@ pub enum LimitAlgorithm {
 }
 
 impl AdaptiveLimit {
-    /// Sets the algorithm that finds the limit.
-    #[must_use]
-    pub fn algorithm(mut self, algorithm: LimitAlgorithm) -> Self {
-        self.algorithm = algorithm;
-        self
-    }
-
-    /// Sets the lowest limit.
-    #[must_use]
-    pub fn min(mut self, min: usize) -> Self {
-        self.min = min;
-        self
-    }
-
-    /// Sets the highest limit.
-    #[must_use]
-    pub fn max(mut self, max: usize) -> Self {
-        self.max = max;
-        self
-    }
-
-    /// Sets the limit before the first measurement.
-    #[must_use]
-    pub fn initial(mut self, initial: usize) -> Self {
-        self.initial = initial;
-        self
+    setters! { ()
+        /// Sets the algorithm that finds the limit.
+        algorithm(algorithm: LimitAlgorithm) |limit| limit.algorithm = algorithm;
+        /// Sets the lowest limit.
+        min(min: usize) |limit| limit.min = min;
+        /// Sets the highest limit.
+        max(max: usize) |limit| limit.max = max;
+        /// Sets the limit before the first measurement.
+        initial(initial: usize) |limit| limit.initial = initial;
     }
 
     /// Checks the configuration.
@@ -110,9 +93,7 @@ impl AdaptiveLimit {
         }
         Ok(())
     }
-}
 
-impl AdaptiveLimit {
     /// Returns the limit before the first measurement. The configuration has to be valid.
     pub(crate) fn initial_limit(&self) -> usize {
         self.initial.clamp(self.min, self.max)

@@ -10,6 +10,7 @@ mod window;
 
 use std::time::{Duration, Instant};
 
+use super::setters;
 use aimd::Aimd;
 pub use config::{AdaptiveLimit, InvalidAdaptiveLimit, LimitAlgorithm};
 use vegas::Vegas;
@@ -29,8 +30,7 @@ use vegas::Vegas;
 /// ```
 #[derive(Debug)]
 pub struct Limiter {
-    min: usize,
-    max: usize,
+    bounds: Bounds,
     algorithm: Algorithm,
 }
 
@@ -77,16 +77,13 @@ impl Limiter {
     pub fn new(config: &AdaptiveLimit) -> Result<Self, InvalidAdaptiveLimit> {
         config.validate()?;
         let (min, max) = (config.min, config.max);
+        let bounds = Bounds { min, max };
         let initial = config.initial_limit();
         let algorithm = match config.algorithm {
             LimitAlgorithm::Aimd => Algorithm::Aimd(Aimd::new(initial)),
             LimitAlgorithm::Vegas => Algorithm::Vegas(Vegas::new(initial)),
         };
-        Ok(Self {
-            min,
-            max,
-            algorithm,
-        })
+        Ok(Self { bounds, algorithm })
     }
 
     /// Changes the configuration. The measurements are kept unless the algorithm changes, and the limit is kept within
@@ -103,7 +100,7 @@ impl Limiter {
             (Algorithm::Vegas(old), Algorithm::Vegas(new)) => old.restart(new.limit_now()),
             (_, _) => std::mem::swap(&mut self.algorithm, &mut new.algorithm),
         }
-        (self.min, self.max) = (new.min, new.max);
+        self.bounds = new.bounds;
         Ok(())
     }
 
@@ -115,17 +112,14 @@ impl Limiter {
             Algorithm::Vegas(vegas) => vegas.limit_now(),
         };
         // The higher window of `vegas` may exceed the bound.
-        limit.min(self.max)
+        limit.min(self.bounds.max)
     }
 
     /// Learns from a call that has just ended, and returns the limit from now on.
     ///
     /// From one call to the next the limit at most doubles and at most halves, give or take one.
     pub fn observe(&mut self, sample: LimitSample, now: Instant) -> usize {
-        let bounds = Bounds {
-            min: self.min,
-            max: self.max,
-        };
+        let bounds = self.bounds;
         if sample.outcome != LimitOutcome::Ignored {
             match &mut self.algorithm {
                 Algorithm::Aimd(aimd) => aimd.observe(sample, now, bounds),
@@ -172,11 +166,9 @@ impl LimitSample {
         }
     }
 
-    /// Sets `waiting`, which is `true` if requests wait for a slot.
-    #[must_use]
-    pub fn waiting(mut self, waiting: bool) -> Self {
-        self.waiting = waiting;
-        self
+    setters! { ()
+        /// Sets `waiting`, which is `true` if requests wait for a slot.
+        waiting(waiting: bool) |sample| sample.waiting = waiting;
     }
 
     /// Returns `true` if the limit was used so far that the call says something about a higher limit.

@@ -1,16 +1,12 @@
 //! A limit that follows the queue inside the service and the growth of latency with the load.
 //!
 //! By Little's law the queue inside is `in flight × (1 − baseline ÷ latency)`. The limit moves to where this queue is a
-//! small share of the calls in flight.
+//! small share of the calls in flight. The difficulty is the baseline, which is the latency without a queue. The least
+//! latency ever seen is too low, by chance, and a past average follows the queue up.
 //!
-//! The difficulty is the baseline, which is the latency without a queue. The least latency ever seen is too low, by
-//! chance, so the limit would fall without end. A past average follows the queue up, so the limit would grow without
-//! end.
-//!
-//! Windows therefore come in pairs. One window runs at the limit and the other a little above, and their ratio shows
-//! the state of the service. If latency stays the same at the higher limit, throughput rises and there is no queue, so
-//! the baseline follows the latency. If latency rises in proportion, throughput is at its maximum, so the baseline is
-//! lowered until the limit falls.
+//! Windows therefore come in pairs. One window runs at the limit and the other a little above. If latency stays the
+//! same at the higher limit, there is no queue, so the baseline follows the latency. If latency rises in proportion,
+//! throughput is at its maximum, so the baseline is lowered until the limit falls.
 
 use super::window::{Means, Window};
 use super::{Bounds, LimitSample, a_tenth_less};

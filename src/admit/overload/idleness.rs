@@ -1,11 +1,7 @@
 //! The share of the slots that was idle lately, as each level sees it. Slots that lower levels used count as idle, too.
 //!
-//! If slots are idle from time to time, a burst that waits is served later without taking slots from other requests. If
-//! slots are never idle, a longer queue adds latency and no throughput. The idler the slots were, the longer a burst
-//! may queue.
-//!
-//! Idleness above [`IDLE`] makes no difference, not even to the average. So a queue counts as a burst for the same time
-//! after a quiet night as after a busy hour.
+//! The idler the slots were, the longer a burst may queue. Idleness above [`IDLE`] makes no difference, not even to the
+//! average. So a queue counts as a burst for the same time after a quiet night as after a busy hour.
 
 use crate::admit::nanos::{Nanos, seconds};
 
@@ -43,7 +39,6 @@ impl Idleness {
         }
     }
 
-    /// Records that a request of this level got a slot.
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8) {
         if let Some(level) = self.levels.get_mut(usize::from(level)) {

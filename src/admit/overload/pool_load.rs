@@ -24,20 +24,20 @@ pub(crate) struct PoolLoad {
     /// The instant at which a request was last admitted as a probe, to find out whether the rate is still as low as
     /// measured.
     probed: Nanos,
-    /// The number of slots at the last observation.
-    slots: f64,
+    /// The number of slots at the last observation; at least 1.
+    pub(super) slots: f64,
     /// `true` while the pool can hand slots over.
     pub(crate) is_in_service: bool,
     /// The instant since which the pool can hand slots over; 0 if it always could.
-    in_service_since: Nanos,
+    pub(super) in_service_since: Nanos,
     /// The instant since which the pool's slots are ready without a break; `None` while they are not ready.
-    made_since: Option<Nanos>,
+    pub(super) made_since: Option<Nanos>,
     /// `true` if the pool's slots were ever not ready.
-    is_on_demand: bool,
+    pub(super) is_on_demand: bool,
     /// `true` while the pool's slots are being started.
-    is_making: bool,
+    pub(super) is_making: bool,
     /// The instant at which the last start of the pool's slots ended; 0 before the first.
-    load_ended: Nanos,
+    pub(super) load_ended: Nanos,
     /// The waits of each level.
     levels: Box<[LevelLoad]>,
 }
@@ -146,37 +146,12 @@ impl PoolLoad {
         }
     }
 
-    /// Returns the instant since which the pool's slots are ready, or `None` while they are not ready.
-    pub(crate) fn made_since(&self) -> Option<Nanos> {
-        self.made_since
-    }
-
     /// Sets the ability of the pool to hand slots over from now on.
     pub(crate) fn set_in_service(&mut self, now: Nanos, is_in_service: bool) {
         if is_in_service && !self.is_in_service {
             self.in_service_since = now;
         }
         self.is_in_service = is_in_service;
-    }
-
-    /// Returns the instant since which the pool can hand slots over, or 0 if it always could.
-    pub(crate) fn in_service_since(&self) -> Nanos {
-        self.in_service_since
-    }
-
-    /// Returns `true` if the pool's slots were ever not ready.
-    pub(crate) fn is_on_demand(&self) -> bool {
-        self.is_on_demand
-    }
-
-    /// Returns `true` while the pool's slots are being started.
-    pub(crate) fn is_making(&self) -> bool {
-        self.is_making
-    }
-
-    /// Returns the instant at which the last start of the pool's slots ended, or 0 before the first.
-    pub(crate) fn load_ended(&self) -> Nanos {
-        self.load_ended
     }
 
     /// Returns `true` if the pool's slots are ready and have been ready since `then`.
@@ -218,11 +193,6 @@ impl PoolLoad {
     /// Returns the mean time for which a request holds a slot, in seconds, or `None` before the first hand-over.
     pub(crate) fn service_seconds(&self) -> Option<f64> {
         self.per_second().map(|per_second| self.slots / per_second)
-    }
-
-    /// Returns the number of slots at the last observation; at least 1.
-    pub(crate) fn slots(&self) -> f64 {
-        self.slots
     }
 
     /// Returns the number of slots that the pool could have handed over since the last call, `time` seconds ago. While

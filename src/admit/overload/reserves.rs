@@ -1,8 +1,7 @@
 //! The slots that are reserved for each level, and that may be lent to the levels below.
 
-mod lent;
+use std::collections::HashMap;
 
-use self::lent::Lent;
 use crate::admit::nanos::{NEVER, Nanos};
 use crate::admit::{KeptSlots, PoolId, ReservedSlots, WaitingRoomConfig};
 
@@ -196,5 +195,43 @@ impl Reserves {
         // Computed as a difference, because shares are summed before they are rounded. It can't be below 0, because
         // more levels reserve at least as many slots.
         up_to(level + 1) - up_to(level)
+    }
+}
+
+/// The numbers of lent slots, by pool and by the level that lends them.
+///
+/// A lease does not record the level of its request, so a slot counts as lent if, when it is taken, it leaves fewer
+/// slots free than are reserved. At most as many slots are lent as reserved slots are busy, so the count goes down when
+/// a returned slot stays free. A returned slot is missed if it does not stay free, because a request of its own level
+/// takes it at once, or because more slots are taken than the pool still has.
+#[derive(Debug, Default)]
+struct Lent(HashMap<PoolId, Box<[usize]>>);
+
+impl Lent {
+    /// Records that `level`, one of `levels`, lends a slot of `pool`.
+    fn add(&mut self, pool: PoolId, level: usize, levels: usize) {
+        let by_level = self.0.entry(pool);
+        by_level.or_insert_with(|| vec![0; levels].into())[level] += 1;
+    }
+
+    /// Returns the number of a level's slots in `pool` that are lent.
+    fn of(&self, pool: PoolId, level: usize) -> usize {
+        let by_level = self.0.get(&pool);
+        // The index is in range, because another configuration begins with an empty map.
+        by_level.map_or(0, |by_level| by_level[level])
+    }
+
+    /// Lowers the number of lent slots of `pool` to `most`. The highest level counts as the first to get its slots
+    /// back.
+    fn settle(&mut self, pool: PoolId, most: usize) {
+        let Some(by_level) = self.0.get_mut(&pool) else {
+            return;
+        };
+        let mut returned = by_level.iter().sum::<usize>().saturating_sub(most);
+        for lent in by_level.iter_mut() {
+            let of_level = returned.min(*lent);
+            *lent -= of_level;
+            returned -= of_level;
+        }
     }
 }

@@ -4,8 +4,18 @@
 //! come too late even if it were as quick as the quickest. Each lane has its own samples, because a small model answers
 //! in a tenth of the time of a large one.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+
+use crate::admit::nanos::Nanos;
+
+/// The beginning of a request's service, from which a waiting room learns the service times of the request's lane.
+/// Created by [`WaitingRoom::served`](crate::admit::WaitingRoom::served).
+#[derive(Debug)]
+pub struct ServiceSample {
+    pub(crate) started: Nanos,
+    /// The hash that identifies the request's lane in the service times.
+    pub(crate) lane_hash: u32,
+}
 
 /// The samples of all lanes, by the hashes of their names.
 #[derive(Debug, Default)]
@@ -39,7 +49,12 @@ impl ServiceTimes {
     /// Records that the answer to a request of this lane began after `seconds`.
     pub(crate) fn add(&mut self, lane: u32, seconds: f64) {
         if !self.lanes.contains_key(&lane) && self.lanes.len() >= MAX_LANES {
-            self.forget_one();
+            // Forgets the lane whose latest sample is the oldest. This takes O(lanes), and happens only if more lanes
+            // are in use than are kept.
+            let oldest = self.lanes.iter().min_by_key(|(_, samples)| samples.latest);
+            if let Some(lane) = oldest.map(|(&lane, _)| lane) {
+                self.lanes.remove(&lane);
+            }
         }
         self.count += 1;
         let samples = self.lanes.entry(lane).or_default();
@@ -52,15 +67,6 @@ impl ServiceTimes {
         let samples = self.lanes.get(&lane)?;
         let shortest = samples.shortest.front().map(|&(_, seconds)| seconds);
         shortest.filter(|_| samples.count >= MIN_SAMPLES)
-    }
-
-    /// Forgets the lane whose latest sample is the oldest. This takes O(lanes), and happens only if more lanes are in
-    /// use than are kept.
-    fn forget_one(&mut self) {
-        let oldest = self.lanes.iter().min_by_key(|(_, samples)| samples.latest);
-        if let Some(lane) = oldest.map(|(&lane, _)| lane) {
-            self.lanes.remove(&lane);
-        }
     }
 }
 

@@ -5,17 +5,17 @@
 //! refused. The slots that it used beyond its share therefore count as idle for the other flows.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
-use crate::admit::WaitingRoomConfig;
-use crate::admit::flow::FlowKey;
-use crate::admit::largest_flows::LargestFlows;
+use crate::admit::flow::{FlowKey, FlowTable, FlowWeights};
 use crate::admit::nanos::{Nanos, seconds};
 
 /// The use of the slots by the flows that were served lately.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// The flows that used the most, with their use and their weights.
-    flows: LargestFlows<Used, Weight>,
+    /// The weights of the flows that used the most, ranked by their use.
+    flows: FlowTable<Used, Weight>,
+    pub(super) flow_weights: Arc<FlowWeights>,
     /// The sum of the weights of all flows that were served lately.
     weights: f64,
     /// The sum of the use by all of them.
@@ -63,33 +63,45 @@ const EXCESS: f64 = 0.1;
 const SUMS: f64 = 64.0;
 
 impl Shares {
-    /// Reads the weights of the flows from a changed configuration.
-    pub(crate) fn set_config(&mut self, config: &WaitingRoomConfig) {
-        for (flow, weight) in self.flows.iter_mut() {
-            *weight = flow.weight(config).into();
+    pub(crate) fn new(flow_weights: Arc<FlowWeights>) -> Self {
+        Self {
+            flow_weights,
+            ..Self::default()
         }
     }
 
+    /// Applies the weights of a changed configuration.
+    pub(crate) fn set_weights(&mut self, flow_weights: Arc<FlowWeights>) {
+        let flows = self.flows.iter();
+        let weights: Vec<_> = flows
+            .map(|(index, flow, _)| (index, flow_weights.of(flow)))
+            .collect();
+        for (index, weight) in weights {
+            self.flows[index] = weight.into();
+        }
+        self.flow_weights = flow_weights;
+    }
+
     /// Records that a request of this flow got a slot. O(log flows).
-    pub(crate) fn on_served(
-        &mut self,
-        flow: FlowKey<'_>,
-        cost: f64,
-        config: &WaitingRoomConfig,
-        now: Nanos,
-    ) {
+    pub(crate) fn on_served(&mut self, flow: FlowKey<'_>, cost: f64, now: Nanos) {
         self.fade_to(now);
         // Scales the cost up by the factor that has faded since `faded` was 0.
         let cost = cost * self.faded.exp();
-        match self.flows.get(flow) {
-            Some((Used(used), _)) => {
-                self.flows.set_rank(flow, Used(used + cost));
+        match self.flows.find(flow) {
+            Some(index) => {
+                let Used(used) = self.used(index);
+                self.flows.set_rank(index, Used(used + cost));
             }
             None => {
-                let weight = flow.weight(config).into();
-                self.flows.insert(flow, Used(cost), weight);
+                let weight = self.flow_weights.of(flow).into();
+                self.flows.insert_bounded(flow, Used(cost), weight);
             }
         }
+    }
+
+    fn used(&self, index: u32) -> Used {
+        // Every flow in this table has a rank.
+        self.flows.rank(index).unwrap_or(Used(0.0))
     }
 
     /// Lets the use of all flows fade up to `now`.
@@ -99,7 +111,11 @@ impl Shares {
         if self.faded > MAX_FADED {
             // The factor is 0 after a very long time.
             let left = (-self.faded).exp();
-            self.flows.map_ranks(|Used(used)| Used(used * left));
+            let flows: Vec<u32> = self.flows.iter().map(|(index, ..)| index).collect();
+            for index in flows {
+                let Used(used) = self.used(index);
+                self.flows.set_rank(index, Used(used * left));
+            }
             self.faded = 0.0;
         }
     }
@@ -125,7 +141,7 @@ impl Shares {
         let left = (-self.faded).exp();
         let present = || {
             let all = self.flows.iter();
-            all.map(|(_, Used(used), &weight)| (weight, used * left))
+            all.map(|(index, _, &weight)| (weight, self.used(index).0 * left))
                 .filter(|&(_, used)| used > LATELY)
         };
         let (weights, total) = present().fold((0.0, 0.0), |(weights, total), (weight, used)| {
@@ -140,14 +156,17 @@ impl Shares {
 
     /// Returns the unused part of this flow's share, from 0 to 1, scaled down if the other flows exceeded their shares
     /// only a little.
-    pub(crate) fn unused(&self, flow: FlowKey<'_>, config: &WaitingRoomConfig, now: Nanos) -> f64 {
+    pub(crate) fn unused(&self, flow: FlowKey<'_>, now: Nanos) -> f64 {
         if self.excess == 0.0 {
             return 0.0;
         }
         // A flow without use lately has a share from now on.
-        let (weight, used) = match self.flows.get(flow) {
-            Some((Used(used), &weight)) => (weight, used * (-self.faded_at(now)).exp()),
-            None => (flow.weight(config).into(), 0.0),
+        let (weight, used) = match self.flows.find(flow) {
+            Some(index) => {
+                let Used(used) = self.used(index);
+                (self.flows[index], used * (-self.faded_at(now)).exp())
+            }
+            None => (self.flow_weights.of(flow).into(), 0.0),
         };
         // The share is at most 1, even if the flow is missing from the sum.
         let share = weight / self.weights.max(weight);
@@ -160,8 +179,8 @@ impl Shares {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::admit::Tenant;
-    use crate::admit::largest_flows::MAX_FLOWS;
+    use crate::admit::flow::MAX_FLOWS;
+    use crate::admit::{Tenant, WaitingRoomConfig};
 
     fn flow(tenant: &Tenant) -> FlowKey<'_> {
         let tenant = Some(tenant);
@@ -173,18 +192,18 @@ mod tests {
     /// Returns the unused shares of `a`, `b`, `c` and a newcomer, after each was served this many times in each of 100
     /// s.
     fn unused(served: [u32; 3], config: &WaitingRoomConfig) -> [f64; 4] {
-        let mut shares = Shares::default();
+        let mut shares = Shares::new(FlowWeights::new(config));
         for second in 1..=100 {
             shares.observe(second * SECOND, 20.0);
             for (tenant, count) in ["a", "b", "c"].into_iter().zip(served) {
                 for _ in 0..count {
-                    shares.on_served(flow(&tenant.into()), 1.0, config, second * SECOND);
+                    shares.on_served(flow(&tenant.into()), 1.0, second * SECOND);
                 }
             }
         }
         shares.observe(200 * SECOND, 20.0);
         ["a", "b", "c", "d"].map(|tenant| {
-            let unused = shares.unused(flow(&tenant.into()), config, 200 * SECOND);
+            let unused = shares.unused(flow(&tenant.into()), 200 * SECOND);
             (unused * 100.0).round() / 100.0
         })
     }
@@ -200,39 +219,39 @@ mod tests {
 
     #[test]
     fn weights_that_change_hold_from_the_next_sums_on() {
-        let (mut shares, config) = (Shares::default(), WaitingRoomConfig::default());
+        let mut shares = Shares::default();
         for tenant in ["a", "b"] {
-            shares.on_served(flow(&tenant.into()), 10.0, &config, SECOND);
+            shares.on_served(flow(&tenant.into()), 10.0, SECOND);
         }
-        let config = config.weight("b", 3);
-        shares.set_config(&config);
+        let config = WaitingRoomConfig::default().weight("b", 3);
+        shares.set_weights(FlowWeights::new(&config));
         shares.observe(SECOND, 1.0);
         // The tenant used a half, and its share is three quarters.
-        let unused = shares.unused(flow(&"b".into()), &config, SECOND);
+        let unused = shares.unused(flow(&"b".into()), SECOND);
         assert!((unused - 1.0 / 3.0).abs() < 1e-9, "{unused}");
     }
 
     #[test]
     fn tenants_without_end_take_no_more_memory() {
-        let (mut shares, config) = (Shares::default(), WaitingRoomConfig::default());
-        shares.on_served(flow(&"a".into()), 1_000.0, &config, SECOND);
+        let mut shares = Shares::default();
+        shares.on_served(flow(&"a".into()), 1_000.0, SECOND);
         for nth in 0..10_000 {
-            shares.on_served(flow(&nth.to_string().into()), 1.0, &config, SECOND);
+            shares.on_served(flow(&nth.to_string().into()), 1.0, SECOND);
         }
         assert_eq!(shares.flows.len(), MAX_FLOWS);
-        assert!(shares.flows.get(flow(&"a".into())).is_some());
+        assert!(shares.flows.find(flow(&"a".into())).is_some());
     }
 
     #[test]
     fn what_flows_had_fades_over_any_time() {
-        let (mut shares, config) = (Shares::default(), WaitingRoomConfig::default());
+        let mut shares = Shares::default();
         shares.observe(SECOND, 1.0);
         for seconds in [1, 90, 100_000] {
             let now = seconds * SECOND;
-            shares.on_served(flow(&"a".into()), 10.0, &config, now);
-            shares.on_served(flow(&"b".into()), 30.0, &config, now);
+            shares.on_served(flow(&"a".into()), 10.0, now);
+            shares.on_served(flow(&"b".into()), 30.0, now);
             shares.observe(now + SECOND / 10, 1.0);
-            let unused = shares.unused(flow(&"a".into()), &config, now);
+            let unused = shares.unused(flow(&"a".into()), now);
             assert!((unused - 0.5).abs() < 0.05, "{unused} after {seconds} s");
         }
     }

@@ -1,38 +1,42 @@
 //! The parts of a room other than its waiters: the configuration, the clock, the counters and the measurements.
 
-mod admission;
 mod clock;
 mod counters;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::admission::Admission;
-pub(crate) use self::admission::PredictedWait;
 pub(crate) use self::clock::{BEHIND, new_place};
 use self::clock::{Clock, is_requeued};
 use self::counters::Counters;
 use super::age_order::AgeOrder;
-use super::flow::FlowKey;
-use super::nanos::{NEVER, Nanos, span};
-use super::overload::{Reserves, Slots};
-use super::tenant_leases::TenantLeases;
+use super::flow::FlowWeights;
+use super::nanos::{NEVER, Nanos, seconds, span};
+use super::overload::{Arriving, Overload, Reserves, ServiceSample, Slots};
+use super::tenant_counts::TenantCounts;
 use super::waiters::{MILLISECOND, WaitBounds, WaitLimits, WaiterMeta};
 use super::{
-    Discipline, KeptSlots, PoolId, Priority, RejectReason, ServiceSample, TargetWait, Tenant,
-    Ticket, WaitingRoomConfig,
+    Discipline, KeptSlots, PoolId, Priority, RejectReason, TargetWait, Tenant, Ticket,
+    WaitingRoomConfig,
 };
 
 /// The parts of a room other than its waiters.
 #[derive(Debug)]
 pub(crate) struct RoomBase {
     pub(crate) config: WaitingRoomConfig,
+    /// The weights of the configuration.
+    pub(crate) weights: Arc<FlowWeights>,
     /// `true` if the room is in front of slots. Other rooms predict no waits, and `target_wait` has no effect there.
     pub(crate) has_slots: bool,
     pub(crate) clock: Clock,
     pub(crate) counters: Counters,
-    pub(crate) admission: Admission,
+    pub(crate) overload: Overload,
+    /// The instant at which a request's service was last watched.
+    sampled_at: Nanos,
     pub(crate) reserves: Reserves,
-    pub(crate) leases: TenantLeases,
+    /// The slots of each tenant that were counted when they were granted. They survive every change of the
+    /// configuration, as the slots do.
+    pub(crate) leases: TenantCounts,
     /// The order of waiters of equal rank.
     pub(crate) age_order: AgeOrder,
 }
@@ -40,13 +44,16 @@ pub(crate) struct RoomBase {
 impl RoomBase {
     pub(crate) fn new(config: WaitingRoomConfig, now: Instant) -> Self {
         let levels = config.levels.count();
+        let weights = FlowWeights::new(&config);
         Self {
             has_slots: true,
             clock: Clock::new(now),
             counters: Counters::new(levels),
-            admission: Admission::new(levels),
+            overload: Overload::new(levels, &weights),
+            weights,
+            sampled_at: 0,
             reserves: Reserves::new(&config),
-            leases: TenantLeases::default(),
+            leases: TenantCounts::default(),
             age_order: AgeOrder::OldestFirst,
             config,
         }
@@ -54,7 +61,8 @@ impl RoomBase {
 
     /// Replaces the configuration.
     pub(crate) fn set_config(&mut self, config: WaitingRoomConfig) {
-        self.admission.set_config(&config);
+        self.weights = FlowWeights::new(&config);
+        self.overload.set_config(&config, &self.weights);
         // Levels are matched by name, so a level keeps its data if the new configuration names it, too.
         let old: Vec<_> = self.config.levels.names().collect();
         let names = config.levels.names();
@@ -161,6 +169,11 @@ impl RoomBase {
         is_free
     }
 
+    /// Ends a reservation, if there is one.
+    pub(crate) fn unreserve(&mut self) {
+        self.counters.reserved = self.counters.reserved.saturating_sub(1);
+    }
+
     /// Returns the reason why this ticket may not wait even in an empty room, if there is one.
     #[inline]
     pub(crate) fn refusal<N>(
@@ -204,17 +217,12 @@ impl RoomBase {
             arrival: epoch.nanos(arrival),
             deadline: deadline.map_or(NEVER, |end| epoch.nanos(end)),
         };
-        let slots = self.admission.overload.slots_of(&[pool]);
+        let slots = self.overload.slots_of(&[pool]);
         let now = epoch.nanos(now);
         let limits = counted(limits, now, slots, now);
         let max_wait = self.bounds().of(is_patient).max_wait;
         let end = epoch.instant(limits.end(max_wait))?;
         Some((end, limits.why_expired(max_wait)))
-    }
-
-    /// Returns the time until `ahead` waiters have left with a slot, by the measured rate.
-    pub(crate) fn estimated_wait(&self, ahead: usize) -> Option<Duration> {
-        time_for(ahead, self.admission.overload.total_per_second()?)
     }
 
     /// Returns `true` if the wait of a request is predicted. A requeued request is exempt because it was admitted
@@ -224,47 +232,114 @@ impl RoomBase {
         self.config.target_wait != TargetWait::Off && !ticket.patient && !is_requeued(ticket)
     }
 
+    /// Returns the values of a request that decide about its wait, before the work ahead of it is known.
+    pub(crate) fn arriving(
+        &self,
+        level: u8,
+        limits: WaitLimits,
+        (pool, lane_hash): (PoolId, u32),
+    ) -> Arriving {
+        let now = self.clock.now;
+        let until = |end: Nanos| match end {
+            NEVER => f64::INFINITY,
+            _ => seconds(end.saturating_sub(now)),
+        };
+        let deadline = (limits.deadline < NEVER).then_some(until(limits.deadline));
+        // The time of a service is subtracted, because the caller waits for an answer.
+        let in_time = deadline.map(|time| time - self.shortest_service(lane_hash));
+        let max_wait = until(limits.arrival.saturating_add(self.max_wait()));
+        Arriving {
+            pool,
+            lane_hash,
+            level,
+            ahead: 0,
+            flows: None,
+            predicted: None,
+            deadline: deadline.map(|time| time.min(max_wait)),
+            longest: in_time.map_or(max_wait, |time| time.min(max_wait)),
+            max_wait,
+            leased: 0,
+        }
+    }
+
     /// Decides if a request that found no slot may wait for the predicted time. Returns the predicted wait in seconds,
     /// or 0 if it is unknown.
     pub(crate) fn admit<N>(
         &mut self,
-        ticket: &Ticket,
-        limits: WaitLimits,
-        wait: PredictedWait,
+        tenant: &Tenant,
+        arriving: &Arriving,
     ) -> Result<f64, RejectReason<N>> {
-        let Priority(level) = self.config.levels.clamp(ticket.priority);
-        let (max_wait, now) = (self.max_wait(), self.clock.now);
-        let behind = (wait.lane_hash, wait.ahead);
-        let arriving = self
-            .admission
-            .arriving(level, limits, wait, (max_wait, now));
-        self.admission
-            .admit(ticket, &arriving, behind, &self.config, now)
+        let (overload, now) = (&mut self.overload, self.clock.now);
+        let admitted = overload.admit(arriving, tenant, &self.config, now);
+        admitted.map_err(|excess| RejectReason::Overloaded {
+            retry_after: Duration::try_from_secs_f64(excess).unwrap_or(Duration::MAX),
+        })
     }
 
     /// Compares a wait that ended with its prediction.
     #[inline]
     pub(crate) fn on_wait_ended(&mut self, pool: PoolId, meta: &WaiterMeta, is_served: bool) {
-        let event = (self.age_order, self.clock.now);
-        self.admission.on_wait_ended(pool, meta, is_served, event);
+        // With the newest first, predictions do not apply to waiters that others pass.
+        if meta.predicted > 0.0 && self.age_order == AgeOrder::OldestFirst {
+            let arrival = meta.limits.arrival;
+            let load = self.overload.pool_mut(pool);
+            // If the slots became ready after the arrival, the wait includes a start and teaches nothing about the
+            // service.
+            if load.is_made_since(arrival) {
+                let actual = seconds(self.clock.now.saturating_sub(arrival));
+                load.on_wait_ended(meta.priority, meta.predicted.into(), actual, is_served);
+            }
+        }
     }
 
-    /// Returns `true` if this waiter, which has no deadline, is in a standing queue.
+    /// Returns `true` if this waiter, which has no deadline, is in a standing queue. It is standing if the waiter has
+    /// been in the room for several service times of its pool.
     pub(crate) fn is_standing(&self, meta: &WaiterMeta, pool: PoolId) -> bool {
-        self.admission.is_standing(meta, pool, self.clock.now)
+        let waited = seconds(self.clock.now.saturating_sub(meta.entered()));
+        let service = self.overload.service_seconds(pool);
+        service.is_some_and(|service| waited > STANDING_SERVICES * service)
     }
 
-    /// Records that the answer to a request begins.
-    pub(crate) fn on_answered(&mut self, sample: &ServiceSample, now: Instant) {
-        self.admission.on_answered(sample, &self.clock, now);
+    /// Returns the shortest of this lane's latest service times until the answer began, in seconds, or 0 while there
+    /// are too few samples.
+    fn shortest_service(&self, lane_hash: u32) -> f64 {
+        self.overload.service.shortest(lane_hash).unwrap_or(0.0)
     }
 
-    /// Records that a waiter got a slot. `flow` has the discipline, the tenant and the cost, if the waiter's lane has
-    /// flows.
+    /// Returns `true` if the time until a waiter's deadline is shorter than all of the latest services of its lane.
+    #[inline]
+    pub(crate) fn is_hopeless(&self, meta: &WaiterMeta) -> bool {
+        let deadline = meta.limits.deadline;
+        deadline < NEVER
+            && seconds(deadline.saturating_sub(self.clock.now))
+                < self.shortest_service(meta.lane_hash)
+    }
+
+    /// Returns the sample of a request that gets its slot now, if its service should be watched. Watching more services
+    /// than that would be of little use.
+    pub(crate) fn sample(&mut self, lane_hash: u32) -> Option<ServiceSample> {
+        let started = self.clock.now;
+        if started.saturating_sub(self.sampled_at) < SAMPLE_INTERVAL {
+            return None;
+        }
+        self.sampled_at = started;
+        Some(ServiceSample { started, lane_hash })
+    }
+
+    /// Records that a waiter of this level got a slot. `flow` has the discipline, the tenant and the cost, if the
+    /// waiter's lane has flows.
     #[inline]
     pub(crate) fn on_served(&mut self, level: u8, flow: Option<(Discipline, &Tenant, f64)>) {
-        let event = (&self.config, self.clock.now);
-        self.admission.on_served(level, flow, event);
+        self.overload.idleness.on_served(level);
+        if let Some((discipline, tenant, cost)) = flow {
+            // The cost is counted as in the flow's virtual time.
+            let cost = match discipline {
+                Discipline::Fair => cost,
+                _ => 1.0,
+            };
+            let flow = self.weights.key(level, tenant, discipline);
+            self.overload.shares.on_served(flow, cost, self.clock.now);
+        }
     }
 
     /// Records that a tenant is charged for a request after its service, in a lane that tenants share.
@@ -272,12 +347,18 @@ impl RoomBase {
         // The level of the ticket counts, because a request gets its slot without a look at the levels if the room is
         // empty.
         let Priority(level) = self.config.levels.clamp(priority);
-        let flow = FlowKey::new(level, tenant, Discipline::Fair, &self.config);
-        let now = self.clock.now;
-        let overload = &mut self.admission.overload;
-        overload.on_flow_served(flow, cost, &self.config, now);
+        let flow = self.weights.key(level, tenant, Discipline::Fair);
+        self.overload.shares.on_served(flow, cost, self.clock.now);
     }
 }
+
+/// The wait of the oldest waiter without a deadline from which on a queue is standing, in service times. A queue that
+/// only keeps the slots busy is shorter.
+const STANDING_SERVICES: f64 = 3.0;
+
+/// The least time between two services that are watched, in nanoseconds. A thousand per second teach as much as a
+/// million.
+const SAMPLE_INTERVAL: Nanos = 1_000_000;
 
 /// Returns the bounds of a wait for these slots, for a request that entered the room at `entered`. `max_wait` counts
 /// from the instant at which the slots are ready, so the time of a start is left out.
@@ -322,7 +403,7 @@ mod tests {
         let charged = |level| {
             let mut base = RoomBase::new(config.clone(), Instant::now());
             base.on_charged(Priority(level), &"a".into(), 5.0);
-            format!("{:?}", base.admission.overload)
+            format!("{:?}", base.overload)
         };
         assert_eq!(charged(9), charged(1));
         assert_ne!(charged(9), charged(0));

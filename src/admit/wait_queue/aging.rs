@@ -6,7 +6,7 @@ use super::Common;
 use super::lane_order::LaneOrder;
 use crate::admit::nanos::{NEVER, Nanos, span};
 use crate::admit::room_base::RoomBase;
-use crate::admit::waiters::Waiters;
+use crate::admit::waiters::{WaiterMeta, Waiters};
 use crate::admit::{Priority, WaitingRoomConfig};
 
 impl RoomBase {
@@ -28,12 +28,11 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         while let Some(&(due, _, idx)) = self.promotions.first()
             && due <= now
         {
-            let meta = common.waiters.meta_mut(idx);
-            let old = meta.level;
-            // The level is above 0, because `next_promotion` returns `None` at level 0.
-            meta.level -= 1;
-            // `meta` has the new level by now, so the waiter leaves the old one by its number.
-            self.change_level(common, idx, old);
+            let WaiterMeta { lane, level, .. } = *common.waiters.meta(idx);
+            self.unlink(common, idx, false);
+            // The level is above 0, because `next_promotion` returns `None` at level 0. The tenant has another flow at
+            // the new level, so the state of the old flow does not move along.
+            self.link_at(common, idx, (lane, level - 1), None);
             common.base.reserves.on_promoted();
         }
     }
@@ -47,24 +46,23 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
 /// The time at which a waiter will be promoted, with the waiter's sequence number and index.
 pub(super) type Promotion = (Nanos, u64, u32);
 
-/// Returns the next promotion of a waiter at this level, or `None` at level 0 and without aging.
+/// Returns the next promotion of a waiter, or `None` at level 0 and without aging.
 #[inline]
 pub(super) fn next_promotion<T>(
     waiters: &Waiters<T>,
     config: &WaitingRoomConfig,
     idx: u32,
-    level: u8,
 ) -> Option<Promotion> {
     let interval = interval(config)?;
     let meta = waiters.meta(idx);
     // There is one interval for each promotion so far, and one for the next. The subtraction cannot underflow, because
     // a promotion only lowers a waiter's level number below that of its ticket.
-    let intervals = Nanos::from(meta.priority - level) + 1;
+    let intervals = Nanos::from(meta.priority - meta.level) + 1;
     let due = meta
         .limits
         .arrival
         .saturating_add(interval.saturating_mul(intervals));
-    (level > 0 && due < NEVER).then_some((due, meta.seq, idx))
+    (meta.level > 0 && due < NEVER).then_some((due, meta.seq, idx))
 }
 
 /// Returns the interval between two promotions in nanoseconds, or `None` without aging.

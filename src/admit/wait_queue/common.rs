@@ -36,15 +36,14 @@ impl<T> Common<T> {
         self.by_level.push(&mut self.waiters, idx);
     }
 
-    /// Removes a waiter that was at this level. The caller names the level, because a promotion may have changed the
-    /// waiter's own one already.
+    /// Undoes [`link`](Self::link).
     #[inline]
-    pub(super) fn unlink(&mut self, idx: u32, level: u8) {
+    pub(super) fn unlink(&mut self, idx: u32) {
         self.base
             .counters
             .on_unlinked(self.waiters.meta(idx).is_patient);
         self.timeouts.remove(&mut self.waiters, idx);
-        self.by_level.remove(&mut self.waiters, idx, level);
+        self.by_level.remove(&mut self.waiters, idx);
     }
 
     /// Gives an unlinked waiter another ticket. Its id stays valid.

@@ -2,27 +2,28 @@
 
 use std::hash::Hash;
 
-use super::lanes::Backlog;
+use super::lanes::{Backlog, Group};
 use super::order::{ONLY_LANE, Order};
 use super::{Common, Newcomer, WaitQueue};
 use crate::admit::capacity::PoolId;
 use crate::admit::{Account, Discipline, Tenant};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// Returns `true` if every waiting request that `pool` could serve is patient, or there is none.
+    /// Returns `true` if every request that waits for a slot of `pool` is patient, or there is none. Parked waiters do
+    /// not wait for the pool's slots but for those of their tenant.
     #[inline]
     pub(crate) fn is_idle(&self, pool: PoolId) -> bool {
         match &self.order {
             Order::Levels(levels) => {
                 self.common.base.counters.placed() == 0 || !levels.pools().contains(&pool)
             }
-            Order::Lanes(order) => order.lanes.is_idle(pool),
+            Order::Lanes(order) => order.lanes.served_by(pool).all(Group::is_idle),
         }
     }
 
     /// Returns the work ahead of a newcomer to `lane` that the same pools can serve.
     pub(crate) fn backlog(&self, newcomer: Newcomer<'_>, lane: u32) -> Backlog {
-        let Common { base, waiters, .. } = &self.common;
+        let Common { waiters, .. } = &self.common;
         match &self.order {
             Order::Levels(_) => Backlog {
                 ahead: self.ahead_by_level(newcomer),
@@ -30,7 +31,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             },
             Order::Lanes(order) => {
                 let lanes = &order.lanes;
-                lanes.backlog(waiters, newcomer, lane, &base.config)
+                lanes.backlog(waiters, newcomer, lane)
             }
         }
     }
@@ -40,7 +41,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(crate) fn ahead_in_group(&self, lane: u32, newcomer: Newcomer<'_>) -> usize {
         match &self.order {
             Order::Levels(_) => self.ahead_by_level(newcomer),
-            Order::Lanes(order) => order.lanes.ahead_in_group(lane, newcomer),
+            Order::Lanes(order) => order.lanes.before(order.lanes.group_of(lane), newcomer),
         }
     }
 
@@ -69,7 +70,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         match &self.order {
             Order::Levels(_) if self.common.base.counters.waiting == 0 => Vec::new(),
             Order::Levels(_) => vec![ONLY_LANE],
-            Order::Lanes(order) => order.lanes.one_of_each_group().collect(),
+            Order::Lanes(order) => {
+                let groups = order.lanes.groups.iter().map(|(_, group)| group);
+                let occupied = groups.filter(|group| group.order.first().is_some());
+                let first = |group: &Group| group.lanes.iter().next().map(|(_, &lane)| lane);
+                occupied.filter_map(first).collect()
+            }
         }
     }
 
@@ -79,7 +85,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(crate) fn flows_of(&self, idx: u32) -> Option<Discipline> {
         match &self.order {
             Order::Levels(_) => None,
-            Order::Lanes(order) => order.lanes.flows(self.common.waiters.meta(idx).lane),
+            Order::Lanes(order) => {
+                let lane = self.common.waiters.meta(idx).lane;
+                order.lanes.group_of(lane).flows()
+            }
         }
     }
 
@@ -97,19 +106,25 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(crate) fn is_fair(&self) -> bool {
         match &self.order {
             Order::Levels(_) => false,
-            Order::Lanes(order) => order.lanes.have_shares(),
+            Order::Lanes(order) => order.lanes.has_fair,
         }
     }
 
     /// Charges a tenant `cost` units more, in the lane and level in which it was served. Returns `true` if tenants take
     /// turns in that lane.
     pub(crate) fn charge(&mut self, account: &Account<L>, cost: u32) -> bool {
-        let Common { base, waiters, .. } = &self.common;
+        let Common { waiters, .. } = &self.common;
         let Order::Lanes(order) = &mut self.order else {
             return false;
         };
-        order.lanes.charge(waiters, account, cost, &base.config);
-        let lane = account.lane.as_ref();
-        lane.is_some_and(|lane| order.lanes.discipline_of(lane) == Discipline::Fair)
+        order.lanes.charge(waiters, account, cost);
+        account.lane.as_ref().is_some_and(|lane| {
+            let open = order.lanes.by_key.get(lane);
+            // A lane that is not open counts as one of the room's discipline.
+            let discipline = open.map_or(order.lanes.discipline, |&lane| {
+                order.lanes.group_of(lane).discipline
+            });
+            discipline == Discipline::Fair
+        })
     }
 }

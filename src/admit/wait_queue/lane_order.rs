@@ -12,11 +12,12 @@ use super::aging::{Promotion, next_promotion};
 use super::discipline::FlowState;
 use super::eviction::EvictionOrder;
 use super::lanes::Lanes;
-use super::partitions::Partitions;
 use super::tenant_slots::TenantSlots;
 use crate::admit::nanos::Nanos;
+use crate::admit::ordered_queue::List;
 use crate::admit::room_base::RoomBase;
-use crate::admit::waiters::WaitLimits;
+use crate::admit::tenant_counts::TenantCounts;
+use crate::admit::waiters::{WaitLimits, Waiters};
 use crate::admit::{Discipline, Partition, Priority, Tenant, Ticket};
 
 /// The lanes of a queue, with the other indices of its waiters.
@@ -24,13 +25,28 @@ pub(super) struct LaneOrder<L> {
     pub(super) lanes: Lanes<L>,
     /// The waiters that will be promoted, by the time of their next promotion.
     pub(super) promotions: BTreeSet<Promotion>,
-    pub(super) partitions: Partitions,
+    /// The partitions with a bound of their own in which requests wait, by id.
+    pub(super) partitions: HashMap<u32, BoundedPartition>,
     /// The order in which waiters lose their places, if flows share these. `None` if the order of the levels is enough.
     pub(super) eviction: Option<Box<EvictionOrder>>,
     /// The number of waiters of each tenant if that is bounded, and otherwise empty.
-    pub(super) tenants: HashMap<Tenant, usize>,
+    pub(super) tenants: TenantCounts,
     /// The waiters of tenants by their slots, or `None` if the slots of a tenant are unlimited.
     pub(super) tenant_slots: Option<TenantSlots>,
+}
+
+/// The waiters of a partition that has a bound of its own. Without it, the requests for one popular model could take
+/// every place.
+pub(super) struct BoundedPartition {
+    max_size: usize,
+    pub(super) waiters: EvictionOrder,
+}
+
+impl BoundedPartition {
+    /// Returns `true` if more requests wait than the bound allows.
+    pub(super) fn is_overfull(&self) -> bool {
+        self.waiters.len() > self.max_size
+    }
 }
 
 impl<L: Clone + Eq + Hash> LaneOrder<L> {
@@ -39,15 +55,19 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         let config = &base.config;
         // The limit only applies to a queue with slots.
         let max = config.max_concurrent_per_tenant.filter(|_| base.has_slots);
+        let lanes = match old {
+            Some(old) => old.renewed(base),
+            None => Lanes::new(base, hasher.clone()),
+        };
         Self {
-            lanes: match old {
-                Some(old) => old.renewed(config),
-                None => Lanes::new(config, base.age_order, hasher.clone()),
-            },
+            lanes,
             promotions: BTreeSet::new(),
-            partitions: Partitions::default(),
-            eviction: EvictionOrder::of_room(config),
-            tenants: HashMap::new(),
+            partitions: HashMap::new(),
+            eviction: config.has_flows().then(|| {
+                let order = EvictionOrder::new(List::Room, config.discipline, base);
+                Box::new(order)
+            }),
+            tenants: TenantCounts::default(),
             tenant_slots: max.map(TenantSlots::new),
         }
     }
@@ -66,13 +86,23 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         let level = common
             .base
             .level_of(Priority(meta.priority), meta.limits.arrival, now);
+        self.link_at(common, idx, (lane, level), flow);
+    }
+
+    /// Links a waiter like [`link`](Self::link), at this level of its lane.
+    pub(super) fn link_at<T>(
+        &mut self,
+        common: &mut Common<T>,
+        idx: u32,
+        (lane, level): (u32, u8),
+        flow: Option<FlowState>,
+    ) {
         let meta = common.waiters.meta_mut(idx);
         (meta.level, meta.lane, meta.is_parked) = (level, lane, false);
         let is_patient = meta.is_patient;
-        self.enter_or_park(common, idx, flow);
+        self.enter(common, idx, flow);
         if common.base.config.max_size_per_tenant.is_some() && !is_patient {
-            let tenant = common.waiters.meta(idx).tenant().clone();
-            *self.tenants.entry(tenant).or_default() += 1;
+            self.tenants.add(common.waiters.meta(idx).tenant());
         }
         common.link(idx);
         if self.has_rare_links(&common.base) {
@@ -80,97 +110,83 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         }
     }
 
-    /// Moves a waiter that was promoted from the level `old`.
-    pub(super) fn change_level<T>(&mut self, common: &mut Common<T>, idx: u32, old: u8) {
-        self.leave_or_unpark(common, idx, old, false);
-        common.by_level.remove(&mut common.waiters, idx, old);
-        // This removes the present promotion; `link_rare` adds the next one.
-        self.unlink_rare(common, idx, old);
-        // The tenant has another flow at the new level, so the state of the old flow does not move along.
-        self.enter_or_park(common, idx, None);
-        common.by_level.push(&mut common.waiters, idx);
-        self.link_rare(common, idx);
-    }
-
     /// Returns `true` if waiters may be linked in a partition, in an order of eviction or in the promotions.
     #[inline]
     fn has_rare_links(&self, base: &RoomBase) -> bool {
-        self.lanes.have_bounds() || self.eviction.is_some() || base.config.promote_after.is_some()
+        self.lanes.has_bounds || self.eviction.is_some() || base.config.promote_after.is_some()
     }
 
     fn link_rare<T>(&mut self, common: &mut Common<T>, idx: u32) {
-        let meta = common.waiters.meta(idx);
-        let (level, is_patient) = (meta.level, meta.is_patient);
         // A patient waiter takes up no place, so it cannot lose one.
-        if !is_patient {
+        if !common.waiters.meta(idx).is_patient {
             self.link_place(common, idx);
         }
-        let promotion = next_promotion(&common.waiters, &common.base.config, idx, level);
+        let promotion = next_promotion(&common.waiters, &common.base.config, idx);
         self.promotions.extend(promotion);
     }
 
     fn link_place<T>(&mut self, Common { base, waiters, .. }: &mut Common<T>, idx: u32) {
-        if let Some(partition) = self.bounded_partition(waiters.meta(idx).lane) {
-            self.partitions.push(waiters, partition, idx, &base.config);
+        let partition = self.lanes.lane(waiters.meta(idx).lane).partition;
+        if let Some(max_size) = partition.max_size {
+            let of = self.partitions.entry(partition.id).or_insert_with(|| {
+                let discipline = partition.discipline.unwrap_or(base.config.discipline);
+                let waiters = EvictionOrder::new(List::Partition, discipline, base);
+                BoundedPartition { max_size, waiters }
+            });
+            // The capacity may have changed the bound since the first waiter.
+            of.max_size = max_size;
+            of.waiters.push(waiters, idx);
         }
         if let Some(order) = &mut self.eviction {
-            order.push(waiters, idx, &base.config);
+            order.push(waiters, idx);
         }
     }
 
-    fn unlink_rare<T>(&mut self, common: &mut Common<T>, idx: u32, level: u8) {
+    fn unlink_rare<T>(&mut self, common: &mut Common<T>, idx: u32) {
         if !common.waiters.meta(idx).is_patient {
-            self.unlink_place(common, idx, level);
+            self.unlink_place(&mut common.waiters, idx);
         }
-        let promotion = next_promotion(&common.waiters, &common.base.config, idx, level);
-        if let Some(promotion) = promotion {
+        if let Some(promotion) = next_promotion(&common.waiters, &common.base.config, idx) {
             self.promotions.remove(&promotion);
         }
     }
 
-    fn unlink_place<T>(
-        &mut self,
-        Common { base, waiters, .. }: &mut Common<T>,
-        idx: u32,
-        level: u8,
-    ) {
-        if let Some(Partition { id, .. }) = self.bounded_partition(waiters.meta(idx).lane) {
-            let config = &base.config;
-            self.partitions.remove(waiters, id, idx, level, config);
+    fn unlink_place<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
+        let Partition { id, max_size, .. } = self.lanes.lane(waiters.meta(idx).lane).partition;
+        if max_size.is_some()
+            && let Some(of) = self.partitions.get_mut(&id)
+        {
+            of.waiters.remove(waiters, idx);
+            // Demands may name any number of partitions, so the empty ones are dropped.
+            if of.waiters.len() == 0 {
+                self.partitions.remove(&id);
+            }
         }
         if let Some(order) = &mut self.eviction {
-            order.remove(waiters, idx, level, &base.config);
+            order.remove(waiters, idx);
         }
     }
 
-    /// Returns a lane's partition, if that has a bound of its own.
-    fn bounded_partition(&self, lane: u32) -> Option<Partition> {
-        let partition = self.lanes.partition(lane);
-        partition.max_size.is_some().then_some(partition)
-    }
-
-    /// Undoes [`link`](Self::link) for a waiter that was at this level. If the waiter `is_served`, it leaves with a
-    /// slot.
-    pub(super) fn unlink<T>(
-        &mut self,
-        common: &mut Common<T>,
-        idx: u32,
-        level: u8,
-        is_served: bool,
-    ) {
-        self.leave_or_unpark(common, idx, level, is_served);
-        self.unlink_otherwise(common, idx, level);
+    /// Undoes [`link`](Self::link). If the waiter `is_served`, it leaves with a slot.
+    pub(super) fn unlink<T>(&mut self, common: &mut Common<T>, idx: u32, is_served: bool) {
+        let tenant = self.leave(common, idx, is_served);
+        self.unlink_otherwise(common, idx);
+        match tenant {
+            Some(tenant) if is_served => self.on_leased(common, &tenant),
+            Some(tenant) => _ = self.settle_tenant(common, &tenant, None),
+            None => {}
+        }
     }
 
     /// Undoes [`link`](Self::link), except for the lane.
-    fn unlink_otherwise<T>(&mut self, common: &mut Common<T>, idx: u32, level: u8) {
-        let is_patient = common.waiters.meta(idx).is_patient;
-        if common.base.config.max_size_per_tenant.is_some() && !is_patient {
-            self.unlink_tenant(common.waiters.meta(idx).tenant());
+    fn unlink_otherwise<T>(&mut self, common: &mut Common<T>, idx: u32) {
+        let meta = common.waiters.meta(idx);
+        if common.base.config.max_size_per_tenant.is_some() && !meta.is_patient {
+            self.tenants.remove(meta.tenant());
         }
-        common.unlink(idx, level);
+        common.unlink(idx);
         if self.has_rare_links(&common.base) {
-            self.unlink_rare(common, idx, level);
+            self.unlink_rare(common, idx);
         }
     }
 
@@ -188,9 +204,9 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     ) {
         let level = common.base.level_of(ticket.priority, limits.arrival, now);
         let flow = self.flow_kept(common, idx, (lane, level), &ticket.tenant);
-        let old_level = common.waiters.meta(idx).level;
-        let old_tenant = self.leave_to_move(common, idx, old_level);
-        self.unlink_otherwise(common, idx, old_level);
+        // Until the old tenant is settled, no other waiter takes over the flow of the one that moves.
+        let old_tenant = self.leave(common, idx, false);
+        self.unlink_otherwise(common, idx);
         common.write_ticket(idx, ticket, limits, now);
         self.link(common, idx, lane, flow, now);
         if let Some(tenant) = old_tenant {
@@ -211,21 +227,10 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         if meta.is_parked || (meta.lane, meta.level) != place {
             return None;
         }
-        let takes_turns = self.lanes.discipline(meta.lane) == Discipline::Fair;
+        let takes_turns = self.lanes.group_of(meta.lane).discipline == Discipline::Fair;
         if takes_turns && meta.tenant() != tenant {
             return None;
         }
         self.lanes.flow_state(&common.waiters, idx)
-    }
-
-    /// Takes a waiter out of the count of its tenant.
-    fn unlink_tenant(&mut self, tenant: &Tenant) {
-        if let Some(waiting) = self.tenants.get_mut(tenant) {
-            *waiting -= 1;
-            if *waiting == 0 {
-                // A tenant is dropped with its last waiter.
-                self.tenants.remove(tenant);
-            }
-        }
     }
 }

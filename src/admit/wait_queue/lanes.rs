@@ -10,21 +10,24 @@
 mod backlog;
 mod charge;
 mod forecast;
-mod groups;
 mod lifecycle;
 mod select;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
 
 use slab::Slab;
 
 use super::discipline::{DispatchKey, FlowState, LevelQueue};
+use super::order::needs_lanes;
+use crate::admit::Discipline;
 use crate::admit::age_order::AgeOrder;
 use crate::admit::capacity::{Partition, PoolId, PoolSet};
+use crate::admit::flow::FlowWeights;
 use crate::admit::heap::Heap;
+use crate::admit::room_base::RoomBase;
 use crate::admit::waiters::Waiters;
-use crate::admit::{Discipline, WaitingRoomConfig};
 
 pub(crate) use backlog::{Backlog, MAX_LOOKS};
 pub(crate) use select::{Head, NO_PUMP, Scope};
@@ -35,18 +38,18 @@ pub(crate) type Rank = (u64, DispatchKey);
 
 /// A lane, which has the waiters that need the same slots.
 #[derive(Debug)]
-struct Lane<L> {
-    key: L,
+pub(super) struct Lane<L> {
+    pub(super) key: L,
     /// The hash of the lane's key, which identifies the lane in the service times.
-    hash: u32,
-    partition: Partition,
-    group: u32,
+    pub(super) hash: u32,
+    pub(super) partition: Partition,
+    pub(super) group: u32,
     /// The lane's number among the lanes of its group.
     member: u32,
     /// The queues by level, or one queue for all levels if these have weights.
     levels: Box<[LevelQueue]>,
     /// The first waiter of the highest level that has one.
-    head: Option<LaneHead>,
+    pub(super) head: Option<LaneHead>,
     /// The number of parked waiters that will enter the lane, which stays open for them.
     parked: usize,
 }
@@ -61,27 +64,27 @@ impl<L> Lane<L> {
 
 /// The waiter that goes next in a lane.
 #[derive(Debug, Clone, Copy)]
-struct LaneHead {
-    idx: u32,
+pub(super) struct LaneHead {
+    pub(super) idx: u32,
     /// The index of the waiter's queue.
     level: u8,
 }
 
 /// A group of lanes of one discipline that the same pools can serve.
 #[derive(Debug)]
-struct Group {
-    pools: PoolSet,
-    discipline: Discipline,
+pub(super) struct Group {
+    pub(super) pools: PoolSet,
+    pub(super) discipline: Discipline,
     /// The indices of the lanes, by member number.
-    lanes: Slab<u32>,
+    pub(super) lanes: Slab<u32>,
     /// The members with waiters, by the rank of their heads.
-    order: Heap<Rank>,
+    pub(super) order: Heap<Rank>,
     /// The number of the pump that last found the group busy.
     blocked_in: u64,
     /// The number of the pump that last unblocked the group. It is cleared when one of the group's waiters is served.
-    looked_again_in: u64,
+    pub(super) looked_again_in: u64,
     /// The number of requests that wait in the group, by level.
-    waiting: Box<[usize]>,
+    pub(super) waiting: Box<[usize]>,
     /// The number of waiting requests that are patient.
     patient: usize,
     /// The virtual time of each level if the waiters are in flows, and otherwise empty. Virtual time is the service
@@ -95,9 +98,9 @@ struct Group {
 /// The lanes of a queue, with the groups and pools that they belong to.
 #[derive(Debug)]
 pub(crate) struct Lanes<L> {
-    by_key: HashMap<L, u32>,
+    pub(super) by_key: HashMap<L, u32>,
     /// The lanes by index. Empty lanes are kept for a while.
-    lanes: Slab<Lane<L>>,
+    pub(super) lanes: Slab<Lane<L>>,
     /// The lane of the latest arrival. It is often the lane of the next arrival too, which spares hashing the key.
     latest: u32,
     /// The number of lanes with a waiter, plus the number of lanes that are kept for parked ones. A lane may count
@@ -105,7 +108,7 @@ pub(crate) struct Lanes<L> {
     occupied: usize,
     /// The groups of lanes that exactly these pools can serve, one for each discipline.
     by_pools: HashMap<PoolSet, Vec<u32>>,
-    groups: Slab<Group>,
+    pub(super) groups: Slab<Group>,
     /// The groups that each pool can serve, by pool.
     by_pool: Vec<Vec<u32>>,
     /// The number of the pump that last found any group busy.
@@ -115,18 +118,18 @@ pub(crate) struct Lanes<L> {
     /// The number of waiters that were queued or served so far.
     dispatches: u64,
     levels: usize,
-    /// `true` if levels have weights.
-    is_weighted: bool,
+    pub(super) weights: Arc<FlowWeights>,
     /// The order of equals, oldest or newest first.
     age_order: AgeOrder,
-    discipline: Discipline,
+    pub(super) discipline: Discipline,
+    /// `true` if the order `Levels` does not suffice, by the configuration or because of a lane that was opened.
+    pub(super) are_needed: bool,
     /// `true` once a lane was opened in a partition that has a bound of its own.
-    has_bounds: bool,
-    /// `true` once a lane was opened in which tenants have shares.
-    has_fair: bool,
-    /// `true` if the head of any lane may have changed since the last call of
-    /// [`take_heads_changed`](Self::take_heads_changed).
-    heads_changed: bool,
+    pub(super) has_bounds: bool,
+    /// `true` if tenants have shares in the room's discipline, or once a lane was opened in which they have.
+    pub(super) has_fair: bool,
+    /// `true` if the head of any lane may have changed since this was last taken.
+    pub(super) heads_changed: bool,
 }
 
 /// The pump number of a group that was never found busy. Pumps are numbered from 1.
@@ -144,11 +147,8 @@ pub(super) fn hash_of<L: Hash>(hasher: &RandomState, key: &L) -> u32 {
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Creates an empty set of lanes. `hasher` hashes their keys.
-    pub(crate) fn new(
-        config: &WaitingRoomConfig,
-        age_order: AgeOrder,
-        hasher: RandomState,
-    ) -> Self {
+    pub(crate) fn new(base: &RoomBase, hasher: RandomState) -> Self {
+        let config = &base.config;
         Self {
             by_key: HashMap::with_hasher(hasher),
             lanes: Slab::new(),
@@ -161,23 +161,24 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             base: 0,
             dispatches: 0,
             levels: config.levels.count(),
-            age_order,
-            is_weighted: !config.level_weights.is_empty(),
+            age_order: base.age_order,
+            weights: Arc::clone(&base.weights),
             discipline: config.discipline,
+            are_needed: needs_lanes(config, base.has_slots),
             has_bounds: false,
-            has_fair: false,
+            has_fair: config.discipline == Discipline::Fair,
             heads_changed: true,
         }
     }
 
     /// Creates an empty set of lanes. Their clocks begin at the latest virtual time of the present ones.
-    pub(crate) fn renewed(&self, config: &WaitingRoomConfig) -> Self {
+    pub(crate) fn renewed(&self, base: &RoomBase) -> Self {
         let clocks = self.groups.iter().flat_map(|(_, group)| &group.clocks);
         Self {
             base: clocks.copied().max().unwrap_or(self.base),
             dispatches: self.dispatches,
             // The hasher is kept, so that a key has the same hash as before.
-            ..Self::new(config, self.age_order, self.by_key.hasher().clone())
+            ..Self::new(base, self.by_key.hasher().clone())
         }
     }
 
@@ -212,7 +213,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// Returns the lane with this key. Calls `ask` for its pools and its partition if the lane has to be opened.
     #[inline]
-    pub(crate) fn lane<E>(
+    pub(crate) fn find_or_open<E>(
         &mut self,
         key: L,
         ask: impl FnOnce(&L) -> Result<(PoolSet, Partition), E>,
@@ -233,13 +234,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// Adds a waiter to its lane. `flow` is the state of its flow, or `None` if the flow begins now.
     #[inline]
-    pub(crate) fn push<T>(
-        &mut self,
-        waiters: &mut Waiters<T>,
-        idx: u32,
-        flow: Option<FlowState>,
-        config: &WaitingRoomConfig,
-    ) {
+    pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, flow: Option<FlowState>) {
         let meta = waiters.meta(idx);
         let (lane, level) = (meta.lane, self.queue_of(meta.lane, meta.level));
         let is_patient = meta.is_patient;
@@ -250,7 +245,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let since = self.dispatches;
         let flow = flow.unwrap_or(FlowState { start, since });
         let queue = &mut self.lanes[lane as usize].levels[level];
-        if queue.push(waiters, idx, flow, config) {
+        if queue.push(waiters, idx, flow) {
             self.refresh(waiters, lane, level);
         }
     }
@@ -285,8 +280,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let competitors = group
             .pools
             .iter()
-            .flat_map(|&pool| self.groups_on(pool))
-            .map(|&other| &groups[other as usize])
+            .flat_map(|&pool| self.served_by(pool))
             // A group of another discipline is skipped, because it counts service in another way.
             .filter(|other| other.discipline == group.discipline && other.waiting[level] > 0)
             .filter_map(|other| other.clocks.get(level));
@@ -300,7 +294,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let (lane, level) = (meta.lane, self.queue_of(meta.lane, meta.level));
         self.dispatches += 1;
         let ends = self.lanes[lane as usize].levels[level].serve(waiters, idx, self.dispatches);
-        let group = self.group(lane);
+        let group = self.lane(lane).group;
         let group = &mut self.groups[group as usize];
         group.waiting[level] -= 1;
         group.patient -= usize::from(waiters.meta(idx).is_patient);
@@ -312,13 +306,13 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.refresh(waiters, lane, level);
     }
 
-    /// Removes a waiter that leaves this level without a slot.
+    /// Removes a waiter that leaves without a slot.
     #[inline]
-    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, level: u8) {
-        let lane = waiters.meta(idx).lane;
-        let level = self.queue_of(lane, level);
+    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
+        let meta = waiters.meta(idx);
+        let (lane, level) = (meta.lane, self.queue_of(meta.lane, meta.level));
         let head_may_change = self.lanes[lane as usize].levels[level].remove(waiters, idx);
-        let group = self.group(lane);
+        let group = self.lane(lane).group;
         let group = &mut self.groups[group as usize];
         group.waiting[level] -= 1;
         group.patient -= usize::from(waiters.meta(idx).is_patient);
@@ -363,29 +357,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Returns `true` if the head of any lane may have changed since the last call.
-    pub(crate) fn take_heads_changed(&mut self) -> bool {
-        std::mem::take(&mut self.heads_changed)
-    }
-
-    /// Returns the waiter of a lane that goes next.
-    pub(crate) fn head(&self, lane: u32) -> Option<u32> {
-        Some(self.lanes[lane as usize].head?.idx)
-    }
-
-    /// Returns the lanes that have waiters, and the waiter that goes next in each.
-    pub(crate) fn heads(&self) -> impl Iterator<Item = (&L, u32)> {
-        let lanes = self.lanes.iter();
-        lanes.filter_map(|(_, lane)| Some((&lane.key, lane.head?.idx)))
-    }
-
-    /// Returns the number of waiters that the same pools can serve, for each set of pools that has waiters.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&PoolSet, usize)> {
-        let groups = self.groups.iter().map(|(_, group)| group);
-        let waiting = groups.map(|group| (&group.pools, group.waiting.iter().sum()));
-        waiting.filter(|&(_, waiting)| waiting > 0)
-    }
-
     /// Gives back the memory that the present waiters can do without. Their order stays.
     pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         for (_, lane) in &mut self.lanes {
@@ -393,33 +364,20 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Returns `true` if levels have weights.
-    pub(crate) fn is_weighted(&self) -> bool {
-        self.is_weighted
-    }
-
     /// Returns the number of the next dispatch.
     pub(crate) fn next_dispatch(&self) -> u64 {
         self.dispatches + 1
     }
 
-    /// Returns the key, pools and partition with which a lane was opened.
-    pub(crate) fn describe(&self, lane: u32) -> (L, PoolSet, Partition) {
-        let lane = &self.lanes[lane as usize];
-        let pools = self.groups[lane.group as usize].pools.clone();
-        (lane.key.clone(), pools, lane.partition)
+    #[inline]
+    pub(super) fn lane(&self, lane: u32) -> &Lane<L> {
+        &self.lanes[lane as usize]
     }
 
-    /// Returns the hash that identifies a lane in the service times.
+    /// Returns the group that a lane belongs to.
     #[inline]
-    pub(crate) fn hash(&self, lane: u32) -> u32 {
-        self.lanes[lane as usize].hash
-    }
-
-    /// Returns the pools that could serve a lane.
-    #[inline]
-    pub(crate) fn pools(&self, lane: u32) -> &PoolSet {
-        &self.groups[self.lanes[lane as usize].group as usize].pools
+    pub(super) fn group_of(&self, lane: u32) -> &Group {
+        &self.groups[self.lane(lane).group as usize]
     }
 
     /// Keeps the lane open for a parked waiter.
@@ -437,39 +395,23 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.occupied -= usize::from(*parked == 0);
     }
 
-    /// Returns the discipline of a lane.
-    pub(crate) fn discipline(&self, lane: u32) -> Discipline {
-        self.groups[self.group(lane) as usize].discipline
-    }
-
-    /// Returns the group that a lane belongs to.
-    #[inline]
-    pub(crate) fn group(&self, lane: u32) -> u32 {
-        self.lanes[lane as usize].group
-    }
-
-    /// Returns `true` if any partition has a bound of its own.
-    #[inline]
-    pub(crate) fn have_bounds(&self) -> bool {
-        self.has_bounds
-    }
-
-    /// Returns the partition in which a lane's requests wait.
-    #[inline]
-    pub(crate) fn partition(&self, lane: u32) -> Partition {
-        self.lanes[lane as usize].partition
-    }
-
     /// Returns the index of a level's queue in a lane.
     #[inline]
     fn queue_of(&self, lane: u32, level: u8) -> usize {
         self.lanes[lane as usize].queue_of(level)
     }
 
-    /// Returns the groups that a pool can serve.
+    /// Returns the indices of the groups that a pool can serve.
     #[inline]
     fn groups_on(&self, pool: PoolId) -> &[u32] {
         self.by_pool.get(pool.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the groups that a pool can serve.
+    #[inline]
+    pub(super) fn served_by(&self, pool: PoolId) -> impl Iterator<Item = &Group> {
+        let groups = self.groups_on(pool).iter();
+        groups.map(|&group| &self.groups[group as usize])
     }
 
     /// Brings the lane's head, and its rank in its group, up to date after a change in the level `changed`.

@@ -1,24 +1,30 @@
 //! Methods that give memory back after a burst, by the rule of [`trim`](super::super::trim).
 
 use std::hash::Hash;
-#[cfg(feature = "batch")]
 use std::time::Instant;
 
 use super::WaitQueue;
 use super::lane_order::LaneOrder;
-use super::order::Order;
+use super::order::{Levels, Order};
 use crate::admit::nanos::Nanos;
-#[cfg(feature = "batch")]
-use crate::admit::trim::INTERVAL;
-use crate::admit::trim::KEPT;
+use crate::admit::trim::{INTERVAL, KEPT};
 use crate::admit::waiters::Waiters;
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// Gives memory back if the last entry is gone. Call it after an entry was taken out.
+    /// Gives memory back if the last entry is gone, and returns to the order `Levels` if the configuration allows it.
+    /// Call it after an entry was taken out.
     #[inline]
     pub(crate) fn trim_if_empty(&mut self) {
-        if self.common.waiters.is_empty() && self.common.waiters.capacity() > KEPT {
+        if !self.common.waiters.is_empty() {
+            return;
+        }
+        if self.common.waiters.capacity() > KEPT {
             self.trim_empty();
+        }
+        if let Order::Lanes(order) = &self.order
+            && !order.lanes.are_needed
+        {
+            self.order = Order::Levels(Levels::of(None));
         }
     }
 
@@ -43,13 +49,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(crate) fn trim_if_due(&mut self, now: Nanos) {
         let capacity = self.common.waiters.capacity();
-        if self.common.base.counters.high_water.is_due(capacity, now)
-            && self.common.base.counters.high_water.look(
-                capacity,
-                self.common.base.counters.waiting,
-                now,
-            )
-        {
+        let counters = &mut self.common.base.counters;
+        let high_water = &mut counters.high_water;
+        if high_water.is_due(capacity, now) && high_water.look(capacity, counters.waiting, now) {
             self.trim();
         }
     }
@@ -64,13 +66,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Gives memory back if the queue is idle, and returns the next time to look again. Returns `None` if there is
-    /// nothing more to give back until another item waits. A timer calls this when it is idle.
-    #[cfg(feature = "batch")]
+    /// Gives memory back if the queue is empty, for a timer that has nothing else to do. Returns the next time to look,
+    /// or `None` if that can wait for the next waiter.
     pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
         self.trim_if_empty();
-        let keeps_more =
-            self.common.base.counters.waiting == 0 && self.common.waiters.capacity() > KEPT;
+        // Entries with an outcome that is yet to be taken still keep the memory.
+        let keeps_more = self.is_empty() && self.common.waiters.capacity() > KEPT;
         keeps_more.then(|| now + INTERVAL)
     }
 }
@@ -79,7 +80,9 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     /// Gives back the memory that the present waiters can do without. Their order stays.
     fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         self.lanes.trim(waiters);
-        self.partitions.trim(waiters);
+        for partition in self.partitions.values_mut() {
+            partition.waiters.trim(waiters);
+        }
         if let Some(order) = &mut self.eviction {
             order.trim(waiters);
         }

@@ -1,20 +1,8 @@
 //! The wait queue, a bounded set of waiters that are ordered over lanes, tenants, priorities and deadlines.
 //!
-//! The queue knows waiters and leaves slots to others. A [`WaitingRoom`](super::WaitingRoom) puts a wait queue in front
-//! of a capacity, and a `RequestQueue` puts one behind a lock.
-//!
-//! The queue keeps its waiters in one of [two orders](order). `Levels` serves a single lane that is first come, first
-//! served, and `Lanes` serves everything else. The [configuration and the lanes](rebuild) decide which order is needed.
-//!
-//! This file has the methods that users call. The modules behind it each do one job:
-//!
-//! - [`places`] decides if a request may wait, and [`eviction`] picks the waiter that loses its place.
-//! - [`lane_order`] adds and removes waiters in the order `Lanes`, and [`tenant_slots`] parks the waiters of tenants
-//!   that are at their limit.
-//! - [`aging`] promotes waiters, and [`rebuild`] applies a new configuration.
-//! - [`memory`] gives memory back, and `due` checks if there is anything to bring up to date.
-//! - [`offers`] answers a scheduler, and [`estimates`] answers a prediction.
-//! - [`lanes`] orders waiters among lanes, and a [`discipline`] orders them within one level of one lane.
+//! The queue knows waiters and leaves slots to others. A [`WaitingRoom`](super::WaitingRoom) puts it in front of a
+//! capacity, and a `RequestQueue` puts it behind a lock. It keeps its waiters in one of [two orders](order). This file
+//! has the methods that users call, and each module behind it does one job.
 
 mod aging;
 mod common;
@@ -28,7 +16,6 @@ pub(super) mod lanes;
 mod memory;
 mod offers;
 mod order;
-mod partitions;
 mod places;
 mod rebuild;
 mod tenant_slots;
@@ -43,7 +30,7 @@ use self::order::{Levels, Order};
 pub(super) use self::rebuild::Relink;
 use super::age_order::AgeOrder;
 use super::capacity::{Partition, PoolId, PoolSet};
-use super::nanos::{NEVER, Nanos};
+use super::nanos::Nanos;
 use super::room_base::RoomBase;
 use super::waiters::{WaitLimits, WaiterId, WaiterMeta};
 use super::{RejectReason, RoomStats, Ticket, WaitingRoomConfig};
@@ -53,19 +40,13 @@ const ONLY_POOL: PoolId = PoolId(0);
 
 /// A bounded, ordered set of waiting items, over lanes that `L` names.
 ///
-/// # How to use it
+/// [`push`](Self::push) adds an item, or returns the reason why it may not wait. [`peek`](Self::peek) returns the item
+/// that goes next, [`pop`](Self::pop) takes it to be served, and [`remove`](Self::remove) takes any item for any other
+/// reason. [`skip`](Self::skip) hides an item so that the next one can be seen. Before each of these calls, call
+/// [`advance`](Self::advance) until it returns `None`.
 ///
-/// - [`push`](Self::push) adds an item, or returns the reason why it may not wait.
-/// - [`peek`](Self::peek) returns the item that goes next. [`pop`](Self::pop) takes it to be served, and
-///   [`remove`](Self::remove) takes any item for any other reason. [`skip`](Self::skip) hides an item so that the next
-///   one can be seen, and [`restore`](Self::restore) brings the hidden item back.
-/// - Before each of these calls, bring the queue up to date: call [`advance`](Self::advance) until it returns `None`.
-///   It returns the expired items one at a time, and then promotes those that are due.
-///
-/// # An item's states
-///
-/// An item *waits* until it is popped or removed. If its wait ends in another way, for example because it expires, the
-/// item is *unlinked*. It then leaves the order, but keeps its entry until it is [taken](Self::take).
+/// An item *waits* until it is popped or removed. If its wait ends in another way, it is *unlinked*. It then leaves the
+/// order, but keeps its entry until it is [taken](Self::take).
 ///
 /// ```
 /// use std::time::Instant;
@@ -177,18 +158,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let displaced = match place {
             Ok(displaced) => displaced,
             Err(why) => {
-                self.common.base.counters.stats.reject(&why);
+                self.count_rejected(&why);
                 return Err(why);
             }
         };
         // The displaced waiter leaves first, because the item takes its place.
         if let Some(displaced) = displaced {
             self.unlink(displaced, false);
-            self.common
-                .base
-                .counters
-                .stats
-                .reject(&RejectReason::<()>::Displaced);
+            self.count_rejected(&RejectReason::<()>::Displaced);
         }
         let id = self.insert(ticket, limits, lane, (now, 0.0), item);
         let displaced = displaced.map(|idx| self.common.waiters.id(idx));
@@ -241,7 +218,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let common = &mut self.common;
         match &mut self.order {
             Order::Levels(_) => {
-                common.unlink(idx, common.waiters.meta(idx).level);
+                common.unlink(idx);
                 common.write_ticket(idx, ticket, limits, now);
                 common.link(idx);
             }
@@ -251,28 +228,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     }
 
     /// Gives a waiting item another ticket and lane. The item moves to the position that it would have if it were
-    /// pushed with this ticket as [requeued](Ticket::requeued). The ticket's arrival decides, or `now` if the ticket
-    /// has no arrival, and items of equal arrival keep the order in which they were pushed. Returns `false` if the item
-    /// does not wait. This takes O(log n).
-    ///
-    /// The item keeps waiting even if every place is taken, because the bounds of the queue are ignored here, and so is
-    /// [`wait`](Ticket::wait). If the item's wait is over by the new ticket, the next [`advance`](Self::advance)
-    /// returns it.
-    ///
-    /// ```
-    /// use std::time::Instant;
-    /// use tower_triage::admit::{Priority, Ticket, WaitQueue, WaitingRoomConfig};
-    ///
-    /// let now = Instant::now();
-    /// let mut queue = WaitQueue::new(WaitingRoomConfig::default(), now);
-    /// let ticket = |level| Ticket::new(Priority(level), now);
-    /// let first = queue.push(ticket(0), (), now, |_| "first").unwrap().id;
-    /// let second = queue.push(ticket(1), (), now, |_| "second").unwrap().id;
-    ///
-    /// assert!(queue.set_ticket(first, ticket(1).patient(), (), now));
-    /// assert!(queue.set_ticket(second, ticket(0), (), now));
-    /// assert_eq!(queue.peek(), Some(second));
-    /// ```
+    /// pushed with this ticket as [requeued](Ticket::requeued). Returns `false` if the item does not wait. O(log n).
+    /// The bounds of the queue and [`wait`](Ticket::wait) are ignored.
     pub fn set_ticket(&mut self, id: WaiterId, ticket: Ticket, lane: L, now: Instant) -> bool {
         if !self.common.waiters.waits(id) {
             return false;
@@ -326,17 +283,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         item
     }
 
-    /// Hides an item, so that [`peek`](Self::peek) returns the next one. The hidden item still waits and keeps its
-    /// position in the order. Until it is restored, the caller may only skip or pop other items.
+    /// Hides an item, so that [`peek`](Self::peek) returns the next one. Until it is restored, the caller may only skip
+    /// or pop other items.
     pub fn skip(&mut self, id: WaiterId) -> Skipped {
         let Common {
             waiters, by_level, ..
         } = &mut self.common;
         match &mut self.order {
-            Order::Levels(_) => {
-                let level = waiters.meta(id.idx).level;
-                by_level.remove(waiters, id.idx, level);
-            }
+            Order::Levels(_) => by_level.remove(waiters, id.idx),
             Order::Lanes(order) => order.lanes.skip(waiters, id.idx),
         }
         Skipped(id)
@@ -365,7 +319,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(crate) fn advance_to(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason)> {
         let expired = self.expire_next(now)?;
-        self.common.base.counters.stats.reject(&expired.1);
+        self.count_rejected(&expired.1);
         Some(expired)
     }
 
@@ -390,12 +344,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks a waiter whose wait is over, or puts it off until the next time at which its wait may end.
     #[cold]
     fn expire<N>(&mut self, idx: u32, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
-        let slots = self
-            .common
-            .base
-            .admission
-            .overload
-            .slots_of(self.pools_of(idx));
+        let slots = self.common.base.overload.slots_of(self.pools_of(idx));
         let is_next = self.is_next_of_lane(idx);
         let Common {
             base,
@@ -439,18 +388,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.common.base.counters.is_closed = true;
     }
 
-    /// Stops accepting items and rejects all waiting ones as shutting down. The rejected items are unlinked and have to
-    /// be [taken](Self::take).
+    /// Stops accepting items and rejects all waiting ones as shutting down. They are unlinked and have to be
+    /// [taken](Self::take).
     pub fn close(&mut self) -> Vec<WaiterId> {
         self.common.base.counters.is_closed = true;
         let all = self.common.waiters.latest_first().into_iter();
         all.map(|idx| {
             self.unlink(idx, false);
-            self.common
-                .base
-                .counters
-                .stats
-                .reject(&RejectReason::<()>::ShuttingDown);
+            self.count_rejected(&RejectReason::<()>::ShuttingDown);
             self.common.waiters.id(idx)
         })
         .collect()
@@ -463,7 +408,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Ends a reservation. Call it once for each [`reserve`](Self::reserve) that returned `true`.
     pub fn unreserve(&mut self) {
-        self.common.base.counters.reserved -= 1;
+        self.common.base.unreserve();
     }
 
     /// Returns `true` if one more item may wait.
@@ -491,14 +436,6 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.common.base.counters.is_closed
     }
 
-    /// Returns `true` if the wait of a present item can end by time, or if a present item can be promoted. Otherwise
-    /// [`advance`](Self::advance) has nothing to do for them.
-    #[must_use]
-    #[inline]
-    pub fn is_timed(&self) -> bool {
-        self.next_end() < NEVER || self.next_promotion() < NEVER
-    }
-
     /// Returns `true` if the item still waits, and `false` for an invalid id.
     #[must_use]
     pub fn waits(&self, id: WaiterId) -> bool {
@@ -516,8 +453,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.common.waiters.payload_mut(id.idx)
     }
 
-    /// Returns an item's position among the items that compete with it, in the order in which they would be taken now.
-    /// The next item has position 1. Returns `None` if the item does not wait. This takes O(n log n).
+    /// Returns an item's position among the items that compete with it, from 1. `None` if it does not wait. O(n log n).
     #[must_use]
     pub fn position(&self, id: WaiterId) -> Option<usize> {
         if !self.common.waiters.waits(id) {
@@ -558,27 +494,21 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         order.map(|idx| self.common.waiters.id(idx)).collect()
     }
 
-    /// Returns the arrival of the item that is first in the order of arrival. Items rank by the time at which they were
-    /// queued, except that requeued items keep their earlier rank. This takes O(levels).
+    /// Returns the arrival of the item that is first in the order of arrival. O(levels).
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
         let first = self.common.by_level.oldest(&self.common.waiters)?;
-        self.common
-            .base
-            .clock
-            .epoch
-            .instant(self.common.waiters.meta(first).limits.arrival)
+        let arrival = self.common.waiters.meta(first).limits.arrival;
+        self.common.base.clock.epoch.instant(arrival)
     }
 
-    /// Converts an instant to the nanoseconds of the queue's clock. The conversion takes longer than most methods, so a
-    /// caller converts once for several calls.
+    /// Converts an instant to the nanoseconds of the queue's clock, which takes longer than most methods.
     #[inline]
     pub(crate) fn nanos(&self, now: Instant) -> Nanos {
         self.common.base.clock.epoch.nanos(now)
     }
 
-    /// Counts an item that was rejected before it was pushed.
-    #[cfg(feature = "batch")]
+    /// Counts an item that was rejected.
     pub(crate) fn count_rejected<N>(&mut self, why: &RejectReason<N>) {
         self.common.base.counters.stats.reject(why);
     }
@@ -605,7 +535,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             order: Order::Levels(Levels::of(None)),
             lane_hasher: RandomState::new(),
             #[cfg(feature = "batch")]
-            not_before: (NEVER, None),
+            not_before: (super::nanos::NEVER, None),
         };
         queue.order = queue.order_for(&[]);
         queue

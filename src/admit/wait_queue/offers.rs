@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use super::lanes::{Head, NO_PUMP, Scope};
+use super::lanes::{Head, NO_PUMP, NOT_BLOCKED, Scope};
 use super::order::{ONLY_LANE, Order};
 use super::{Common, WaitQueue};
 use crate::admit::Tenant;
@@ -54,7 +54,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             Order::Levels(_) => self.common.next_by_level() == Some(idx),
             Order::Lanes(order) => match waiters.meta(idx).is_parked {
                 true => order.is_next_of_tenant(waiters, idx),
-                false => order.lanes.head(waiters.meta(idx).lane) == Some(idx),
+                false => {
+                    let head = order.lanes.lane(waiters.meta(idx).lane).head;
+                    head.is_some_and(|head| head.idx == idx)
+                }
             },
         }
     }
@@ -65,7 +68,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(crate) fn claim(&self, pool: PoolId, lane: u32) -> Scope {
         match &self.order {
             Order::Levels(_) => Scope::Claim(pool, ONLY_LANE),
-            Order::Lanes(order) => Scope::Claim(pool, order.lanes.group(lane)),
+            Order::Lanes(order) => Scope::Claim(pool, order.lanes.lane(lane).group),
         }
     }
 
@@ -85,7 +88,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             }
             Order::Lanes(order) => {
                 let lanes = &order.lanes;
-                lanes.newcomer_goes_before(waiters, newcomer, lane, best, &base.config)
+                lanes.newcomer_goes_before(waiters, newcomer, lane, best)
             }
         }
     }
@@ -125,7 +128,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(crate) fn on_progress(&mut self, group: u32) {
         if let Order::Lanes(order) = &mut self.order {
-            order.lanes.on_progress(group);
+            // The group may be unblocked again.
+            order.lanes.groups[group as usize].looked_again_in = NOT_BLOCKED;
         }
     }
 
@@ -143,7 +147,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(crate) fn pools(&self, lane: u32) -> &[PoolId] {
         match &self.order {
             Order::Levels(levels) => levels.pools(),
-            Order::Lanes(order) => order.lanes.pools(lane),
+            Order::Lanes(order) => &order.lanes.group_of(lane).pools,
         }
     }
 
@@ -164,10 +168,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 lane.zip(head).into_iter().collect()
             }
             Order::Lanes(order) => {
-                let heads = order.lanes.heads();
-                heads
-                    .map(|(lane, idx)| (lane.clone(), waiters.meta(idx)))
-                    .collect()
+                let lanes = order.lanes.lanes.iter();
+                let heads = lanes.filter_map(|(_, lane)| {
+                    let idx = lane.head?.idx;
+                    Some((lane.key.clone(), waiters.meta(idx)))
+                });
+                heads.collect()
             }
         }
     }
@@ -181,8 +187,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 lane.map(|lane| (lane.pools.clone(), waiting)).collect()
             }
             Order::Lanes(order) => {
-                let waiting = order.lanes.waiting();
-                waiting.map(|(pools, n)| (pools.clone(), n)).collect()
+                let groups = order.lanes.groups.iter().map(|(_, group)| group);
+                let waiting = groups.map(|group| (group.pools.clone(), group.waiting.iter().sum()));
+                waiting.filter(|&(_, waiting)| waiting > 0).collect()
             }
         }
     }
@@ -191,7 +198,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(crate) fn take_heads_changed(&mut self) -> bool {
         match &mut self.order {
             Order::Levels(levels) => levels.take_head_changed(&self.common),
-            Order::Lanes(order) => order.lanes.take_heads_changed(),
+            Order::Lanes(order) => std::mem::take(&mut order.lanes.heads_changed),
         }
     }
 

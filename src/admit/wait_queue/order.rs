@@ -1,11 +1,9 @@
 //! The two orders of waiters, and the choice between them.
 //!
-//! In the usual configuration, the waiters of one lane go in the order of [`ByLevel`]. A queue keeps that order in any
-//! case, to find the last waiter of the lowest level and the oldest waiter. Lanes would keep the same order a second
-//! time, at several times its cost. So a queue whose waiters all ask for one lane has the order `Levels`. It changes to
-//! `Lanes` when a request of another lane has to wait beside them.
-//!
-//! [`ByLevel`]: crate::admit::by_level::ByLevel
+//! A queue keeps its waiters [by level](crate::admit::by_level::ByLevel) in any case, to find the last waiter of the
+//! lowest level and the oldest waiter. If all waiters ask for one lane that is first come, first served, that order is
+//! enough. This is the order `Levels`. A queue changes to the order `Lanes`, which costs several times as much, when a
+//! request of another lane has to wait beside them, and back when it is empty.
 
 use std::hash::Hash;
 
@@ -78,7 +76,7 @@ pub(super) fn needs_lanes(config: &WaitingRoomConfig, has_slots: bool) -> bool {
 }
 
 /// Returns `true` if a lane in this partition needs an order of its own.
-fn has_own_rules(partition: Partition) -> bool {
+pub(super) fn has_own_rules(partition: Partition) -> bool {
     partition.max_size.is_some()
         || partition
             .discipline
@@ -128,7 +126,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 Some(only) if only.key == key => Ok(ONLY_LANE),
                 _ => self.another_lane(key, ask),
             },
-            Order::Lanes(order) => order.lanes.lane(key, ask),
+            Order::Lanes(order) => order.lanes.find_or_open(key, ask),
         }
     }
 
@@ -156,7 +154,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let order = Order::Lanes(self.new_lanes());
         self.rebuild_as(order, relinks, self.common.base.clock.now);
         match &mut self.order {
-            Order::Lanes(order) => order.lanes.lane(key, |_| Ok((pools, partition))),
+            Order::Lanes(order) => order.lanes.find_or_open(key, |_| Ok((pools, partition))),
             Order::Levels(_) => unreachable!("it was rebuilt"),
         }
     }
@@ -171,7 +169,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     pub(crate) fn hash(&self, lane: u32) -> u32 {
         match &self.order {
             Order::Levels(levels) => levels.lane.as_ref().map_or(0, |lane| lane.hash),
-            Order::Lanes(order) => order.lanes.hash(lane),
+            Order::Lanes(order) => order.lanes.lane(lane).hash,
         }
     }
 
@@ -188,12 +186,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Ends a wait, and keeps the waiter's entry. If the waiter `is_served`, it leaves with a slot.
     #[inline]
     pub(crate) fn unlink(&mut self, idx: u32, is_served: bool) {
-        let meta = self.common.waiters.meta_mut(idx);
-        meta.waits = false;
-        let level = meta.level;
+        self.common.waiters.meta_mut(idx).waits = false;
         match &mut self.order {
-            Order::Levels(_) => self.common.unlink(idx, level),
-            Order::Lanes(order) => order.unlink(&mut self.common, idx, level, is_served),
+            Order::Levels(_) => self.common.unlink(idx),
+            Order::Lanes(order) => order.unlink(&mut self.common, idx, is_served),
         }
     }
 }
@@ -206,5 +202,41 @@ impl<L> Levels<L> {
             (common.waiters.id(idx), meta.level, meta.limits.arrival)
         });
         self.told.replace(head) != Some(head)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::admit::{Priority, Ticket};
+
+    /// Returns `true` if a queue has the order `Lanes` while two lanes wait, and `true` if it still has it afterwards.
+    fn has_lanes(config: WaitingRoomConfig) -> [bool; 2] {
+        let now = Instant::now();
+        let mut queue = WaitQueue::new(config, now);
+        let ticket = || Ticket::new(Priority(0), now);
+        let ids = ["a", "b"].map(|lane| queue.push(ticket(), lane, now, |_| ()).unwrap().id);
+        let has_lanes = |queue: &WaitQueue<_, _>| matches!(queue.order, Order::Lanes(_));
+        let before = has_lanes(&queue);
+        for id in ids {
+            queue.pop(id);
+        }
+        [before, has_lanes(&queue)]
+    }
+
+    #[test]
+    fn an_empty_queue_returns_to_levels_if_they_suffice() {
+        let config = WaitingRoomConfig::default();
+        assert_eq!(has_lanes(config.clone()), [true, false]);
+        assert_eq!(has_lanes(config.discipline(Discipline::Fair)), [true, true]);
+    }
+
+    #[test]
+    fn a_reservation_that_was_never_made_ends_without_effect() {
+        let mut queue = WaitQueue::<(), ()>::new(WaitingRoomConfig::default(), Instant::now());
+        queue.unreserve();
+        assert!(queue.has_room());
     }
 }

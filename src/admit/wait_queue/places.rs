@@ -10,7 +10,7 @@ use super::order::Order;
 use super::{Common, WaitQueue};
 use crate::admit::nanos::Nanos;
 use crate::admit::waiters::WaitLimits;
-use crate::admit::{Priority, RejectReason, Ticket};
+use crate::admit::{Partition, Priority, RejectReason, Ticket};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Returns `None` if a place is free for the request, or the waiter that it displaces.
@@ -88,7 +88,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         // The tenant's bound is checked before the room's. Its reason says more, and displacing another tenant's waiter
         // would not help.
         if let Some(max) = config.max_size_per_tenant
-            && self.tenants.get(tenant).copied().unwrap_or(0) >= max
+            && self.tenants.of(tenant) >= max
         {
             return Err(RejectReason::TenantFull);
         }
@@ -103,10 +103,11 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         // In a full partition, one of its own waiters has to go, because that makes room in the partition and in the
         // queue.
         let displaced = match (full_partition, &self.eviction) {
-            (Some(partition), _) => self
-                .partitions
-                .displaced_by(partition, level, tenant, config),
-            (None, Some(order)) => order.displaced_by(level, tenant, config),
+            (Some(partition), _) => {
+                let of = self.partitions.get(&partition);
+                of.and_then(|of| of.waiters.displaced_by(level, tenant))
+            }
+            (None, Some(order)) => order.displaced_by(level, tenant),
             (None, None) => common.lower_than(level),
         };
         displaced.map(Some).ok_or(RejectReason::Full)
@@ -115,10 +116,11 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     /// Returns the partition of a lane, if it is full by its own bound.
     fn full_partition(&self, lane: u32) -> Option<u32> {
         // Most capacities have only partitions without a bound, so this spares looking up the lane.
-        if !self.lanes.have_bounds() {
+        if !self.lanes.has_bounds {
             return None;
         }
-        let partition = self.lanes.partition(lane);
-        (!self.partitions.has_room(partition)).then_some(partition.id)
+        let Partition { id, max_size, .. } = self.lanes.lane(lane).partition;
+        let waiting = self.partitions.get(&id).map_or(0, |of| of.waiters.len());
+        max_size.filter(|&max| waiting >= max).map(|_| id)
     }
 }

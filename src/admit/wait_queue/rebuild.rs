@@ -43,9 +43,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         while let Some(expired) = self.expire_next(now) {
             ended.push(expired);
         }
-        self.evict_excess(|id, why| ended.push((id, why)));
+        self.evict_excess(&mut ended);
         for (_, why) in &ended {
-            self.common.base.counters.stats.reject(why);
+            self.count_rejected(why);
         }
         ended
     }
@@ -70,7 +70,6 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         all.filter_map(|idx| self.relink(idx)).collect()
     }
 
-    /// Returns a waiter with its lane.
     pub(crate) fn relink(&self, idx: u32) -> Option<Relink<L>> {
         let (key, pools, partition) = match &self.order {
             Order::Levels(levels) => {
@@ -78,7 +77,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 let lane = levels.lane.as_ref()?;
                 (lane.key.clone(), lane.pools.clone(), lane.partition)
             }
-            Order::Lanes(order) => order.lanes.describe(self.common.waiters.meta(idx).lane),
+            Order::Lanes(order) => {
+                let lane = order.lanes.lane(self.common.waiters.meta(idx).lane);
+                let pools = order.lanes.groups[lane.group as usize].pools.clone();
+                (lane.key.clone(), pools, lane.partition)
+            }
         };
         Some(Relink {
             idx,
@@ -117,49 +120,53 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Unlinks the waiters that exceed the bounds: first those of tenants, then those of partitions, then that of the
     /// room.
-    pub(crate) fn evict_excess<N>(&mut self, mut evicted: impl FnMut(WaiterId, RejectReason<N>)) {
+    pub(crate) fn evict_excess<N>(&mut self, evicted: &mut Vec<(WaiterId, RejectReason<N>)>) {
         if let Some(max) = self.common.base.config.max_size_per_tenant {
             // This takes O(n log n), but happens only after a reconfiguration.
             for idx in self.common.waiters.latest_first() {
                 if self.is_beyond(max, idx) {
-                    self.unlink(idx, false);
-                    evicted(self.common.waiters.id(idx), RejectReason::TenantFull);
+                    evicted.push((self.evict(idx), RejectReason::TenantFull));
                 }
             }
         }
-        self.evict_from_partitions(&mut evicted);
+        self.evict_from_partitions(evicted);
         // The room's own bound comes last, because the evictions above have made room.
         while self.common.base.counters.placed() > self.common.base.config.max_size
             && let Some(idx) = self.lowest()
         {
-            self.unlink(idx, false);
-            evicted(self.common.waiters.id(idx), self.common.base.why_evicted());
+            evicted.push((self.evict(idx), self.common.base.why_evicted()));
         }
     }
 
     /// Unlinks the waiters that exceed the bound of their partition.
     pub(crate) fn evict_from_partitions<N>(
         &mut self,
-        mut evicted: impl FnMut(WaiterId, RejectReason<N>),
+        evicted: &mut Vec<(WaiterId, RejectReason<N>)>,
     ) {
-        let overfull = match &self.order {
-            Order::Levels(_) => Vec::new(),
-            Order::Lanes(order) => order.partitions.overfull(),
+        let Order::Lanes(order) = &self.order else {
+            return;
         };
-        for partition in overfull {
-            while let Some(idx) = self.excess(partition) {
-                self.unlink(idx, false);
-                evicted(self.common.waiters.id(idx), RejectReason::Full);
+        let overfull = order.partitions.iter().filter(|(_, of)| of.is_overfull());
+        let mut overfull: Vec<u32> = overfull.map(|(&id, _)| id).collect();
+        overfull.sort_unstable();
+        for id in overfull {
+            while let Some(idx) = self.excess(id) {
+                evicted.push((self.evict(idx), RejectReason::Full));
             }
         }
     }
 
-    /// Returns the waiter of an overfull partition that is evicted next.
+    fn evict(&mut self, idx: u32) -> WaiterId {
+        self.unlink(idx, false);
+        self.common.waiters.id(idx)
+    }
+
     fn excess(&self, partition: u32) -> Option<u32> {
-        match &self.order {
-            Order::Levels(_) => None,
-            Order::Lanes(order) => order.partitions.excess(partition),
-        }
+        let Order::Lanes(order) = &self.order else {
+            return None;
+        };
+        let of = order.partitions.get(&partition)?;
+        of.waiters.last().filter(|_| of.is_overfull())
     }
 
     /// Returns `true` if a waiter takes a place, and its tenant takes more than `max` of them.
@@ -168,8 +175,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             return false;
         };
         let meta = self.common.waiters.meta(idx);
-        let waiting = order.tenants.get(meta.tenant());
-        waiting.is_some_and(|&waiting| waiting > max) && !meta.is_patient
+        order.tenants.of(meta.tenant()) > max && !meta.is_patient
     }
 }
 
@@ -193,7 +199,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     ) {
         // If levels have weights now or had them before, one flow may be split into several of the same queue. Then
         // only the first part keeps the flow's rank among equals.
-        let may_split = self.lanes.is_weighted() || old.is_some_and(Lanes::is_weighted);
+        let may_split =
+            self.lanes.weights.have_levels() || old.is_some_and(|old| old.weights.have_levels());
         let mut ranks = HashSet::new();
         for Relink {
             idx,
@@ -212,7 +219,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
                 // `push` ignores this state if the flow is already open.
                 flow.since = self.lanes.next_dispatch();
             }
-            let lane: Result<u32, Infallible> = self.lanes.lane(key, |_| Ok((pools, partition)));
+            let lane: Result<u32, Infallible> =
+                self.lanes.find_or_open(key, |_| Ok((pools, partition)));
             let Ok(lane) = lane;
             self.link(common, idx, lane, flow, now);
         }

@@ -1,9 +1,8 @@
 //! The limit on a tenant's slots, which decides the waiters that stand in their lanes and those that are parked.
 //!
-//! If all waiters of a tenant at its limit stood in their lanes, each release would have to look past them. So in each
-//! lane only as many of a tenant's waiters stand as the tenant may still have slots, and these are its most urgent
-//! ones. The others are parked. A parked waiter waits for as long as any other, but slots are offered only to standing
-//! ones. A change costs O(log n) for each lane in which the tenant waits.
+//! In each lane only as many of a tenant's waiters stand as the tenant may still have slots, and these are its most
+//! urgent ones. The others are parked, so no release has to look past them. A change costs O(log n) for each lane in
+//! which the tenant waits.
 //!
 //! Every slot is still used, because a waiter is parked in only two cases. Either others of its tenant that want the
 //! same slots stand before it, or its tenant is at its limit and one of its slots has yet to come back.
@@ -77,7 +76,6 @@ impl TenantSlots {
         }
     }
 
-    /// Gives back memory that the present tenants can do without.
     pub(super) fn trim(&mut self) {
         self.tenants.shrink_to_fit();
     }
@@ -98,7 +96,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         let Some(slots) = &self.tenant_slots else {
             return false;
         };
-        let in_lane = slots.tenants.get(tenant).and_then(|own| own.get(&lane));
+        let in_lane = self.in_lane(tenant, lane);
         let standing = in_lane.map_or(0, |own| own.standing.len());
         // This counts all waiters that stand in the lane as if each got a slot of the tenant before the newcomer.
         base.leases.of(tenant) + standing >= slots.max
@@ -114,98 +112,51 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
 
     /// Adds a waiter to its lane, or parks it. `flow` is the state of its flow, as for
     /// [`Lanes::push`](super::lanes::Lanes::push).
-    pub(super) fn enter_or_park<T>(
-        &mut self,
-        common: &mut Common<T>,
-        idx: u32,
-        flow: Option<FlowState>,
-    ) {
+    pub(super) fn enter<T>(&mut self, common: &mut Common<T>, idx: u32, flow: Option<FlowState>) {
         if self.tenant_slots.is_none() {
-            let Common { base, waiters, .. } = common;
-            return self.lanes.push(waiters, idx, flow, &base.config);
+            return self.lanes.push(&mut common.waiters, idx, flow);
         }
         self.enter_limited(common, idx, flow);
     }
 
     fn enter_limited<T>(&mut self, common: &mut Common<T>, idx: u32, flow: Option<FlowState>) {
-        let place = self.place(&common.waiters, idx, common.waiters.meta(idx).level);
+        let place = self.place(&common.waiters, idx);
+        let Some(slots) = &mut self.tenant_slots else {
+            return;
+        };
         let meta = common.waiters.meta_mut(idx);
         // The newcomer is parked first in any case, and `settle` then lets the best waiters of the tenant stand.
         meta.is_parked = true;
         let (lane, tenant) = (meta.lane, meta.tenant().clone());
         self.lanes.park(lane);
-        let Some(slots) = &mut self.tenant_slots else {
-            return;
-        };
         let own = slots.tenants.entry(tenant.clone()).or_default();
         own.entry(lane).or_default().parked.insert(place);
         self.settle_tenant(common, &tenant, Some((idx, flow)));
     }
 
-    /// Removes a waiter from this level of its lane or from the parked ones. If it `is_served`, it leaves with a slot.
-    pub(super) fn leave_or_unpark<T>(
+    /// Removes a waiter from its lane or from the parked ones. If it `is_served`, it leaves with a slot. With a limit
+    /// on the slots of a tenant, returns its tenant, which has to be [settled](Self::settle_tenant) afterwards, because
+    /// its other waiters may have to be parked or unparked.
+    pub(super) fn leave<T>(
         &mut self,
         common: &mut Common<T>,
         idx: u32,
-        level: u8,
         is_served: bool,
-    ) {
-        if self.tenant_slots.is_some() {
-            return self.leave_limited(common, idx, level, is_served);
-        }
-        match is_served {
-            true => self.lanes.serve(&mut common.waiters, idx),
-            false => self.lanes.remove(&mut common.waiters, idx, level),
-        }
-    }
-
-    /// Removes a waiter from this level of its lane or from the parked ones, so that it can be added elsewhere. Returns
-    /// its tenant if that has to be [settled](Self::settle_tenant) afterwards. Until it is settled, no other waiter
-    /// takes over the flow of the one that moves.
-    pub(super) fn leave_to_move<T>(
-        &mut self,
-        common: &mut Common<T>,
-        idx: u32,
-        level: u8,
     ) -> Option<Tenant> {
-        if self.tenant_slots.is_none() {
-            self.lanes.remove(&mut common.waiters, idx, level);
-            return None;
-        }
-        Some(self.leave_unsettled(common, idx, level, false))
-    }
-
-    fn leave_limited<T>(&mut self, common: &mut Common<T>, idx: u32, level: u8, is_served: bool) {
-        let tenant = self.leave_unsettled(common, idx, level, is_served);
-        match is_served {
-            true => self.on_leased(common, &tenant),
-            false => {
-                self.settle_tenant(common, &tenant, None);
-            }
-        }
-    }
-
-    /// Removes a waiter without settling its tenant. Returns the tenant, because its other waiters may have to be
-    /// parked or unparked.
-    fn leave_unsettled<T>(
-        &mut self,
-        common: &mut Common<T>,
-        idx: u32,
-        level: u8,
-        is_served: bool,
-    ) -> Tenant {
         let waiters = &mut common.waiters;
-        let place = self.place(waiters, idx, level);
+        let is_limited = self.tenant_slots.is_some();
+        let place = is_limited.then(|| self.place(waiters, idx));
         let meta = waiters.meta_mut(idx);
-        let (lane, tenant) = (meta.lane, meta.tenant().clone());
-        meta.is_counted = is_served;
+        let lane = meta.lane;
+        meta.is_counted = is_served && is_limited;
         match (std::mem::take(&mut meta.is_parked), is_served) {
             (true, _) => self.lanes.unpark(lane),
             (false, true) => self.lanes.serve(waiters, idx),
-            (false, false) => self.lanes.remove(waiters, idx, level),
+            (false, false) => self.lanes.remove(waiters, idx),
         }
-        if let Some(slots) = &mut self.tenant_slots
-            && let Some(own) = slots.tenants.get_mut(&tenant)
+        let (slots, place) = self.tenant_slots.as_mut().zip(place)?;
+        let tenant = waiters.meta(idx).tenant().clone();
+        if let Some(own) = slots.tenants.get_mut(&tenant)
             && let Some(in_lane) = own.get_mut(&lane)
         {
             // A waiter is in exactly one of the two sets.
@@ -219,7 +170,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
                 slots.tenants.remove(&tenant);
             }
         }
-        tenant
+        Some(tenant)
     }
 
     /// Parks and unparks waiters of a tenant after its slots or its waiters changed. Returns `true` if any waiter was
@@ -245,8 +196,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         for idx in moves.park {
             let meta = waiters.meta_mut(idx);
             meta.is_parked = true;
-            let (lane, level) = (meta.lane, meta.level);
-            self.lanes.remove(waiters, idx, level);
+            let lane = meta.lane;
+            self.lanes.remove(waiters, idx);
             self.lanes.park(lane);
         }
         for idx in moves.unpark {
@@ -257,35 +208,42 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
             let own = newcomer.filter(|&(newcomer, _)| newcomer == idx);
             let flow = own.and_then(|(_, flow)| flow);
             // The waiter enters the lane at the position of its arrival.
-            self.lanes.push(waiters, idx, flow, &base.config);
+            self.lanes.push(waiters, idx, flow);
         }
         any
+    }
+
+    /// Returns the waiters of a tenant in a lane.
+    fn in_lane(&self, tenant: &Tenant, lane: u32) -> Option<&InLane> {
+        self.tenant_slots.as_ref()?.tenants.get(tenant)?.get(&lane)
     }
 
     /// Returns `true` if a parked waiter goes before all others of its tenant and lane.
     pub(super) fn is_next_of_tenant<T>(&self, waiters: &Waiters<T>, idx: u32) -> bool {
         let meta = waiters.meta(idx);
-        let place = self.place(waiters, idx, meta.level);
-        let slots = self.tenant_slots.as_ref();
-        let own = slots.and_then(|slots| slots.tenants.get(meta.tenant())?.get(&meta.lane));
-        own.is_some_and(|own| own.standing.is_empty() && own.parked.first() == Some(&place))
+        let own = self.in_lane(meta.tenant(), meta.lane);
+        let is_next = |own: &InLane| {
+            let place = self.place(waiters, idx);
+            own.standing.is_empty() && own.parked.first() == Some(&place)
+        };
+        own.is_some_and(is_next)
     }
 
     /// Returns the number of parked waiters of the same tenant and lane that go before this parked one.
     pub(super) fn parked_before<T>(&self, waiters: &Waiters<T>, idx: u32) -> usize {
         let meta = waiters.meta(idx);
-        let place = self.place(waiters, idx, meta.level);
-        let slots = self.tenant_slots.as_ref();
-        let own = slots.and_then(|slots| slots.tenants.get(meta.tenant())?.get(&meta.lane));
-        own.map_or(0, |own| own.parked.range(..place).count())
+        let own = self.in_lane(meta.tenant(), meta.lane);
+        own.map_or(0, |own| {
+            own.parked.range(..self.place(waiters, idx)).count()
+        })
     }
 
-    fn place<T>(&self, waiters: &Waiters<T>, idx: u32, level: u8) -> Place {
+    fn place<T>(&self, waiters: &Waiters<T>, idx: u32) -> Place {
         let meta = waiters.meta(idx);
-        let order = match self.lanes.discipline(meta.lane) {
+        let order = match self.lanes.group_of(meta.lane).discipline {
             Discipline::Deadline => super::discipline::deadline_key(waiters, idx),
             _ => (0, meta.key()),
         };
-        (level, order, idx)
+        (meta.level, order, idx)
     }
 }

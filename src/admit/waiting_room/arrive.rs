@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::waiter::Waiter;
+use super::outcome::Waiter;
 use super::{AdmitOutcome, WaitingRoom};
 use crate::admit::ask::UnknownLane;
 use crate::admit::nanos::Nanos;
@@ -29,15 +29,6 @@ enum Admission<C: Capacity> {
         limits: WaitLimits,
         /// The predicted wait in seconds; 0 if it is unknown.
         predicted: f32,
-    },
-}
-
-/// The answer of the capacity to an arrival.
-enum Attempt<C: Capacity> {
-    Leased(C::Lease),
-    /// The request has to wait in this lane.
-    Busy {
-        lane: u32,
     },
 }
 
@@ -82,7 +73,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         Arrival { outcome, unused }
     }
 
-    /// Decides about an arrival.
     fn admit(
         &mut self,
         capacity: &C,
@@ -103,11 +93,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         base.reserves.on_arrival(level, now);
         let limits = base.clock.limits(ticket, now);
         let lane = match self.lease_or_lane(capacity, demand, (ticket, limits), now, wakes)? {
-            Attempt::Leased(lease) => {
+            Ok(lease) => {
                 self.on_arrival_leased(capacity, (ticket, limits), level, &lease);
                 return Ok(Admission::Leased(lease));
             }
-            Attempt::Busy { lane } => lane,
+            Err(lane) => lane,
         };
         // The request has to wait, if it may.
         self.queue.trim_if_due(now);
@@ -123,7 +113,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         })
     }
 
-    /// Records that a request got a slot as it arrived.
     fn on_arrival_leased(
         &mut self,
         capacity: &C,
@@ -138,7 +127,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         self.queue.on_leased(&ticket.tenant);
         let base = self.base_mut();
-        base.admission.overload.on_served(level);
+        base.overload.idleness.on_served(level);
         if base.reserves.may_lend()
             && let Some(pool) = ask::pool(capacity, lease)
         {
@@ -147,7 +136,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Asks the capacity for a slot, and for the request's lane if it has to wait.
+    /// Returns the slot that the capacity gives to a request, or the lane if the request has to wait.
     fn lease_or_lane(
         &mut self,
         capacity: &C,
@@ -155,12 +144,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         (ticket, limits): (&Ticket, WaitLimits),
         now: Nanos,
         wakes: &mut WakeList<W>,
-    ) -> Result<Attempt<C>, Refusal<C>> {
+    ) -> Result<Result<C::Lease, u32>, Refusal<C>> {
         let is_empty = self.queue.is_empty();
         // In an empty room the request is the best one, so its lane is not needed.
         if is_empty && self.queue.may_lease(&ticket.tenant) {
             match ask::try_lease(capacity, demand, self.kept(ticket, limits, now)) {
-                Ok(lease) => return Ok(Attempt::Leased(lease)),
+                Ok(lease) => return Ok(Ok(lease)),
                 Err(LeaseError::Unservable(why)) => return Err(RejectReason::Unservable(why)),
                 Err(LeaseError::Busy) => {}
             }
@@ -170,16 +159,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let lane = lane.map_err(|UnknownLane| RejectReason::NotQueued)?;
         if is_empty {
             // The capacity was busy above, or the request's tenant is at its limit.
-            return Ok(Attempt::Busy { lane });
+            return Ok(Err(lane));
         }
         match self.lease_in_order(capacity, demand, (ticket, limits), (lane, now), wakes) {
-            Ok(lease) => Ok(Attempt::Leased(lease)),
+            Ok(lease) => Ok(Ok(lease)),
             Err(LeaseError::Unservable(why)) => Err(RejectReason::Unservable(why)),
-            Err(LeaseError::Busy) => Ok(Attempt::Busy { lane }),
+            Err(LeaseError::Busy) => Ok(Err(lane)),
         }
     }
 
-    /// Returns the lane of a demand.
     #[inline]
     pub(super) fn lane(&mut self, capacity: &C, demand: &C::Demand) -> Result<u32, UnknownLane> {
         let lane = ask::lane(capacity, demand)?;

@@ -1,7 +1,7 @@
 //! The end of a wait inside the room, with a slot or with a reason for the rejection.
 
 use super::WaitingRoom;
-use super::waiter::State;
+use super::outcome::State;
 use crate::admit::wait_queue::Common;
 use crate::admit::waiters::WaiterId;
 use crate::admit::{Capacity, PoolId, RejectReason, WakeList, ask};
@@ -28,7 +28,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         // While only patient waiters are present, slots that are reserved for others may be free, so hand-overs are not
         // measured.
         if !meta.is_patient || base.counters.placed() > 0 {
-            base.admission.overload.pool_mut(pool).on_handed_over();
+            base.overload.pool_mut(pool).on_handed_over();
         }
         let flow = flows.map(|discipline| (discipline, meta.tenant(), meta.cost() as f64));
         base.on_served(meta.priority, flow);
@@ -43,7 +43,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.base_mut().counters.stats.unclaimed += 1;
     }
 
-    /// Ends a wait without a slot.
     pub(super) fn reject_idx(
         &mut self,
         idx: u32,
@@ -66,7 +65,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.finish(idx, State::Rejected(why), wakes);
     }
 
-    /// Rejects waiters that are unlinked already.
     pub(super) fn reject_all(
         &mut self,
         unlinked: Vec<(WaiterId, RejectReason<C::Unservable>)>,

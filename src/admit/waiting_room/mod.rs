@@ -1,36 +1,29 @@
 //! The waiting room: a bounded, ordered set of waiting tickets over all lanes.
 //!
-//! The room is a state machine. Events come in as calls, and time comes in as an argument. The wakers of waiters that
-//! were granted a slot or rejected come out in a [`WakeList`]. The room uses no async, locks or clock, so a test can
-//! drive it through a million random events.
-//!
 //! The [queue](super::WaitQueue) knows the order of the waiters, and the capacity knows the slots. The [pump] connects
 //! them by granting free slots to the best waiters that the slots can serve.
 
 mod arrive;
 mod end;
-mod lane_heads;
-mod levels;
 mod outcome;
 mod predict;
 mod pump;
+mod reports;
 mod tenants;
-mod waiter;
 
 pub(crate) use arrive::Arrival;
-pub use lane_heads::LaneHead;
-pub(crate) use lane_heads::Starting;
-pub(crate) use outcome::Answered;
-pub(crate) use waiter::State;
+pub(crate) use outcome::{Answered, State};
+pub use reports::LaneHead;
+pub(crate) use reports::Starting;
+pub(crate) use tenants::{Account, Share};
 
 use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use self::waiter::Waiter;
+use self::outcome::Waiter;
 use super::nanos::Nanos;
-use super::room_base::RoomBase;
-use super::trim::{INTERVAL, KEPT};
+use super::room_base::{RoomBase, time_for};
 use super::wait_queue::lanes::Scope;
 use super::wait_queue::{Relink, WaitQueue};
 use super::waiters::{WaiterId, Waiters};
@@ -62,32 +55,18 @@ impl<C: Capacity> fmt::Debug for AdmitOutcome<C> {
 /// The slot, or the reason for the rejection.
 type Answer<C> = Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Unservable>>;
 
-/// The bounded, ordered set of waiting tickets in front of a capacity.
+/// The bounded, ordered set of waiting tickets in front of a capacity. `W` is a waiter's waker, which is a
+/// [`Waker`](std::task::Waker) in the gate.
 ///
-/// `W` is a waiter's waker. It is a [`Waker`](std::task::Waker) in the gate, and may be anything in a test.
-///
-/// # How to use it
-///
-/// - For a request, call [`arrive`](Self::arrive). If it is queued, leave a waker with [`set_waker`](Self::set_waker).
-///   When the waker comes out in a [`WakeList`], call [`take_outcome`](Self::take_outcome).
-/// - For an event, call [`on_release`](Self::on_release) after a slot was given back,
-///   [`on_capacity_grown`](Self::on_capacity_grown), [`on_capacity_changed`](Self::on_capacity_changed) or
-///   [`on_lease_returned`](Self::on_lease_returned).
-/// - For time, call [`advance`](Self::advance) at [`next_timeout`](Self::next_timeout).
-/// - For operation, call [`reconfigure`](Self::reconfigure) and [`close`](Self::close).
-///
-/// Wake the wakers of a [`WakeList`] after the lock around the room was released.
-///
-/// # A waiter's states
-///
-/// A waiter either *waits*, or has an outcome (*granted* or *rejected*) that is yet to be taken.
-/// [`cancel`](Self::cancel) removes it in any state.
+/// A request [arrives](Self::arrive). If it is queued, its task leaves a [waker](Self::set_waker), and calls
+/// [`take_outcome`](Self::take_outcome) when the waker comes out in a [`WakeList`]. A waiter either *waits*, or has an
+/// outcome (*granted* or *rejected*) that is yet to be taken; [`cancel`](Self::cancel) removes it in any state. Wake
+/// the wakers of a [`WakeList`] after the lock around the room was released.
 ///
 /// # Panics
 ///
 /// A [`WaiterId`] is invalid once its outcome was taken or the waiter was cancelled. With an invalid id a method may
-/// panic or act on another waiter, unless its documentation says otherwise. If a method of the capacity panics, the
-/// room acts as if it had returned [`LeaseError::Busy`] or its [default](Capacity), so the panic does not reach the
+/// panic or act on another waiter, unless its documentation says otherwise. A panic of the capacity does not reach the
 /// caller.
 ///
 /// ```
@@ -98,13 +77,9 @@ type Answer<C> = Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Un
 /// let (slots, now) = (SlotPool::new(1), Instant::now());
 /// let mut room = WaitingRoom::new(WaitingRoomConfig::default(), now);
 /// let mut wakes = WakeList::new();
-/// let ticket = || Ticket::new(Priority::HIGHEST, now);
-///
-/// let AdmitOutcome::Leased(first) = room.arrive(&slots, ticket(), (), now, &mut wakes) else {
-///     panic!("a slot is free");
-/// };
-/// let AdmitOutcome::Queued(second) = room.arrive(&slots, ticket(), (), now, &mut wakes) else {
-///     panic!("the slot is taken");
+/// let mut arrive = || room.arrive(&slots, Ticket::new(Priority::HIGHEST, now), (), now, &mut wakes);
+/// let (AdmitOutcome::Leased(first), AdmitOutcome::Queued(second)) = (arrive(), arrive()) else {
+///     panic!("one slot");
 /// };
 /// room.set_waker(second, "second").unwrap();
 ///
@@ -174,8 +149,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Handles the arrival of a request. It gets a free slot, unless a better waiter could use the slot. Otherwise it
     /// waits if there is room for it, and is rejected if not.
-    ///
-    /// If the capacity panics while it names the lane, the request is rejected as [`RejectReason::NotQueued`].
     pub fn arrive(
         &mut self,
         capacity: &C,
@@ -188,39 +161,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         arrival.outcome
     }
 
-    /// Replaces the ticket and the demand of a waiter. Returns `false` and changes nothing if the waiter does not wait
-    /// any more. Otherwise `demand` has the old demand afterwards, so that the caller can drop it without a lock.
+    /// Replaces the ticket and the demand of a waiter, which moves to the position of a request with this ticket that
+    /// arrives as [requeued](Ticket::requeued). Its waker stays. O(log n). Returns `false` and changes nothing if it
+    /// does not wait. Otherwise `demand` has the old demand afterwards, so that the caller can drop it without a lock.
     ///
-    /// The waiter moves to the position of a request with this ticket that arrives as [requeued](Ticket::requeued). The
-    /// ticket's arrival decides, or `now` if it has none, and equal arrivals keep the order in which they were queued.
-    /// Its waker stays. O(log n).
-    ///
-    /// The bounds on the number of waiters do not apply here, so the room may hold too many waiters until a
-    /// reconfiguration. The wait is over at once if the new ticket says so, by its deadline or, unless it is
-    /// [patient](Ticket::patient), by `max_wait` from its arrival. If a slot is free for the waiter in its new
-    /// position, it is granted at once. [`wait`](Ticket::wait) is ignored, because the request waits already.
-    ///
-    /// If the capacity panics while it names the lane, the waiter stays in the old one.
-    ///
-    /// ```
-    /// use std::time::Instant;
-    /// use tower_triage::admit::{AdmitOutcome, Capacity, SlotPool, WaitingRoom, WakeList};
-    /// use tower_triage::admit::{Priority, Ticket, WaitingRoomConfig};
-    ///
-    /// let (slots, now) = (SlotPool::new(1), Instant::now());
-    /// let mut room = WaitingRoom::new(WaitingRoomConfig::default(), now);
-    /// let mut wakes = WakeList::new();
-    /// let ticket = |level| Ticket::new(Priority(level), now);
-    /// let arrivals = [0, 0, 1].map(|level| room.arrive(&slots, ticket(level), (), now, &mut wakes));
-    /// let [AdmitOutcome::Leased(running), AdmitOutcome::Queued(first), AdmitOutcome::Queued(second)] = arrivals else {
-    ///     panic!("one slot");
-    /// };
-    /// room.set_waker(first, "first").unwrap();
-    /// assert!(room.set_ticket(&slots, first, ticket(1).patient(), &mut (), now, &mut wakes));
-    /// assert!(room.set_ticket(&slots, second, ticket(0), &mut (), now, &mut wakes));
-    /// assert_eq!((room.position(second), room.position(first)), (Some(1), Some(2)));
-    /// # slots.release(running);
-    /// ```
+    /// No bound on the number of waiters applies here, and [`wait`](Ticket::wait) is ignored. The wait is over at once
+    /// if the new ticket says so. If a slot is free for the waiter in its new position, it is granted at once. If the
+    /// capacity panics while it names the lane, the waiter stays in the old one.
     pub fn set_ticket(
         &mut self,
         capacity: &C,
@@ -259,8 +206,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// a request that is queued already, and it ends for the same reasons.
     fn offer_to(&mut self, capacity: &C, id: WaiterId, wakes: &mut WakeList<W>) {
         while self.queue.waits(id) && !self.waiters().meta(id.idx).is_parked {
-            let kept = self.base().kept_above(self.waiters().meta(id.idx).level);
-            let (lease, pool) = match ask::lease(capacity, &self.queue.get(id).demand, kept) {
+            let (lease, pool) = match self.lease_for(capacity, id.idx) {
                 Ok(leased) => leased,
                 Err(LeaseError::Busy) => return,
                 Err(LeaseError::Unservable(why)) => {
@@ -325,18 +271,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.pump(capacity, Scope::All, wakes);
     }
 
-    /// Moves every waiter to the lane that its demand has now, after the capacity's lanes, pools or partitions changed.
-    /// If a partition now has too many waiters, it evicts some of them in the order in which a full partition evicts.
-    ///
-    /// If the capacity panics over a waiter, the waiter stays in its old lane.
+    /// Moves every waiter to the lane that its demand has now, after the capacity's lanes, pools or partitions changed,
+    /// and evicts waiters of partitions that have too many now. If the capacity panics over a waiter, the waiter stays
+    /// in its old lane.
     pub fn on_capacity_changed(&mut self, capacity: &C, now: Instant, wakes: &mut WakeList<W>) {
         let now = self.advance_to(now, wakes);
         let relinks = self.ask_lanes(capacity);
         self.queue.rebuild(relinks, now);
         let mut evicted = Vec::new();
         // Only partitions evict here, because the bounds of the room and of tenants are unchanged.
-        self.queue
-            .evict_from_partitions(|id, why| evicted.push((id, why)));
+        self.queue.evict_from_partitions(&mut evicted);
         self.reject_all(evicted, wakes);
         self.observe_pools_in_service(capacity);
         self.offer_all(capacity, wakes);
@@ -368,10 +312,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             .collect()
     }
 
-    /// Changes the configuration. Every waiter keeps its position in the order. If the room is now too small, it
-    /// rejects waiters in the order in which a full room evicts (see [`displace`](WaitingRoomConfig::displace)).
-    ///
-    /// A level keeps its waiters by name. Waiters of a name that is gone get the default level.
+    /// Changes the configuration. Every waiter keeps its position in the order, and a level keeps its waiters by name.
+    /// If the room is now too small, it rejects waiters in the order in which a full room evicts.
     pub fn reconfigure(
         &mut self,
         capacity: &C,
@@ -386,7 +328,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         // The order matters: expired waiters go before others are evicted, and evictions come before grants.
         self.end_waits(now, wakes);
         let mut evicted = Vec::new();
-        self.queue.evict_excess(|id, why| evicted.push((id, why)));
+        self.queue.evict_excess(&mut evicted);
         self.reject_all(evicted, wakes);
         // The best waiter of the new order may fit a slot that the best of the old order could not use.
         self.offer_all(capacity, wakes);
@@ -401,24 +343,20 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Brings the room up to `now`. Rejects waiters that have expired, and promotes those that are due. Call it at
-    /// [`next_timeout`](Self::next_timeout), or at any other time.
-    ///
-    /// Returns `true` if waiters may now use slots that were reserved for a level, because the slots are lent or a
-    /// waiter was promoted to that level. The caller then has to call [`on_capacity_grown`](Self::on_capacity_grown).
+    /// Brings the room up to `now`. Rejects waiters that have expired, and promotes those that are due. Returns `true`
+    /// if waiters may now use slots that were reserved for a level. The caller then has to call
+    /// [`on_capacity_grown`](Self::on_capacity_grown).
     pub fn advance(&mut self, now: Instant, wakes: &mut WakeList<W>) -> bool {
         let now = self.advance_to(now, wakes);
         self.base_mut().reserves.begin_offer(now)
     }
 
-    /// Brings the room up to `now`, but leaves the offer of reserved slots to the next call of
-    /// [`advance`](Self::advance).
+    /// Brings the room up to `now`, but leaves the offer of reserved slots to the next [`advance`](Self::advance).
     pub(crate) fn advance_waits(&mut self, now: Instant, wakes: &mut WakeList<W>) {
         self.advance_to(now, wakes);
     }
 
-    /// Returns the instant at which to call [`advance`](Self::advance) next. `None` if all waits are unbounded, and
-    /// reserved slots will not become available to waiters by lending or by a promotion.
+    /// Returns the instant at which to call [`advance`](Self::advance) next, if there is one.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         let next = self.or_offer(self.queue.next_end());
@@ -481,17 +419,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Reserves room for one request that will arrive. Returns `true` if there was room for it. The request's partition
-    /// may still be full when it arrives.
+    /// Reserves room for one request that will arrive. Returns `true` if there was room for it.
     pub fn reserve(&mut self) -> bool {
         self.base_mut().reserve()
     }
 
-    /// Ends a reservation, because the request arrives now or never will. Call it once for each
-    /// [`reserve`](Self::reserve) that returned `true`.
+    /// Ends a reservation, because the request arrives now or never will.
     pub fn unreserve(&mut self) {
         // The reserved room is free before the request arrives, so that `arrive` finds it.
-        self.base_mut().counters.reserved -= 1;
+        self.base_mut().unreserve();
     }
 
     /// Returns `true` if one more request may wait.
@@ -553,25 +489,22 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.queue.peek()
     }
 
-    /// Returns the waiter's position among those that compete for the same slots, in the order in which they would be
-    /// served now. The next waiter has position 1. `None` if the waiter no longer waits. O(n log n).
-    ///
-    /// A promotion that is due counts after the next [`advance`](Self::advance).
+    /// Returns the waiter's position among those that compete for the same slots, from 1. `None` if it does not wait.
+    /// O(n log n).
     #[must_use]
     pub fn position(&self, id: WaiterId) -> Option<usize> {
         self.queue.position(id)
     }
 
-    /// Returns the time until `ahead` waiters have left with a slot, by the measured departure rate. `None` until the
-    /// rate was measured.
+    /// Returns the time until `ahead` waiters have left with a slot. `None` until the departure rate was measured.
     #[must_use]
     pub fn estimated_wait(&self, ahead: usize) -> Option<Duration> {
-        self.base().estimated_wait(ahead)
+        time_for(ahead, self.departure_rate()?)
     }
 
     /// Returns the number of waiters that leave with a slot per second. `None` until the rate was measured.
     pub(crate) fn departure_rate(&self) -> Option<f64> {
-        self.base().admission.overload.total_per_second()
+        self.base().overload.total_per_second()
     }
 
     /// Returns the configuration.
@@ -586,8 +519,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.base().counters.stats
     }
 
-    /// Returns the end of the wait of a request with this arrival and deadline that holds a slot of `pool`, and the
-    /// reason at that end. `None` without a bound.
+    /// Returns the end of the wait of a request that holds a slot of `pool`, and the reason at that end, if it has one.
     pub(crate) fn end_of_wait(
         &self,
         arrival: Instant,
@@ -600,13 +532,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             .end_of_wait(arrival, deadline, is_patient, pool, now)
     }
 
-    /// Gives memory back. Returns the instant at which to look again, or `None` if that can wait for the next waiter.
-    /// For a timer that has nothing else to do.
+    /// Gives memory back, for a timer that has nothing else to do. Returns the instant at which to look again, or
+    /// `None` if that can wait for the next waiter.
     pub(crate) fn trim_idle(&mut self, now: Instant) -> Option<Instant> {
-        self.queue.trim_if_empty();
-        // Entries with an outcome that is yet to be taken still keep the memory, so look again later.
-        let keeps_more = self.is_empty() && self.waiters().capacity() > KEPT;
-        keeps_more.then(|| now + INTERVAL)
+        self.queue.trim_idle(now)
     }
 }
 

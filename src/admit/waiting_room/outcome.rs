@@ -2,11 +2,34 @@
 
 use std::time::{Duration, Instant};
 
-use super::waiter::{State, Waiter};
 use super::{Answer, WaitingRoom};
-use crate::admit::ask::UnknownLane;
+use crate::admit::nanos::{Nanos, seconds};
 use crate::admit::waiters::WaiterId;
 use crate::admit::{Capacity, RejectReason, ServiceSample, Share, WakeList, ask};
+
+/// A waiter in front of a capacity, with its demand and its state.
+pub(crate) struct Waiter<C: Capacity, W> {
+    pub(crate) demand: C::Demand,
+    pub(crate) state: State<C, W>,
+}
+
+impl<C: Capacity, W> Waiter<C, W> {
+    #[inline]
+    pub(crate) fn new(demand: C::Demand, waker: Option<W>) -> Self {
+        let state = State::Waiting(waker);
+        Self { demand, state }
+    }
+}
+
+/// The state of a waiter: waiting, granted, or rejected.
+pub(crate) enum State<C: Capacity, W> {
+    /// The waiter waits, with its waker if one is set and was not taken.
+    Waiting(Option<W>),
+    /// The waiter was granted this slot after `waited` nanoseconds, and its task has yet to take it.
+    Leased { lease: C::Lease, waited: Nanos },
+    /// The waiter was rejected for this reason, and its task has yet to take it.
+    Rejected(RejectReason<C::Unservable>),
+}
 
 /// The outcome of a wait, and the parts that are left of the waiter.
 pub(crate) struct Answered<C: Capacity> {
@@ -51,13 +74,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 is_counted: meta.is_counted,
             })
         });
-        // The slot was granted in the latest event or before it.
-        let base = self.base_mut();
-        let is_watched = answer.is_ok() && base.admission.is_sampled(base.clock.now);
-        let served = is_watched.then_some(ServiceSample {
-            started: base.clock.now,
-            lane_hash: meta.lane_hash,
-        });
+        let served = match &answer {
+            // The slot was granted in the latest event or before it.
+            Ok(_) => self.base_mut().sample(meta.lane_hash),
+            Err(_) => None,
+        };
         Some(Answered {
             answer,
             demand,
@@ -71,16 +92,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// that did not wait, and for rooms without a gate.
     #[must_use]
     pub fn served(&self, capacity: &C, demand: &C::Demand, now: Instant) -> ServiceSample {
-        let lane = match ask::lane(capacity, demand) {
-            Ok(lane) => self.queue.hash_of(&lane),
-            Err(UnknownLane) => 0,
-        };
-        ServiceSample::new(lane, self.base().clock.epoch, now)
+        let lane = ask::lane(capacity, demand).ok();
+        ServiceSample {
+            started: self.base().clock.epoch.nanos(now),
+            lane_hash: lane.map_or(0, |lane| self.queue.hash_of(&lane)),
+        }
     }
 
     /// Records that the answer to a request begins. The room learns the service times of the request's lane from it.
     pub fn on_answered(&mut self, sample: &ServiceSample, now: Instant) {
-        self.base_mut().on_answered(sample, now);
+        let base = self.base_mut();
+        let time = base.clock.epoch.nanos(now).saturating_sub(sample.started);
+        base.overload.service.add(sample.lane_hash, seconds(time));
     }
 
     /// Removes a waiter after its caller gave up. Returns its waker, and the slot that it was granted, which the caller

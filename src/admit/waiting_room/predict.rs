@@ -2,8 +2,8 @@
 
 use super::WaitingRoom;
 use crate::admit::nanos::{NEVER, Nanos};
-use crate::admit::overload::wait::{PoolBacklog, expected_wait};
-use crate::admit::room_base::{PredictedWait, counted};
+use crate::admit::overload::{Arriving, PoolBacklog, expected_wait};
+use crate::admit::room_base::counted;
 use crate::admit::wait_queue::Newcomer;
 use crate::admit::wait_queue::lanes::Backlog;
 use crate::admit::waiters::WaitLimits;
@@ -31,7 +31,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let is_idle = self.queue.is_idle(pool);
         let base = self.base_mut();
         let now = base.clock.now;
-        let load = base.admission.overload.pool_mut(pool);
+        let load = base.overload.pool_mut(pool);
         let slots = ask::slots(capacity, pool);
         let Some(state) = ask::on_demand(capacity, |it| it.slot_state(pool)) else {
             return load.observe(now, slots, is_idle);
@@ -63,9 +63,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub(super) fn observe_pools_in_service(&mut self, capacity: &C) {
         if let Some(pools) = ask::pools_in_service(capacity) {
             let base = self.base_mut();
-            base.admission
-                .overload
-                .set_in_service(&pools, base.clock.now);
+            base.overload.set_in_service(&pools, base.clock.now);
         }
     }
 
@@ -73,7 +71,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// this, because a limit may change while the room is empty, or without notice.
     pub(super) fn observe_new_limits(&mut self, capacity: &C) {
         for &pool in ask::all_pools(capacity).iter() {
-            let load = self.base_mut().admission.overload.pool_mut(pool);
+            let load = self.base_mut().overload.pool_mut(pool);
             if !load.has_slots(ask::slots(capacity, pool)) {
                 self.observe(capacity, pool);
             }
@@ -112,16 +110,16 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         };
         let newcomer = self.queue.newcomer(ticket, limits, now);
         let Backlog { ahead, flows } = self.queue.backlog(newcomer, lane);
-        let leased = ask::leased(capacity);
-        let wait = PredictedWait {
-            pool,
-            lane_hash: self.queue.hash(lane),
+        let base = self.base();
+        let Priority(level) = base.config.levels.clamp(ticket.priority);
+        let arriving = Arriving {
             ahead,
             flows,
-            leased: self.base().counters.leases_used(leased),
-            seconds: self.expected_wait(ahead, newcomer, lane),
+            predicted: self.expected_wait(ahead, newcomer, lane),
+            leased: base.counters.leases_used(ask::leased(capacity)),
+            ..base.arriving(level, counted, (pool, self.queue.hash(lane)))
         };
-        Ok(self.base_mut().admit(ticket, counted, wait)? as f32)
+        Ok(self.base_mut().admit(&ticket.tenant, &arriving)? as f32)
     }
 
     /// Returns `true` if a request is admitted because the wait of one just before it was far below the target. Counts
@@ -139,7 +137,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let (lane_hash, base) = (self.queue.hash(lane), self.base_mut());
         let Priority(level) = base.config.levels.clamp(ticket.priority);
         let now = base.clock.now;
-        base.admission.is_short(lane_hash, level, now)
+        base.overload.is_short(lane_hash, level, now)
     }
 
     /// Returns the bounds of a request's wait. The time in which slots of its lane are being started does not count.
@@ -148,11 +146,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if !ask::is_on_demand(capacity) {
             return limits;
         }
-        let slots = self
-            .base()
-            .admission
-            .overload
-            .slots_of(self.queue.pools(lane));
+        let slots = self.base().overload.slots_of(self.queue.pools(lane));
         counted(limits, now, slots, now)
     }
 
@@ -171,7 +165,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 return Some(ExpectedWait::none(pool));
             }
             // Every slot is busy and the room is empty, so the next slot that comes back goes to this request.
-            let seconds = base.admission.overload.total_per_second()?.recip();
+            let seconds = base.overload.total_per_second()?.recip();
             return Some(ExpectedWait { pool, seconds });
         }
         let newcomer = Newcomer::after_all(level, base.clock.now);
@@ -192,7 +186,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Returns the wait of a newcomer with `ahead` waiters of its group before it. `None` until all pools have
     /// measurements.
     fn expected_wait(&self, ahead: usize, newcomer: Newcomer<'_>, lane: u32) -> Option<f64> {
-        let overload = &self.base().admission.overload;
+        let overload = &self.base().overload;
         // The newcomer's own slot comes after those of the waiters before it.
         let own = (ahead + 1) as f64;
         let pools = self.queue.pools(lane);

@@ -22,7 +22,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             {
                 continue;
             }
-            match self.lease_for(capacity, best) {
+            match self.lease_for(capacity, best.idx) {
                 Ok((lease, pool)) => {
                     let is_granted = self.hand_over(capacity, best, (lease, pool), pump, wakes);
                     // The slot that was released is granted, and every other free slot has a release of its own. With
@@ -40,15 +40,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    /// Takes a slot for a waiter.
     #[inline]
-    fn lease_for(
+    pub(super) fn lease_for(
         &self,
         capacity: &C,
-        head: Head,
+        idx: u32,
     ) -> Result<(C::Lease, PoolId), LeaseError<C::Unservable>> {
-        let kept = self.base().kept_above(self.waiters().meta(head.idx).level);
-        ask::lease(capacity, &self.waiters().payload(head.idx).demand, kept)
+        let kept = self.base().kept_above(self.waiters().meta(idx).level);
+        ask::lease(capacity, &self.waiters().payload(idx).demand, kept)
     }
 
     /// Grants a slot to the best waiter, unless a better waiter needs the slot or it comes too late. Returns `true` if
@@ -69,8 +68,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             return false;
         }
         self.queue.on_progress(best.group);
-        let (base, meta) = (self.base(), self.waiters().meta(best.idx));
-        if base.admission.is_hopeless(meta, base.clock.now) {
+        if self.base().is_hopeless(self.waiters().meta(best.idx)) {
             // The slot goes back, because the next waiter may need to lease it with another demand.
             self.give_back(capacity, lease);
             self.reject_idx(best.idx, RejectReason::DeadlinePassed, wakes);
@@ -94,7 +92,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         wakes: &mut WakeList<W>,
     ) -> bool {
         for head in self.queue.heads_of_other_disciplines(best, pump) {
-            match self.lease_for(capacity, head) {
+            match self.lease_for(capacity, head.idx) {
                 // The lease was only a test, so the slot goes back.
                 Ok((lease, _)) => self.give_back(capacity, lease),
                 Err(LeaseError::Busy) => {

@@ -49,7 +49,6 @@ impl DeadlineQueue {
     }
 }
 
-/// Returns the key of a waiter in its queue.
 pub(in crate::admit::wait_queue) fn key_of<T>(waiters: &Waiters<T>, idx: u32) -> DeadlineKey {
     place(waiters.end(idx), waiters.meta(idx).key())
 }

@@ -1,61 +1,72 @@
 //! The debts of flows without waiters. A flow is in debt if its tenant was charged for service while none of its
 //! requests waited.
 //!
-//! A flow that opens with a debt begins later than others, and the debt ends once virtual time has passed it. The debt
-//! outlasts the moments in which the queue is empty. Otherwise a tenant would pay for its use only if others happened
-//! to wait at that very moment. While the queue is empty, virtual time stands still, and debts stay as they are. If a
-//! lane is closed because many lanes are without waiters, the debts in it are forgotten.
+//! A flow that opens with a debt begins later than others, and the debt ends once virtual time has passed it. While the
+//! queue is empty, virtual time stands still, and debts stay as they are. Otherwise a tenant would pay for its use only
+//! if others happened to wait at that very moment. If a lane is closed because many lanes are without waiters, the
+//! debts in it are forgotten.
 
-use crate::admit::flow::FlowKey;
-use crate::admit::largest_flows::LargestFlows;
+use crate::admit::flow::{FlowKey, FlowTable, MAX_FLOWS};
 
 /// The virtual times until which flows have already had their share, for flows that are ahead of the clock. If there
 /// are too many, only the latest times are kept.
 #[derive(Debug, Default)]
-pub(super) struct Debts(LargestFlows<u128, ()>);
+pub(crate) struct Debts(FlowTable<u128, ()>);
 
 impl Debts {
     /// Returns the virtual time at which a flow begins, which is `clock` unless the flow has a debt.
     pub(super) fn start(&self, flow: FlowKey<'_>, clock: u128) -> u128 {
         // The map is nearly always empty, so this spares hashing.
-        if self.0.is_empty() {
+        if self.is_empty() {
             return clock;
         }
-        self.0.get(flow).map_or(clock, |(debt, ())| debt.max(clock))
+        let debt = self.0.find(flow).and_then(|index| self.0.rank(index));
+        debt.map_or(clock, |debt| debt.max(clock))
     }
 
     /// Records that a flow has had its share until `start`.
     pub(super) fn set(&mut self, flow: FlowKey<'_>, start: u128, clock: u128) {
-        if start <= clock {
-            self.0.remove(flow);
-        } else if !self.0.set_rank(flow, start) {
-            // A debt that the clock has passed delays its flow no longer, so it can go. This takes O(1), amortised over
-            // the debts.
-            while self.0.smallest().is_some_and(|debt| debt <= clock) {
-                self.0.remove_smallest();
-            }
-            if !self.0.is_full() || self.0.smallest() < Some(start) {
-                self.0.insert(flow, start, ());
-            }
+        match self.0.find(flow) {
+            Some(index) if start <= clock => self.0.remove(index),
+            Some(index) => self.0.set_rank(index, start),
+            None if start <= clock => {}
+            None => self.open(flow, start, clock),
+        }
+    }
+
+    fn open(&mut self, flow: FlowKey<'_>, start: u128, clock: u128) {
+        // A debt that the clock has passed delays its flow no longer, so it can go. This takes O(1), amortised over the
+        // debts.
+        while let Some((debt, index)) = self.0.first()
+            && debt <= clock
+        {
+            self.0.remove(index);
+        }
+        let smallest = self.0.first().map(|(debt, _)| debt);
+        if self.0.len() < MAX_FLOWS || smallest < Some(start) {
+            self.0.insert_bounded(flow, start, ());
         }
     }
 
     /// Takes over the debts of another queue. `old_clock` and `clock` are the virtual times there and here.
     pub(super) fn inherit(&mut self, old: &Self, old_clock: u128, clock: u128) {
-        for (flow, debt, ()) in old.0.iter() {
+        for (index, flow, ()) in old.0.iter() {
+            let debt = old.0.rank(index).unwrap_or(0);
             if debt > old_clock {
                 self.set(flow, clock + (debt - old_clock), clock);
             }
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.len() == 0
     }
 
-    /// Gives back memory that the present debts can do without.
+    /// Gives back the memory of past debts.
     pub(super) fn trim(&mut self) {
-        self.0.trim();
+        if self.is_empty() {
+            self.0 = FlowTable::default();
+        }
     }
 }
 
@@ -63,7 +74,6 @@ impl Debts {
 mod tests {
     use super::*;
     use crate::admit::Tenant;
-    use crate::admit::largest_flows::MAX_FLOWS;
 
     fn flow(tenant: &Tenant) -> FlowKey<'_> {
         FlowKey {
@@ -80,7 +90,7 @@ mod tests {
         assert_eq!(debts.start(flow(&tenant), 12), 12);
         assert_eq!(debts.start(flow(&"b".into()), 7), 7);
         debts.set(flow(&tenant), 12, 12);
-        assert!(debts.0.is_empty());
+        assert!(debts.is_empty());
     }
 
     #[test]

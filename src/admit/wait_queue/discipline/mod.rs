@@ -6,21 +6,22 @@
 mod deadline;
 mod debts;
 mod fair;
-mod fifo;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
-use crate::admit::account::Share;
+use crate::admit::Share;
 use crate::admit::age_order::AgeOrder;
+use crate::admit::flow::FlowWeights;
 use crate::admit::nanos::{NEVER, Nanos};
-use crate::admit::ordered_queue::ArrivalKey;
+use crate::admit::ordered_queue::{ArrivalKey, List, OrderedQueue};
 use crate::admit::waiters::Waiters;
-use crate::admit::{Discipline, Tenant, WaitingRoomConfig};
+use crate::admit::{Discipline, Tenant};
 use deadline::DeadlineQueue;
 pub(super) use deadline::key_of as deadline_key;
+use debts::Debts;
 use fair::{FairQueue, Rate};
-use fifo::FifoQueue;
 
 /// The rank of a head within a discipline: the discipline's own key, then a number that decides between equal keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +46,6 @@ impl DispatchKey {
         Self { key, tie_break }
     }
 
-    /// Returns the key of a virtual time.
     fn of_tag(tag: u128, tie_break: u64) -> Self {
         Self::new((tag >> 64) as u64, tag as u64, tie_break)
     }
@@ -95,19 +95,23 @@ impl Newcomer<'static> {
 /// levels of the lane.
 #[derive(Debug)]
 pub(crate) enum LevelQueue {
-    Fifo(FifoQueue),
+    /// First come, first served, or the reverse while a queue is standing.
+    Fifo(OrderedQueue, AgeOrder),
     /// A queue of flows, boxed because it is much larger than the others.
     Fair(Box<FairQueue>),
     Deadline(DeadlineQueue),
 }
 
 impl LevelQueue {
-    /// Creates an empty queue. `is_weighted` is `true` if levels have weights.
-    pub(crate) fn new(discipline: Discipline, is_weighted: bool, order: AgeOrder) -> Self {
+    /// Creates an empty queue.
+    pub(crate) fn new(discipline: Discipline, order: AgeOrder, weights: &Arc<FlowWeights>) -> Self {
         match discipline {
-            Discipline::Fifo if !is_weighted => Self::Fifo(FifoQueue::new(order)),
+            Discipline::Fifo if !weights.have_levels() => {
+                Self::Fifo(OrderedQueue::new(List::Lane), order)
+            }
             Discipline::Fifo | Discipline::Fair => {
-                Self::Fair(Box::new(FairQueue::new(discipline, order)))
+                let queue = FairQueue::new(discipline, order, Arc::clone(weights));
+                Self::Fair(Box::new(queue))
             }
             Discipline::Deadline => Self::Deadline(DeadlineQueue::default()),
         }
@@ -116,16 +120,11 @@ impl LevelQueue {
     /// Adds a waiter, and returns `true` if the head may be another now. `flow` is the state of the waiter's flow if
     /// that has to be opened.
     #[inline]
-    pub(crate) fn push<T>(
-        &mut self,
-        waiters: &mut Waiters<T>,
-        idx: u32,
-        flow: FlowState,
-        config: &WaitingRoomConfig,
-    ) -> bool {
+    pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, flow: FlowState) -> bool {
         match self {
-            Self::Fifo(queue) => queue.push(waiters, idx),
-            Self::Fair(queue) => queue.push(waiters, idx, flow, config),
+            // If the newest go first, the head is at the end of the queue at which most waiters are pushed.
+            Self::Fifo(queue, order) => queue.push(waiters, idx) || *order == AgeOrder::NewestFirst,
+            Self::Fair(queue) => queue.push(waiters, idx, flow),
             Self::Deadline(queue) => queue.push(waiters, idx),
         }
     }
@@ -133,14 +132,14 @@ impl LevelQueue {
     /// Sets the order of equals, oldest or newest first. This takes O(flows).
     pub(crate) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, order: AgeOrder) {
         match self {
-            Self::Fifo(queue) => queue.order = order,
+            Self::Fifo(_, own) => *own = order,
             Self::Fair(queue) => queue.set_age_order(waiters, order),
             Self::Deadline(_) => {}
         }
     }
 
-    /// Removes a waiter that got a slot, and returns the virtual time at which its service ends. `dispatch` is the number of
-    /// this dispatch.
+    /// Removes a waiter that got a slot, and returns the virtual time at which its service ends. `dispatch` is the
+    /// number of this dispatch.
     #[inline]
     pub(crate) fn serve<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, dispatch: u64) -> u128 {
         match self {
@@ -157,7 +156,9 @@ impl LevelQueue {
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         match self {
-            Self::Fifo(queue) => queue.remove(waiters, idx),
+            Self::Fifo(queue, order) => {
+                queue.remove(waiters, idx) || *order == AgeOrder::NewestFirst
+            }
             Self::Fair(queue) => queue.remove(waiters, idx),
             Self::Deadline(queue) => queue.remove(waiters, idx),
         }
@@ -175,7 +176,7 @@ impl LevelQueue {
     /// Adds a waiter that was skipped, and returns `true` if the head may be another now.
     pub(crate) fn restore<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         match self {
-            Self::Fifo(queue) => queue.push(waiters, idx),
+            Self::Fifo(queue, order) => queue.push(waiters, idx) || *order == AgeOrder::NewestFirst,
             Self::Fair(queue) => queue.restore(waiters, idx),
             Self::Deadline(queue) => queue.push(waiters, idx),
         }
@@ -185,7 +186,7 @@ impl LevelQueue {
     #[inline]
     pub(crate) fn head<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         match self {
-            Self::Fifo(queue) => queue.head(waiters),
+            Self::Fifo(queue, order) => order.head(queue, waiters),
             Self::Fair(queue) => queue.head(waiters),
             Self::Deadline(queue) => queue.head(),
         }
@@ -195,7 +196,7 @@ impl LevelQueue {
     #[inline]
     pub(crate) fn head_key<T>(&self, waiters: &Waiters<T>, head: u32) -> DispatchKey {
         match self {
-            Self::Fifo(queue) => queue.key(waiters.meta(head).key()),
+            Self::Fifo(_, order) => fifo_key(*order, waiters.meta(head).key()),
             Self::Fair(queue) => queue.head_key(),
             Self::Deadline(_) => deadline::key(deadline::key_of(waiters, head)),
         }
@@ -208,26 +209,21 @@ impl LevelQueue {
         waiters: &Waiters<T>,
         newcomer: Newcomer<'_>,
         flow: FlowState,
-        config: &WaitingRoomConfig,
     ) -> Option<DispatchKey> {
         match self {
-            Self::Fifo(queue) => Some(queue.key(newcomer.key)),
-            Self::Fair(queue) => queue.newcomer_key(waiters, newcomer, flow, config),
+            Self::Fifo(_, order) => Some(fifo_key(*order, newcomer.key)),
+            Self::Fair(queue) => queue.newcomer_key(waiters, newcomer, flow),
             Self::Deadline(_) => Some(deadline::key(deadline::place(newcomer.end, newcomer.key))),
         }
     }
 
-    /// Returns the virtual time at which a newcomer's turn is due in this queue, or 0 without flows. `flow` is the
-    /// state of its flow if that had to be opened.
-    pub(crate) fn newcomer_tag(
-        &self,
-        newcomer: Newcomer<'_>,
-        flow: FlowState,
-        config: &WaitingRoomConfig,
-    ) -> u128 {
+    /// Returns the virtual time at which a newcomer's turn is due in this queue, or 0 without flows. If the newcomer
+    /// would go before a flow as a whole, also returns that flow. `flow` is the state of its flow if that had to be
+    /// opened.
+    pub(crate) fn turn(&self, newcomer: Newcomer<'_>, flow: FlowState) -> (u128, Option<u32>) {
         match self {
-            Self::Fair(queue) => queue.newcomer_tag(newcomer, flow, config),
-            _ => 0,
+            Self::Fair(queue) => queue.turn(newcomer, flow),
+            _ => (0, None),
         }
     }
 
@@ -241,18 +237,10 @@ impl LevelQueue {
         passed: Option<u32>,
     ) -> usize {
         match self {
-            // This arm is unused, because `backlog` counts a group in the order of arrival as a whole.
-            Self::Fifo(queue) => queue.len(),
+            Self::Fifo(_, order) if order.is_next(newcomer.key) => 0,
+            Self::Fifo(queue, _) => queue.len(),
             Self::Fair(queue) => queue.ahead(waiters, tag, passed),
             Self::Deadline(queue) => queue.ahead(deadline::place(newcomer.end, newcomer.key)),
-        }
-    }
-
-    /// Returns the flow that a newcomer would go before as a whole, if there is one.
-    pub(crate) fn passed(&self, newcomer: Newcomer<'_>, config: &WaitingRoomConfig) -> Option<u32> {
-        match self {
-            Self::Fair(queue) => queue.passed(newcomer, config),
-            _ => None,
         }
     }
 
@@ -264,26 +252,25 @@ impl LevelQueue {
         share: &Share,
         cost: u32,
         clock: u128,
-        config: &WaitingRoomConfig,
     ) -> bool {
         match self {
-            Self::Fair(queue) => queue.charge(waiters, share, cost, clock, config),
+            Self::Fair(queue) => queue.charge(waiters, share, cost, clock),
             _ => false,
         }
     }
 
-    /// Returns `true` if a tenant has a debt.
-    pub(crate) fn has_debts(&self) -> bool {
+    /// Returns the debts of tenants, if they have shares.
+    pub(crate) fn debts(&self) -> Option<&Debts> {
         match self {
-            Self::Fair(queue) => queue.has_debts(),
-            _ => false,
+            Self::Fair(queue) => Some(&queue.debts),
+            _ => None,
         }
     }
 
     /// Takes over the debts of tenants in another queue. `old_clock` and `clock` are the virtual times there and here.
     pub(crate) fn inherit_debts(&mut self, old: &Self, old_clock: u128, clock: u128) {
-        if let (Self::Fair(queue), Self::Fair(old)) = (self, old) {
-            queue.inherit_debts(old, old_clock, clock);
+        if let (Self::Fair(queue), Some(old)) = (self, old.debts()) {
+            queue.debts.inherit(old, old_clock, clock);
         }
     }
 
@@ -306,11 +293,22 @@ impl LevelQueue {
     /// Adds all waiters to `flows`, for a [`forecast`].
     pub(crate) fn snapshot<T>(&self, waiters: &Waiters<T>, flows: &mut Vec<FlowSnapshot>) {
         match self {
-            Self::Fifo(queue) => flows.extend(queue.snapshot(waiters)),
+            Self::Fifo(queue, order) => {
+                let key = |idx: u32| fifo_key(*order, waiters.meta(idx).key());
+                let all = queue.to_vec(waiters).into_iter();
+                flows.extend(all.map(|idx| FlowSnapshot::one(key(idx), idx)));
+            }
             Self::Fair(queue) => flows.extend(queue.snapshot(waiters)),
             Self::Deadline(queue) => flows.extend(queue.snapshot()),
         }
     }
+}
+
+/// Returns the key of a waiter in the order of age, which orders it among the heads of other lanes.
+#[inline]
+fn fifo_key(order: AgeOrder, key: ArrivalKey) -> DispatchKey {
+    let (since, seq) = order.key(key);
+    DispatchKey::new(since, seq, 0)
 }
 
 /// A sequence of waiters that keep their order among each other, which is a flow or a single waiter.

@@ -3,29 +3,14 @@
 use std::hash::Hash;
 
 use super::Lanes;
-use crate::admit::account::Account;
-use crate::admit::wait_queue::discipline::LevelQueue;
+use crate::admit::Account;
 use crate::admit::waiters::Waiters;
-use crate::admit::{Discipline, WaitingRoomConfig};
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    /// Returns `true` if tenants have shares in any lane.
-    pub(crate) fn have_shares(&self) -> bool {
-        self.discipline == Discipline::Fair || self.has_fair
-    }
-
     /// Returns `true` if a tenant has a debt in any lane. This takes O(lanes).
     pub(crate) fn have_debts(&self) -> bool {
         let mut levels = self.lanes.iter().flat_map(|(_, lane)| &lane.levels);
-        levels.any(LevelQueue::has_debts)
-    }
-
-    /// Returns the discipline of the lane with this key, or that of the room if the lane is unknown.
-    pub(crate) fn discipline_of(&self, key: &L) -> Discipline {
-        let Some(&lane) = self.by_key.get(key) else {
-            return self.discipline;
-        };
-        self.groups[self.group(lane) as usize].discipline
+        levels.any(|queue| queue.debts().is_some_and(|debts| !debts.is_empty()))
     }
 
     /// Charges a tenant `cost` units more, in the lane and level in which it was served.
@@ -33,24 +18,21 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// The charge is ignored unless a request that competes for the same slots waits there, because slots used while no
     /// other tenant was waiting do not count against a tenant. A lane that was never opened for a waiter ignores
     /// charges, too.
-    pub(crate) fn charge<T>(
-        &mut self,
-        waiters: &Waiters<T>,
-        account: &Account<L>,
-        cost: u32,
-        config: &WaitingRoomConfig,
-    ) {
+    pub(crate) fn charge<T>(&mut self, waiters: &Waiters<T>, account: &Account<L>, cost: u32) {
         let index = account.lane.as_ref().and_then(|lane| self.by_key.get(lane));
         let Some(&index) = index else {
             return;
         };
-        let (group, level) = (self.group(index), self.queue_of(index, account.share.level));
+        let (group, level) = (
+            self.lane(index).group,
+            self.queue_of(index, account.share.level),
+        );
         if !self.is_contested(group, level) {
             return;
         }
         let clock = self.clock_of_newcomer(group, level);
         let queue = &mut self.lanes[index as usize].levels[level];
-        if queue.charge(waiters, &account.share, cost, clock, config) {
+        if queue.charge(waiters, &account.share, cost, clock) {
             self.refresh(waiters, index, level);
         }
     }
@@ -58,16 +40,16 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Returns `true` if a request of this level waits for a slot that the group could use.
     fn is_contested(&self, group: u32, level: usize) -> bool {
         let pools = self.groups[group as usize].pools.iter();
-        let competitors = pools.flat_map(|&pool| self.groups_on(pool));
+        let competitors = pools.flat_map(|&pool| self.served_by(pool));
         // The group itself is added, because a group without pools is missing from every pool's list.
-        std::iter::once(&group)
+        std::iter::once(&self.groups[group as usize])
             .chain(competitors)
-            .any(|&group| self.groups[group as usize].waiting[level] > 0)
+            .any(|group| group.waiting[level] > 0)
     }
 
     /// Takes over the debts of tenants from the old lanes, for those lanes that still have waiters.
     pub(crate) fn inherit_debts(&mut self, old: &Self) {
-        if !old.have_shares() {
+        if !old.has_fair {
             return;
         }
         for (_, lane) in &mut self.lanes {

@@ -21,7 +21,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             }
             forecast(waiters, flows, self.dispatches)
         };
-        if self.is_weighted {
+        if self.weights.have_levels() {
             // With weights, levels are ordered only within groups that have a queue for each of them.
             let orders = groups.iter().map(|&group| {
                 let levels = 0..self.groups[group as usize].waiting.len();

@@ -10,12 +10,12 @@ use crate::admit::Discipline;
 use crate::admit::capacity::{Partition, PoolSet};
 use crate::admit::heap::Heap;
 use crate::admit::wait_queue::discipline::LevelQueue;
+use crate::admit::wait_queue::order::has_own_rules;
 
 /// The number of empty lanes that are kept for their next waiter, besides as many as there are lanes with waiters.
 const SPARE_LANES: usize = 64;
 
 impl<L: Clone + Eq + Hash> Lanes<L> {
-    /// Opens the lane with this key.
     #[cold]
     pub(super) fn open(&mut self, key: L, pools: PoolSet, partition: Partition) -> u32 {
         // A sweep of n lanes comes after at least n / 2 of them became empty, so its cost is O(1) amortised.
@@ -23,14 +23,15 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             self.close_empty_lanes();
         }
         let discipline = partition.discipline.unwrap_or(self.discipline);
+        self.are_needed |= has_own_rules(partition);
         self.has_bounds |= partition.max_size.is_some();
         self.has_fair |= discipline == Discipline::Fair;
-        let group = self.group_of(pools, discipline);
+        let group = self.find_or_open_group(pools, discipline);
         // This is the number that `insert` below gives to the lane.
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;
         let levels = 0..self.queues_of(discipline);
-        let levels = levels.map(|_| LevelQueue::new(discipline, self.is_weighted, self.age_order));
+        let levels = levels.map(|_| LevelQueue::new(discipline, self.age_order, &self.weights));
         self.lanes.insert(Lane {
             key: key.clone(),
             hash: hash_of(self.by_key.hasher(), &key),
@@ -48,13 +49,13 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
     /// Returns the number of queues that a lane of this discipline has.
     fn queues_of(&self, discipline: Discipline) -> usize {
         match discipline {
-            Discipline::Fifo | Discipline::Fair if self.is_weighted => 1,
+            Discipline::Fifo | Discipline::Fair if self.weights.have_levels() => 1,
             _ => self.levels,
         }
     }
 
     /// Returns the group of lanes with these pools and this discipline, and opens it if necessary.
-    fn group_of(&mut self, pools: PoolSet, discipline: Discipline) -> u32 {
+    fn find_or_open_group(&mut self, pools: PoolSet, discipline: Discipline) -> u32 {
         let levels = self.queues_of(discipline);
         let alike = self.by_pools.entry(pools.clone()).or_default();
         let is_of = |group: &&u32| self.groups[**group as usize].discipline == discipline;
@@ -63,7 +64,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
         let clocks = match discipline {
             Discipline::Fair => levels,
-            Discipline::Fifo if self.is_weighted => levels,
+            Discipline::Fifo if self.weights.have_levels() => levels,
             _ => 0,
         };
         let group = self.groups.insert(Group {

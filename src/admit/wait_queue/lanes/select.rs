@@ -8,11 +8,11 @@
 use std::hash::Hash;
 
 use super::{Group, LaneHead, Lanes, NOT_BLOCKED, Rank};
+use crate::admit::Discipline;
 use crate::admit::capacity::PoolId;
 use crate::admit::ordered_queue::ArrivalKey;
 use crate::admit::wait_queue::discipline::{FlowState, Newcomer};
 use crate::admit::waiters::Waiters;
-use crate::admit::{Discipline, WaitingRoomConfig};
 
 /// The groups of lanes that a pump considers, which is one round of handing out slots.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         newcomer: Newcomer<'_>,
         lane: u32,
         best: Head,
-        config: &WaitingRoomConfig,
     ) -> bool {
         let own = &self.lanes[lane as usize];
         let level = own.queue_of(newcomer.level);
@@ -91,7 +90,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             since: self.next_dispatch(),
         };
         // If the key is `None`, another waiter of the newcomer's own flow goes first, and that one goes after `best`.
-        let key = own.levels[level].newcomer_key(waiters, newcomer, flow, config);
+        let key = own.levels[level].newcomer_key(waiters, newcomer, flow);
         key.zip(other.best_rank())
             .is_some_and(|(key, best)| (level as u64, key) < *best)
     }
@@ -149,12 +148,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         any
     }
 
-    /// Records that a waiter of the group is served, so that the group may be unblocked again.
-    #[inline]
-    pub(crate) fn on_progress(&mut self, group: u32) {
-        self.groups[group as usize].looked_again_in = NOT_BLOCKED;
-    }
-
     /// Returns the best waiter of these groups, over all disciplines.
     #[inline]
     fn best_of<T>(
@@ -182,7 +175,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         self.head_in(group)
     }
 
-    /// Returns the best waiter of a group.
     #[inline]
     fn head_in(&self, group: u32) -> Option<Head> {
         let idx = self.head_of(&self.groups[group as usize])?.idx;
@@ -215,18 +207,16 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         best
     }
 
-    /// Returns the best head of the group's lanes.
     #[inline]
     fn head_of(&self, group: &Group) -> Option<&LaneHead> {
         let (_, member) = group.order.first()?;
-        let lane = group.lanes[*member as usize];
-        self.lanes[lane as usize].head.as_ref()
+        self.lane(group.lanes[*member as usize]).head.as_ref()
     }
 
     /// Returns the key by which waiters of two disciplines are ordered.
     fn key_between(&self, level: u8, key: ArrivalKey) -> (u8, ArrivalKey) {
         let key = self.age_order.key(key);
-        match self.is_weighted {
+        match self.weights.have_levels() {
             true => (0, key),
             false => (level, key),
         }

@@ -1,11 +1,34 @@
-//! Reports about each level of a room.
+//! Reports about the levels of a room and the heads of its lanes.
 
+#[cfg(feature = "swap")]
+use std::collections::HashMap;
+#[cfg(feature = "swap")]
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use super::WaitingRoom;
 use super::predict::ExpectedWait;
 use crate::admit::room_base::RoomBase;
-use crate::admit::{Capacity, LevelStatus, PoolId, Priority, ask};
+use crate::admit::{Capacity, LevelStatus, PoolId, PoolSet, Priority, SlotState, WaiterId, ask};
+
+/// The waiter of a lane that goes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaneHead<L> {
+    /// The lane.
+    pub lane: L,
+    /// The level in which the waiter waits, which is the level of its ticket or a higher one after a promotion.
+    pub level: Priority,
+    /// The instant of the waiter's arrival.
+    pub arrival: Instant,
+}
+
+/// Slots that are being started.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Starting {
+    /// The share of the start that is done, from 0 to 1, if it is known.
+    pub(crate) progress: Option<f32>,
+}
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Returns the state of each level at `now`, highest first.
@@ -57,6 +80,62 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
+    /// Returns the head of each lane that has waiters, in arbitrary order.
+    #[must_use]
+    pub fn lane_heads(&self) -> Vec<LaneHead<C::Lane>> {
+        let epoch = self.base().clock.epoch;
+        let heads = self.queue.heads().into_iter();
+        let heads = heads.map(|(lane, meta)| LaneHead {
+            lane,
+            level: Priority(meta.level),
+            arrival: epoch.instant(meta.limits.arrival).unwrap_or(epoch.0),
+        });
+        heads.collect()
+    }
+
+    /// Returns the number of waiters for each set of pools that can serve them. A set may occur once for each
+    /// discipline. Waiters of a tenant that is at its limit are not counted.
+    #[must_use]
+    pub fn waiting_for(&self) -> Vec<(PoolSet, usize)> {
+        self.queue.waiting_for()
+    }
+
+    /// Returns the progress of a start, while the waiter needs slots that are being started. Returns `None` if any of
+    /// its pools is ready, or if all of them are stopped.
+    pub(crate) fn starting(&self, capacity: &C, id: WaiterId) -> Option<Starting> {
+        let mut starting = None;
+        for &pool in self.queue.pools_of(id.idx) {
+            match ask::slot_state(capacity, pool) {
+                SlotState::Ready => return None,
+                SlotState::Stopped => {}
+                SlotState::Starting { progress } => {
+                    // The first pool's progress stands for all.
+                    starting.get_or_insert(Starting { progress });
+                }
+            }
+        }
+        starting
+    }
+
+    /// Returns `true` if the head of a lane may have changed since the last call.
+    pub(crate) fn take_lane_heads_changed(&mut self) -> bool {
+        self.queue.take_heads_changed()
+    }
+
+    /// Returns the number of waiters for each `key` of their demands. O(n).
+    #[cfg(feature = "swap")]
+    pub(crate) fn count_waiters<K: Eq + Hash>(
+        &self,
+        key: impl Fn(&C::Demand) -> K,
+    ) -> HashMap<K, usize> {
+        let waiters = self.waiters();
+        let mut counts = HashMap::new();
+        for idx in waiters.oldest_first() {
+            *counts.entry(key(&waiters.payload(idx).demand)).or_default() += 1;
+        }
+        counts
+    }
+
     fn level(&mut self, capacity: &C, level: u8) -> LevelStatus {
         let waiting = self.queue.common.by_level.count(level);
         let wait = self.longest_wait(capacity, level);
@@ -94,16 +173,13 @@ impl RoomBase {
     /// Returns a predicted wait, corrected by the outcome of past predictions. `None` if it exceeds the range of a
     /// duration.
     fn corrected(&self, level: u8, wait: ExpectedWait) -> Option<Duration> {
-        let correction = self
-            .admission
-            .overload
-            .correction(wait.pool, level, wait.seconds);
+        let correction = self.overload.correction(wait.pool, level, wait.seconds);
         Duration::try_from_secs_f64(wait.seconds * correction).ok()
     }
 
     /// Returns the target at a pool for callers without a deadline. `None` without a target.
     fn target_at(&self, pool: PoolId, level: u8) -> Option<Duration> {
-        let target = self.admission.overload.target_at(pool, level, &self.config);
+        let target = self.overload.target_at(pool, level, &self.config);
         Duration::try_from_secs_f64(target).ok()
     }
 }
