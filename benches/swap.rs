@@ -20,8 +20,7 @@ mod swap {
 }
 
 use swap::scheduler::{
-    Effects, Generation, InstanceHead, InstanceSettings, Nanos, Schedule, Scheduler,
-    SchedulerSettings,
+    Effects, InstanceHead, InstanceSettings, Nanos, Schedule, Scheduler, SchedulerSettings,
 };
 use swap::swapper::{
     Group, Groups, InstanceId, Matrix, MatrixConfig, MemoryBudget, MemoryNeed, Plan, Swapper,
@@ -40,10 +39,15 @@ struct World {
     is_busy: Vec<bool>,
     /// The model that became idle, and the time.
     idled: Option<(InstanceId, Nanos)>,
-    begun: Vec<(Generation, InstanceId, Vec<InstanceId>)>,
+    begun: Vec<(InstanceId, Vec<InstanceId>)>,
+    now: Nanos,
 }
 
 impl Effects for World {
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
     fn count(&self) -> usize {
         self.schedules.len()
     }
@@ -73,13 +77,13 @@ impl Effects for World {
         !self.is_busy(model)
     }
 
-    fn swap(&mut self, generation: Generation, target: InstanceId, plan: &Plan) {
-        self.begun.push((generation, target, plan.evict.clone()));
+    fn swap(&mut self, target: InstanceId, plan: &Plan) {
+        self.begun.push((target, plan.evict.clone()));
     }
 
-    fn abort(&mut self, _: Generation) {}
+    fn abort(&mut self, _: InstanceId) {}
 
-    fn stop(&mut self, _: Generation, _: InstanceId) {}
+    fn stop(&mut self, _: InstanceId) {}
 
     fn impossible(&mut self, _: InstanceId) {}
 }
@@ -87,7 +91,6 @@ impl Effects for World {
 struct Test {
     scheduler: Scheduler,
     world: World,
-    now: Nanos,
 }
 
 impl Test {
@@ -97,8 +100,6 @@ impl Test {
             swap_after: 10 * SECOND,
             min_loaded: 0,
             finishes_abandoned: false,
-            backoff: SECOND,
-            max_backoff: SECOND,
             default: None,
         };
         let mut schedule = Schedule::default();
@@ -106,17 +107,17 @@ impl Test {
         let mut world = World {
             is_busy: vec![false; MODELS as usize],
             schedules: vec![schedule; MODELS as usize],
+            now: 1_000 * SECOND,
             ..World::default()
         };
         let mut test = Self {
             scheduler: Scheduler::new(settings, swapper, &mut world),
             world,
-            now: 1_000 * SECOND,
         };
         for model in 0..MODELS {
             // Models that run together are of different classes.
             let model = InstanceId(model * RUNNING % MODELS + model * RUNNING / MODELS);
-            test.wait(model, test.now);
+            test.wait(model, test.world.now);
             test.end_swaps();
         }
         test
@@ -124,16 +125,19 @@ impl Test {
 
     fn wait(&mut self, model: InstanceId, arrival: Nanos) {
         let head = Some(InstanceHead { level: 0, arrival });
-        (self.scheduler).on_head(model, head, self.now, &mut self.world);
+        (self.scheduler).on_head(model, head, &mut self.world);
     }
 
     /// Ends all swaps. Each target is ready, and has a request.
     fn end_swaps(&mut self) {
-        while let Some((generation, target, evicted)) = self.world.begun.pop() {
-            let (now, world) = (self.now, &mut self.world);
-            (self.scheduler).on_swap_done(generation, true, now, world);
+        while let Some((target, evicted)) = self.world.begun.pop() {
+            let (now, world) = (self.world.now, &mut self.world);
+            for &model in &evicted {
+                (self.scheduler).on_stopped(model, world);
+            }
+            (self.scheduler).on_swap_done(target, true, world);
             self.world.is_busy[target.0 as usize] = true;
-            (self.scheduler).on_head(target, None, now, &mut self.world);
+            (self.scheduler).on_head(target, None, &mut self.world);
             for model in evicted {
                 self.wait(model, now);
             }
@@ -144,18 +148,18 @@ impl Test {
     fn change(&mut self, nth: u64, ago: Nanos) {
         let model = InstanceId((nth * 7 % u64::from(MODELS)) as u32);
         if !self.world.is_busy(model) {
-            self.wait(black_box(model), self.now - ago - nth % WAITING);
+            self.wait(black_box(model), self.world.now - ago - nth % WAITING);
         }
     }
 
     /// Makes a model idle, so that another one takes its place.
     fn swap(&mut self) {
-        self.now += SECOND;
+        self.world.now += SECOND;
         let mut models = self.world.is_busy.iter();
         let busy = models.position(|is_busy| *is_busy).expect("models run");
         self.world.is_busy[busy] = false;
-        self.world.idled = Some((InstanceId(busy as u32), self.now));
-        (self.scheduler).on_tick(self.now, &mut self.world);
+        self.world.idled = Some((InstanceId(busy as u32), self.world.now));
+        (self.scheduler).decide(&mut self.world);
         assert_eq!(self.world.begun.len(), 1);
         self.end_swaps();
     }
@@ -175,7 +179,10 @@ fn swappers() -> Vec<(&'static str, Arc<dyn Swapper>)> {
         Arc::new(MemoryBudget::new(&pools, &needs).expect("valid"))
     };
     let groups = classes().enumerate().map(|(nth, models)| {
-        let group = Group::new(models.to_vec()).exclusive(false);
+        let group = Group {
+            exclusive: false,
+            ..Group::new(models.to_vec())
+        };
         (nth.to_string(), group)
     });
     let classes: Vec<String> = classes()
@@ -194,7 +201,7 @@ fn swappers() -> Vec<(&'static str, Arc<dyn Swapper>)> {
         ),
         (
             "matrix, ten classes",
-            Arc::new(Matrix::new(&names, &matrix).expect("valid")),
+            Arc::new(Matrix::new(&names, &[], &matrix).expect("valid")),
         ),
     ]
 }
@@ -224,7 +231,7 @@ fn main() {
                 "  {name:<24} {:>14.2} {:>14.2} {:>14.2}",
                 fresh / 1e3,
                 due / 1e3,
-                swap / 4e3 // idle, ready, served, waiting
+                swap / 5e3 // idle, stopped, ready, served, waiting
             );
         }
     }

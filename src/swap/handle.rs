@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::driver::{DriverCommand, RouteUpdate};
-use super::status_table::StatusTable;
+use super::status::StatusTable;
 use super::{InvalidSwap, InvalidSwapLayer, ModelStatus, SwapConfig, SwapEvent};
 use crate::admit::{Capacity, PoolId};
 use crate::endpoints::{Changes, Registry};
@@ -46,7 +46,7 @@ impl SwapHandle {
     pub fn models(&self) -> Vec<ModelStatus> {
         let waiting = self.waiting();
         let mut models: Vec<ModelStatus> = Vec::new();
-        for instance in self.status.instances() {
+        for instance in self.status.instances().iter() {
             let mut report = instance.report();
             match models.iter_mut().find(|model| model.name == report.name) {
                 Some(model) => add(model, report),
@@ -79,18 +79,13 @@ impl SwapHandle {
     /// Fails if the name is not a model's.
     pub fn unload(&self, model: &str, how: Unload) -> Result<(), UnknownModel> {
         let model = Some(self.known(model)?);
-        let is_killed = how == Unload::Kill;
-        self.send(DriverCommand::Unload { model, is_killed });
+        self.send(DriverCommand::Unload(model, how));
         Ok(())
     }
 
     /// Stops all models as [`unload`](Self::unload) does, with those that have left the configuration and still run.
     pub fn unload_all(&self, how: Unload) {
-        let is_killed = how == Unload::Kill;
-        self.send(DriverCommand::Unload {
-            model: None,
-            is_killed,
-        });
+        self.send(DriverCommand::Unload(None, how));
     }
 
     /// Returns the events of all models from now on.
@@ -143,10 +138,8 @@ impl SwapHandle {
             rules,
             changes,
         };
-        self.send(DriverCommand::Reconfigure(
-            Box::new(config),
-            Some(routes.into()),
-        ));
+        let routes = Some(Box::new(routes));
+        self.send(DriverCommand::Reconfigure(Box::new(config), routes));
         Ok(changed.await.unwrap_or_default()) // an error: the runtime is shutting down
     }
 
@@ -169,9 +162,10 @@ impl SwapHandle {
 
     fn known(&self, model: &str) -> Result<Arc<str>, UnknownModel> {
         let instances = self.status.instances();
-        let known = instances.iter().find(|it| *it.model == *model);
-        let known = known.map(|it| Arc::clone(&it.model));
-        known.ok_or_else(|| UnknownModel(model.to_owned()))
+        match instances.iter().find(|it| *it.model == *model) {
+            Some(known) => Ok(Arc::clone(&known.model)),
+            None => Err(UnknownModel(model.to_owned())),
+        }
     }
 
     /// Returns the number of requests that wait for each model.
@@ -180,10 +174,8 @@ impl SwapHandle {
         let endpoints = gate.capacity();
         let by_lane = gate.count_waiters(|demand| endpoints.lane(demand));
         let instances = self.status.instances();
-        let models: HashMap<PoolId, Arc<str>> = instances
-            .iter()
-            .map(|it| (it.pool(), Arc::clone(&it.model)))
-            .collect();
+        let models = instances.iter().map(|it| (it.pool(), &it.model));
+        let models: HashMap<PoolId, &Arc<str>> = models.collect();
         let mut waiting = HashMap::new();
         for (lane, count) in by_lane {
             let pools = endpoints.pools_in_order(&lane);

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::Uri;
 
-use super::{Cleanup, LoadProgress, SwapModel};
+use super::{LoadProgress, SwapModel};
 
 /// A boxed future, as the methods of [`Launcher`] and [`ModelServer`] return it.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -88,7 +89,7 @@ pub struct Launch {
     /// The number and the name of the memory pool for the instance, if there are several.
     pub pool: Option<(u32, Arc<str>)>,
     /// The time limit of the start, after which it has to fail.
-    pub timeout: std::time::Duration,
+    pub timeout: Duration,
     /// Takes the progress of the load, for reports and status streams.
     pub progress: LoadProgress,
     /// Takes the future that resolves when nothing is left of a start that was given up.
@@ -98,7 +99,7 @@ pub struct Launch {
 impl Launch {
     /// Returns a start of a model's only instance, with this time limit.
     #[must_use]
-    pub fn new(model: Arc<SwapModel>, timeout: std::time::Duration) -> Self {
+    pub fn new(model: Arc<SwapModel>, timeout: Duration) -> Self {
         Self {
             name: model.model.name.as_str().into(),
             model,
@@ -107,6 +108,37 @@ impl Launch {
             progress: LoadProgress::default(),
             cleanup: Cleanup::default(),
         }
+    }
+}
+
+/// A place for the future that resolves when nothing is left of a start that was given up. Clones share it.
+#[derive(Clone, Default)]
+pub struct Cleanup(Arc<Mutex<Option<BoxFuture<()>>>>);
+
+impl Cleanup {
+    /// Sets the future that resolves when nothing is left of the start and its memory is free. It is polled once the start was
+    /// dropped, or has panicked.
+    pub fn set(&self, ended: impl Future<Output = ()> + Send + 'static) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(ended));
+    }
+
+    /// Resolves when nothing is left of a dropped start and its memory is free. Without a future that was [set](Self::set),
+    /// resolves at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// After this is dropped, another call resolves at once.
+    pub async fn wait(&self) {
+        let ended = (self.0.lock().unwrap_or_else(PoisonError::into_inner)).take();
+        if let Some(ended) = ended {
+            ended.await;
+        }
+    }
+}
+
+impl fmt::Debug for Cleanup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cleanup").finish_non_exhaustive()
     }
 }
 
@@ -184,12 +216,5 @@ impl StartError {
             reason: reason.into(),
             output: Vec::new(),
         }
-    }
-
-    /// Sets the last lines of the server's output.
-    #[must_use]
-    pub fn output(mut self, lines: Vec<String>) -> Self {
-        self.output = lines;
-        self
     }
 }

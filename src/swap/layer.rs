@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
 use super::driver::SwapDriver;
-use super::status_table::StatusTable;
+use super::status::StatusTable;
 use super::{InvalidSwap, Launcher, SwapConfig, SwapHandle};
 use crate::endpoints::{InvalidRegistry, Registry};
 use crate::route::{InvalidRoute, Route, RouteHandle, RouteLayer, RouteLayerBuilder};
@@ -16,8 +16,6 @@ use crate::route::{InvalidRoute, Route, RouteHandle, RouteLayer, RouteLayerBuild
 ///
 /// A request for a model that does not run waits in the same waiting room as all others, by its priority, until the model is
 /// loaded. Requests for one model share the load. A model that serves requests finishes them before it stops for another one.
-/// While others wait, a busy model yields after [`swap_after`](SwapConfig::swap_after), or to a more urgent request at once,
-/// but not before it was loaded for [`min_loaded`](SwapConfig::min_loaded).
 ///
 /// The inner service gets a [`Decision`](crate::endpoints::Decision) with the URL of the process in each request's
 /// extensions. [`Forward`](crate::upstream::Forward) sends the request there.
@@ -102,10 +100,10 @@ impl SwapLayerBuilder {
         let endpoints = route.registry().endpoints().iter().cloned();
         Registry::new(endpoints.chain(self.config.endpoints()).collect())?;
         let route = route.try_build()?;
-        let launcher = self
-            .launcher
-            .or_else(processes)
-            .ok_or(InvalidSwapLayer::NoLauncher)?;
+        let launcher = self.launcher;
+        #[cfg(unix)]
+        let launcher = launcher.or_else(|| Some(Arc::new(super::ProcessLauncher::default())));
+        let launcher = launcher.ok_or(InvalidSwapLayer::NoLauncher)?;
         let (status, router) = (Arc::<StatusTable>::default(), route.handle());
         let preparing = Arc::clone(&launcher);
         let (driver, commands) =
@@ -133,16 +131,6 @@ impl SwapLayerBuilder {
             Err(error) => panic!("{error}"),
         }
     }
-}
-
-#[cfg(unix)]
-fn processes() -> Option<Arc<dyn Launcher>> {
-    Some(Arc::new(super::ProcessLauncher::default()))
-}
-
-#[cfg(not(unix))]
-fn processes() -> Option<Arc<dyn Launcher>> {
-    None
 }
 
 impl<S> Layer<S> for SwapLayer {

@@ -86,7 +86,6 @@
 //! A program that was killed by `SIGKILL` leaves processes behind. On Linux, the next program finds and ends them before it
 //! starts a model.
 
-mod cleanup;
 mod config;
 mod driver;
 mod handle;
@@ -96,14 +95,12 @@ mod layer;
 mod process;
 mod scheduler;
 mod status;
-mod status_table;
 mod swapper;
 
 pub use crate::endpoints::on_demand::LoadProgress;
-pub use cleanup::Cleanup;
 pub use config::{AbandonedLoad, InvalidSwap, StopSignal, SwapConfig, SwapModel, SwapPolicy};
 pub use handle::{SwapEvents, SwapHandle, UnknownModel, Unload};
-pub use launcher::{BoxFuture, Launch, Launcher, ModelServer, StartError};
+pub use launcher::{BoxFuture, Cleanup, Launch, Launcher, ModelServer, StartError};
 pub use layer::{InvalidSwapLayer, SwapLayer, SwapLayerBuilder};
 #[cfg(unix)]
 pub use process::ProcessLauncher;

@@ -1,7 +1,16 @@
-//! The states of models, as handles report them.
+//! The status of models, which the driver writes and handles read.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use tokio::sync::broadcast;
+
+use super::LoadProgress;
+use crate::admit::PoolId;
+use crate::clock::now;
+use crate::endpoints::EndpointRef;
+use crate::endpoints::on_demand::Loading;
 
 /// The state of a model, or of one of its instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -36,7 +45,7 @@ impl ModelState {
     }
 
     /// Returns `true` if a process of the model runs.
-    pub(super) fn is_running(self) -> bool {
+    fn is_running(self) -> bool {
         matches!(self, Self::Loaded | Self::Sleeping | Self::Unloading)
     }
 
@@ -87,4 +96,168 @@ pub struct SwapEvent {
     pub state: ModelState,
     /// The reason of a start that failed, or of a crash.
     pub error: Option<String>,
+}
+
+/// The number of events that a reader may be behind.
+const EVENTS: usize = 256;
+/// The number of loads in the mean time, which is an estimate of the next one.
+const LOADS: u32 = 8;
+
+/// The status of all configured instances, with the events of their changes.
+#[derive(Debug)]
+pub(super) struct StatusTable {
+    /// The instances in the order of the configuration.
+    instances: ArcSwap<Vec<Arc<InstanceStatus>>>,
+    events: broadcast::Sender<SwapEvent>,
+}
+
+impl Default for StatusTable {
+    fn default() -> Self {
+        Self {
+            instances: ArcSwap::default(),
+            events: broadcast::Sender::new(EVENTS),
+        }
+    }
+}
+
+impl StatusTable {
+    /// Returns the configured instances, in the order of the configuration.
+    pub(super) fn instances(&self) -> Arc<Vec<Arc<InstanceStatus>>> {
+        self.instances.load_full()
+    }
+
+    pub(super) fn set_instances(&self, instances: Vec<Arc<InstanceStatus>>) {
+        self.instances.store(instances.into());
+    }
+
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<SwapEvent> {
+        self.events.subscribe()
+    }
+
+    /// Returns the status of a new instance of `model`, which does not run.
+    pub(super) fn new_instance(&self, model: &str, endpoint: EndpointRef) -> Arc<InstanceStatus> {
+        Arc::new(InstanceStatus {
+            model: model.into(),
+            events: self.events.clone(),
+            fields: Mutex::new(StatusFields {
+                endpoint,
+                state: ModelState::Unloaded,
+                since: now(),
+                loads: (Duration::ZERO, 0),
+                last_error: None,
+                url: None,
+            }),
+        })
+    }
+}
+
+/// The status of one instance, which outlives its place in the configuration.
+#[derive(Debug)]
+pub(super) struct InstanceStatus {
+    /// The name of the instance's model.
+    pub(super) model: Arc<str>,
+    events: broadcast::Sender<SwapEvent>,
+    fields: Mutex<StatusFields>,
+}
+
+#[derive(Debug)]
+struct StatusFields {
+    endpoint: EndpointRef,
+    state: ModelState,
+    /// The time of the last change of `state`.
+    since: Instant,
+    /// The mean time of the last loads, and their number.
+    loads: (Duration, u32),
+    last_error: Option<String>,
+    url: Option<String>,
+}
+
+impl InstanceStatus {
+    /// Sets the state, and sends an event if the state changes or `error` is set.
+    pub(super) fn set_state(&self, state: ModelState, error: Option<String>) {
+        let mut fields = self.lock();
+        if fields.state == state && error.is_none() {
+            return;
+        }
+        if (fields.state, state) == (ModelState::Loading, ModelState::Loaded) {
+            fields.count_load();
+        }
+        (fields.state, fields.since) = (state, now());
+        if let Some(error) = &error {
+            fields.last_error = Some(error.clone());
+        }
+        fields.set_loading(state == ModelState::Loading);
+        // Under the lock, so that events are in order. Fails if there are no listeners.
+        _ = self.events.send(SwapEvent {
+            model: Arc::clone(&self.model),
+            state,
+            error,
+        });
+    }
+
+    pub(super) fn set_endpoint(&self, endpoint: EndpointRef) {
+        self.lock().endpoint = endpoint;
+    }
+
+    pub(super) fn set_url(&self, url: String) {
+        self.lock().url = Some(url);
+    }
+
+    /// Returns the pool of the instance's slots.
+    pub(super) fn pool(&self) -> PoolId {
+        self.lock().endpoint.pool()
+    }
+
+    /// Returns the progress of the current load, which the engine sets.
+    pub(super) fn reported_progress(&self) -> LoadProgress {
+        let loading = self.lock().loading();
+        loading.map(|it| it.reported.clone()).unwrap_or_default()
+    }
+
+    /// Returns the status of a model with this instance alone, and without the requests that wait.
+    pub(super) fn report(&self) -> ModelStatus {
+        let fields = self.lock();
+        let is_running = fields.state.is_running();
+        ModelStatus {
+            name: self.model.to_string(),
+            state: fields.state,
+            since: now().saturating_duration_since(fields.since),
+            running: is_running.into(),
+            in_flight: fields.endpoint.in_flight(),
+            waiting: 0,
+            progress: fields.loading().and_then(|loading| loading.progress()),
+            last_error: fields.last_error.clone(),
+            url: fields.url.clone().filter(|_| is_running),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StatusFields> {
+        self.fields.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StatusFields {
+    fn loading(&self) -> Option<Arc<Loading>> {
+        self.endpoint.on_demand()?.loading()
+    }
+
+    fn set_loading(&self, is_loading: bool) {
+        let (mean, count) = self.loads;
+        let loading = is_loading.then(|| Loading {
+            reported: LoadProgress::default(),
+            began: now(),
+            usual: (count > 0).then_some(mean),
+        });
+        if let Some(on_demand) = self.endpoint.on_demand() {
+            on_demand.set_loading(loading);
+        }
+    }
+
+    /// Adds the load that has just ended to the mean time.
+    fn count_load(&mut self) {
+        let (mean, count) = &mut self.loads;
+        let took = now().saturating_duration_since(self.since);
+        *count = (*count + 1).min(LOADS);
+        *mean = *mean * (*count - 1) / *count + took / *count;
+    }
 }

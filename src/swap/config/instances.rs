@@ -7,8 +7,7 @@ use super::{InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
 use crate::endpoints::Endpoint;
 use crate::endpoints::on_demand::{self, OnDemand};
 use crate::swap::swapper::{
-    Groups, InstanceId, Matrix, MatrixConfig, MemoryBudget, MemoryNeed, Plan, RunningInstance,
-    Swapper,
+    Groups, InstanceId, Matrix, MemoryBudget, MemoryNeed, Plan, RunningInstance, Swapper,
 };
 
 impl SwapConfig {
@@ -40,7 +39,7 @@ impl SwapConfig {
         let model_of: HashMap<String, usize> = numbered
             .flat_map(|(nth, model)| model.instance_names().map(move |name| (name, nth)))
             .collect();
-        let (swapper, swaps_models): (Arc<dyn Swapper>, _) = match &self.policy {
+        let swapper: Result<Box<dyn Swapper>, String> = match &self.policy {
             SwapPolicy::Memory(pools) => {
                 let need = |name: &String| match model_of.get(name).map(|&nth| &self.models[nth]) {
                     Some(model) => MemoryNeed {
@@ -50,52 +49,26 @@ impl SwapConfig {
                     None => MemoryNeed::new(name, 0.0),
                 };
                 let needs: Vec<MemoryNeed> = names.iter().map(need).collect();
-                let budget = MemoryBudget::new(pools, &needs).map_err(InvalidSwap::policy)?;
-                (Arc::new(budget), false)
+                let budget = MemoryBudget::new(pools, &needs).map_err(InvalidSwap::Policy)?;
+                return Ok(Arc::new(budget));
             }
             SwapPolicy::Groups(groups) => {
                 let groups = Groups::new(&models, groups.iter().cloned());
-                (Arc::new(groups.map_err(InvalidSwap::policy)?), true)
+                groups.map(|groups| Box::new(groups) as _)
             }
             SwapPolicy::Matrix(matrix) => {
-                let matrix = Matrix::new(&models, &self.with_costs(matrix));
-                (Arc::new(matrix.map_err(InvalidSwap::policy)?), true)
+                let costs: Vec<u64> = self.models.iter().map(|it| it.evict_cost).collect();
+                let matrix = Matrix::new(&models, &costs, matrix);
+                matrix.map(|matrix| Box::new(matrix) as _)
             }
         };
         // An instance without configuration is a model of its own, which the policy does not know.
-        let models = names.iter().zip(models.len()..);
-        let models = models.map(|(name, unknown)| model_of.get(name).copied().unwrap_or(unknown));
-        let model_of: Vec<InstanceId> = models.map(|nth| InstanceId(nth as u32)).collect();
-        let is_same = (0..)
-            .map(InstanceId)
-            .zip(&model_of)
-            .all(|(id, nth)| id == *nth);
-        Ok(match is_same || !swaps_models {
-            true => swapper,
-            false => Arc::new(ByModel { swapper, model_of }),
-        })
-    }
-
-    /// Returns the matrix with the costs of the models that it leaves out.
-    fn with_costs(&self, matrix: &MatrixConfig) -> MatrixConfig {
-        let mut all = matrix.clone();
-        for model in self.models.iter().filter(|model| model.evict_cost > 1) {
-            let name = &model.model.name;
-            let is_meant = |(key, _): &(String, u64)| {
-                let var = matrix.vars.iter().find(|(var, _)| var == key);
-                var.map_or(key, |(_, model)| model) == name
-            };
-            if matrix.evict_costs.iter().any(is_meant) {
-                continue;
-            }
-            // Its name may be the short name of another model.
-            let var = matrix.vars.iter().find(|(_, model)| model == name);
-            let key = var.map_or(name, |(var, _)| var).clone();
-            if var.is_some() || matrix.vars.iter().all(|(var, _)| *var != key) {
-                all.evict_costs.push((key, model.evict_cost));
-            }
-        }
-        all
+        let instances = names.iter().zip(models.len()..);
+        let models = instances.map(|(name, own)| model_of.get(name).copied().unwrap_or(own));
+        Ok(Arc::new(ByModel {
+            swapper: swapper.map_err(InvalidSwap::Policy)?,
+            model_of: models.map(|nth| InstanceId(nth as u32)).collect(),
+        }))
     }
 }
 
@@ -103,7 +76,7 @@ impl SwapConfig {
 #[derive(Debug)]
 struct ByModel {
     /// The swapper for models, which takes the number of a model as an [`InstanceId`].
-    swapper: Arc<dyn Swapper>,
+    swapper: Box<dyn Swapper>,
     /// The number of each instance's model.
     model_of: Vec<InstanceId>,
 }
@@ -119,8 +92,7 @@ impl Swapper for ByModel {
     fn plan(&self, target: InstanceId, running: &[RunningInstance]) -> Plan {
         let own = self.model(target);
         let is_own = |one: &RunningInstance| self.model(one.id) == own;
-        let others = running.iter();
-        let others = others.filter(|one| one.id == target || !is_own(one));
+        let others = running.iter().filter(|one| !is_own(one));
         let models = others.map(|one| RunningInstance {
             id: self.model(one.id),
             ..*one
@@ -129,13 +101,11 @@ impl Swapper for ByModel {
         // The first instance of a model stops others, and a further one starts beside it. But it has to wait for the stops
         // that are still going on for the first one.
         let has_other = running.iter().any(|one| is_own(one) && !one.is_stopping);
-        let evicted = running.iter();
-        let evicted = evicted.filter(|one| one.is_stopping || !has_other);
-        let evicted = evicted.map(|one| one.id);
+        let evicted = running.iter().filter(|one| {
+            (one.is_stopping || !has_other) && plan.evict.contains(&self.model(one.id))
+        });
         Plan {
-            evict: evicted
-                .filter(|&id| plan.evict.contains(&self.model(id)))
-                .collect(),
+            evict: evicted.map(|one| one.id).collect(),
             ..plan
         }
     }
@@ -146,11 +116,7 @@ impl Swapper for ByModel {
         // A model with several instances is a class of its own, because a further instance starts beside the first one.
         match instances.count() > 1 {
             true => model.0.saturating_mul(2),
-            false => self
-                .swapper
-                .plan_class(model)
-                .saturating_mul(2)
-                .saturating_add(1),
+            false => self.swapper.plan_class(model).saturating_mul(2) | 1,
         }
     }
 

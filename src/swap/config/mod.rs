@@ -1,6 +1,5 @@
 //! The configuration of a [`SwapLayer`](super::SwapLayer).
 
-mod error;
 mod instances;
 mod model;
 #[cfg(feature = "serde")]
@@ -11,10 +10,10 @@ mod validate;
 
 use std::time::Duration;
 
-pub use self::error::InvalidSwap;
 pub use self::model::{StopSignal, SwapModel};
 #[cfg(feature = "serde")]
 pub(super) use self::read::pairs;
+pub use self::validate::InvalidSwap;
 use super::swapper::{Group, MatrixConfig};
 
 /// The models, and the policy that tells which of them may run together.

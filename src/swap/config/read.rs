@@ -15,8 +15,7 @@ use crate::swap::swapper::{Group, MatrixConfig};
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SwapFile {
-    #[serde(default)]
-    models: Pairs<ModelFile>,
+    models: Option<Pairs<ModelFile>>,
     memory: Option<f64>,
     pools: Option<Pairs<f64>>,
     groups: Option<Pairs<Group>>,
@@ -34,33 +33,29 @@ impl TryFrom<SwapFile> for SwapConfig {
 
     fn try_from(file: SwapFile) -> Result<Self, String> {
         let policies = [
-            ("memory", file.memory.is_some()),
-            ("pools", file.pools.is_some()),
-            ("groups", file.groups.is_some()),
-            ("matrix", file.matrix.is_some()),
+            ("memory", file.memory.map(SwapPolicy::one_pool)),
+            ("pools", file.pools.map(|it| SwapPolicy::Memory(it.0))),
+            ("groups", file.groups.map(|it| SwapPolicy::Groups(it.0))),
+            ("matrix", file.matrix.map(SwapPolicy::Matrix)),
         ];
-        let given: Vec<_> = policies.iter().filter(|(_, is_given)| *is_given).collect();
-        if let [(first, _), (second, _), ..] = given.as_slice() {
+        let mut given = policies
+            .into_iter()
+            .filter_map(|(key, policy)| Some((key, policy?)));
+        let policy = given.next();
+        if let (Some((first, _)), Some((second, _))) = (&policy, given.next()) {
             return Err(format!("`{first}` and `{second}` exclude each other"));
         }
-        let memory = file.memory.map(SwapPolicy::one_pool);
-        let pools = file.pools.map(|pools| SwapPolicy::Memory(pools.0));
-        let groups = file.groups.map(|groups| SwapPolicy::Groups(groups.0));
-        let matrix = file.matrix.map(SwapPolicy::Matrix);
-        let models = file.models.0.into_iter();
+        let models = file.models.into_iter().flat_map(|it| it.0);
         let mut config = Self {
             models: models.map(|(name, model)| model.named(name)).collect(),
             abandoned_load: file.abandoned_load,
             default: file.default,
             ..Self::default()
         };
-        set(&mut config.policy, memory.or(pools).or(groups).or(matrix));
-        set(&mut config.swap_after, file.swap_after_seconds.map(|s| s.0));
-        set(&mut config.min_loaded, file.min_loaded_seconds.map(|s| s.0));
-        set(
-            &mut config.health_timeout,
-            file.health_timeout_seconds.map(|s| s.0),
-        );
+        set(&mut config.policy, policy.map(|(_, policy)| policy));
+        set(&mut config.swap_after, file.swap_after_seconds);
+        set(&mut config.min_loaded, file.min_loaded_seconds);
+        set(&mut config.health_timeout, file.health_timeout_seconds);
         Ok(config)
     }
 }
@@ -106,30 +101,23 @@ impl ModelFile {
         set(&mut all.evict_cost, self.evict_cost);
         set(&mut all.concurrency, self.concurrency);
         set(&mut all.instances, self.instances);
-        let is_path = |path: &String| path != "none";
-        set(
-            &mut all.health_path,
-            self.health_path.map(|path| Some(path).filter(is_path)),
-        );
-        set(
-            &mut all.health_interval,
-            self.health_interval_seconds.map(SecondsKey::or_never),
-        );
-        set(
-            &mut all.hang_timeout,
-            self.hang_seconds.map(SecondsKey::or_never),
-        );
-        set(&mut all.ttl, self.ttl_seconds.map(SecondsKey::or_never));
+        let health_path = self
+            .health_path
+            .map(|path| (path != "none").then_some(path));
+        set(&mut all.health_path, health_path);
+        set(&mut all.health_interval, self.health_interval_seconds);
+        set(&mut all.hang_timeout, self.hang_seconds);
+        set(&mut all.ttl, self.ttl_seconds);
         set(&mut all.pinned, self.pinned);
         set(&mut all.preload, self.preload);
         set(&mut all.stop_signal, self.stop_signal);
-        set(&mut all.stop_grace, self.stop_grace_seconds.map(|s| s.0));
-        set(&mut all.settle, self.settle_seconds.map(|s| s.0));
+        set(&mut all.stop_grace, self.stop_grace_seconds);
+        set(&mut all.settle, self.settle_seconds);
         SwapModel {
             env: self.env,
             memory: self.memory,
             stop_cmd: self.stop_cmd,
-            start_timeout: self.start_timeout_seconds.map(|s| s.0),
+            start_timeout: self.start_timeout_seconds.map(Duration::from),
             progress_path: self.progress_path,
             sleep_path: self.sleep_path,
             wake_path: self.wake_path,
@@ -139,19 +127,25 @@ impl ModelFile {
 }
 
 /// Sets a field if the file has its key.
-fn set<T>(field: &mut T, value: Option<T>) {
+fn set<T>(field: &mut T, value: Option<impl Into<T>>) {
     if let Some(value) = value {
-        *field = value;
+        *field = value.into();
     }
 }
 
 /// A number of seconds, whole or with a fraction.
 struct SecondsKey(Duration);
 
-impl SecondsKey {
-    /// Returns the duration, or `None` for 0 seconds, which switches the key off.
-    fn or_never(self) -> Option<Duration> {
-        Some(self.0).filter(|duration| !duration.is_zero())
+impl From<SecondsKey> for Duration {
+    fn from(SecondsKey(duration): SecondsKey) -> Self {
+        duration
+    }
+}
+
+/// Reads 0 seconds as `None`, which switches the key off.
+impl From<SecondsKey> for Option<Duration> {
+    fn from(SecondsKey(duration): SecondsKey) -> Self {
+        Some(duration).filter(|duration| !duration.is_zero())
     }
 }
 
@@ -186,12 +180,6 @@ impl<'de> Deserialize<'de> for StopSignal {
 
 /// A table in the order of the file.
 struct Pairs<T>(Vec<(String, T)>);
-
-impl<T> Default for Pairs<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Pairs<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -159,10 +159,11 @@ fn pinned_models_have_to_fit_together() {
         pinned: true,
         ..model(name)
     };
-    let groups = vec![
+    let mut groups = vec![
         ("one".to_owned(), Group::new(["a"])),
-        ("two".to_owned(), Group::new(["b"]).exclusive(false)),
+        ("two".to_owned(), Group::new(["b"])),
     ];
+    groups[1].1.exclusive = false;
     for order in [["a", "b"], ["b", "a"]] {
         let config = SwapConfig {
             policy: SwapPolicy::Groups(groups.clone()),

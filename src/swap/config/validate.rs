@@ -1,15 +1,80 @@
-//! The checks that a configuration of models has to pass before anything changes.
+//! The checks that a configuration of models has to pass before anything changes, and the error of one that fails.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
-use super::{InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
+use super::{SwapConfig, SwapModel, SwapPolicy};
 use crate::swap::swapper::{InstanceId, RunningInstance, Swapper};
 
+/// The error of an invalid [`SwapConfig`]. It names the model and the key, and the values that are allowed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidSwap {
+    /// A model has an empty name, by which requests can't ask for it.
+    #[error("a model has an empty name")]
+    EmptyName,
+    /// A name that can't be shown in a header.
+    #[error("model {0:?} has control characters in its name")]
+    BadName(String),
+    /// Two models with the same name, or a model with the name of a further instance of another one.
+    #[error(
+        "model `{0}` is there twice; the further instances of a model have its name with `#2` and so on"
+    )]
+    DuplicateModel(String),
+    /// The value of a model's key is not allowed.
+    #[error("model `{model}`: `{key}` is {value}: it must be {allowed}")]
+    Value {
+        /// The model.
+        model: String,
+        /// The key.
+        key: &'static str,
+        /// The value, in quotes if it is text.
+        value: String,
+        /// The values that are allowed, in words.
+        allowed: &'static str,
+    },
+    /// A variable that can't be in the environment of a process.
+    #[error(
+        "model `{model}`: the variable {name:?} of `env` can't be set: a name must not be empty or have a `=`, and neither \
+         names nor values may have a NUL"
+    )]
+    Variable {
+        /// The model.
+        model: String,
+        /// The variable.
+        name: String,
+    },
+    /// A `health_timeout` of 0, within which no model could start.
+    #[error("`health_timeout_seconds` is 0: it must be above 0")]
+    ZeroHealthTimeout,
+    /// A model that could be put to sleep but not woken, or the reverse.
+    #[error("model `{0}`: `sleep_path` and `wake_path` need each other: set both or none")]
+    HalfSleep(String),
+    /// The default model is not one of the configured models.
+    #[error("`default` is `{0}`, and there is no such model")]
+    UnknownDefault(String),
+    /// A model has an amount of memory, and the configuration has no budget for it.
+    #[error("model `{0}` has `memory`, and there is no budget: set `memory` or `pools` for all")]
+    NoBudget(String),
+    /// Pinned models of which one would have to stop for another.
+    #[error(
+        "models `{model}` and `{other}` are `pinned`, and may not run together with all that are"
+    )]
+    Pinned {
+        /// A model.
+        model: String,
+        /// Another model, which would have to stop for the first one.
+        other: String,
+    },
+    /// The memory, the groups or the matrix of the [policy](SwapPolicy) has the mistake that this message describes.
+    #[error("{0}")]
+    Policy(String),
+}
+
 /// The number of instances that a model may have. Each is an endpoint, and has a port while it runs.
-pub(super) const MOST_INSTANCES: u32 = 1_000;
+const MOST_INSTANCES: u32 = 1_000;
 
 impl SwapConfig {
     /// Checks the configuration.
@@ -88,6 +153,15 @@ impl SwapModel {
         if self.model.name.contains(char::is_control) {
             return Err(InvalidSwap::BadName(name()));
         }
+        let refused = |key, value, allowed| {
+            let model = name();
+            Err(InvalidSwap::Value {
+                model,
+                key,
+                value,
+                allowed,
+            })
+        };
         let lines = [
             ("cmd", Some(&self.cmd)),
             ("stop_cmd", self.stop_cmd.as_ref()),
@@ -95,11 +169,11 @@ impl SwapModel {
         for (key, line) in lines {
             let Some(line) = line else { continue };
             if shell_words::split(line).map_or(true, |words| words.is_empty()) {
-                return Err(InvalidSwap::Command {
-                    model: name(),
+                return refused(
                     key,
-                    line: line.clone(),
-                });
+                    format!("{line:?}"),
+                    "a command line with closed quotes",
+                );
             }
         }
         let is_bad = |(name, value): &(&String, &String)| {
@@ -123,13 +197,10 @@ impl SwapModel {
             ("start_timeout_seconds", is_zero(self.start_timeout)),
         ];
         if let Some((key, _)) = zeros.into_iter().find(|(_, is_zero)| *is_zero) {
-            return Err(InvalidSwap::Zero { model: name(), key });
+            return refused(key, "0".to_owned(), "above 0");
         }
         if self.instances > MOST_INSTANCES {
-            return Err(InvalidSwap::TooManyInstances {
-                model: name(),
-                instances: self.instances,
-            });
+            return refused("instances", self.instances.to_string(), "at most 1000");
         }
         let paths = [
             ("health_path", &self.health_path),
@@ -140,11 +211,7 @@ impl SwapModel {
         for (key, path) in paths {
             let Some(path) = path else { continue };
             if !path.starts_with('/') || path.parse::<PathAndQuery>().is_err() {
-                return Err(InvalidSwap::Path {
-                    model: name(),
-                    key,
-                    path: path.clone(),
-                });
+                return refused(key, format!("{path:?}"), "a path that begins with `/`");
             }
         }
         match self.sleep_path.is_some() == self.wake_path.is_some() {

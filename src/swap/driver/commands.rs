@@ -1,25 +1,23 @@
 //! The commands of handles: loads, unloads, reconfigurations and the shutdown.
 
+use super::retries::Revival;
 use super::{DriverCommand, SwapDriver};
-use crate::clock::now;
 use crate::endpoints::on_demand::{EndpointEnd, Refusal};
 use crate::route::RouteHandle;
+use crate::swap::Unload;
 use crate::swap::swapper::InstanceId;
 
 impl SwapDriver {
     pub(super) fn on_command(&mut self, command: DriverCommand, router: &RouteHandle) {
-        let now = self.instances.nanos(now());
         match command {
             DriverCommand::Load(model) => {
                 // Only the first instance, because requests start further ones.
                 if let Some(&id) = self.instances_of(Some(&*model)).first() {
                     self.instances[id].on_demand.set_refusal(None);
-                    self.scheduler.on_load(id, now, &mut self.instances);
+                    self.scheduler.on_load(id, &mut self.instances);
                 }
             }
-            DriverCommand::Unload { model, is_killed } => {
-                self.unload(model.as_deref(), is_killed, router);
-            }
+            DriverCommand::Unload(model, how) => self.unload(model.as_deref(), how, router),
             DriverCommand::Reconfigure(config, routes) => {
                 if let Err(error) = self.configure(&config, routes, router) {
                     tracing::error!(%error, "models are not changed"); // the handle has validated it
@@ -33,7 +31,7 @@ impl SwapDriver {
                     let instance = &self.instances[id];
                     instance.endpoint.close_slots();
                     instance.on_demand.set_end(EndpointEnd::Killed);
-                    self.scheduler.on_unload(id, true, now, &mut self.instances);
+                    self.scheduler.on_unload(id, true, &mut self.instances);
                 }
             }
         }
@@ -41,13 +39,13 @@ impl SwapDriver {
 
     /// Unloads a model, or all models. Requests that wait for it are answered; requests that it serves finish unless it is
     /// killed.
-    fn unload(&mut self, model: Option<&str>, is_killed: bool, router: &RouteHandle) {
-        let now = self.instances.nanos(now());
+    fn unload(&mut self, model: Option<&str>, how: Unload, router: &RouteHandle) {
+        let is_killed = how == Unload::Kill;
         let ids = self.instances_of(model);
         let mut refusals = Vec::new();
         for &id in &ids {
             let instance = &mut self.instances[id];
-            instance.revival.give_up();
+            instance.revival = Revival::default();
             instance.is_killed = is_killed;
             instance.endpoint.close_slots();
             if is_killed {
@@ -58,13 +56,12 @@ impl SwapDriver {
         }
         router.gate().capacity_changed();
         // The gate has answered the waiters, which would start the model again at once.
-        self.look_at_waiters(router, now);
+        self.look_at_waiters(router);
         for (&id, before) in ids.iter().zip(refusals) {
             self.instances.end_sleep(id);
             // The back-off of a failed start goes on.
             self.instances[id].on_demand.set_refusal(before);
-            self.scheduler
-                .on_unload(id, is_killed, now, &mut self.instances);
+            self.scheduler.on_unload(id, is_killed, &mut self.instances);
         }
         self.instances.has_changed = true; // requests may wait for it again
     }

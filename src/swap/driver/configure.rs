@@ -1,7 +1,6 @@
 //! The configuration of a driver, at first and later: which instances exist, and what becomes of earlier ones.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -9,16 +8,12 @@ use super::instance::Instance;
 use super::instances::Instances;
 use super::{RouteUpdate, SwapDriver};
 use crate::admit::nanos::span;
-use crate::clock::now;
 use crate::endpoints::on_demand::{self, OnDemand};
 use crate::endpoints::{Changes, Endpoint, EndpointRef};
 use crate::route::RouteHandle;
-use crate::swap::scheduler::{InstancePhase, InstanceSettings, SchedulerSettings, renumber_pools};
+use crate::swap::scheduler::{InstancePhase, InstanceSettings, SchedulerSettings};
 use crate::swap::swapper::InstanceId;
 use crate::swap::{AbandonedLoad, InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
-
-/// The time for which a model that failed to start is not tried again: the first time, and at most.
-pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// The name and the model of a configured instance.
 type Configured = (Arc<str>, Arc<SwapModel>);
@@ -36,23 +31,16 @@ impl SwapDriver {
         routes: Option<Box<RouteUpdate>>,
         router: &RouteHandle,
     ) -> Result<(), InvalidSwap> {
-        let models = config.models.iter().map(|model| Arc::new(model.clone()));
-        let configured: Vec<Configured> = models
-            .flat_map(|model| {
-                let names: Vec<String> = model.instance_names().collect();
-                let instances = names.into_iter();
-                instances.map(move |name| (name.into(), Arc::clone(&model)))
-            })
-            .collect();
+        let mut configured: Vec<Configured> = Vec::new();
+        for model in config.models.iter().cloned().map(Arc::new) {
+            let names = model.instance_names();
+            configured.extend(names.map(|name| (name.into(), Arc::clone(&model))));
+        }
         config.swapper()?; // fails before anything changes
         let report = self.set_endpoints(&configured, routes, router);
         let (changed, begin) = self.set_instances(&configured, router);
-        let names: Vec<String> = self
-            .instances
-            .iter()
-            .map(|(_, it)| it.name.to_string())
-            .collect();
-        let swapper = config.swapper_of(&names)?;
+        let names = self.instances.iter().map(|(_, it)| it.name.to_string());
+        let swapper = config.swapper_of(&names.collect::<Vec<_>>())?;
         self.set_instance_settings();
         let settings = settings(config, &self.instances);
         let old = std::mem::replace(&mut self.instances.pools, pool_names(config));
@@ -63,9 +51,11 @@ impl SwapDriver {
             let nth = name.and_then(|name| pools.iter().position(|pool| pool == name));
             nth.unwrap_or(0) as u32
         };
-        renumber_pools(&mut self.instances, moved);
+        for id in self.instances.ids() {
+            let pool = &mut self.instances[id].schedule.pool;
+            *pool = moved(*pool);
+        }
         self.instances.start_timeout = config.health_timeout;
-        self.has_default = config.default.is_some();
         for &id in &changed {
             // A sleeping server must not wake with its old configuration.
             self.instances.end_sleep(id);
@@ -73,11 +63,10 @@ impl SwapDriver {
             self.instances[id].on_demand.set_refusal(None);
             self.instances.has_changed = true;
         }
-        let now = self.instances.nanos(now());
         self.scheduler
-            .on_reconfigure(settings, swapper, &changed, now, &mut self.instances);
+            .on_reconfigure(settings, swapper, &changed, &mut self.instances);
         for id in begin {
-            self.scheduler.on_load(id, now, &mut self.instances);
+            self.scheduler.on_load(id, &mut self.instances);
         }
         // Last, so that a caller that knows of the change finds the models changed.
         if let Some((changes, report)) = report {
@@ -94,15 +83,20 @@ impl SwapDriver {
         routes: Option<Box<RouteUpdate>>,
         router: &RouteHandle,
     ) -> Option<(oneshot::Sender<Changes>, Changes)> {
-        let configured = configured.iter();
-        let endpoints = configured.map(|(name, model)| self.endpoint(name, model));
-        let endpoints: Vec<Endpoint> = endpoints.collect();
-        let Some(routes) = routes else {
-            router.change_on_demand(|all| *all = endpoints);
-            return None;
-        };
-        let report = router.replace_all(routes.registry, routes.rules, endpoints);
-        Some((routes.changes, report))
+        let endpoints = configured
+            .iter()
+            .map(|(name, model)| self.endpoint(name, model))
+            .collect();
+        match routes {
+            Some(routes) => {
+                let report = router.replace_all(routes.registry, routes.rules, endpoints);
+                Some((routes.changes, report))
+            }
+            None => {
+                router.change_on_demand(|all| *all = endpoints);
+                None
+            }
+        }
     }
 
     /// Returns the endpoint of an instance, with its URL if it runs.
@@ -160,9 +154,8 @@ impl SwapDriver {
     /// Marks the instances that have left the configuration, and returns them. They have lost their endpoints, and stop.
     fn remove_others(&mut self, configured: &[Configured]) -> Vec<InstanceId> {
         let is_left = |it: &Instance| configured.iter().all(|(name, _)| *name != it.name);
-        let left = self.instances.iter();
-        let left = left.filter(|(_, it)| it.is_configured && is_left(it));
-        let left: Vec<InstanceId> = left.map(|(id, _)| id).collect();
+        let mut left: Vec<InstanceId> = self.instances.ids().collect();
+        left.retain(|&id| self.instances[id].is_configured && is_left(&self.instances[id]));
         for &id in &left {
             self.instances[id].is_configured = false;
         }
@@ -208,8 +201,7 @@ impl SwapDriver {
                 is_pinned: model.pinned,
                 first_of_model: first.filter(|_| model.instances > 1),
             };
-            let settings = Some(settings).filter(|_| instance.is_configured);
-            instance.schedule.settings = settings;
+            instance.schedule.settings = instance.is_configured.then_some(settings);
         }
     }
 
@@ -241,8 +233,6 @@ pub(super) fn settings(config: &SwapConfig, instances: &Instances) -> SchedulerS
         swap_after: span(config.swap_after),
         min_loaded: span(config.min_loaded),
         finishes_abandoned: config.abandoned_load == AbandonedLoad::Finish,
-        backoff: span(BACKOFF.0),
-        max_backoff: span(BACKOFF.1),
         default,
     }
 }

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::refusals::Refused;
-use super::revive::Revival;
+use super::retries::{Refused, Revival};
 use crate::endpoints::EndpointRef;
 use crate::endpoints::on_demand::OnDemand;
 use crate::swap::scheduler::Schedule;
-use crate::swap::status_table::InstanceStatus;
+use crate::swap::status::InstanceStatus;
 use crate::swap::{ModelServer, SwapModel};
 
 /// The time limit of a health check, which is at least a fifth of this.
@@ -42,8 +41,11 @@ pub(super) struct Instance {
     pub(super) start: u64,
     /// The count of [`OnDemand::idled`] at the last look.
     pub(super) idled: u64,
-    /// The activity that the server was told last.
-    told: Traffic,
+    /// The traffic that the server was told last, in counts that wrap around: the parts of responses that came from it, the
+    /// parts of requests that were sent to it, and the requests that wait for it.
+    pub(super) told: ((u32, u32), u32),
+    /// Cancelled to give up the current start.
+    pub(super) abort: CancellationToken,
     /// `true` if the next stop kills the server.
     pub(super) is_killed: bool,
     /// Cancelled to kill the server while it is being stopped.
@@ -54,15 +56,6 @@ pub(super) struct Instance {
     pub(super) suspect_until: Option<Instant>,
     pub(super) refused: Option<Refused>,
     pub(super) revival: Revival,
-}
-
-/// The traffic of an instance, in counts that wrap around.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Traffic {
-    /// The number of parts of responses that came from the server, and of parts of requests that were sent to it.
-    parts: (u32, u32),
-    /// The number of requests that wait for the server.
-    busy: u32,
 }
 
 impl Instance {
@@ -87,7 +80,8 @@ impl Instance {
             sleep_ends: None,
             start: 0,
             idled: 0,
-            told: Traffic::default(),
+            told: Default::default(),
+            abort: CancellationToken::new(),
             is_killed: false,
             stopping: CancellationToken::new(),
             may_sleep: true,
@@ -102,13 +96,7 @@ impl Instance {
         self.endpoint.in_flight() > 0
     }
 
-    /// Returns the end of the last request, if the instance became idle since the last call.
-    pub(super) fn take_idled(&mut self) -> Option<Instant> {
-        let (times, at) = self.on_demand.idled();
-        (times != std::mem::replace(&mut self.idled, times)).then_some(at)
-    }
-
-    /// Returns `true` if [`take_idled`](Self::take_idled) would return `Some`.
+    /// Returns `true` if the instance became idle since the scheduler last asked.
     pub(super) fn has_idled(&self) -> bool {
         self.on_demand.idled().0 != self.idled
     }
@@ -125,32 +113,24 @@ impl Instance {
         let Some(server) = &self.server else {
             return;
         };
-        let in_flight = self.endpoint.in_flight();
-        let traffic = Traffic {
-            parts: (self.endpoint.parts_received(), self.on_demand.sent()),
-            // Requests that wait for their clients do not wait for the server.
-            busy: in_flight.saturating_sub(self.on_demand.client_waits()),
-        };
-        let before = self.told;
-        let has_moved = traffic.parts != before.parts;
-        let has_turned = (traffic.busy > 0) != (before.busy > 0);
+        let parts = (self.endpoint.parts_received(), self.on_demand.sent());
+        // Requests that wait for their clients do not wait for the server.
+        let busy = (self.endpoint.in_flight()).saturating_sub(self.on_demand.client_waits());
+        let (parts_before, busy_before) = self.told;
+        let has_moved = parts != parts_before;
+        let has_turned = (busy > 0) != (busy_before > 0);
         if !has_moved && !has_turned {
             return;
         }
-        self.told = traffic;
+        self.told = (parts, busy);
         // A panic of the launcher must not end the driver, and with it every model.
         _ = catch_unwind(AssertUnwindSafe(|| {
             // A call that changes between busy and idle reports the change alone, so traffic has a call of its own.
             if has_moved && has_turned {
-                server.on_activity(before.busy);
+                server.on_activity(busy_before);
             }
-            server.on_activity(traffic.busy);
+            server.on_activity(busy);
         }));
-    }
-
-    /// Forgets the reported traffic, because a new server has to be told of it.
-    pub(super) fn forget_activity(&mut self) {
-        self.told = Traffic::default();
     }
 
     /// Returns the interval at which to call [`report_activity`](Self::report_activity), if the server needs it.
@@ -158,10 +138,8 @@ impl Instance {
         self.server.as_ref()?;
         let hangs = self.model.hang_timeout.map(|timeout| timeout / 4);
         // A health check without an answer does not count if the server was active while the check waited.
-        let check = self
-            .model
-            .health_interval
-            .filter(|_| self.model.health_path.is_some());
+        let has_checks = self.model.health_path.is_some();
+        let check = self.model.health_interval.filter(|_| has_checks);
         let check = check.map(|interval| ANSWER_LIMIT.min(interval.max(ANSWER_LIMIT / 5)) / 2);
         hangs.into_iter().chain(check).min()
     }

@@ -1,7 +1,6 @@
 //! All instances, and the effects of the scheduler's decisions on them: endpoints open and close at once, everything else
 //! is a task.
 
-use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +9,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
 
 use super::instance::Instance;
-use super::tasks::{Report, StopTask, SwapTask, cancelled};
+use super::tasks::{Report, StopTask, SwapTask};
 use crate::admit::nanos::span;
 use crate::clock::now;
 use crate::endpoints::on_demand::EndpointEnd;
-use crate::swap::scheduler::{Effects, Generation, Nanos, Schedule};
-use crate::swap::status_table::StatusTable;
+use crate::swap::scheduler::{Effects, Nanos, Schedule};
+use crate::swap::status::StatusTable;
 use crate::swap::swapper::{InstanceId, Plan};
 use crate::swap::{Cleanup, Launch, Launcher, ModelState};
 
@@ -30,8 +29,8 @@ pub(super) struct Instances {
     pub(super) start_timeout: Duration,
     /// The instant from which the scheduler's times are counted.
     epoch: Instant,
-    /// The target of each swap in progress, and the token that gives its start up.
-    pub(super) starting: HashMap<Generation, (InstanceId, CancellationToken)>,
+    /// The time of the current event.
+    pub(super) now: Nanos,
     /// The number of servers that slept and are being ended.
     pub(super) ending_sleeps: usize,
     /// `true` while the gate is still to be told that an endpoint was opened or closed, or is being loaded.
@@ -68,7 +67,7 @@ impl Instances {
             pools: Vec::new(),
             start_timeout: Duration::ZERO,
             epoch: now(),
-            starting: HashMap::new(),
+            now: 0,
             ending_sleeps: 0,
             has_changed: false,
             impossible: Vec::new(),
@@ -88,6 +87,13 @@ impl Instances {
     pub(super) fn push(&mut self, instance: Instance) -> InstanceId {
         self.all.push(instance);
         InstanceId(self.all.len() as u32 - 1)
+    }
+
+    /// Sets the time of the current event, and returns it.
+    pub(super) fn set_now(&mut self) -> Instant {
+        let at = now();
+        self.now = self.nanos(at);
+        at
     }
 
     /// Returns an instant as the scheduler counts it.
@@ -113,10 +119,9 @@ impl Instances {
             _ = stop.run().await;
             _ = reports.send(Report::SleepEnded);
         });
-        let instance = &mut self[id];
-        instance.sleep_ends = Some(ends);
+        self[id].sleep_ends = Some(ends);
         // At once, because a sleeping server has freed its memory before.
-        instance.status.set_state(ModelState::Unloaded, None);
+        self[id].status.set_state(ModelState::Unloaded, None);
     }
 
     /// Returns the task that stops an instance, and reports the instance as unloading.
@@ -128,10 +133,10 @@ impl Instances {
         // A server that has crashed can't be asked to stop.
         let is_killed = std::mem::take(&mut instance.is_killed);
         let has_crashed = instance.on_demand.end() == Some(EndpointEnd::Crashed);
-        instance.stopping = match is_killed || has_crashed {
-            true => cancelled(),
-            false => CancellationToken::new(),
-        };
+        instance.stopping = CancellationToken::new();
+        if is_killed || has_crashed {
+            instance.stopping.cancel();
+        }
         StopTask {
             id,
             server: instance.server.take(),
@@ -139,18 +144,13 @@ impl Instances {
             may_sleep: instance.may_sleep,
         }
     }
-
-    fn log_swap(&self, target: InstanceId, plan: &Plan) {
-        let stopped: Vec<&str> = plan.evict.iter().map(|&id| &*self[id].name).collect();
-        tracing::info!(
-            model = &*self[target].name,
-            ?stopped,
-            "model is being loaded"
-        );
-    }
 }
 
 impl Effects for Instances {
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
     fn count(&self) -> usize {
         self.all.len()
     }
@@ -168,8 +168,8 @@ impl Effects for Instances {
     }
 
     fn take_idled(&mut self, id: InstanceId) -> Option<Nanos> {
-        let at = self[id].take_idled()?;
-        Some(self.nanos(at))
+        let (times, at) = self[id].on_demand.idled();
+        (times != std::mem::replace(&mut self[id].idled, times)).then(|| self.nanos(at))
     }
 
     fn open(&mut self, id: InstanceId) {
@@ -188,14 +188,19 @@ impl Effects for Instances {
         is_closed
     }
 
-    fn swap(&mut self, generation: Generation, target: InstanceId, plan: &Plan) {
+    fn swap(&mut self, target: InstanceId, plan: &Plan) {
         let evict = plan.evict.iter().map(|&id| self.stop_task(id)).collect();
         let name = self.pools.get(plan.pool as usize);
         let pool = name.map(|name| (plan.pool, Arc::clone(name)));
         if std::mem::replace(&mut self[target].pool, pool.clone()) != pool {
             self.end_sleep(target); // the server would wake in its old pool
         }
-        self.log_swap(target, plan);
+        let stopped: Vec<&str> = plan.evict.iter().map(|&id| &*self[id].name).collect();
+        tracing::info!(
+            model = &*self[target].name,
+            ?stopped,
+            "model is being loaded"
+        );
         let (launcher, timeout) = (Arc::clone(&self.launcher), self.start_timeout);
         // From now on the waiters wait for the load.
         self.has_changed = true;
@@ -208,9 +213,9 @@ impl Effects for Instances {
         instance
             .on_demand
             .watch_client_waits(instance.model.hang_timeout.is_some());
-        let abort = CancellationToken::new();
+        instance.abort = CancellationToken::new();
         let swap = SwapTask {
-            generation,
+            target,
             evict,
             asleep: instance.server.take(),
             killed: instance.stopping.clone(),
@@ -224,32 +229,29 @@ impl Effects for Instances {
                 cleanup: Cleanup::default(),
             },
             launcher,
-            abort: abort.clone(),
+            abort: instance.abort.clone(),
         };
-        self.starting.insert(generation, (target, abort));
         tokio::spawn(swap.run(self.reports.clone()));
     }
 
-    fn abort(&mut self, generation: Generation) {
-        if let Some((_, abort)) = self.starting.get(&generation) {
-            abort.cancel();
-        }
+    fn abort(&mut self, target: InstanceId) {
+        self[target].abort.cancel();
     }
 
     fn impossible(&mut self, id: InstanceId) {
         self.impossible.push(id);
     }
 
-    fn stop(&mut self, generation: Generation, id: InstanceId) {
+    fn stop(&mut self, id: InstanceId) {
         tracing::info!(model = &*self[id].name, "model is unloaded");
         let stop = self.stop_task(id);
-        tokio::spawn(stop.report(generation, self.reports.clone()));
+        tokio::spawn(stop.report(self.reports.clone()));
     }
 }
 
 impl Drop for Instances {
     /// Gives up the starts in progress, while the other servers end as they are dropped.
     fn drop(&mut self) {
-        self.starting.values().for_each(|(_, abort)| abort.cancel());
+        self.all.iter().for_each(|it| it.abort.cancel());
     }
 }

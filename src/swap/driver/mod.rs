@@ -8,9 +8,8 @@ mod commands;
 mod configure;
 mod instance;
 mod instances;
-mod refusals;
 mod reports;
-mod revive;
+mod retries;
 mod tasks;
 mod waiters;
 
@@ -21,12 +20,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
 use instances::Instances;
-use tasks::{Report, check};
+use tasks::Report;
 
-use super::scheduler::{InstancePhase, Nanos, Schedule, Scheduler};
-use super::status_table::StatusTable;
+use super::scheduler::{InstancePhase, Nanos, Scheduler};
+use super::status::StatusTable;
 use super::swapper::InstanceId;
-use super::{InvalidSwap, Launcher, StartError, SwapConfig};
+use super::{InvalidSwap, Launcher, StartError, SwapConfig, Unload};
 use crate::clock::now;
 use crate::endpoints::{Changes, Registry, RoutingRules};
 use crate::route::RouteHandle;
@@ -37,10 +36,7 @@ use crate::route::on_demand::WeakRouter;
 pub(super) enum DriverCommand {
     Load(Arc<str>),
     /// Unloads a model, or all models.
-    Unload {
-        model: Option<Arc<str>>,
-        is_killed: bool,
-    },
+    Unload(Option<Arc<str>>, Unload),
     Reconfigure(Box<SwapConfig>, Option<Box<RouteUpdate>>),
     /// Stops all models, and answers once nothing runs any more.
     Shutdown(oneshot::Sender<()>),
@@ -69,12 +65,8 @@ pub(super) struct SwapDriver {
     demand: Arc<Notify>,
     reports: UnboundedReceiver<Report>,
     commands: UnboundedReceiver<DriverCommand>,
-    /// Keeps the channel open when all handles are gone.
-    _commander: UnboundedSender<DriverCommand>,
     /// The time of the last look at the waiters.
     looked: Instant,
-    /// `true` if a model is loaded when no request waits or runs.
-    has_default: bool,
     /// The callers that wait until nothing runs any more.
     shutdown: Vec<oneshot::Sender<()>>,
 }
@@ -107,9 +99,7 @@ impl SwapDriver {
             demand: router.gate().capacity().watch_demand(),
             reports,
             commands,
-            _commander: commander.clone(),
             looked: now(),
-            has_default: false,
             shutdown: Vec::new(),
         };
         driver.configure(config, None, router)?;
@@ -123,6 +113,7 @@ impl SwapDriver {
             let Some(router) = self.router.upgrade() else {
                 return;
             };
+            self.instances.set_now();
             match event {
                 DriverEvent::Look => {}
                 DriverEvent::Report(report) => self.on_report(report, &router),
@@ -135,12 +126,7 @@ impl SwapDriver {
 
     async fn next_event(&mut self) -> DriverEvent {
         let wake_at = self.next_look();
-        let sleep = async {
-            match wake_at {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
+        let look = tokio::time::sleep_until(wake_at.unwrap_or_else(now).into());
         let may_look = self.looked + LOOK_INTERVAL;
         let demand = async {
             tokio::time::sleep_until(may_look.into()).await;
@@ -152,31 +138,29 @@ impl SwapDriver {
             Some(report) = self.reports.recv() => DriverEvent::Report(report),
             Some(command) = self.commands.recv() => DriverEvent::Command(command),
             () = demand => DriverEvent::Look,
-            () = sleep => DriverEvent::Look,
+            () = look, if wake_at.is_some() => DriverEvent::Look,
         }
     }
-}
 
-impl SwapDriver {
     /// Tells the scheduler which requests wait and which instances are idle, and then the gate which endpoints have
     /// changed.
     fn look(&mut self, router: &RouteHandle) {
-        let at = now();
+        let at = self.instances.set_now();
         self.looked = at;
         self.end_refusals(at, router);
         self.revive(at);
-        let now = self.instances.nanos(at);
         // Ends because each round but the last takes note of a request that has ended.
         loop {
             // First, so that requests that an instance can serve now do not start another one.
             self.tell_gate(router);
-            self.look_at_waiters(router, now);
+            self.look_at_waiters(router);
             self.look_at_instances(at);
+            let now = self.instances.now;
             let is_due = self.scheduler.next_tick().is_some_and(|tick| tick <= now);
             if is_due || self.instances.has_idled() {
-                self.scheduler.on_tick(now, &mut self.instances);
+                self.scheduler.decide(&mut self.instances);
             }
-            let is_awaited = self.awaits_idleness();
+            let is_awaited = self.scheduler.awaits_idleness(&self.instances);
             router.gate().capacity().await_idleness(is_awaited);
             // A request that ended before that call did not notify this task.
             if !is_awaited || !self.instances.has_idled() {
@@ -206,7 +190,13 @@ impl SwapDriver {
                 instance.suspect_until = Some(until);
                 if let Some(server) = instance.server.clone() {
                     let reports = self.instances.reports.clone();
-                    tokio::spawn(check(id, until, server, reports));
+                    // In a task of its own, because a launcher may panic.
+                    let checked = tokio::spawn(async move { server.check().await });
+                    tokio::spawn(async move {
+                        if checked.await.unwrap_or(false) {
+                            _ = reports.send(Report::Serves { id, until });
+                        }
+                    });
                 }
             } else if instance.suspect_until.is_some_and(|end| end <= at) {
                 self.end_suspicion(id);
@@ -226,20 +216,13 @@ impl SwapDriver {
         }
     }
 
-    /// Returns `true` if there is something to do as soon as an instance is idle.
-    fn awaits_idleness(&self) -> bool {
-        let mut schedules = self.instances.iter().map(|(_, it)| &it.schedule);
-        let awaits = |it: &Schedule| it.is_wanted() || it.is_leaving;
-        self.has_default || self.scheduler.has_excess() || schedules.any(awaits)
-    }
-
     /// Returns the time of the next look, unless an event comes before.
     fn next_look(&self) -> Option<Instant> {
         let tick = self.scheduler.next_tick().map(|tick| self.instant(tick));
         let instances = self.instances.iter().flat_map(|(_, it)| {
             let activity = it.activity_interval().map(|interval| now() + interval);
             let refused = it.refused.map(|refused| refused.until);
-            [activity, refused, it.suspect_until, it.revival.due()]
+            [activity, refused, it.suspect_until, it.revival.due]
         });
         tick.into_iter().chain(instances.flatten()).min()
     }

@@ -1,37 +1,31 @@
 //! The reports of the driver's tasks, about instances that started, stopped, or ended by themselves.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::SwapDriver;
-use super::refusals::Refused;
-use super::tasks::{Report, StartedServer, StopTask, cancelled, watch};
+use super::retries::Refused;
+use super::tasks::{Report, Started};
 use crate::clock::now;
 use crate::endpoints::on_demand::{EndpointEnd, Refusal};
 use crate::route::RouteHandle;
-use crate::swap::scheduler::Generation;
 use crate::swap::swapper::InstanceId;
 use crate::swap::{ModelServer, ModelState, StartError};
 
 impl SwapDriver {
     pub(super) fn on_report(&mut self, report: Report, router: &RouteHandle) {
-        let at = now();
-        let now = self.instances.nanos(at);
         match report {
-            Report::Stopped {
-                generation,
-                id,
-                asleep,
-            } => {
+            Report::Stopped { id, asleep } => {
                 self.on_ended(id, asleep);
-                self.scheduler
-                    .on_stopped(generation, id, now, &mut self.instances);
+                self.scheduler.on_stopped(id, &mut self.instances);
             }
-            Report::SwapDone { generation, result } => {
-                self.on_swap_done(generation, result, router)
-            }
+            Report::SwapDone { id, result } => self.on_swap_done(id, result, router),
             Report::Exited { id, start, reason } => self.on_exited(id, start, reason),
-            Report::Serves { id, until } => self.on_serves(id, until),
+            Report::Serves { id, until } => {
+                // A later suspicion has a check of its own.
+                if self.instances[id].suspect_until == Some(until) {
+                    self.end_suspicion(id);
+                }
+            }
             Report::SleepEnded => self.instances.ending_sleeps -= 1,
             Report::Gone { id, start } => {
                 let instance = &mut self.instances[id];
@@ -40,9 +34,9 @@ impl SwapDriver {
                 }
                 instance.server = None;
                 if !instance.schedule.is_leaving {
-                    instance.revival.on_crash(at);
+                    instance.revival.on_crash(now());
                 }
-                self.scheduler.on_exit(id, now, &mut self.instances);
+                self.scheduler.on_exit(id, &mut self.instances);
             }
         }
     }
@@ -61,28 +55,15 @@ impl SwapDriver {
             instance.is_asleep = false;
         } else if let Some(server) = instance.server.clone() {
             let reports = self.instances.reports.clone();
-            let stop = StopTask {
-                id,
-                server: Some(server),
-                killed: cancelled(),
-                may_sleep: false,
-            };
             tokio::spawn(async move {
-                _ = stop.run().await;
+                // In a task of its own, because a launcher may panic.
+                _ = tokio::spawn(async move { server.kill().await }).await;
                 _ = reports.send(Report::Gone { id, start });
             });
         }
         self.instances.has_changed = true;
         let status = &self.instances[id].status;
         status.set_state(ModelState::Unloaded, Some(reason));
-    }
-
-    /// Handles a suspect instance that was checked, and serves requests.
-    fn on_serves(&mut self, id: InstanceId, until: Instant) {
-        // A later suspicion has a check of its own.
-        if self.instances[id].suspect_until == Some(until) {
-            self.end_suspicion(id);
-        }
     }
 
     /// Handles an instance that was stopped, or sleeps.
@@ -105,38 +86,27 @@ impl SwapDriver {
 
     fn on_swap_done(
         &mut self,
-        generation: Generation,
-        result: Result<StartedServer, StartError>,
+        id: InstanceId,
+        result: Result<Started, StartError>,
         router: &RouteHandle,
     ) {
-        let Some((id, abort)) = self.instances.starting.remove(&generation) else {
-            return;
-        };
-        let failure = match result {
-            Ok(started) => {
-                self.on_started(id, started, router);
-                None
-            }
-            Err(error) => Some(error),
-        };
+        let result = result.map(|started| self.on_started(id, started, router));
+        let (has_started, failure) = (result.is_ok(), result.err());
         // A start that was given up did not fail. Reported before the scheduler may begin it again.
-        if failure.is_some() && abort.is_cancelled() {
-            let status = &self.instances[id].status;
-            status.set_state(ModelState::Unloaded, None);
+        let instance = &self.instances[id];
+        if failure.is_some() && instance.abort.is_cancelled() {
+            instance.status.set_state(ModelState::Unloaded, None);
         }
-        let now = self.instances.nanos(now());
-        let has_started = failure.is_none();
-        let has_failed =
-            self.scheduler
-                .on_swap_done(generation, has_started, now, &mut self.instances);
+        let has_failed = self
+            .scheduler
+            .on_swap_done(id, has_started, &mut self.instances);
         if let Some(error) = failure.filter(|_| has_failed) {
             self.on_start_failed(id, &error, router);
         }
     }
 
     /// Handles an instance that can serve requests. Its endpoint gets the URL before it gives slots.
-    fn on_started(&mut self, id: InstanceId, started: StartedServer, router: &RouteHandle) {
-        let StartedServer { server, url } = started;
+    fn on_started(&mut self, id: InstanceId, (server, url): Started, router: &RouteHandle) {
         let instance = &mut self.instances[id];
         tracing::info!(model = &*instance.name, %url, "model is loaded");
         if *instance.endpoint.url() != url {
@@ -176,14 +146,14 @@ impl SwapDriver {
         instance
             .status
             .set_state(ModelState::Failed, Some(error.to_string()));
-        instance.revival.on_start_failed(retry_at);
+        instance.revival.due = Some(retry_at);
         instance
             .on_demand
             .set_refusal(Some(Refusal::StartFailed { retry_at }));
         // A fallback that was loaded since the first refusal serves on.
-        let since = instance.refused.as_ref().map(|refused| refused.since);
+        let since = instance.refused.map_or_else(now, |refused| refused.since);
         instance.refused = Some(Refused {
-            since: since.unwrap_or_else(now),
+            since,
             until: retry_at,
             is_over: false,
         });
@@ -196,9 +166,19 @@ impl SwapDriver {
         instance.start += 1;
         instance.on_demand.set_started();
         instance.suspect_until = None;
-        instance.forget_activity();
-        let start = instance.start;
+        instance.told = Default::default();
+        let (start, server) = (instance.start, Arc::clone(server));
         let reports = self.instances.reports.clone();
-        tokio::spawn(watch(id, start, Arc::clone(server), reports));
+        // In a task of its own, because a launcher may panic.
+        let ended = tokio::spawn(async move {
+            let ended = server.ended();
+            drop(server); // the watch must not keep the server alive
+            ended.await
+        });
+        tokio::spawn(async move {
+            let ended = ended.await;
+            let reason = ended.unwrap_or_else(|_| "its launcher panicked".to_owned());
+            _ = reports.send(Report::Exited { id, start, reason });
+        });
     }
 }

@@ -9,7 +9,6 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::swap::scheduler::Generation;
 use crate::swap::swapper::InstanceId;
 use crate::swap::{Launch, Launcher, ModelServer, StartError};
 
@@ -18,12 +17,11 @@ use crate::swap::{Launch, Launcher, ModelServer, StartError};
 pub(super) enum Report {
     /// The target of a swap runs, or its start failed.
     SwapDone {
-        generation: Generation,
-        result: Result<StartedServer, StartError>,
+        id: InstanceId,
+        result: Result<Started, StartError>,
     },
     /// An instance that had to stop, alone or for a swap, has stopped.
     Stopped {
-        generation: Generation,
         id: InstanceId,
         /// The server, if it sleeps instead.
         asleep: Option<Arc<dyn ModelServer>>,
@@ -43,11 +41,7 @@ pub(super) enum Report {
 }
 
 /// A server that can serve requests, and its URL.
-#[derive(Debug)]
-pub(super) struct StartedServer {
-    pub(super) server: Arc<dyn ModelServer>,
-    pub(super) url: Uri,
-}
+pub(super) type Started = (Arc<dyn ModelServer>, Uri);
 
 /// A task that stops the server of an instance.
 #[derive(Debug)]
@@ -69,14 +63,10 @@ impl StopTask {
     }
 
     /// Stops the server, and reports its end.
-    pub(super) async fn report(self, generation: Generation, reports: UnboundedSender<Report>) {
+    pub(super) async fn report(self, reports: UnboundedSender<Report>) {
         let id = self.id;
         let asleep = self.run().await;
-        _ = reports.send(Report::Stopped {
-            generation,
-            id,
-            asleep,
-        });
+        _ = reports.send(Report::Stopped { id, asleep });
     }
 }
 
@@ -106,16 +96,9 @@ async fn stop(server: &Arc<dyn ModelServer>, may_sleep: bool) -> Option<Arc<dyn 
     None
 }
 
-/// Returns a token that is cancelled from the beginning.
-pub(super) fn cancelled() -> CancellationToken {
-    let token = CancellationToken::new();
-    token.cancel();
-    token
-}
-
 /// A task that stops instances side by side, and then starts or wakes another one.
 pub(super) struct SwapTask {
-    pub(super) generation: Generation,
+    pub(super) target: InstanceId,
     pub(super) evict: Vec<StopTask>,
     /// The server to wake, if the target sleeps.
     pub(super) asleep: Option<Arc<dyn ModelServer>>,
@@ -132,9 +115,9 @@ pub(super) struct SwapTask {
 impl SwapTask {
     /// Runs the swap. If the driver is gone, `reports` fails, and the new server is dropped.
     pub(super) async fn run(self, reports: UnboundedSender<Report>) {
-        let generation = self.generation;
+        let id = self.target;
         let stops = self.evict.into_iter();
-        let tasks = stops.map(|stop| tokio::spawn(stop.report(generation, reports.clone())));
+        let tasks = stops.map(|stop| tokio::spawn(stop.report(reports.clone())));
         for task in tasks.collect::<Vec<_>>().into_iter().chain(self.sleep_ends) {
             _ = task.await;
         }
@@ -167,7 +150,7 @@ impl SwapTask {
                 Err(StartError::new(reason))
             }
         };
-        _ = reports.send(Report::SwapDone { generation, result });
+        _ = reports.send(Report::SwapDone { id, result });
     }
 }
 
@@ -176,11 +159,8 @@ async fn start(
     asleep: Option<Arc<dyn ModelServer>>,
     launch: Launch,
     launcher: Arc<dyn Launcher>,
-) -> Result<StartedServer, StartError> {
-    let started = |server: Arc<dyn ModelServer>| {
-        let url = server.url();
-        StartedServer { server, url }
-    };
+) -> Result<Started, StartError> {
+    let started = |server: Arc<dyn ModelServer>| (Arc::clone(&server), server.url());
     if let Some(server) = asleep {
         match server.wake(launch.progress.clone()).await {
             Ok(()) => return Ok(started(server)),
@@ -195,36 +175,4 @@ async fn start(
     // The launcher may set a cleanup that knows better.
     launch.cleanup.set(async move { sleep(settle).await });
     launcher.start(launch).await.map(started)
-}
-
-/// Checks an instance that is suspect until then, because a request got no answer, and reports if it serves.
-pub(super) async fn check(
-    id: InstanceId,
-    until: Instant,
-    server: Arc<dyn ModelServer>,
-    reports: UnboundedSender<Report>,
-) {
-    // In a task of its own, because a launcher may panic.
-    let checked = tokio::spawn(async move { server.check().await });
-    if checked.await.unwrap_or(false) {
-        _ = reports.send(Report::Serves { id, until });
-    }
-}
-
-/// Watches a server, and reports when it ends by itself.
-pub(super) async fn watch(
-    id: InstanceId,
-    start: u64,
-    server: Arc<dyn ModelServer>,
-    reports: UnboundedSender<Report>,
-) {
-    // In a task of its own, because a launcher may panic.
-    let ended = tokio::spawn(async move {
-        let ended = server.ended();
-        drop(server); // the watch must not keep the server alive
-        ended.await
-    });
-    let ended = ended.await;
-    let reason = ended.unwrap_or_else(|_| "its launcher panicked".to_owned());
-    _ = reports.send(Report::Exited { id, start, reason });
 }

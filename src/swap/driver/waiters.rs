@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use super::SwapDriver;
 use crate::admit::{PoolId, Priority};
 use crate::route::RouteHandle;
-use crate::swap::scheduler::{InstanceHead, InstancePhase, Nanos};
+use crate::swap::scheduler::{InstanceHead, InstancePhase};
 use crate::swap::swapper::InstanceId;
 
 impl SwapDriver {
     /// Tells the scheduler of the first waiters that have changed since the last look.
-    pub(super) fn look_at_waiters(&mut self, router: &RouteHandle, now: Nanos) {
+    pub(super) fn look_at_waiters(&mut self, router: &RouteHandle) {
         let heads = self.heads(router);
         for (id, mut head) in (0..).map(InstanceId).zip(heads) {
             let schedule = &self.instances[id].schedule;
@@ -21,14 +21,14 @@ impl SwapDriver {
                 head.arrival = head.arrival.min(before.arrival);
             }
             if head != schedule.head {
-                self.scheduler.on_head(id, head, now, &mut self.instances);
+                self.scheduler.on_head(id, head, &mut self.instances);
             }
         }
-        self.look_at_overtakes(router, now);
+        self.look_at_overtakes(router);
     }
 
     /// Tells the scheduler which instances served a request that overtook a more urgent one.
-    fn look_at_overtakes(&mut self, router: &RouteHandle, now: Nanos) {
+    fn look_at_overtakes(&mut self, router: &RouteHandle) {
         let mut most_urgent: Option<u8> = None;
         for id in self.instances.ids() {
             let instance = &self.instances[id];
@@ -40,7 +40,7 @@ impl SwapDriver {
                 let (level, arrival) = (level.0, self.instances.nanos(at));
                 let overtake = InstanceHead { level, arrival };
                 self.scheduler
-                    .on_overtake(id, overtake, now, &mut self.instances);
+                    .on_overtake(id, overtake, &mut self.instances);
             }
         }
         let endpoints = router.gate().capacity();
@@ -77,7 +77,7 @@ impl SwapDriver {
         let (mut wanted, others): (Vec<_>, Vec<_>) =
             instances.partition(|&id| phase(id) == InstancePhase::Ready);
         // An instance that is being started is waited for before another one is started.
-        let is_starting = |id: &InstanceId| matches!(phase(*id), InstancePhase::Starting(_));
+        let is_starting = |&id: &InstanceId| phase(id) == InstancePhase::Starting;
         let next = others.iter().copied().find(is_starting);
         wanted.extend(next.or_else(|| others.first().copied()));
         wanted

@@ -6,42 +6,36 @@ use tokio::process::Command;
 
 use crate::swap::Launch;
 
-/// The values that replace `${PORT}` and `${PID}` in command lines and variables.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Placeholders {
-    pub(super) port: u16,
-    pub(super) pid: Option<u32>,
-}
-
-impl Placeholders {
-    fn fill(self, text: &str) -> String {
-        let text = text.replace("${PORT}", &self.port.to_string());
-        match self.pid {
-            Some(pid) => text.replace("${PID}", &pid.to_string()),
-            None => text,
-        }
-    }
-}
-
 /// The variable that lists the devices for CUDA.
 const DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
-/// Returns a command line of a model as a command without input.
+/// Returns a command line of a model as a command without input. In its words and variables, `port` and `pid` replace `${PORT}`
+/// and `${PID}`.
 pub(super) fn command(
     line: &str,
     launch: &Launch,
-    placeholders: Placeholders,
-) -> Result<Command, CommandError> {
-    let mut words = shell_words::split(line)?.into_iter();
-    let program = words.next().ok_or(CommandError::Empty)?;
-    let mut command = Command::new(placeholders.fill(&program));
-    command.args(words.map(|word| placeholders.fill(&word)));
+    port: u16,
+    pid: Option<u32>,
+) -> Result<Command, String> {
+    let fill = |text: &str| {
+        let text = text.replace("${PORT}", &port.to_string());
+        match pid {
+            Some(pid) => text.replace("${PID}", &pid.to_string()),
+            None => text,
+        }
+    };
+    let words = shell_words::split(line)
+        .map_err(|error| format!("the command line cannot be split into words: {error}"))?;
+    let mut words = words.into_iter();
+    let program = words.next().ok_or("the command line is empty")?;
+    let mut command = Command::new(fill(&program));
+    command.args(words.map(|word| fill(&word)));
     if let Some((number, name)) = &launch.pool {
         command.env(DEVICES, device(*number, name));
     }
     // After the devices, because the model's own value goes before.
     for (name, value) in &launch.model.env {
-        command.env(name, placeholders.fill(value));
+        command.env(name, fill(value));
     }
     command.stdin(Stdio::null());
     Ok(command)
@@ -54,15 +48,6 @@ fn device(number: u32, name: &str) -> String {
         "" => number.to_string(),
         digits => digits.to_owned(),
     }
-}
-
-/// The error of a command line that can't be run.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CommandError {
-    #[error("the command line is empty")]
-    Empty,
-    #[error("the command line cannot be split into words: {0}")]
-    Words(#[from] shell_words::ParseError),
 }
 
 #[cfg(test)]
@@ -80,7 +65,7 @@ mod tests {
     /// Returns the words of a command line, and the value of `name` in its environment.
     fn parts(line: &str, launch: &Launch, name: &str) -> (Vec<String>, Option<String>) {
         let (port, pid) = (81, Some(7));
-        let command = command(line, launch, Placeholders { port, pid }).unwrap();
+        let command = command(line, launch, port, pid).unwrap();
         let command = command.as_std();
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let words = words.map(|word| word.to_str().unwrap().to_owned());
@@ -102,12 +87,8 @@ mod tests {
 
     #[test]
     fn a_command_line_without_words_is_an_error() {
-        let (launch, pid) = (launch(SwapModel::new("m", "")), None);
-        let error = |line| {
-            command(line, &launch, Placeholders { port: 1, pid })
-                .unwrap_err()
-                .to_string()
-        };
+        let launch = launch(SwapModel::new("m", ""));
+        let error = |line| command(line, &launch, 1, None).unwrap_err();
         assert_eq!(error("  "), "the command line is empty");
         assert!(error("a 'b").starts_with("the command line cannot be split"));
     }

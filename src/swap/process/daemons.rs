@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed}; // numbers that differ
 
 use tokio::process::Command;
 
-use super::owner::Owner;
-use super::proc::{pids, variable};
+use super::proc::{Owner, pids, variable};
 
 const VARIABLE: &str = "TOWER_TRIAGE_START";
 /// The number of starts with daemons at which an instance is not started again: each may hold the memory of a model.
@@ -65,7 +64,13 @@ impl Starts {
 
     /// Returns the reason not to start an instance, if too many of its earlier starts have left daemons.
     pub(super) fn refusal(&self, instance: &str) -> Option<String> {
-        let left = self.left(instance);
+        let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for pid in pids() {
+            let start = variable(pid, VARIABLE).and_then(|value| self.start(&value, instance));
+            if let Some(start) = start {
+                left.entry(start).or_default().push(pid.to_string());
+            }
+        }
         if left.len() < LIMIT {
             return None;
         }
@@ -75,18 +80,6 @@ impl Starts {
              up: end them (pids {}), and let `cmd` stay in the foreground",
             pids.join(", ")
         ))
-    }
-
-    /// Returns the processes of an instance by start.
-    fn left(&self, instance: &str) -> BTreeMap<String, Vec<String>> {
-        let mut left: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for pid in pids() {
-            let start = variable(pid, VARIABLE).and_then(|value| self.start(&value, instance));
-            if let Some(start) = start {
-                left.entry(start).or_default().push(pid.to_string());
-            }
-        }
-        left
     }
 
     /// Returns the number of the start, if the value of the variable is of this instance and launcher.

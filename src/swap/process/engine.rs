@@ -8,19 +8,18 @@ use std::sync::atomic::Ordering::Relaxed; // no other memory depends on these fl
 use http::Uri;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Command;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
-use super::command::{Placeholders, command};
+use super::command::command;
 use super::daemons::Starts;
 use super::group::{ChildEnds, ProcessGroup};
 use super::health::HealthClient;
-use super::life::{LifeReader, life};
 use super::output::Output;
 use super::port::Port;
 use super::records::{GroupRecord, Records};
-use super::supervise::{Supervised, supervise};
+use super::supervise::{LifeReader, ProcessLife, Supervised, supervise};
 use crate::swap::{Launch, StartError};
 use crate::upstream::Prober;
 
@@ -59,30 +58,27 @@ impl Engine {
         let port = Port::choose().map_err(no_port)?;
         let client = HealthClient::new(prober, port.number());
         let error = |error: http::Error| StartError::new(error.to_string());
-        let url = client.url().map_err(error)?;
+        let url = client.target("/").map_err(error)?;
 
-        let placeholders = Placeholders {
-            port: port.number(),
-            pid: None,
-        };
-        let mut command = command(&launch.model.cmd, &launch, placeholders)
-            .map_err(|error| StartError::new(error.to_string()))?;
+        let command = command(&launch.model.cmd, &launch, port.number(), None);
+        let mut command = command.map_err(StartError::new)?;
         starts.mark(&mut command, &launch.name);
         let program = command.as_std().get_program().to_owned();
-        let spawned = Spawned::new(command, records).map_err(|error| {
-            StartError::new(format!("cannot run `{}`: {error}", program.display()))
-        })?;
+        let no_process = |error| format!("cannot run `{}`: {error}", program.display());
+        let spawned = spawn(command, records);
+        let (group, child_ends, output, record) =
+            spawned.map_err(|error| StartError::new(no_process(error)))?;
 
-        let (life_sender, life) = life();
+        let (life_sender, life) = watch::channel(ProcessLife::Runs);
         let engine = Arc::new(Self {
             output: Output::new(launch.name.clone()),
             launch,
             port,
             url,
             client,
-            group: spawned.group,
+            group,
             activity: Activity::default(),
-            life,
+            life: LifeReader(life),
             ready: Notify::new(),
             refuses: Notify::new(),
             stops: Notify::new(),
@@ -92,16 +88,18 @@ impl Engine {
         });
         let supervised = Supervised {
             engine: engine.clone(),
-            record: spawned.record,
+            record,
         };
-        let (child_ends, output) = (spawned.child_ends, spawned.output);
         tokio::spawn(supervise(supervised, child_ends, output, life_sender));
         Ok(engine)
     }
 
     /// Returns the error of a start that failed for this reason.
     pub(super) fn error(&self, reason: String) -> StartError {
-        StartError::new(reason).output(self.output.tail())
+        StartError {
+            reason,
+            output: self.output.tail(),
+        }
     }
 
     /// Returns `true` while health checks pause, because the process sleeps, is about to sleep, or wakes.
@@ -121,36 +119,24 @@ impl Engine {
     }
 }
 
-/// A process that has just been started.
-struct Spawned {
-    group: ProcessGroup,
-    child_ends: ChildEnds,
-    /// The lines of both output streams, in the order in which the process wrote them.
-    output: Receiver,
-    record: Option<GroupRecord>,
-}
-
-impl Spawned {
-    /// Starts a process. Its record is written before, so that the next program finds it whenever this one is killed.
-    fn new(mut command: Command, records: Option<&Arc<Records>>) -> io::Result<Self> {
-        let (reader, writer) = io::pipe()?;
-        let log = |error: &io::Error| {
-            tracing::warn!(%error, "a model's process has no record, by which it would be ended after a SIGKILL");
-        };
-        let record = records.map(|records| records.add(&reader));
-        let mut record = record.and_then(|record| record.inspect_err(log).ok());
-        let output = Receiver::from_owned_fd(reader.into())?;
-        command.stdout(writer.try_clone()?).stderr(writer);
-        let (group, child_ends) = ProcessGroup::spawn(&mut command)?;
-        if let Some(record) = &mut record {
-            _ = record.set_leader(group.pid()).inspect_err(log);
-        }
-        // The command closes its ends of the pipe.
-        Ok(Self {
-            group,
-            child_ends,
-            output,
-            record,
-        })
+/// Starts a process. Its record is written before, so that the next program finds it whenever this one is killed. The pipe
+/// has the lines of both output streams, in the order in which the process wrote them.
+fn spawn(
+    mut command: Command,
+    records: Option<&Arc<Records>>,
+) -> io::Result<(ProcessGroup, ChildEnds, Receiver, Option<GroupRecord>)> {
+    let (reader, writer) = io::pipe()?;
+    let log = |error: &io::Error| {
+        tracing::warn!(%error, "a model's process has no record, by which it would be ended after a SIGKILL");
+    };
+    let record = records.map(|records| records.add(&reader));
+    let mut record = record.and_then(|record| record.inspect_err(log).ok());
+    let output = Receiver::from_owned_fd(reader.into())?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    let (group, child_ends) = ProcessGroup::spawn(&mut command)?;
+    if let Some(record) = &mut record {
+        _ = record.set_leader(group.pid()).inspect_err(log);
     }
+    // The command closes its ends of the pipe.
+    Ok((group, child_ends, output, record))
 }

@@ -26,7 +26,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::ignored_signals;
 use super::proc::Stat;
 
 /// The first pause between two looks at a group that ends, which doubles with each look.
@@ -48,7 +47,7 @@ impl ProcessGroup {
     pub(super) fn spawn(command: &mut Command) -> io::Result<(Self, ChildEnds)> {
         // Before the process exists, so that its end is seen.
         let child_ends = signal(SignalKind::child())?;
-        ignored_signals::restore_in_children()?;
+        restore_signals_in_children()?;
         let child = command.process_group(0).kill_on_drop(true).spawn()?;
         let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         let leader = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
@@ -142,4 +141,38 @@ fn is_running(group: Pid) -> bool {
     // Only on Linux, `/proc` tells which of its processes have ended.
     let number = group.as_raw_nonzero().get() as u32;
     !cfg!(target_os = "linux") || Stat::all().any(|stat| stat.group == number && !stat.has_ended)
+}
+
+/// Lets processes that start from now on begin with the default for every signal that stops a process. Has an effect on
+/// Linux only.
+///
+/// Under `nohup` SIGHUP is ignored on entry, and in a shell's background jobs SIGINT and SIGQUIT are. An ignored signal stays
+/// ignored in a child, and a POSIX shell cannot trap it, so a stop signal would do nothing. A child does not inherit handlers,
+/// but starts with the default. So this installs an empty handler for each ignored signal.
+fn restore_signals_in_children() -> io::Result<()> {
+    let ignored = ignored();
+    let stopping = [
+        SignalKind::hangup(),
+        SignalKind::interrupt(),
+        SignalKind::quit(),
+        SignalKind::terminate(),
+        SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
+        SignalKind::alarm(),
+    ];
+    for kind in stopping {
+        if ignored >> (kind.as_raw_value() - 1) & 1 == 1 {
+            _ = signal(kind)?; // stays installed after the stream of signals is dropped
+        }
+    }
+    Ok(())
+}
+
+/// Returns the signals that this process ignores, with bit `n - 1` for signal `n`, or 0 if they are not known.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
 }

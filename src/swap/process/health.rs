@@ -29,14 +29,18 @@ impl HealthClient {
         Self { prober, port }
     }
 
-    /// Returns the URL of the process, to which requests go.
-    pub(super) fn url(&self) -> Result<Uri, http::Error> {
-        self.target("/")
-    }
-
-    /// Sends a `POST` without a body, and fails unless the answer is 2xx.
-    pub(super) async fn post(&self, path: &str) -> Result<(), CheckError> {
-        self.prober.ask(Method::POST, self.target(path)?).await
+    /// Sends a request without a body, and fails unless the answer is 2xx and comes within `limit`.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        limit: Duration,
+    ) -> Result<(), CheckError> {
+        let answer = self.prober.ask(method, self.target(path)?);
+        match timeout(limit, answer).await {
+            Ok(result) => result,
+            Err(_) => Err(CheckError::Late(limit)),
+        }
     }
 
     /// Sends a `GET` and reads its answer, piece by piece.
@@ -89,14 +93,11 @@ impl HealthClient {
     }
 
     async fn check(&self, path: &str, limit: Duration) -> Result<(), CheckError> {
-        let answer = self.prober.ask(Method::GET, self.target(path)?);
-        match timeout(limit, answer).await {
-            Ok(result) => result,
-            Err(_) => Err(CheckError::Late(limit)),
-        }
+        self.ask(Method::GET, path, limit).await
     }
 
-    fn target(&self, path: &str) -> Result<Uri, http::Error> {
+    /// Returns the URL of a path of the process.
+    pub(super) fn target(&self, path: &str) -> Result<Uri, http::Error> {
         Ok(Uri::try_from(format!(
             "http://127.0.0.1:{}{path}",
             self.port

@@ -1,6 +1,5 @@
 //! The launcher that starts models as processes.
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::OnceCell;
@@ -10,9 +9,8 @@ use tokio::time::{Instant, sleep};
 use super::daemons::Starts;
 use super::engine::Engine;
 use super::orphans;
-use super::ready::until_ready;
 use super::records::Records;
-use super::server::ProcessServer;
+use super::server::{ProcessServer, until_ready};
 use super::stop::free;
 use crate::swap::{BoxFuture, Launch, Launcher, ModelServer, StartError};
 use crate::upstream::Prober;
@@ -43,7 +41,7 @@ use crate::upstream::Prober;
 /// A process that has left its group (`setsid`, a daemon) survives an unload. On Linux, the launcher finds daemons by the
 /// variable `TOWER_TRIAGE_START` in their environment, unless they write over it. It does not start a model again while
 /// daemons of two of its starts run, and the next program ends the daemons of a program that has ended.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct ProcessLauncher {
     prober: Prober,
     starts: Arc<Starts>,
@@ -129,10 +127,4 @@ async fn start(
     unready.disarm();
     engine.ready.notify_one();
     Ok(Arc::new(ProcessServer(engine)))
-}
-
-impl fmt::Debug for ProcessLauncher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProcessLauncher").finish_non_exhaustive()
-    }
 }

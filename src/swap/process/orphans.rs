@@ -16,8 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 
 use super::daemons;
-use super::owner::Owner;
-use super::proc::{Process, Stat, writes_to};
+use super::proc::{Owner, Process, Stat, writes_to};
 use super::records::{Leader, RecordFile, Records};
 
 /// The time in which processes may end by themselves. Some have to end others first, as `docker run` does.
@@ -65,7 +64,10 @@ pub(super) async fn end(this: Owner, records: Option<Arc<Records>>) -> Option<In
 
 /// The orphans that were found, and the groups that they are in.
 struct Orphans {
-    check: OrphanCheck,
+    /// This program, which keeps its own processes.
+    this: Owner,
+    /// The program that started this one or an ancestor of it.
+    parent: Option<Owner>,
     groups: Vec<OrphanGroup>,
     /// The processes that were asked to end, because each is asked once.
     asked: HashSet<Process>,
@@ -79,15 +81,24 @@ struct OrphanGroup {
     record: RecordFile,
 }
 
-/// A check that tells orphans from processes that have to run on.
-struct OrphanCheck {
-    /// This program, which keeps its own processes.
-    this: Owner,
-    /// The program that started this one or an ancestor of it.
-    parent: Option<Owner>,
-}
+impl Orphans {
+    fn find(this: Owner, records: Option<Arc<Records>>) -> Self {
+        let mut all = Self {
+            this,
+            parent: daemons::parent(),
+            groups: Vec::new(),
+            asked: HashSet::new(),
+        };
+        if let Some(records) = records {
+            let orphaned = records
+                .orphaned(|owner| all.is_orphaned_by(owner))
+                .into_iter();
+            let groups = orphaned.filter_map(|(leader, record)| OrphanGroup::find(leader, record));
+            all.groups = groups.collect();
+        }
+        all
+    }
 
-impl OrphanCheck {
     /// Returns `true` if processes of this owner are orphans. Those of this program and its siblings are not.
     fn is_orphaned_by(&self, owner: &Owner) -> bool {
         self.parent.as_ref() != Some(owner) && self.this.sees_end_of(owner)
@@ -96,20 +107,6 @@ impl OrphanCheck {
     /// Returns `true` if a process is an orphan by its environment.
     fn is_orphan(&self, process: Process) -> bool {
         daemons::owner(process.pid).is_some_and(|owner| self.is_orphaned_by(&owner))
-    }
-}
-
-impl Orphans {
-    fn find(this: Owner, records: Option<Arc<Records>>) -> Self {
-        let parent = daemons::parent();
-        let check = OrphanCheck { this, parent };
-        let orphaned = records.map(|records| records.orphaned(|owner| check.is_orphaned_by(owner)));
-        let group = |(leader, record)| OrphanGroup::find(leader, record);
-        Self {
-            groups: orphaned.into_iter().flatten().filter_map(group).collect(),
-            check,
-            asked: HashSet::new(),
-        }
     }
 
     /// Asks each orphan once to end, or kills them all if it `is_late`. Returns the orphans that run.
@@ -125,7 +122,7 @@ impl Orphans {
         for process in running.map(|stat| stat.process) {
             let mut groups = self.groups.iter();
             let is_member = groups.any(|group| group.members.contains(&process));
-            if !is_member && !self.check.is_orphan(process) {
+            if !is_member && !self.is_orphan(process) {
                 continue;
             }
             left.push(process);
@@ -203,7 +200,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
-    use super::super::owner::tests::dead;
+    use super::super::proc::tests::dead;
     use super::super::records::tests::TestDir;
     use super::*;
 
@@ -291,8 +288,9 @@ mod tests {
     #[test]
     fn a_program_does_not_end_the_start_that_it_is_part_of() {
         let is_orphaned = |parent| {
-            let this = this();
-            OrphanCheck { this, parent }.is_orphaned_by(&dead())
+            let mut all = Orphans::find(this(), None);
+            all.parent = parent;
+            all.is_orphaned_by(&dead())
         };
         assert!(is_orphaned(None));
         assert!(is_orphaned(Some(this())));

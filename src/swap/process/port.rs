@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// The ports that are held. A process listens only some time after its port was chosen, and until then the port is free
 /// for the system.
-static HELD: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
+static HELD: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
 
 /// A port of the loopback interface that was free when it was chosen. The number is not chosen again until this is dropped.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Port {
     fn first_free(numbers: impl Iterator<Item = u16>) -> io::Result<Self> {
         let mut last_error = io::Error::from(ErrorKind::AddrInUse);
         for number in numbers {
-            if !hold(number) {
+            if !held().insert(number) {
                 continue;
             }
             let port = Self(number); // dropped, and so given back, if a program listens on it
@@ -48,18 +48,11 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        if let Some(held) = held().as_mut() {
-            held.remove(&self.0);
-        }
+        held().remove(&self.0);
     }
 }
 
-/// Holds a port, or returns `false` if it was held before.
-fn hold(number: u16) -> bool {
-    held().get_or_insert_default().insert(number)
-}
-
-fn held() -> MutexGuard<'static, Option<HashSet<u16>>> {
+fn held() -> MutexGuard<'static, HashSet<u16>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

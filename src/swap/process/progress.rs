@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::health::HealthClient;
@@ -31,43 +31,15 @@ pub(super) async fn follow(client: &HealthClient, path: &str, progress: &LoadPro
     }
 }
 
-#[derive(Deserialize)]
-struct ProgressEvent {
-    data: ProgressData,
-}
-
-#[derive(Deserialize)]
-struct ProgressData {
-    progress: StageProgress,
-}
-
-/// The progress of one stage of a load.
-#[derive(Deserialize)]
-struct StageProgress {
-    /// The share of the stage that is done.
-    value: f32,
-    /// The name of the stage, if the load has several.
-    current: Option<String>,
-    /// The names of all stages, in order.
-    #[serde(default)]
-    stages: Vec<String>,
-}
-
-/// Returns the share of the load that is done, if a line of the stream has it. All stages count alike.
+/// Returns the share of the load that is done, if a line of the stream has it. The stages of a load, `stages`, count alike:
+/// `value` is the share of the one that is `current`.
 fn share(line: &[u8]) -> Option<f32> {
-    let event: ProgressEvent = serde_json::from_slice(line.strip_prefix(b"data:")?).ok()?;
-    let StageProgress {
-        value,
-        current,
-        stages,
-    } = event.data.progress;
-    let nth = stages
-        .iter()
-        .position(|stage| Some(stage) == current.as_ref());
-    Some(match nth {
-        Some(nth) => (nth as f32 + value) / stages.len() as f32,
-        None => value,
-    })
+    let event: Value = serde_json::from_slice(line.strip_prefix(b"data:")?).ok()?;
+    let progress = event.pointer("/data/progress")?;
+    let value = progress["value"].as_f64()? as f32;
+    let stages = progress["stages"].as_array().map_or(&[][..], Vec::as_slice);
+    let nth = stages.iter().position(|it| *it == progress["current"]);
+    Some(nth.map_or(value, |nth| (nth as f32 + value) / stages.len() as f32))
 }
 
 #[cfg(test)]

@@ -16,8 +16,7 @@ use rustix::fs::{
 };
 use rustix::process::geteuid;
 
-use super::owner::Owner;
-use super::proc::Process;
+use super::proc::{Owner, Process};
 
 /// The beginning of the name of a leader that does not run yet.
 const PIPE: &str = "pipe.";
@@ -163,9 +162,8 @@ impl Drop for GroupRecord {
 fn directories() -> Vec<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|path| path.is_absolute());
-    let user = geteuid().as_raw();
-    let temporary = std::env::temp_dir().join(format!("tower-triage-{user}"));
     let runtime = runtime.map(|path| path.join("tower-triage"));
+    let temporary = std::env::temp_dir().join(format!("tower-triage-{}", geteuid().as_raw()));
     runtime.into_iter().chain([temporary]).collect()
 }
 
@@ -184,7 +182,7 @@ pub(super) mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-    use super::super::owner::tests::dead;
+    use super::super::proc::tests::dead;
     use super::*;
 
     /// A directory of a test's own, in which other users may not write.

@@ -2,11 +2,12 @@
 //! that has failed.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::time::timeout;
 
-use super::command::{Placeholders, command};
+use super::command::command;
 use super::engine::Engine;
 use super::group::{ChildEnds, ProcessGroup};
 use crate::swap::StopSignal;
@@ -16,16 +17,16 @@ pub(super) async fn stop(engine: &Engine) {
     let gently = async {
         // Once the process was reaped, its number may be another process's.
         if engine.begin_stop() && !engine.group.is_reaped() {
-            ask(engine).await;
+            // By its stop command, or by its signal if the command is missing or fails.
+            if !ask_by_command(engine).await {
+                engine.group.signal(number(engine.launch.model.stop_signal));
+            }
         }
-        engine.life.clone().gone().await;
+        engine.life.clone().gone_for(Duration::ZERO).await;
     };
     // The supervisor stops a process that has failed.
-    if !engine.failed.is_cancelled()
-        && timeout(engine.launch.model.stop_grace, gently)
-            .await
-            .is_err()
-    {
+    let grace = engine.launch.model.stop_grace;
+    if !engine.failed.is_cancelled() && timeout(grace, gently).await.is_err() {
         engine.group.kill();
     }
     free(engine).await;
@@ -54,15 +55,7 @@ pub(super) async fn stop_failed(engine: &Engine, child_ends: &mut ChildEnds) {
 
 /// Resolves when the process has ended, and its memory is free.
 pub(super) async fn free(engine: &Engine) {
-    let settle = engine.launch.model.settle;
-    engine.life.clone().gone_for(settle).await;
-}
-
-/// Asks the process to stop: by its stop command, or by its signal if the command is missing or fails.
-async fn ask(engine: &Engine) {
-    if !ask_by_command(engine).await {
-        engine.group.signal(number(engine.launch.model.stop_signal));
-    }
+    (engine.life.clone().gone_for(engine.launch.model.settle)).await;
 }
 
 /// Runs the stop command, and returns `true` if there is one and it succeeds.
@@ -70,26 +63,16 @@ async fn ask_by_command(engine: &Engine) -> bool {
     let Some(line) = &engine.launch.model.stop_cmd else {
         return false;
     };
-    let result = run(line, engine).await;
-    if let Err(error) = &result {
-        let name = &*engine.launch.name;
-        tracing::warn!(
-            model = name,
-            error,
-            "the command that stops the model failed"
-        );
-    }
-    result.is_ok()
+    let (result, model) = (run(line, engine).await, &*engine.launch.name);
+    let log =
+        |error: &String| tracing::warn!(model, error, "the command that stops the model failed");
+    result.inspect_err(log).is_ok()
 }
 
 /// Runs a command line to its end, and ends its children with it.
 async fn run(line: &str, engine: &Engine) -> Result<(), String> {
-    let placeholders = Placeholders {
-        port: engine.port.number(),
-        pid: Some(engine.group.pid()),
-    };
-    let command = command(line, &engine.launch, placeholders);
-    let mut command = command.map_err(|error| error.to_string())?;
+    let (port, pid) = (engine.port.number(), engine.group.pid());
+    let mut command = command(line, &engine.launch, port, Some(pid))?;
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let spawned = ProcessGroup::spawn(&mut command);
     let (group, mut child_ends) = spawned.map_err(|error| error.to_string())?;

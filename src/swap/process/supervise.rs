@@ -1,5 +1,5 @@
-//! The supervisor of a process: a task that notices its end or its failure, ends the rest of its group, and publishes its
-//! life.
+//! The life of a process, and its supervisor: a task that notices the end or the failure of the process, ends the rest of its
+//! group, and publishes its life.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -7,18 +7,54 @@ use std::time::Duration;
 
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::engine::Engine;
 use super::group::ChildEnds;
-use super::life::ProcessLife;
 use super::records::GroupRecord;
 use super::stop::stop_failed;
 
 /// The time for which the supervisor waits for the end of a killed group. Large processes take a while to free their
 /// memory, and a process that waits for a device may never end.
 const GROUP_ENDS: Duration = Duration::from_secs(10);
+
+/// The stages of a process's life, of which it passes each once.
+#[derive(Debug, Clone)]
+pub(super) enum ProcessLife {
+    Runs,
+    /// The process has ended, or counts as ended, for this reason. The rest of its group is being ended.
+    Failed(String),
+    /// The whole group has ended, for this reason, at this time.
+    Gone(String, Instant),
+}
+
+/// A reader of the life of a process, which all clones share.
+#[derive(Debug, Clone)]
+pub(super) struct LifeReader(pub(super) watch::Receiver<ProcessLife>);
+
+impl LifeReader {
+    /// Resolves with the reason when the process has ended, or counts as ended.
+    pub(super) async fn ended(mut self) -> String {
+        let ended = |life: &ProcessLife| !matches!(life, ProcessLife::Runs);
+        match self.0.wait_for(ended).await.as_deref() {
+            Ok(ProcessLife::Failed(reason) | ProcessLife::Gone(reason, _)) => reason.clone(),
+            // The supervisor was dropped with the runtime, and has killed the process.
+            Ok(ProcessLife::Runs) | Err(_) => "its runtime was shut down".to_owned(),
+        }
+    }
+
+    /// Resolves when `settle` has passed since the end of the whole group.
+    pub(super) async fn gone_for(mut self, settle: Duration) {
+        let is_gone = |life: &ProcessLife| matches!(life, ProcessLife::Gone(..));
+        let left = match self.0.wait_for(is_gone).await.as_deref() {
+            Ok(ProcessLife::Gone(_, at)) => settle.saturating_sub(at.elapsed()),
+            // The supervisor was dropped, and has killed the process.
+            _ => Duration::ZERO,
+        };
+        sleep(left).await;
+    }
+}
 
 pub(super) async fn supervise(
     mut supervised: Supervised,
@@ -28,7 +64,8 @@ pub(super) async fn supervise(
 ) {
     let engine = Arc::clone(&supervised.engine);
     let group_gone = CancellationToken::new();
-    let reading = tokio::spawn(read(engine.clone(), output, group_gone.clone()));
+    let (reader, until) = (Arc::clone(&engine), group_gone.clone());
+    let reading = tokio::spawn(async move { reader.output.read(output, until).await });
     let failure = tokio::select! {
         biased;
         () = engine.failed.cancelled() => Some("it did not become ready".to_owned()),
@@ -70,10 +107,6 @@ impl Drop for Supervised {
     }
 }
 
-async fn read(engine: Arc<Engine>, output: Receiver, group_gone: CancellationToken) {
-    engine.output.read(output, group_gone).await;
-}
-
 /// Resolves with the reason when a process that was ready counts as ended.
 async fn failure(engine: &Engine) -> String {
     engine.ready.notified().await;
@@ -92,10 +125,8 @@ async fn unhealthy(engine: &Engine) -> String {
         return pending().await;
     };
     let (activity, asleep) = (|| engine.activity.moved(), || engine.is_asleep());
-    let client = &engine.client;
-    let error = client
-        .until_unhealthy(path, interval, activity, asleep)
-        .await;
+    let failed = (engine.client).until_unhealthy(path, interval, activity, asleep);
+    let error = failed.await;
     format!("it failed its health checks: {error}")
 }
 

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use super::instance_set::InstanceSet;
-use super::plans::Plans;
-use super::settings::stops_its_own;
 use super::slots::reopen;
 use super::traffic::has_traffic;
 use super::{
-    Effects, InstanceHead, InstanceId, InstancePhase, Nanos, PendingSwap, Plan, RunningInstance,
+    Effects, InstanceHead, InstanceId, InstancePhase, Nanos, Plan, RunningInstance, Schedule,
     Scheduler, ids,
 };
 
@@ -36,8 +33,8 @@ pub(super) struct WaitingTarget {
 /// The targets that wait before another one, which must not stand in their way.
 pub(super) struct Blocking {
     targets: Vec<WaitingTarget>,
-    /// The instances that one of them has to stop.
-    taken: InstanceSet,
+    /// `true` for each instance that one of them has to stop.
+    taken: Vec<bool>,
 }
 
 impl Blocking {
@@ -45,14 +42,12 @@ impl Blocking {
     pub(super) fn new(count: usize) -> Self {
         Self {
             targets: Vec::new(),
-            taken: InstanceSet::new(count),
+            taken: vec![false; count],
         }
     }
 
     fn push(&mut self, target: WaitingTarget) {
-        for &id in &target.plan.evict {
-            self.taken.insert(id);
-        }
+        mark(&target.plan, &mut self.taken);
         self.targets.push(target);
     }
 }
@@ -62,21 +57,20 @@ impl Blocking {
 type Wanted = (InstanceHead, Nanos, InstanceId);
 
 impl Scheduler {
-    /// Stops and starts what can be stopped and started now.
-    pub(super) fn decide(&mut self, now: Nanos, effects: &mut impl Effects) {
+    /// Stops and starts what can be stopped and started now. The caller calls this when the time of
+    /// [`next_tick`](Self::next_tick) has come, or an instance became idle.
+    pub(crate) fn decide(&mut self, effects: &mut impl Effects) {
         self.next_tick = None;
         self.note_uses(effects);
-        let mut closed = InstanceSet::new(effects.count());
+        let mut closed = vec![false; effects.count()];
         self.stop_excess(effects);
         if !self.is_closed {
-            let mut plans = std::mem::take(&mut self.plans);
-            plans.set_running(self.running(effects));
-            self.start_wanted(&mut plans, &mut closed, now, effects);
-            self.return_to_default(&mut plans, now, effects);
-            self.plans = plans;
+            self.set_running(effects);
+            self.start_wanted(&mut closed, effects);
+            self.return_to_default(effects);
         }
-        for id in ids(effects) {
-            self.stop_or_open(id, closed.contains(id), now, effects);
+        for (id, is_closed) in ids(effects).zip(closed) {
+            self.stop_or_open(id, is_closed, effects);
         }
     }
 
@@ -93,45 +87,39 @@ impl Scheduler {
         }
     }
 
-    /// Starts the wanted instances. Adds to `closed` the instances that serve requests and have to stop for one.
-    fn start_wanted(
-        &mut self,
-        plans: &mut Plans,
-        closed: &mut InstanceSet,
-        now: Nanos,
-        effects: &mut impl Effects,
-    ) {
+    /// Starts the wanted instances. Marks in `closed` the instances that serve requests and have to
+    /// stop for one.
+    fn start_wanted(&mut self, closed: &mut [bool], effects: &mut impl Effects) {
         let mut blocking = Blocking::new(effects.count());
-        let mut wanted = self.wanted(None, now, effects).into_iter();
+        let mut wanted = self.wanted(None, effects).into_iter();
         while let Some(next) = wanted.next() {
             let (head, _, target) = next;
-            match self.try_swap(target, head, &blocking, plans, now, effects) {
+            match self.try_swap(target, head, &blocking, effects) {
                 // The first of its class stands for the others, which have the same plan.
                 Err(Blocked::Waits(target)) => {
                     blocking.push(target);
                     continue;
                 }
                 Err(Blocked::ByTraffic(target)) => {
-                    for &id in &target.plan.evict {
-                        closed.insert(id);
-                    }
+                    mark(&target.plan, closed);
                     blocking.push(target);
                     continue;
                 }
-                Ok(()) => plans.set_running(self.running(effects)),
+                Ok(()) => self.set_running(effects),
                 Err(Blocked::ByItsOwn) => {}
                 Err(Blocked::ForEver) => {
-                    self.back_off(target, now, effects);
+                    Self::back_off(target, effects);
                     effects.impossible(target);
                 }
             }
             // The next one of its class may start, too. Ends because each round goes on behind the last one.
-            wanted = self.wanted(Some(next), now, effects).into_iter();
+            wanted = self.wanted(Some(next), effects).into_iter();
         }
     }
 
     /// Returns the first instance of each class that is to start behind `last`, in order.
-    fn wanted(&mut self, last: Option<Wanted>, now: Nanos, effects: &impl Effects) -> Vec<Wanted> {
+    fn wanted(&mut self, last: Option<Wanted>, effects: &impl Effects) -> Vec<Wanted> {
+        let now = effects.now();
         let mut by_class: Vec<Option<Wanted>> = vec![None; effects.count()];
         for id in ids(effects) {
             let instance = effects.schedule(id);
@@ -142,7 +130,7 @@ impl Scheduler {
                 continue;
             };
             let one = (head, instance.last_used, id);
-            if last.is_some_and(|last| one <= last) || effects.schedule(id).settings.is_none() {
+            if last.is_some_and(|last| one <= last) || instance.settings.is_none() {
                 continue;
             }
             if instance.not_before > now {
@@ -163,16 +151,12 @@ impl Scheduler {
         target: InstanceId,
         head: InstanceHead,
         blocking: &Blocking,
-        plans: &mut Plans,
-        now: Nanos,
         effects: &mut impl Effects,
     ) -> Result<(), Blocked> {
-        let plan = plans.plan(target, effects.schedule(target).class, &*self.swapper);
-        if plan
-            .evict
-            .iter()
-            .any(|&id| effects.schedule(id).is_pinned())
-        {
+        let class = effects.schedule(target).class;
+        let plan = self.plans.plan(target, class, &*self.swapper);
+        let mut evicted = plan.evict.iter().map(|&id| effects.schedule(id));
+        if evicted.any(Schedule::is_pinned) {
             return Err(Blocked::ForEver);
         }
         if stops_its_own(target, &plan, effects) {
@@ -185,12 +169,12 @@ impl Scheduler {
             is_behind,
         };
         // An instance that has to stop for another target is left to that one. This also saves the check by `hinders`.
-        if plan.evict.iter().any(|&id| blocking.taken.contains(id)) {
+        if plan.evict.iter().any(|&id| blocking.taken[id.0 as usize]) {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
         if is_changing(&plan, effects)
-            || self.was_just_loaded(&plan, now, effects)
-            || !self.yields_to(head, &plan, now, effects)
+            || self.was_just_loaded(&plan, effects)
+            || !self.yields_to(head, &plan, effects)
         {
             self.abort_preemptible(&plan, effects);
             return Err(Blocked::Waits(waiting(plan, false)));
@@ -199,7 +183,7 @@ impl Scheduler {
         let counts = |other: &&WaitingTarget| !other.is_behind || other.level < head.level;
         let others = blocking.targets.iter().filter(counts);
         let others = others.map(|other| (other.id, &*other.plan));
-        if plans.hinders(target, &plan, others, &*self.swapper) {
+        if (self.plans).hinders(target, &plan, others, &*self.swapper) {
             return Err(Blocked::Waits(waiting(plan, true)));
         }
         if plan.evict.iter().any(|&id| effects.is_busy(id)) {
@@ -213,8 +197,13 @@ impl Scheduler {
             }
             effects.schedule_mut(id).is_open = false;
         }
-        self.start(target, &plan, effects);
+        start(target, &plan, effects);
         Ok(())
+    }
+
+    fn set_running(&mut self, effects: &impl Effects) {
+        let running = self.running(effects);
+        self.plans.set_running(running);
     }
 
     /// Returns the instances that take memory, or are about to.
@@ -225,8 +214,8 @@ impl Scheduler {
             let is_busy = match instance.phase {
                 InstancePhase::Stopped => return None,
                 InstancePhase::Ready => has_traffic(id, effects),
-                InstancePhase::Starting(_) => !instance.is_preemptible,
-                InstancePhase::Stopping(_) => false,
+                InstancePhase::Starting => !instance.is_preemptible,
+                InstancePhase::Stopping => false,
             };
             Some(RunningInstance {
                 id,
@@ -234,41 +223,44 @@ impl Scheduler {
                 memory: instance.memory,
                 last_used: u64::from(regards_use) * instance.last_used,
                 is_busy: regards_use && is_busy,
-                is_stopping: matches!(instance.phase, InstancePhase::Stopping(_)),
-                is_pinned: effects.schedule(id).is_pinned(),
+                is_stopping: instance.phase == InstancePhase::Stopping,
+                is_pinned: instance.is_pinned(),
             })
         });
         running.collect()
     }
+}
 
-    fn start(&mut self, target: InstanceId, plan: &Plan, effects: &mut impl Effects) {
-        let generation = self.next_generation();
-        for &id in &plan.evict {
-            // ## Ready => Stopping
-            effects.schedule_mut(id).phase = InstancePhase::Stopping(generation);
-        }
-        // ## Stopped => Starting
-        let started = effects.schedule_mut(target);
-        started.phase = InstancePhase::Starting(generation);
-        (started.pool, started.memory) = (plan.pool, plan.memory);
-        (started.is_leaving, started.is_preemptible) = (false, false);
-        effects.swap(generation, target, plan);
-        self.swaps.push(PendingSwap {
-            generation,
-            target,
-            evict: plan.evict.clone(),
-            is_aborted: false,
-        });
+fn start(target: InstanceId, plan: &Plan, effects: &mut impl Effects) {
+    for &id in &plan.evict {
+        // ## Ready => Stopping
+        effects.schedule_mut(id).phase = InstancePhase::Stopping;
     }
+    // ## Stopped => Starting
+    let started = effects.schedule_mut(target);
+    started.phase = InstancePhase::Starting;
+    (started.pool, started.memory) = (plan.pool, plan.memory);
+    (started.has_evicted, started.is_aborted) = (!plan.evict.is_empty(), false);
+    (started.is_leaving, started.is_preemptible) = (false, false);
+    effects.swap(target, plan);
+}
+
+/// Marks the instances that a plan has to stop.
+fn mark(plan: &Plan, marks: &mut [bool]) {
+    for &InstanceId(id) in &plan.evict {
+        marks[id as usize] = true;
+    }
+}
+
+/// Returns `true` if a plan would stop an instance of its target's model.
+fn stops_its_own(target: InstanceId, plan: &Plan, effects: &impl Effects) -> bool {
+    let first = |id| effects.schedule(id).settings?.first_of_model;
+    let target = first(target);
+    target.is_some() && plan.evict.iter().any(|&id| first(id) == target)
 }
 
 /// Returns `true` if an instance of the plan is being started or stopped.
 fn is_changing(plan: &Plan, effects: &impl Effects) -> bool {
     let mut phases = plan.evict.iter().map(|&id| effects.schedule(id).phase);
-    phases.any(|phase| {
-        matches!(
-            phase,
-            InstancePhase::Starting(_) | InstancePhase::Stopping(_)
-        )
-    })
+    phases.any(|phase| matches!(phase, InstancePhase::Starting | InstancePhase::Stopping))
 }

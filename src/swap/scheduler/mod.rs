@@ -1,27 +1,19 @@
 //! The scheduler: which instances of models are started and stopped, and when.
 //!
-//! Events go in, effects come out. The scheduler has no queue: requests wait in the waiting room, and the scheduler knows the
-//! first waiter of each instance. An instance that does not run, or is about to stop, gives no slots ([`Effects::close`]), so
-//! its requests wait. [`decide`](Scheduler::decide) makes all decisions, after each event. It looks first which instances
+//! Events go in (`on_*`), effects come out ([`Effects`]). The scheduler has no queue: requests wait in the waiting room, and
+//! the scheduler knows the first waiter of each instance. An instance that does not run, or is about to stop, gives no slots,
+//! so its requests wait. [`decide`](Scheduler::decide) makes all decisions, after each event. It looks first which instances
 //! became idle since the last decision ([`Effects::take_idled`]), because most uses of an instance are no event.
 //!
-//! - Events, `on_*`: [`on_head`](Scheduler::on_head), [`on_overtake`](Scheduler::on_overtake),
-//!   [`on_swap_done`](Scheduler::on_swap_done), [`on_stopped`](Scheduler::on_stopped), [`on_exit`](Scheduler::on_exit),
-//!   [`on_load`](Scheduler::on_load), [`on_unload`](Scheduler::on_unload), [`on_tick`](Scheduler::on_tick),
-//!   [`on_reconfigure`](Scheduler::on_reconfigure), [`on_shutdown`](Scheduler::on_shutdown). After each event, ask for
-//!   [`next_tick`](Scheduler::next_tick). At the beginning, call `on_load` for each instance that is to run from the start,
-//!   or else `on_tick`.
+//! After each event, ask for [`next_tick`](Scheduler::next_tick). At the beginning, call [`on_load`](Scheduler::on_load) for
+//! each instance that is to run from the start, or else `decide`.
 //!
 //! The state of each instance is its [`Schedule`], which lies in the caller's record of the instance. An instance keeps its
 //! [`InstanceId`] for as long as the scheduler exists.
 
 mod decide;
 mod events;
-mod instance_set;
 mod plans;
-mod preemptible;
-mod schedule;
-mod settings;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -30,12 +22,14 @@ mod traffic;
 use std::sync::Arc;
 
 use self::plans::Plans;
-pub(crate) use self::schedule::{InstancePhase, Schedule};
-pub(crate) use self::settings::{InstanceSettings, SchedulerSettings, renumber_pools};
 use super::swapper::{InstanceId, Plan, RunningInstance, Swapper};
 
 /// An instant or a duration, in nanoseconds from a common start.
 pub(crate) type Nanos = u64;
+
+/// The time for which an instance is not tried again after a failed start, which doubles with each failure in a row, and its
+/// upper bound.
+pub(crate) const BACKOFF: (Nanos, Nanos) = (1_000_000_000, 60_000_000_000);
 
 /// The first waiter of an instance. A lower level goes first, and then an earlier arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,12 +38,114 @@ pub(crate) struct InstanceHead {
     pub(crate) arrival: Nanos,
 }
 
-/// Identifies a swap or a stop, so that a late report of an earlier one has no effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Generation(pub(crate) u64);
+/// The configuration of a scheduler that holds for all instances.
+#[derive(Debug, Clone)]
+pub(crate) struct SchedulerSettings {
+    /// The wait after which a request for another model makes an instance yield.
+    pub(crate) swap_after: Nanos,
+    /// The time for which an instance serves after its load, before its traffic yields. An idle one yields at once.
+    pub(crate) min_loaded: Nanos,
+    /// `true` if a load goes on when its last waiter has left.
+    pub(crate) finishes_abandoned: bool,
+    /// The instance that is loaded when no request has waited or run for `min_loaded`.
+    pub(crate) default: Option<InstanceId>,
+}
+
+/// The configuration of one instance, as far as the scheduler needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct InstanceSettings {
+    /// The time for which it may be idle; 0 is for ever.
+    pub(crate) ttl: Nanos,
+    /// `true` if it stops neither for another instance nor because it is idle.
+    pub(crate) is_pinned: bool,
+    /// The first instance of its model, if the model has several. None of them is stopped for another one.
+    pub(crate) first_of_model: Option<InstanceId>,
+}
+
+/// The phase of an instance, from one start to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum InstancePhase {
+    #[default]
+    Stopped,
+    /// The instance is the target of a swap, and its waiters wait for the load.
+    Starting,
+    /// The instance runs, and gives slots unless it is closed.
+    Ready,
+    /// The instance is being stopped, for a swap or alone, and still takes memory.
+    Stopping,
+}
+
+/// The scheduler's state of an instance, in the caller's record of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Schedule {
+    /// The number of its [plan class](Swapper::plan_class), in the order in which classes are met.
+    pub(super) class: usize,
+    /// The configuration, or `None` if the instance has left it. The caller sets it before
+    /// [`Scheduler::on_reconfigure`].
+    pub(crate) settings: Option<InstanceSettings>,
+    pub(crate) phase: InstancePhase,
+    /// `true` while it gives slots, which only a ready instance does.
+    pub(crate) is_open: bool,
+    /// `true` if other instances were stopped for its current start.
+    pub(super) has_evicted: bool,
+    /// `true` if its current start was given up.
+    pub(super) is_aborted: bool,
+    /// `true` if it is to be stopped once it is idle.
+    pub(crate) is_leaving: bool,
+    /// The first waiter.
+    pub(crate) head: Option<InstanceHead>,
+    /// The level of the last of its requests that overtook a more urgent one of another instance, and the time.
+    pub(super) overtake: Option<InstanceHead>,
+    /// The time of a request to load it without a waiter, until it is loaded or has failed.
+    pub(super) load_requested: Option<Nanos>,
+    /// `true` if it was loaded for a waiter, and has not served a request since.
+    pub(super) awaits_first_use: bool,
+    /// `true` if it is being loaded, or was, without a waiter, and so yields to any request at once.
+    pub(super) is_preemptible: bool,
+    /// The memory pool of the plan that started it. A new configuration may give the pool another number.
+    pub(crate) pool: u32,
+    /// The memory of the plan that started it.
+    pub(super) memory: u64,
+    pub(super) ready_since: Nanos,
+    pub(super) last_used: Nanos,
+    /// The number of failed starts in a row.
+    pub(super) failures: u32,
+    /// The earliest time of the next start, after one that failed.
+    pub(super) not_before: Nanos,
+}
+
+impl Schedule {
+    /// Returns what it is to be started for: its first waiter, or a request to load it.
+    pub(super) fn reason(&self) -> Option<InstanceHead> {
+        let requested = self.load_requested.map(|arrival| InstanceHead {
+            level: u8::MAX,
+            arrival,
+        });
+        self.head.or(requested)
+    }
+
+    /// Returns `true` if a stopped instance is to be started.
+    fn is_wanted(&self) -> bool {
+        self.phase == InstancePhase::Stopped && self.reason().is_some()
+    }
+
+    /// Returns the earliest time of the next start, if the last one failed.
+    pub(crate) fn earliest_retry(&self) -> Option<Nanos> {
+        (self.failures > 0).then_some(self.not_before)
+    }
+
+    /// Returns `true` if the instance is never stopped while it runs. One that is to stop all the same is not pinned any
+    /// more.
+    pub(super) fn is_pinned(&self) -> bool {
+        let is_ending = self.is_leaving || self.phase == InstancePhase::Stopping;
+        !is_ending && self.settings.is_some_and(|it| it.is_pinned)
+    }
+}
 
 /// The instances, and the effects of decisions on them. Each effect begins something, and waits for nothing.
 pub(crate) trait Effects {
+    /// Returns the time, which stands still during an event.
+    fn now(&self) -> Nanos;
     /// Returns the number of instances, which are numbered from 0.
     fn count(&self) -> usize;
     fn schedule(&self, id: InstanceId) -> &Schedule;
@@ -64,37 +160,27 @@ pub(crate) trait Effects {
     fn close(&mut self, id: InstanceId);
     /// Closes an idle instance, or returns `false` if it serves a request.
     fn close_if_idle(&mut self, id: InstanceId) -> bool;
-    /// Stops the instances of the plan, and then starts the target. [`Scheduler::on_swap_done`] is to be called at the end.
-    fn swap(&mut self, generation: Generation, target: InstanceId, plan: &Plan);
-    /// Gives up a swap: its stops go on, and its target is not started, or is stopped again.
+    /// Stops the instances of the plan, and then starts the target. [`Scheduler::on_stopped`] is to be called at the end of
+    /// each stop, and then [`Scheduler::on_swap_done`] at the end of the start.
+    fn swap(&mut self, target: InstanceId, plan: &Plan);
+    /// Gives up the swap to a target: its stops go on, and the target is not started, or is stopped again.
     /// [`Scheduler::on_swap_done`] is to be called at the end, with `has_started: false`.
-    fn abort(&mut self, generation: Generation);
+    fn abort(&mut self, target: InstanceId);
     /// Stops an instance, which serves requests only if it is unloaded at once. [`Scheduler::on_stopped`] is to be called at
     /// the end.
-    fn stop(&mut self, generation: Generation, id: InstanceId);
+    fn stop(&mut self, id: InstanceId);
     /// Tells the waiters of an instance that it failed to start, because it can't run beside the pinned ones.
     fn impossible(&mut self, id: InstanceId);
-}
-
-/// A swap in progress, until its end is reported.
-#[derive(Debug)]
-struct PendingSwap {
-    generation: Generation,
-    target: InstanceId,
-    evict: Vec<InstanceId>,
-    is_aborted: bool,
 }
 
 /// The scheduler of a set of instances, without their schedules.
 pub(crate) struct Scheduler {
     settings: SchedulerSettings,
     swapper: Arc<dyn Swapper>,
-    swaps: Vec<PendingSwap>,
     plans: Plans,
-    last_generation: u64,
     /// The last time at which a request waited or ran. `None` once the default model was loaded after that.
     in_use_until: Option<Nanos>,
-    /// The time of the next call of [`on_tick`](Self::on_tick).
+    /// The time of the next call of [`decide`](Self::decide).
     next_tick: Option<Nanos>,
     is_closed: bool,
     /// `true` while a busy instance is to be stopped once it is idle, because all together exceed the memory.
@@ -111,9 +197,7 @@ impl Scheduler {
         let scheduler = Self {
             settings,
             swapper,
-            swaps: Vec::new(),
             plans: Plans::default(),
-            last_generation: 0,
             in_use_until: Some(0),
             next_tick: None,
             is_closed: false,
@@ -128,14 +212,12 @@ impl Scheduler {
         self.next_tick
     }
 
-    /// Returns `true` while a busy instance is to be stopped once it is idle, because all together exceed the memory.
-    pub(crate) fn has_excess(&self) -> bool {
-        self.has_excess
-    }
-
-    fn next_generation(&mut self) -> Generation {
-        self.last_generation += 1;
-        Generation(self.last_generation)
+    /// Returns `true` if there is something to do as soon as an instance is idle.
+    pub(crate) fn awaits_idleness(&self, effects: &impl Effects) -> bool {
+        let awaits = |it: &Schedule| it.is_wanted() || it.is_leaving;
+        self.settings.default.is_some()
+            || self.has_excess
+            || ids(effects).any(|id| awaits(effects.schedule(id)))
     }
 
     fn tick_at(&mut self, at: Nanos) {

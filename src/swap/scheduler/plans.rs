@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::instance_set::InstanceSet;
 use super::{InstanceId, Nanos, Plan, RunningInstance, Swapper};
 
 /// The plans of the swapper for the instances that run.
@@ -15,7 +14,7 @@ pub(super) struct Plans {
     /// The plan of each class, once it was asked for.
     known: Vec<Option<Arc<Plan>>>,
     /// The targets that each instance does not [hinder](Self::hinders).
-    harmless: HashMap<InstanceId, InstanceSet>,
+    harmless: HashMap<InstanceId, Vec<InstanceId>>,
 }
 
 impl Plans {
@@ -52,7 +51,7 @@ impl Plans {
     ) -> bool {
         let harmless = self.harmless.entry(target).or_default();
         let mut others = others
-            .filter(|(other, _)| !harmless.contains(*other))
+            .filter(|(other, _)| !harmless.contains(other))
             .peekable();
         if others.peek().is_none() {
             return false;
@@ -74,7 +73,7 @@ impl Plans {
             !is_harmless
         });
         let is_hindered = hindered.is_some();
-        found.into_iter().for_each(|other| harmless.insert(other));
+        harmless.extend(found);
         is_hindered
     }
 }

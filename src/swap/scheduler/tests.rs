@@ -24,6 +24,7 @@ struct World {
     log: Vec<String>,
     /// The instances whose waiters are to be told that they can't be served.
     failed: Vec<InstanceId>,
+    now: Nanos,
 }
 
 #[derive(Default, Clone, Debug)]
@@ -39,7 +40,6 @@ struct Process {
 
 #[derive(Debug, Clone)]
 struct Begun {
-    generation: Generation,
     target: Option<InstanceId>,
     stops: Vec<InstanceId>,
     is_aborted: bool,
@@ -70,6 +70,10 @@ fn letters(models: &[InstanceId]) -> String {
 }
 
 impl Effects for World {
+    fn now(&self) -> Nanos {
+        self.now
+    }
+
     fn count(&self) -> usize {
         self.models.len()
     }
@@ -108,7 +112,7 @@ impl Effects for World {
         is_idle
     }
 
-    fn swap(&mut self, generation: Generation, target: InstanceId, plan: &Plan) {
+    fn swap(&mut self, target: InstanceId, plan: &Plan) {
         for &model in &plan.evict {
             assert!(!self.is_busy(model), "a model that serves is stopped");
             assert!(
@@ -121,25 +125,23 @@ impl Effects for World {
             evict => format!("start {} for {}", letter(target), letters(evict)),
         });
         self.begun.push(Begun {
-            generation,
             target: Some(target),
             stops: plan.evict.clone(),
             is_aborted: false,
         });
     }
 
-    fn abort(&mut self, generation: Generation) {
+    fn abort(&mut self, target: InstanceId) {
         for begun in &mut self.begun {
-            begun.is_aborted |= begun.generation == generation;
+            begun.is_aborted |= begun.target == Some(target);
         }
         self.log.push("abort".to_owned());
     }
 
-    fn stop(&mut self, generation: Generation, model: InstanceId) {
+    fn stop(&mut self, model: InstanceId) {
         assert!(!self.of(model).is_open);
         self.log.push(format!("stop {}", letter(model)));
         self.begun.push(Begun {
-            generation,
             target: None,
             stops: vec![model],
             is_aborted: false,
@@ -156,7 +158,6 @@ impl Effects for World {
 struct Test {
     scheduler: Scheduler,
     world: World,
-    now: Nanos,
     /// How many requests a model serves at a time.
     slots: u32,
     /// The requests that got a slot.
@@ -169,20 +170,18 @@ impl Test {
             swap_after: 10 * SECOND,
             min_loaded: 0,
             finishes_abandoned: false,
-            backoff: SECOND,
-            max_backoff: 60 * SECOND,
             default: None,
         };
         let mut process = Process::default();
         process.schedule.settings = Some(InstanceSettings::default());
         let mut world = World {
             models: vec![process; models],
+            now: 1_000 * SECOND,
             ..World::default()
         };
         Self {
             scheduler: Scheduler::new(settings, swapper, &mut world),
             world,
-            now: 1_000 * SECOND,
             slots: 1,
             granted: Vec::new(),
         }
@@ -200,19 +199,19 @@ impl Test {
     }
 
     fn pass(&mut self, seconds: u64) {
-        self.now += seconds * SECOND;
+        self.world.now += seconds * SECOND;
         if self
             .scheduler
             .next_tick()
-            .is_some_and(|tick| tick <= self.now)
+            .is_some_and(|tick| tick <= self.world.now)
         {
-            self.scheduler.on_tick(self.now, &mut self.world);
+            self.scheduler.decide(&mut self.world);
         }
     }
 
     /// A request arrives.
     fn ask(&mut self, model: InstanceId, level: u8) {
-        let arrival = self.now;
+        let arrival = self.world.now;
         let waiting = &mut self.world.of_mut(model).waiting;
         waiting.push_back(InstanceHead { level, arrival });
         waiting.make_contiguous().sort();
@@ -222,11 +221,12 @@ impl Test {
 
     /// A request is served.
     fn serve(&mut self, model: InstanceId) {
+        let now = self.world.now;
         let process = self.world.of_mut(model);
         process.serves -= 1;
         if process.serves == 0 {
-            process.idled = Some(self.now);
-            self.scheduler.on_tick(self.now, &mut self.world);
+            process.idled = Some(now);
+            self.scheduler.decide(&mut self.world);
         }
         self.grant();
     }
@@ -240,8 +240,7 @@ impl Test {
 
     fn tell(&mut self, model: InstanceId) {
         let head = self.world.of(model).waiting.front().copied();
-        self.scheduler
-            .on_head(model, head, self.now, &mut self.world);
+        self.scheduler.on_head(model, head, &mut self.world);
     }
 
     /// Grants free slots to waiters, as the room does.
@@ -273,20 +272,22 @@ impl Test {
                 self.ask(model, level);
             }
             "serve" => self.serve(model),
-            "use" => self.world.of_mut(model).idled = Some(self.now),
+            "use" => {
+                let now = self.world.now;
+                self.world.of_mut(model).idled = Some(now);
+            }
             "leave" => self.leave(model),
             "overtake" => {
                 let level = words.next().map_or(0, |level| level.parse().unwrap());
-                let arrival = self.now;
-                let (overtake, now) = (InstanceHead { level, arrival }, self.now);
-                self.scheduler
-                    .on_overtake(model, overtake, now, &mut self.world);
+                let arrival = self.world.now;
+                let overtake = InstanceHead { level, arrival };
+                self.scheduler.on_overtake(model, overtake, &mut self.world);
             }
             "crash" => self.crash(model),
-            "load" => (self.scheduler).on_load(model, self.now, &mut self.world),
+            "load" => (self.scheduler).on_load(model, &mut self.world),
             "unload" | "kill" => {
                 let is_kill = verb == "kill";
-                (self.scheduler).on_unload(model, is_kill, self.now, &mut self.world);
+                (self.scheduler).on_unload(model, is_kill, &mut self.world);
             }
             "pass" => self.pass(object.parse().unwrap()),
             "stopped" => self.has_stopped(model),
@@ -317,8 +318,7 @@ impl Test {
         }
         let settings = self.scheduler.settings.clone();
         let swapper = Arc::clone(&self.scheduler.swapper);
-        let (now, world) = (self.now, &mut self.world);
-        (self.scheduler).on_reconfigure(settings, swapper, changed, now, world);
+        (self.scheduler).on_reconfigure(settings, swapper, changed, &mut self.world);
         self.grant();
         self.world.take_log()
     }
@@ -328,9 +328,8 @@ impl Test {
         let mut begun = self.world.begun.iter_mut();
         let swap = begun.find(|begun| begun.stops.contains(&model)).unwrap();
         swap.stops.retain(|&other| other != model);
-        let generation = swap.generation;
         self.world.of_mut(model).is_up = false;
-        (self.scheduler).on_stopped(generation, model, self.now, &mut self.world);
+        (self.scheduler).on_stopped(model, &mut self.world);
     }
 
     /// Ends a process and its requests, as by a crash.
@@ -339,7 +338,7 @@ impl Test {
         let is_stopping = self.world.begun.iter().any(stops);
         let process = self.world.of_mut(model);
         (process.is_up, process.serves) = (is_stopping, 0);
-        self.scheduler.on_exit(model, self.now, &mut self.world);
+        self.scheduler.on_exit(model, &mut self.world);
     }
 
     /// Ends the first swap or stop in progress. `is_well`: the target runs.
@@ -349,24 +348,15 @@ impl Test {
 
     fn end_nth(&mut self, nth: usize, is_well: bool) -> bool {
         let begun = self.world.begun.remove(nth);
+        let has_started = is_well && !begun.is_aborted;
         for &model in &begun.stops {
             self.world.of_mut(model).is_up = false;
+            (self.scheduler).on_stopped(model, &mut self.world);
         }
-        let has_started = is_well && !begun.is_aborted;
-        let is_told = match begun.target {
-            Some(target) => {
-                self.world.of_mut(target).is_up = has_started;
-                let (now, world) = (self.now, &mut self.world);
-                self.scheduler
-                    .on_swap_done(begun.generation, has_started, now, world)
-            }
-            None => {
-                let (now, world) = (self.now, &mut self.world);
-                self.scheduler
-                    .on_stopped(begun.generation, begun.stops[0], now, world);
-                false
-            }
-        };
+        let is_told = begun.target.is_some_and(|target| {
+            self.world.of_mut(target).is_up = has_started;
+            (self.scheduler).on_swap_done(target, has_started, &mut self.world)
+        });
         self.grant();
         is_told
     }

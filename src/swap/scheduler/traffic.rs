@@ -8,22 +8,17 @@ const TAKES_SLOT: Nanos = 1_000_000_000;
 
 impl Scheduler {
     /// Returns `true` if an instance of the plan has traffic, and was loaded less than `min_loaded` ago.
-    pub(super) fn was_just_loaded(
-        &mut self,
-        plan: &Plan,
-        now: Nanos,
-        effects: &impl Effects,
-    ) -> bool {
-        let used = plan.evict.iter().copied();
-        let used = used.filter(|&id| has_traffic(id, effects));
-        let loaded = used.map(|id| effects.schedule(id));
+    pub(super) fn was_just_loaded(&mut self, plan: &Plan, effects: &impl Effects) -> bool {
+        let used = plan.evict.iter().filter(|&&id| has_traffic(id, effects));
+        let loaded = used.map(|&id| effects.schedule(id));
         let loaded = loaded.filter(|instance| !instance.is_preemptible);
         let since = loaded.map(|instance| instance.ready_since).max();
         let until = since.map_or(0, |since| since.saturating_add(self.settings.min_loaded));
-        if until > now {
+        let is_too_soon = until > effects.now();
+        if is_too_soon {
             self.tick_at(until);
         }
-        until > now
+        is_too_soon
     }
 
     /// Returns `true` if the instances of the plan yield to a waiter. They do in three cases:
@@ -35,14 +30,12 @@ impl Scheduler {
         &mut self,
         head: InstanceHead,
         plan: &Plan,
-        now: Nanos,
         effects: &impl Effects,
     ) -> bool {
-        let ids = plan.evict.iter().copied();
-        let ids = ids.filter(|&id| has_traffic(id, effects));
-        let mut owed_until = 0;
+        let used = plan.evict.iter().filter(|&&id| has_traffic(id, effects));
+        let (now, mut owed_until) = (effects.now(), 0);
         let (mut has_traffic, mut is_above_all, mut is_behind) = (false, true, false);
-        for id in ids {
+        for &id in used {
             has_traffic = true;
             let instance = effects.schedule(id);
             // The waiter that it was loaded for is served first, if it takes the slot in time.

@@ -1,8 +1,6 @@
 //! Groups of models that replace each other, or other groups.
 
-use thiserror::Error;
-
-use super::{InstanceId, Plan, RunningInstance, Swapper, model_named, runs};
+use super::{InstanceId, Plan, RunningInstance, Swapper, model_named};
 
 /// A group of models that replace each other, or run side by side.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,45 +32,11 @@ impl Group {
             persistent: false,
         }
     }
-
-    /// Sets whether only one of its models runs at a time.
-    #[must_use]
-    pub fn swap(mut self, swap: bool) -> Self {
-        self.swap = swap;
-        self
-    }
-
-    /// Sets whether models of other groups stop when one of its models is started.
-    #[must_use]
-    pub fn exclusive(mut self, exclusive: bool) -> Self {
-        self.exclusive = exclusive;
-        self
-    }
-
-    /// Sets whether its models go on running when one of another, exclusive group is started.
-    #[must_use]
-    pub fn persistent(mut self, persistent: bool) -> Self {
-        self.persistent = persistent;
-        self
-    }
 }
 
 #[cfg(feature = "serde")]
 fn yes() -> bool {
     true
-}
-
-/// The error of groups that contradict each other or the models.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum InvalidGroups {
-    #[error("group `{group}`: there is no model `{model}`")]
-    UnknownModel { group: String, model: String },
-    #[error("model `{model}` is in group `{first}` and in group `{second}`: it may be in one")]
-    InTwoGroups {
-        model: String,
-        first: String,
-        second: String,
-    },
 }
 
 /// A [`Swapper`] by groups, of which each model is in one.
@@ -89,24 +53,20 @@ impl Groups {
     pub(crate) fn new(
         models: &[String],
         groups: impl IntoIterator<Item = (String, Group)>,
-    ) -> Result<Self, InvalidGroups> {
+    ) -> Result<Self, String> {
         let (names, mut groups): (Vec<_>, Vec<_>) = groups.into_iter().unzip();
         let mut group_of = vec![None; models.len()];
         for (nth, group) in groups.iter().enumerate() {
+            let own: &String = &names[nth];
             for model in &group.members {
-                let Some(InstanceId(id)) = model_named(models, model) else {
-                    let (group, model) = (names[nth].clone(), model.clone());
-                    return Err(InvalidGroups::UnknownModel { group, model });
-                };
-                match group_of[id as usize].replace(nth) {
-                    Some(other) if other != nth => {
-                        return Err(InvalidGroups::InTwoGroups {
-                            model: model.clone(),
-                            first: names[other].clone(),
-                            second: names[nth].clone(),
-                        });
-                    }
-                    _ => {}
+                let unknown = || format!("group `{own}`: there is no model `{model}`");
+                let InstanceId(id) = model_named(models, model).ok_or_else(unknown)?;
+                let other = group_of[id as usize].replace(nth);
+                if let Some(other) = other.filter(|&other| other != nth) {
+                    return Err(format!(
+                        "model `{model}` is in group `{}` and in group `{own}`: it may be in one",
+                        names[other]
+                    ));
                 }
             }
         }
@@ -126,9 +86,6 @@ impl Groups {
 
 impl Swapper for Groups {
     fn plan(&self, target: InstanceId, running: &[RunningInstance]) -> Plan {
-        if runs(target, running).is_some() {
-            return Plan::default();
-        }
         let own = self.group_of(target);
         let has_to_stop = |id: &InstanceId| match self.group_of(*id) {
             other if other == own => self.groups[own].swap,
@@ -157,14 +114,13 @@ mod tests {
     /// Returns groups in which a, b and c swap; d and e run side by side and let others run; f stays; g has no group.
     fn groups() -> (Vec<String>, Groups) {
         let models = ["a", "b", "c", "d", "e", "f", "g"].map(str::to_owned);
-        let groups = [
+        let mut groups = [
             ("main".to_owned(), Group::new(["a", "b", "c"])),
-            (
-                "small".to_owned(),
-                Group::new(["d", "e"]).swap(false).exclusive(false),
-            ),
-            ("stays".to_owned(), Group::new(["f"]).persistent(true)),
+            ("small".to_owned(), Group::new(["d", "e"])),
+            ("stays".to_owned(), Group::new(["f"])),
         ];
+        (groups[1].1.swap, groups[1].1.exclusive) = (false, false);
+        groups[2].1.persistent = true;
         let groups = Groups::new(&models, groups).unwrap();
         (models.into(), groups)
     }
@@ -206,11 +162,6 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_runs_replaces_nothing() {
-        assert_eq!(evicted("a", "a b"), "");
-    }
-
-    #[test]
     fn errors_name_group_and_model() {
         let models = ["a", "b"].map(str::to_owned);
         let error = |groups: &[(&str, &[&str])]| {
@@ -218,7 +169,7 @@ mod tests {
                 let members = members.iter().copied();
                 ((*name).to_owned(), Group::new(members))
             });
-            Groups::new(&models, groups).unwrap_err().to_string()
+            Groups::new(&models, groups).unwrap_err()
         };
         assert_eq!(
             error(&[("one", &["a", "c"])]),

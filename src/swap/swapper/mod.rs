@@ -64,8 +64,7 @@ pub(crate) struct Plan {
 ///
 /// It decides by its arguments alone, knows no requests and starts nothing.
 pub(crate) trait Swapper: fmt::Debug + Send + Sync {
-    /// Returns the plan by which `target` can run beside the rest of `running`. If `target` runs already, nothing has to
-    /// stop. The scheduler asks far more often than it swaps, so this must be quick and log nothing.
+    /// Returns the plan by which `target`, which does not run, can run beside the rest of `running`. The scheduler asks far more often than it swaps, so this must be quick and log nothing.
     fn plan(&self, target: InstanceId, running: &[RunningInstance]) -> Plan;
 
     /// Returns the instances that have to stop because all together exceed the memory, as after a change of the
@@ -92,9 +91,4 @@ pub(crate) trait Swapper: fmt::Debug + Send + Sync {
 fn model_named(models: &[String], name: &str) -> Option<InstanceId> {
     let nth = models.iter().position(|model| model == name)?;
     Some(InstanceId(nth as u32))
-}
-
-/// Returns the target if it is one of the running instances.
-fn runs(target: InstanceId, running: &[RunningInstance]) -> Option<&RunningInstance> {
-    running.iter().find(|running| running.id == target)
 }

@@ -24,7 +24,7 @@ use crate::upstream::lookups::Lookups;
 use crate::upstream::target::join;
 
 /// A client that sends health checks.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Prober(Client<Connector, Empty<Bytes>>);
 
 /// The largest part of a response to a check that is read, in bytes.

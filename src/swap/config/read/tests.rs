@@ -157,10 +157,20 @@ fn tables_keep_the_order_in_which_they_are_written() {
         "[groups.second]\nmembers = ['b']\nswap = false\n[groups.first]\nmembers = []\npersistent = true\nexclusive = false",
     );
     let groups = vec![
-        ("second".to_owned(), Group::new(["b"]).swap(false)),
+        (
+            "second".to_owned(),
+            Group {
+                swap: false,
+                ..Group::new(["b"])
+            },
+        ),
         (
             "first".to_owned(),
-            Group::new([""; 0]).persistent(true).exclusive(false),
+            Group {
+                persistent: true,
+                exclusive: false,
+                ..Group::new([""; 0])
+            },
         ),
     ];
     assert_eq!(config.unwrap().policy, SwapPolicy::Groups(groups));

@@ -61,7 +61,7 @@ fn waiters_behind_a_pinned_model_are_told() {
     ]);
     assert_eq!(
         test.world.schedule(B).earliest_retry(),
-        Some(test.now + SECOND)
+        Some(test.world.now + SECOND)
     );
     test.goes(&[
         ("leave b", ""),
@@ -167,7 +167,7 @@ fn with_default() -> Test {
 fn the_default_model_returns_after_the_rush() {
     let mut test = with_default();
     test.settings(A).ttl = SECOND;
-    (test.scheduler).on_tick(test.now, &mut test.world);
+    (test.scheduler).decide(&mut test.world);
     assert_eq!(test.world.take_log(), "start a");
     test.goes(&[
         ("ok", "open a"),
@@ -211,7 +211,7 @@ fn the_default_model_does_not_return_while_requests_run() {
 #[test]
 fn the_default_model_yields_while_it_is_being_loaded() {
     let mut test = with_default();
-    (test.scheduler).on_tick(test.now, &mut test.world);
+    (test.scheduler).decide(&mut test.world);
     assert_eq!(test.world.take_log(), "start a");
     test.goes(&[
         ("ask b", "abort"),
@@ -268,7 +268,8 @@ fn an_instance_that_serves_none_of_its_waiters_does_not_keep_others_waiting_for_
         ("pass 1", ""),
     ]);
     // a's waiter came first; then another one is the first.
-    test.world.of_mut(A).waiting[0].arrival = test.now;
+    let now = test.world.now;
+    test.world.of_mut(A).waiting[0].arrival = now;
     test.tell(A);
     assert_eq!(test.world.take_log(), "start b for a");
 }
@@ -277,7 +278,10 @@ fn an_instance_that_serves_none_of_its_waiters_does_not_keep_others_waiting_for_
 fn a_less_urgent_waiter_does_not_hold_what_a_more_urgent_one_waits_for() {
     // c needs both, a and b. For a there is a waiter that came before; but it is less urgent.
     let names = ["a", "b", "c"].map(str::to_owned);
-    let group = Group::new(["a", "b"]).swap(false);
+    let group = Group {
+        swap: false,
+        ..Group::new(["a", "b"])
+    };
     let groups = Groups::new(&names, [("ab".to_owned(), group)]).unwrap();
     let mut test = Test::new(Arc::new(groups), 3);
     test.goes(&[

@@ -78,7 +78,7 @@ impl Simulation {
         self.events
             .extend(arrivals.map(|&(model, at)| Reverse((at, Event::Arrives(model)))));
         while let Some(Reverse((now, event))) = self.events.pop() {
-            self.test.now = now;
+            self.test.world.now = now;
             match event {
                 Event::SwapEnds => _ = self.test.end(true),
                 Event::Answered(model) => self.test.serve(model),

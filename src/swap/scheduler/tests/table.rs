@@ -137,28 +137,12 @@ fn a_model_that_fails_is_tried_again_later_and_later() {
     // From the beginning.
     test.serve(A);
     test.world.of_mut(A).is_up = false;
-    test.scheduler.on_exit(A, test.now, &mut test.world);
+    test.scheduler.on_exit(A, &mut test.world);
     test.ask(A, 0);
     test.end(false);
     test.pass(1);
     test.ask(A, 0);
     assert_eq!(test.world.take_log(), "close a, start a, start a");
-}
-
-#[test]
-fn the_end_of_a_forgotten_swap_concerns_no_other() {
-    let mut test = Test::with_memory(1, 1);
-    test.ask(A, 0);
-    test.end(true);
-    test.world.take_log();
-    let old = Generation(1);
-    assert!(
-        !test
-            .scheduler
-            .on_swap_done(old, false, test.now, &mut test.world)
-    );
-    assert_eq!(test.world.schedule(A).phase, InstancePhase::Ready);
-    assert_eq!(test.world.take_log(), "");
 }
 
 #[test]
@@ -168,8 +152,7 @@ fn an_unload_waits_for_what_is_served_or_does_not() {
         test.ask(A, 0);
         test.end(true);
         test.world.take_log();
-        test.scheduler
-            .on_unload(A, at_once, test.now, &mut test.world);
+        test.scheduler.on_unload(A, at_once, &mut test.world);
         if !at_once {
             assert_eq!(test.world.take_log(), "close a");
             test.serve(A);
@@ -241,7 +224,7 @@ fn later_work_does_not_get_in_the_way_of_a_waiter() {
     test.serve(A);
     assert_eq!(test.world.take_log(), "");
     test.end(true);
-    assert_eq!(test.world.take_log(), "open c, start d for a");
+    assert_eq!(test.world.take_log(), "start d for a, open c");
 }
 
 #[test]
@@ -290,7 +273,7 @@ fn all_of_a_class_that_fit_start_at_once() {
         ("ask b", "start b for a"),
         ("ask c", ""),
         ("ask d", ""),
-        ("ok", "open b, start c, start d"),
+        ("ok", "start c, start d, open b"),
     ]);
 }
 

@@ -1,19 +1,15 @@
 //! Sets of models that may run together, and the cost of stopping each.
 
-mod classes;
 mod parse;
 mod solve;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
-use thiserror::Error;
-
-use self::parse::{Expression, ExpressionError, is_name, parse};
-use self::solve::{Form, Mask, MatrixNode, MatrixPart, Solver};
-use super::{InstanceId, Plan, RunningInstance, Swapper, model_named, runs};
+use self::parse::{Expression, is_name, parse, unknown_name};
+use self::solve::{Form, Mask, MatrixNode, MatrixPart, Solver, plan_classes};
+use super::{InstanceId, Plan, RunningInstance, Swapper, model_named};
 
 /// The configuration of a [matrix](crate::swap::SwapPolicy::Matrix), which has sets of models that may run together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,33 +39,6 @@ pub struct MatrixConfig {
     pub sets: Vec<(String, String)>,
 }
 
-/// The error of a matrix that contradicts itself or the models.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum InvalidMatrix {
-    #[error("sets: there has to be at least one")]
-    NoSets,
-    /// A short name or a set's name that could not be used in an expression.
-    #[error("{key}: `{name}` is no name: it may have letters, digits, `-`, `_` and `.`")]
-    InvalidName { key: &'static str, name: String },
-    #[error("{key}: `{name}` is there twice")]
-    Twice { key: &'static str, name: String },
-    #[error("vars: `{var}` stands for `{model}`, and there is no such model")]
-    UnknownModel { var: String, model: String },
-    #[error("evict_costs: `{0}` is neither in `vars` nor a model")]
-    UnknownCost(String),
-    #[error("evict_costs: `{0}` costs 0, and the least is 1")]
-    NoCost(String),
-    /// An expression that can't be parsed, with the column in characters from 1.
-    #[error("sets: `{set}`, column {column}: {error}")]
-    Expression {
-        set: String,
-        column: usize,
-        error: ExpressionError,
-    },
-    #[error("sets: they name {0} models, and may name {MAX_MODELS}")]
-    TooManyModels(usize),
-}
-
 /// The cost of stopping a pinned model, above all sums of other costs.
 const PINNED: u64 = u64::MAX / 2;
 
@@ -92,9 +61,14 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// Returns a matrix of `models`, which its configuration names.
-    pub(crate) fn new(models: &[String], config: &MatrixConfig) -> Result<Self, InvalidMatrix> {
-        MatrixBuilder::new(models, config)?.build()
+    /// Returns a matrix of `models`, which its configuration names. A model without a cost in the configuration has its cost
+    /// in `costs`, or else 1.
+    pub(crate) fn new(
+        models: &[String],
+        costs: &[u64],
+        config: &MatrixConfig,
+    ) -> Result<Self, String> {
+        MatrixBuilder::new(models, config)?.build(costs)
     }
 
     fn bit(&self, InstanceId(model): InstanceId) -> Mask {
@@ -102,8 +76,8 @@ impl Matrix {
     }
 
     /// Returns the costs of all models, of which a pinned one costs more than all others together.
-    fn costs_beside(&self, running: &[RunningInstance]) -> Cow<'_, [u64]> {
-        let mut costs = Cow::Borrowed(self.costs.as_slice());
+    fn costs_beside(&self, running: &[RunningInstance]) -> Vec<u64> {
+        let mut costs = self.costs.clone();
         for one in running {
             let cost = match one {
                 one if one.is_stopping => 0,
@@ -112,7 +86,7 @@ impl Matrix {
             };
             let bit = self.bit(one.id);
             if bit != 0 {
-                costs.to_mut()[bit.trailing_zeros() as usize] = cost;
+                costs[bit.trailing_zeros() as usize] = cost;
             }
         }
         costs
@@ -121,13 +95,9 @@ impl Matrix {
 
 impl Swapper for Matrix {
     fn plan(&self, target: InstanceId, running: &[RunningInstance]) -> Plan {
-        if runs(target, running).is_some() {
-            return Plan::default();
-        }
-        let bits = running.iter().map(|running| self.bit(running.id));
-        let running_bits = bits.fold(0, |all, bit| all | bit);
+        let running_bits = running.iter().fold(0, |all, one| all | self.bit(one.id));
         let costs = self.costs_beside(running);
-        let mut solver = Solver::new(&self.nodes, &costs, self.bit(target), running_bits);
+        let solver = Solver::new(&self.nodes, &costs, self.bit(target), running_bits);
         let mut best = None;
         for &set in &self.sets {
             // Of sets with equal costs, the one that was defined first is chosen.
@@ -168,14 +138,13 @@ struct MatrixBuilder<'a> {
 }
 
 impl<'a> MatrixBuilder<'a> {
-    fn new(models: &'a [String], config: &'a MatrixConfig) -> Result<Self, InvalidMatrix> {
+    fn new(models: &'a [String], config: &'a MatrixConfig) -> Result<Self, String> {
         let mut vars = HashMap::new();
         for (var, model) in &config.vars {
             check_name("vars", var)?;
-            let Some(id) = model_named(models, model) else {
-                let (var, model) = (var.clone(), model.clone());
-                return Err(InvalidMatrix::UnknownModel { var, model });
-            };
+            let unknown =
+                || format!("vars: `{var}` stands for `{model}`, and there is no such model");
+            let id = model_named(models, model).ok_or_else(unknown)?;
             if vars.insert(var.as_str(), id).is_some() {
                 return Err(twice("vars", var));
             }
@@ -196,26 +165,29 @@ impl<'a> MatrixBuilder<'a> {
         })
     }
 
-    fn build(mut self) -> Result<Matrix, InvalidMatrix> {
+    fn build(mut self, own_costs: &[u64]) -> Result<Matrix, String> {
         if self.config.sets.is_empty() {
-            return Err(InvalidMatrix::NoSets);
+            return Err("sets: there has to be at least one".to_owned());
         }
         let sets = 0..self.config.sets.len();
         let sets = sets.map(|set| self.set(set, &mut Vec::new()));
         let sets: Vec<MatrixPart> = sets.collect::<Result<_, _>>()?;
-        match self.bits.len() {
-            0..=MAX_MODELS => {}
-            many => return Err(InvalidMatrix::TooManyModels(many)),
+        let many = self.bits.len();
+        if many > MAX_MODELS {
+            return Err(format!(
+                "sets: they name {many} models, and may name {MAX_MODELS}"
+            ));
         }
         let given = self.costs()?;
         let mut costs = vec![1; self.bits.len()];
         let mut bits = vec![0; self.models.len()];
         for (model, &bit) in &self.bits {
             bits[model.0 as usize] = 1 << bit;
-            costs[bit as usize] = given.get(model).copied().unwrap_or(1);
+            let cost = given.get(model).or(own_costs.get(model.0 as usize));
+            costs[bit as usize] = cost.copied().unwrap_or(1);
         }
         Ok(Matrix {
-            classes: classes::plan_classes(&self.nodes, &sets, &bits),
+            classes: plan_classes(&self.nodes, &sets, &bits),
             nodes: self.nodes,
             sets,
             bits,
@@ -223,14 +195,13 @@ impl<'a> MatrixBuilder<'a> {
         })
     }
 
-    fn costs(&self) -> Result<HashMap<InstanceId, u64>, InvalidMatrix> {
+    fn costs(&self) -> Result<HashMap<InstanceId, u64>, String> {
         let mut costs = HashMap::new();
         for (name, cost) in &self.config.evict_costs {
-            let Some(model) = self.model(name) else {
-                return Err(InvalidMatrix::UnknownCost(name.clone()));
-            };
+            let model = self.model(name);
+            let model = model.ok_or_else(|| format!("evict_costs: {}", unknown_name(name)))?;
             if *cost == 0 {
-                return Err(InvalidMatrix::NoCost(name.clone()));
+                return Err(format!("evict_costs: `{name}` costs 0, and the least is 1"));
             }
             if costs.insert(model, *cost).is_some() {
                 return Err(twice("evict_costs", name));
@@ -246,16 +217,12 @@ impl<'a> MatrixBuilder<'a> {
     }
 
     /// Returns the expression of a set, which the expressions of the sets of `within` led to.
-    fn set(&mut self, set: usize, within: &mut Vec<usize>) -> Result<MatrixPart, InvalidMatrix> {
+    fn set(&mut self, set: usize, within: &mut Vec<usize>) -> Result<MatrixPart, String> {
         if let Some(part) = self.known[set] {
             return Ok(part);
         }
         let (name, text) = &self.config.sets[set];
-        let located = |(column, error)| InvalidMatrix::Expression {
-            set: name.clone(),
-            column,
-            error,
-        };
+        let located = |(column, error)| located(name, column, error);
         let expression = parse(text).map_err(located)?;
         within.push(set);
         let part = self.part(&expression, within)?;
@@ -269,19 +236,13 @@ impl<'a> MatrixBuilder<'a> {
         &mut self,
         expression: &Expression,
         within: &mut Vec<usize>,
-    ) -> Result<MatrixPart, InvalidMatrix> {
+    ) -> Result<MatrixPart, String> {
         let config = self.config;
         let own = within.last().map_or("", |&set| config.sets[set].0.as_str());
-        let error = |column, error| InvalidMatrix::Expression {
-            set: own.to_owned(),
-            column,
-            error,
-        };
         match expression {
             Expression::Name { name, column } => {
-                let Some(model) = self.model(name) else {
-                    return Err(error(*column, ExpressionError::UnknownName(name.clone())));
-                };
+                let model = self.model(name);
+                let model = model.ok_or_else(|| located(own, *column, unknown_name(name)))?;
                 let next = self.bits.len() as u32;
                 let bit = *self.bits.entry(model).or_insert(next);
                 // A model beyond the last bit is reported once all are counted.
@@ -289,13 +250,14 @@ impl<'a> MatrixBuilder<'a> {
             }
             Expression::Set { name, column } => {
                 let set = config.sets.iter().position(|(set, _)| set == name);
-                let Some(set) = set else {
-                    return Err(error(*column, ExpressionError::UnknownSet(name.clone())));
-                };
-                if within.contains(&set) {
-                    return Err(error(*column, ExpressionError::Cycle(name.clone())));
+                match set {
+                    None => Err(located(own, *column, format!("there is no set `{name}`"))),
+                    Some(set) if within.contains(&set) => {
+                        let error = format!("set `{name}` would be a part of itself");
+                        Err(located(own, *column, error))
+                    }
+                    Some(set) => self.set(set, within),
                 }
-                self.set(set, within)
             }
             Expression::All(parts) => self.node(Form::All, parts, within),
             Expression::OneOf(parts) => self.node(Form::OneOf, parts, within),
@@ -307,7 +269,7 @@ impl<'a> MatrixBuilder<'a> {
         form: Form,
         parts: &[Expression],
         within: &mut Vec<usize>,
-    ) -> Result<MatrixPart, InvalidMatrix> {
+    ) -> Result<MatrixPart, String> {
         let parts = parts.iter().map(|part| self.part(part, within));
         let parts: Vec<MatrixPart> = parts.collect::<Result<_, _>>()?;
         let are_models = parts
@@ -326,17 +288,19 @@ impl<'a> MatrixBuilder<'a> {
     }
 }
 
-fn check_name(key: &'static str, name: &str) -> Result<(), InvalidMatrix> {
+fn check_name(key: &str, name: &str) -> Result<(), String> {
     match is_name(name) {
         true => Ok(()),
-        false => Err(InvalidMatrix::InvalidName {
-            key,
-            name: name.to_owned(),
-        }),
+        false => Err(format!(
+            "{key}: `{name}` is no name: it may have letters, digits, `-`, `_` and `.`"
+        )),
     }
 }
 
-fn twice(key: &'static str, name: &str) -> InvalidMatrix {
-    let name = name.to_owned();
-    InvalidMatrix::Twice { key, name }
+fn twice(key: &str, name: &str) -> String {
+    format!("{key}: `{name}` is there twice")
+}
+
+fn located(set: &str, column: usize, error: String) -> String {
+    format!("sets: `{set}`, column {column}: {error}")
 }

@@ -6,8 +6,6 @@
 //! atom := name | '+' set | '(' or ')'
 //! ```
 
-use thiserror::Error;
-
 /// A parsed expression, with the columns of its names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Expression {
@@ -25,32 +23,13 @@ pub(super) enum Expression {
     OneOf(Vec<Self>),
 }
 
-/// The error of an expression, which is reported with its column.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum ExpressionError {
-    #[error("`{0}` is neither in `vars` nor a model")]
-    UnknownName(String),
-    #[error("there is no set `{0}`")]
-    UnknownSet(String),
-    #[error("set `{0}` would be a part of itself")]
-    Cycle(String),
-    #[error("`{0}` is not expected here: there may be names, `+set`, `&`, `|` and parentheses")]
-    Stray(char),
-    #[error("a name, `+set` or `(` is missing here")]
-    Missing,
-    #[error("this `(` is not closed")]
-    NotClosed,
-    #[error("this `)` closes nothing")]
-    NotOpened,
-    #[error("more than {MAX_DEPTH} parentheses are open here")]
-    TooDeep,
-}
-
 /// The number of parentheses that may be open.
 const MAX_DEPTH: usize = 64;
 
 /// The column of an error, counted in characters from 1, and the error.
-pub(super) type Located = (usize, ExpressionError);
+pub(super) type Located = (usize, String);
+
+const MISSING: &str = "a name, `+set` or `(` is missing here";
 
 pub(super) fn parse(text: &str) -> Result<Expression, Located> {
     let mut parser = Parser {
@@ -61,8 +40,8 @@ pub(super) fn parse(text: &str) -> Result<Expression, Located> {
     let expression = parser.one_of()?;
     match parser.next() {
         None => Ok(expression),
-        Some(')') => Err((parser.column(), ExpressionError::NotOpened)),
-        Some(stray) => Err((parser.column(), ExpressionError::Stray(stray))),
+        Some(')') => Err((parser.column(), "this `)` closes nothing".to_owned())),
+        Some(stray) => Err((parser.column(), unexpected(stray))),
     }
 }
 
@@ -132,7 +111,7 @@ impl Parser {
                 // Without white space between, because `+ set` is more likely a mistake.
                 let name = self.name();
                 match name.is_empty() {
-                    true => Err((self.column(), ExpressionError::Missing)),
+                    true => Err((self.column(), MISSING.to_owned())),
                     false => Ok(Expression::Set { name, column }),
                 }
             }
@@ -140,15 +119,18 @@ impl Parser {
                 let name = self.name();
                 Ok(Expression::Name { name, column })
             }
-            None | Some('&' | '|' | ')') => Err((column, ExpressionError::Missing)),
-            Some(stray) => Err((column, ExpressionError::Stray(stray))),
+            None | Some('&' | '|' | ')') => Err((column, MISSING.to_owned())),
+            Some(stray) => Err((column, unexpected(stray))),
         }
     }
 
     fn in_parentheses(&mut self, column: usize) -> Result<Expression, Located> {
         // Bounds the recursion, however deep the text is.
         if self.depth == MAX_DEPTH {
-            return Err((column, ExpressionError::TooDeep));
+            return Err((
+                column,
+                format!("more than {MAX_DEPTH} parentheses are open here"),
+            ));
         }
         self.depth += 1;
         self.at += 1;
@@ -159,8 +141,8 @@ impl Parser {
                 self.at += 1;
                 Ok(inner)
             }
-            None => Err((column, ExpressionError::NotClosed)),
-            Some(stray) => Err((self.column(), ExpressionError::Stray(stray))),
+            None => Err((column, "this `(` is not closed".to_owned())),
+            Some(stray) => Err((self.column(), unexpected(stray))),
         }
     }
 
@@ -170,6 +152,15 @@ impl Parser {
         self.at += name.chars().count();
         name
     }
+}
+
+/// Returns the error of a name that stands for no model.
+pub(super) fn unknown_name(name: &str) -> String {
+    format!("`{name}` is neither in `vars` nor a model")
+}
+
+fn unexpected(char: char) -> String {
+    format!("`{char}` is not expected here: there may be names, `+set`, `&`, `|` and parentheses")
 }
 
 fn one_or(mut all: Vec<Expression>, many: fn(Vec<Expression>) -> Expression) -> Expression {
@@ -212,23 +203,30 @@ mod tests {
 
     #[test]
     fn errors_say_where_and_what() {
-        use ExpressionError::*;
+        let stray = |char: char| format!("`{char}` is not expected here: ");
+        let [missing, not_closed, not_opened, too_deep] = [
+            "a name, `+set` or `(` is missing here",
+            "this `(` is not closed",
+            "this `)` closes nothing",
+            "more than 64 parentheses are open here",
+        ];
         for (text, column, error) in [
-            ("", 1, Missing),
-            ("a &", 4, Missing),
-            ("a | | b", 5, Missing),
-            ("a & (b | c", 5, NotClosed),
-            ("a)", 2, NotOpened),
-            ("()", 2, Missing),
-            ("a b", 3, Stray('b')),
-            ("a , b", 3, Stray(',')),
-            ("(a b)", 4, Stray('b')),
-            ("a & + x", 6, Missing),
-            ("a/b", 2, Stray('/')),
+            ("", 1, missing),
+            ("a &", 4, missing),
+            ("a | | b", 5, missing),
+            ("a & (b | c", 5, not_closed),
+            ("a)", 2, not_opened),
+            ("()", 2, missing),
+            ("a b", 3, &stray('b')),
+            ("a , b", 3, &stray(',')),
+            ("(a b)", 4, &stray('b')),
+            ("a & + x", 6, missing),
+            ("a/b", 2, &stray('/')),
         ] {
-            assert_eq!(parse(text), Err((column, error)), "{text}");
+            let (at, found) = parse(text).unwrap_err();
+            assert!(at == column && found.starts_with(error), "{text}: {found}");
         }
         let deep = "(".repeat(100_000);
-        assert_eq!(parse(&deep), Err((65, TooDeep)));
+        assert_eq!(parse(&deep), Err((65, too_deep.to_owned())));
     }
 }

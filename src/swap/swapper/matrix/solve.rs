@@ -52,8 +52,8 @@ pub(super) struct Solver<'a> {
     relevant: Mask,
     /// The cost of stopping each model, by bit.
     costs: &'a [u64],
-    /// The masks of each node, once they are known, without those that others contain.
-    known: Vec<Option<Vec<Mask>>>,
+    /// The masks of each node, without those that others contain.
+    known: Vec<Vec<Mask>>,
 }
 
 impl<'a> Solver<'a> {
@@ -63,28 +63,28 @@ impl<'a> Solver<'a> {
         target: Mask,
         running: Mask,
     ) -> Self {
-        Self {
+        let mut solver = Self {
             nodes,
             target,
             relevant: running | target,
             costs,
-            known: vec![None; nodes.len()],
+            known: Vec::with_capacity(nodes.len()),
+        };
+        // A node comes after its parts, so their masks are known.
+        for node in nodes {
+            solver.known.push(solver.masks_of(node));
         }
+        solver
     }
 
     /// Returns the least cost of a combination of the part that has the target.
-    pub(super) fn least_cost(&mut self, part: MatrixPart) -> Option<u64> {
-        if self.relevant_models(part) & self.target == 0 {
-            return None;
-        }
-        self.learn(part);
+    pub(super) fn least_cost(&self, part: MatrixPart) -> Option<u64> {
         let with_target = self.masks(part).filter(|mask| mask & self.target != 0);
         with_target.map(|mask| self.cost(mask)).min()
     }
 
     /// Returns the models that stay, by the combination that is written first of those with the target and this cost.
-    pub(super) fn first(&mut self, part: MatrixPart, cost: u64) -> Mask {
-        self.learn(part);
+    pub(super) fn first(&self, part: MatrixPart, cost: u64) -> Mask {
         let masks = self.masks(part);
         let mut least = masks.filter(|mask| mask & self.target != 0 && self.cost(*mask) == cost);
         match (least.next(), least.next()) {
@@ -95,62 +95,43 @@ impl<'a> Solver<'a> {
 
     /// Returns the cost of stopping the relevant models outside of the mask.
     fn cost(&self, mask: Mask) -> u64 {
-        let costs =
-            bits(self.relevant & !mask).map(|bit| self.costs[bit.trailing_zeros() as usize]);
-        costs.fold(0, u64::saturating_add)
+        let stopped = bits(self.relevant & !mask).map(|bit| bit.trailing_zeros() as usize);
+        stopped.fold(0, |sum: u64, bit| sum.saturating_add(self.costs[bit]))
     }
 
-    fn relevant_models(&self, part: MatrixPart) -> Mask {
-        part.models(self.nodes) & self.relevant
-    }
-
-    /// Returns the node of a part that may have several masks. With at most one relevant model, a part has one mask.
-    fn several(&self, part: MatrixPart) -> Option<usize> {
-        match part {
-            MatrixPart::Node(node) if self.relevant_models(part).count_ones() > 1 => Some(node),
-            _ => None,
-        }
-    }
-
-    /// Returns the masks of a part, which have to be [learned](Self::learn) if there may be several.
+    /// Returns the masks of a part, which has one mask if it is a model.
     fn masks(&self, part: MatrixPart) -> impl Iterator<Item = Mask> + Clone + use<'_, 'a> {
-        let (one, several) = match self.several(part) {
-            Some(node) => (None, self.known[node].as_deref().unwrap_or_default()),
-            None => (Some(self.relevant_models(part)), [].as_slice()),
+        let (one, several) = match part {
+            MatrixPart::Model(model) => (Some(model & self.relevant), [].as_slice()),
+            MatrixPart::Node(node) => (None, self.known[node].as_slice()),
         };
         one.into_iter().chain(several.iter().copied())
     }
 
-    /// Finds the masks of a part and of all its parts. Ends because a set is never a part of itself.
-    fn learn(&mut self, part: MatrixPart) {
-        let Some(node) = self.several(part) else {
-            return;
-        };
-        if self.known[node].is_some() {
-            return;
-        }
-        let nodes = self.nodes;
-        let MatrixNode { form, parts, .. } = &nodes[node];
-        let masks = match form {
-            Form::OneModel => bits(self.relevant_models(part)).collect(),
-            Form::OneOf => {
-                parts.iter().for_each(|&part| self.learn(part));
-                largest(parts.iter().flat_map(|&part| self.masks(part)))
-            }
+    fn masks_of(
+        &self,
+        MatrixNode {
+            models,
+            form,
+            parts,
+        }: &MatrixNode,
+    ) -> Vec<Mask> {
+        let relevant = models & self.relevant;
+        match form {
+            // The mask with the only relevant model contains all others.
+            _ if relevant.count_ones() <= 1 => vec![relevant],
+            Form::OneModel => bits(relevant).collect(),
+            Form::OneOf => largest(parts.iter().flat_map(|&part| self.masks(part))),
             Form::All => {
                 // Parts with one mask first, because they multiply nothing.
-                let mut single = 0;
-                for &part in parts {
-                    match self.several(part) {
-                        Some(_) => self.learn(part),
-                        None => single |= self.relevant_models(part),
-                    }
-                }
-                let several = parts.iter().filter(|part| self.several(**part).is_some());
-                several.fold(vec![single], |united, &part| self.united(&united, part))
+                let has_one = |&part: &MatrixPart| self.masks(part).nth(1).is_none();
+                let (one, several): (Vec<_>, Vec<_>) = parts.iter().copied().partition(has_one);
+                let single = one.into_iter().flat_map(|part| self.masks(part));
+                let single = single.fold(0, |all, mask| all | mask);
+                let several = several.into_iter();
+                several.fold(vec![single], |united, part| self.united(&united, part))
             }
-        };
-        self.known[node] = Some(masks);
+        }
     }
 
     /// Returns all unions of one of `masks` and one of the part's masks.
@@ -163,7 +144,7 @@ impl<'a> Solver<'a> {
     /// `rest`.
     fn first_of(&self, part: MatrixPart, chosen: Mask, rest: &[Mask], cost: u64) -> Mask {
         let MatrixPart::Node(node) = part else {
-            return chosen | self.relevant_models(part);
+            return chosen | part.models(self.nodes) & self.relevant;
         };
         let MatrixNode { form, parts, .. } = &self.nodes[node];
         if *form == Form::All {
@@ -209,4 +190,53 @@ fn largest(masks: impl Iterator<Item = Mask>) -> Vec<Mask> {
         kept.push(mask);
     }
     kept
+}
+
+/// Returns the class of each model: the first model that has the same plan. `bits` has the bit of each model.
+///
+/// A class has the models of one list, `a | b | c`, that appear nowhere else, if each set contains the list at most once.
+/// Then a combination with one of them has no other model of the list, and the rest of it is the same for all of them.
+/// Models in no set are a class, too.
+pub(super) fn plan_classes(nodes: &[MatrixNode], sets: &[MatrixPart], bits: &[Mask]) -> Vec<u32> {
+    let mut lists: Vec<Mask> = (0..nodes.len())
+        .filter(|&node| nodes[node].form == Form::OneModel)
+        .filter(|&node| sets.iter().all(|&set| times_met(node, set, nodes) <= 1))
+        .map(|node| nodes[node].models)
+        .collect();
+    let parts = nodes.iter().flat_map(|node| &node.parts).chain(sets);
+    let (mut once, mut twice) = (0, 0);
+    for part in parts {
+        if let MatrixPart::Model(model) = part {
+            twice |= once & model;
+            once |= model;
+        }
+    }
+    lists.iter_mut().for_each(|list| *list &= !twice);
+    let stands_for = |one: Mask, other: Mask| {
+        one == other
+            || lists
+                .iter()
+                .any(|list| list & one != 0 && list & other != 0)
+    };
+    let first = |&bit: &Mask| bits.iter().position(|&other| stands_for(other, bit));
+    let first = bits.iter().map(first);
+    first
+        .map(|first| first.unwrap_or_default() as u32)
+        .collect()
+}
+
+/// Returns how many times a set contains a node, over all ways through it.
+fn times_met(node: usize, set: MatrixPart, nodes: &[MatrixNode]) -> u32 {
+    let MatrixPart::Node(top) = set else { return 0 };
+    let mut times = vec![0_u32; nodes.len()];
+    times[top] = 1;
+    // From the top down, because a node comes after its parts.
+    for upper in (0..=top).rev() {
+        for part in &nodes[upper].parts {
+            if let MatrixPart::Node(lower) = *part {
+                times[lower] = times[lower].saturating_add(times[upper]);
+            }
+        }
+    }
+    times[node]
 }

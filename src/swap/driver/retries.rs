@@ -1,4 +1,4 @@
-//! Refusals: the time for which requests do not wait for an instance that could not be started.
+//! The time after a start that failed, or a crash: refusals of requests, and restarts of pinned models.
 //!
 //! During a refusal, requests wait for a fallback; after it, only for the instance. So a refusal is prolonged while a
 //! fallback is being loaded, because the load would be given up, and until the fallback has served for a while, because it
@@ -7,13 +7,12 @@
 use std::time::{Duration, Instant};
 
 use super::SwapDriver;
-use super::configure::BACKOFF;
 use crate::route::{RouteHandle, RoutingConfig};
-use crate::swap::scheduler::InstancePhase;
+use crate::swap::scheduler::{BACKOFF, InstancePhase};
 use crate::swap::swapper::InstanceId;
 
 /// The time for which a fallback that was loaded serves at least.
-const FALLBACK: Duration = BACKOFF.1;
+const FALLBACK: Duration = Duration::from_nanos(BACKOFF.1);
 /// A time beyond the end of the load, which is an event by itself.
 const LATER: Duration = Duration::from_secs(60);
 
@@ -26,7 +25,52 @@ pub(super) struct Refused {
     pub(super) is_over: bool,
 }
 
+/// The next restart of a pinned instance, with the crashes that delay it.
+#[derive(Debug, Default)]
+pub(super) struct Revival {
+    /// The time of the last load, until a crash.
+    pub(super) loaded: Option<Instant>,
+    /// The number of crashes in a row that came soon after a load.
+    crashes: u32,
+    /// The time of the restart.
+    pub(super) due: Option<Instant>,
+}
+
+impl Revival {
+    pub(super) fn on_loaded(&mut self, at: Instant) {
+        (self.loaded, self.due) = (Some(at), None);
+    }
+
+    /// Records a crash, and plans the restart.
+    pub(super) fn on_crash(&mut self, at: Instant) {
+        let (wait, longest) = (
+            Duration::from_nanos(BACKOFF.0),
+            Duration::from_nanos(BACKOFF.1),
+        );
+        let ran = self.loaded.take().map(|loaded| at - loaded);
+        if ran.is_none_or(|ran| ran > longest) {
+            self.crashes = 0;
+        }
+        let wait = wait.saturating_mul(1 << self.crashes.min(16));
+        self.due = Some(at + wait.min(longest));
+        self.crashes += 1;
+    }
+}
+
 impl SwapDriver {
+    /// Starts the pinned instances that are due for a restart.
+    pub(super) fn revive(&mut self, at: Instant) {
+        for id in self.instances.ids() {
+            let instance = &mut self.instances[id];
+            if instance.revival.due.is_none_or(|due| due > at) {
+                continue;
+            }
+            instance.revival.due = None;
+            if instance.is_configured && instance.model.pinned {
+                self.scheduler.on_load(id, &mut self.instances);
+            }
+        }
+    }
     /// Ends the refusals that are over.
     pub(super) fn end_refusals(&mut self, at: Instant, router: &RouteHandle) {
         for id in self.instances.ids() {
@@ -62,12 +106,12 @@ impl SwapDriver {
             .into_iter()
             .flat_map(|model| self.instances_of(Some(model)));
         let until = instances.filter_map(|id| match self.instances[id].schedule.phase {
-            InstancePhase::Starting(_) => Some(at + LATER),
+            InstancePhase::Starting => Some(at + LATER),
             InstancePhase::Ready => {
-                let loaded = self.instances[id].revival.loaded()?;
+                let loaded = self.instances[id].revival.loaded?;
                 (loaded >= since).then_some(loaded + FALLBACK)
             }
-            InstancePhase::Stopped | InstancePhase::Stopping(_) => None,
+            InstancePhase::Stopped | InstancePhase::Stopping => None,
         });
         until.max()
     }
@@ -99,5 +143,17 @@ mod tests {
         assert_eq!(of("a"), ["d", "b", "c"]);
         assert_eq!(of("b"), ["c"]);
         assert!(of("c").is_empty() && of("e").is_empty());
+    }
+    #[test]
+    fn an_instance_that_ran_for_long_is_not_in_a_loop() {
+        let (mut revival, mut now) = (Revival::default(), Instant::now());
+        let mut wait = |ran| {
+            revival.on_loaded(now);
+            now += Duration::from_secs(ran);
+            revival.on_crash(now);
+            (revival.due.unwrap() - now).as_secs()
+        };
+        let waits = [1, 2, 60, 0, 0, 0, 0, 0, 61, 0].map(&mut wait);
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 1, 2]);
     }
 }
