@@ -137,6 +137,7 @@ pub mod rejection;
 #[cfg(feature = "route")]
 pub mod route;
 mod service;
+mod setters;
 #[cfg(all(feature = "redis", feature = "route"))]
 pub mod shared_limits;
 #[cfg(feature = "serde")]

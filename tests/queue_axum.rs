@@ -621,19 +621,21 @@ async fn a_limit_alone_lets_all_others_wait_in_order() {
 
 #[test]
 fn constructors_panic_with_the_field_where_they_are_called() {
+    fn nameless() -> QueueConfig {
+        QueueConfig::new(1).priority_header("")
+    }
     let message = |make: fn() -> QueueHandle| {
         let panic = std::panic::catch_unwind(make).unwrap_err();
         *panic.downcast::<String>().unwrap()
     };
     for make in [
-        || QueueLayer::new(QueueConfig::new(0)).handle(),
-        || QueueLayer::plain(QueueConfig::new(0)).handle(),
-        || QueueLayer::limit(0).handle(),
+        || QueueLayer::new(nameless()).handle(),
+        || QueueLayer::plain(nameless()).handle(),
     ] {
-        assert!(message(make).contains("`concurrency` is 0"));
+        assert!(message(make).contains("`priority_header` is"));
     }
-    assert!(QueueLayer::try_new(QueueConfig::new(0)).is_err());
-    assert!(QueueLayer::try_plain(QueueConfig::new(0)).is_err());
+    assert!(QueueLayer::try_new(nameless()).is_err());
+    assert!(QueueLayer::try_plain(nameless()).is_err());
 }
 
 #[tokio::test]

@@ -110,7 +110,7 @@ where
         // The runtime is entered, so that the queue's timer is armed in the runtime of the task.
         let _runtime = self.common.runtime().enter();
         let now = gate::now();
-        let context = ClassifyContext::new(now, &self.common.headers);
+        let context = ClassifyContext::new(Some(now), &self.common.headers);
         let mut ticket = self.classify.ticket(&request, &context);
         // An arrival in the future is moved to the present, because it would mean a wait without an end.
         ticket.arrival = Some(ticket.arrival.map_or(now, |arrival| arrival.min(now)));

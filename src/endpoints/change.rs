@@ -164,8 +164,11 @@ fn succession(
                 // it since.
                 let slots = |endpoint: &Endpoint| (endpoint.max_concurrent, endpoint.limit);
                 let changed = old.changed_to(endpoint.clone());
-                if endpoint.limit.is_none() && slots(old.config()) != slots(endpoint) {
-                    changed.set_own_limit(endpoint.max_concurrent);
+                // Measurements leave a limit of 0 as it is.
+                let had_none = slots(old.config()) == (0, None);
+                let begins = endpoint.limit.is_none() || had_none;
+                if begins && slots(old.config()) != slots(endpoint) {
+                    changed.set_own_limit(endpoint.initial_slots());
                 }
                 return changed;
             }

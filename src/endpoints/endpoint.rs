@@ -107,8 +107,8 @@ pub struct Endpoint {
     /// The priority number from 0 to 100, where a larger number counts as 100. Endpoints with a lower number are
     /// preferred. Default 1.
     pub priority: u32,
-    /// The number of requests that the endpoint serves at a time. It must be at least 1, and more than 2²⁴ − 1 counts
-    /// as that. Default 4.
+    /// The number of requests that the endpoint serves at a time, where more than 2²⁴ − 1 counts as that. With 0 it
+    /// serves none: requests wait for it as for a busy endpoint, until it has slots or their wait ends. Default 4.
     pub max_concurrent: u32,
     /// The settings by which measurements find the number of slots, in place of `max_concurrent`. Default `None`, which
     /// keeps `max_concurrent`.
@@ -170,7 +170,7 @@ impl Endpoint {
         self
     }
 
-    /// Sets the number of requests that the endpoint serves at a time, which must be at least 1.
+    /// Sets the number of requests that the endpoint serves at a time. With 0, it serves none.
     #[must_use]
     pub fn max_concurrent(mut self, slots: u32) -> Self {
         self.max_concurrent = slots;

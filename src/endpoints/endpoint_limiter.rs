@@ -74,7 +74,10 @@ impl EndpointRef {
         let limiter = match self.limiter() {
             Some(limiter) => limiter.clone(),
             None => {
-                config.initial = self.own_limit() as usize;
+                match self.own_limit() {
+                    0 => {} // no slots yet, so it begins as configured
+                    limit => config.initial = limit as usize,
+                }
                 EndpointLimiter::of(&changed.clone().limit(config))?
             }
         };

@@ -9,7 +9,7 @@ use super::endpoint::{default_priority, uri};
 use super::{Endpoint, Model};
 use crate::admit::AdaptiveLimit;
 
-/// The key `max_concurrent` of an endpoint in a file, which is a positive integer or `"auto"`.
+/// The key `max_concurrent` of an endpoint in a file, which is a whole number or `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MaxConcurrent {
@@ -54,13 +54,13 @@ impl Visitor<'_> for SlotsOrAuto {
     type Value = MaxConcurrent;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a whole number above 0, at most 4294967295, or \"auto\"")
+        f.write_str("a whole number of at most 4294967295, or \"auto\"")
     }
 
     fn visit_u64<E: Error>(self, slots: u64) -> Result<MaxConcurrent, E> {
         match u32::try_from(slots) {
-            Ok(slots) if slots > 0 => Ok(MaxConcurrent::Slots(slots)),
-            _ => Err(E::invalid_value(Unexpected::Unsigned(slots), &self)),
+            Ok(slots) => Ok(MaxConcurrent::Slots(slots)),
+            Err(_) => Err(E::invalid_value(Unexpected::Unsigned(slots), &self)),
         }
     }
 

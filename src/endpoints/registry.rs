@@ -100,9 +100,6 @@ fn check(config: &Endpoint) -> Result<(), InvalidRegistry> {
     if let Some(problem) = url_problem(config) {
         return Err(InvalidRegistry::BadUrl { endpoint, problem });
     }
-    if config.max_concurrent == 0 {
-        return Err(InvalidRegistry::NoSlots { endpoint });
-    }
     if let Some(Err(problem)) = config.limit.map(|limit| limit.validate()) {
         return Err(InvalidRegistry::BadLimit { endpoint, problem });
     }
@@ -191,14 +188,6 @@ pub enum InvalidRegistry {
         endpoint: String,
         /// The rule for URLs that this one breaks.
         problem: &'static str,
-    },
-    /// An endpoint has 0 slots, so it could not serve a single request.
-    #[error(
-        "endpoint {endpoint:?} has `max_concurrent` = 0: give it at least 1 slot, or leave it out"
-    )]
-    NoSlots {
-        /// The name of the endpoint without slots.
-        endpoint: String,
     },
     /// An endpoint has a `limit` with settings that contradict each other.
     #[error("endpoint {endpoint:?}: {problem}")]
@@ -375,10 +364,5 @@ mod tests {
         let limit = crate::admit::AdaptiveLimit::default().min(9).max(8);
         let said = refusal([endpoint("a", "http://a").limit(limit)]);
         assert!(said.contains("endpoint \"a\": `limit.max` is 8"), "{said}");
-    }
-
-    #[test]
-    fn an_endpoint_without_slots_is_refused() {
-        assert!(refusal([endpoint("a", "http://a").max_concurrent(0)]).contains("at least 1 slot"));
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::client_retry::says_retry;
+use super::sse::EVENT_STREAM;
 use crate::admit::{Priority, PriorityLevels, Tenant, Ticket};
 
 /// A classifier that reads a request's [`Ticket`] from its headers.
@@ -58,12 +58,6 @@ impl HeaderClassifier {
         &self.levels
     }
 
-    /// Returns the level of requests that do not name a level.
-    #[must_use]
-    pub fn default_priority(&self) -> Priority {
-        self.levels.default_priority()
-    }
-
     /// Returns the priority of a request with these headers, which is equal to that of its [`ticket`](Self::ticket).
     #[must_use]
     pub fn priority(&self, headers: &HeaderMap) -> Priority {
@@ -85,102 +79,71 @@ impl HeaderClassifier {
     ///   `x-stainless-retry-count` or `x-retry-attempt` is more than 0, or if `x-envoy-attempt-count` is more than 1.
     #[must_use]
     pub fn ticket(&self, headers: &HeaderMap, arrival: Instant) -> Ticket {
-        let found = self.find(headers);
-        let priority = match found.priority {
-            Some(name) => self.levels.parse(name.as_bytes()),
-            None => self.levels.default_priority(),
-        };
-        let mut ticket = Ticket::new(priority, arrival);
-        if let Some(name) = found.tenant {
+        // If a header has several values, the first one counts.
+        let mut ticket = Ticket::new(self.priority(headers), arrival);
+        if let Some(name) = self.tenant_header.as_ref().and_then(|it| headers.get(it)) {
             ticket = ticket.tenant(Tenant::copied(name.as_bytes()));
         }
-        if let Some(timeout) = found.timeout() {
+        let timeouts = TIMEOUTS.iter().filter_map(|(name, parse)| {
+            let value = headers.get(name)?.to_str().ok()?;
+            parse(value.trim_ascii())
+        });
+        if let Some(timeout) = timeouts.min() {
             ticket = ticket.timeout(timeout);
         }
-        if found.says_retry {
+        if FIRST_ATTEMPTS
+            .iter()
+            .any(|(name, first)| is_above(headers, name, *first))
+        {
             ticket = ticket.client_retry();
         }
         ticket
     }
-
-    /// Finds the headers of a ticket in one pass, because each look-up would hash a name.
-    fn find<'a>(&self, headers: &'a HeaderMap) -> TicketHeaders<'a> {
-        let mut found = TicketHeaders::default();
-        for (name, value) in headers {
-            // These are separate checks because one header may have two roles. If a header has several values, the
-            // first one counts.
-            if *name == self.priority_header {
-                found.priority.get_or_insert(value);
-            }
-            if self.tenant_header.as_ref() == Some(name) {
-                found.tenant.get_or_insert(value);
-            }
-            if *name == REQUEST_TIMEOUT {
-                found.request_timeout.get_or_insert(value);
-            }
-            if *name == GRPC_TIMEOUT {
-                found.grpc_timeout.get_or_insert(value);
-            }
-            if *name == READ_TIMEOUT {
-                found.read_timeout.get_or_insert(value);
-            }
-            if *name == OLDER_READ_TIMEOUT {
-                found.older_read_timeout.get_or_insert(value);
-            }
-            found.says_retry |= says_retry(name, value);
-        }
-        found
-    }
 }
 
-/// The headers that make up a ticket.
-#[derive(Default)]
-struct TicketHeaders<'a> {
-    priority: Option<&'a HeaderValue>,
-    tenant: Option<&'a HeaderValue>,
-    request_timeout: Option<&'a HeaderValue>,
-    grpc_timeout: Option<&'a HeaderValue>,
-    read_timeout: Option<&'a HeaderValue>,
-    older_read_timeout: Option<&'a HeaderValue>,
-    says_retry: bool,
-}
+type Parse = fn(&str) -> Option<Duration>;
 
-impl TicketHeaders<'_> {
-    /// Returns the shortest of the timeouts that the client sends.
-    fn timeout(&self) -> Option<Duration> {
-        let read = |value: Option<&HeaderValue>, parse: fn(&str) -> Option<Duration>| {
-            parse(value?.to_str().ok()?.trim_ascii())
-        };
-        [
-            read(self.request_timeout, seconds),
-            read(self.grpc_timeout, grpc_timeout),
-            read(self.read_timeout, seconds),
-            read(self.older_read_timeout, seconds),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
-    }
+/// The headers with the time after which the client gives up.
+static TIMEOUTS: [(HeaderName, Parse); 4] = [
+    (HeaderName::from_static("x-request-timeout"), seconds),
+    (HeaderName::from_static("grpc-timeout"), grpc_timeout),
+    // OpenAI and Anthropic clients add this one to every request, and older ones the next.
+    (HeaderName::from_static("x-stainless-read-timeout"), seconds),
+    (HeaderName::from_static("x-stainless-timeout"), seconds),
+];
+
+/// The headers with the number of an attempt, and that number for the first one.
+static FIRST_ATTEMPTS: [(HeaderName, u64); 3] = [
+    // The clients of OpenAI and Anthropic, and others, count retries. Envoy counts attempts.
+    (HeaderName::from_static("x-stainless-retry-count"), 0),
+    (HeaderName::from_static("x-retry-attempt"), 0),
+    (HeaderName::from_static("x-envoy-attempt-count"), 1),
+];
+
+/// Returns `true` if a header of this name has a number above `first`.
+fn is_above(headers: &HeaderMap, name: &HeaderName, first: u64) -> bool {
+    let number = |value: &HeaderValue| value.to_str().ok()?.trim().parse::<u64>().ok();
+    let mut numbers = headers.get_all(name).iter().filter_map(number);
+    numbers.any(|number| number > first)
 }
 
 /// Returns `true` if the client accepts a stream of server-sent events. It does if an `Accept` header names
 /// `text/event-stream` without `q=0`. Wildcards do not count, because every client sends `*/*`.
 #[must_use]
 pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
-    headers
-        .get_all(ACCEPT)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .any(accepts_event_stream)
+    let lists = headers.get_all(ACCEPT).into_iter();
+    let mut ranges = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
+    ranges.any(|range| {
+        let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+        let media = parts.next().unwrap_or_default();
+        // `q=0`, `q=0.0` and so on mean "anything except this".
+        let is_refusal = |parameter: &[u8]| match parameter {
+            [b'q' | b'Q', b'=', b'0', rest @ ..] => rest.iter().all(|b| matches!(b, b'0' | b'.')),
+            _ => false,
+        };
+        media.eq_ignore_ascii_case(EVENT_STREAM.as_bytes()) && !parts.any(is_refusal)
+    })
 }
-
-const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
-const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
-/// The header that OpenAI and Anthropic clients add to every request, with the time in seconds after which they give
-/// up.
-const READ_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-read-timeout");
-/// The header of older OpenAI and Anthropic clients, with the time in seconds after which they give up.
-const OLDER_READ_TIMEOUT: HeaderName = HeaderName::from_static("x-stainless-timeout");
 
 /// Reads a number of seconds, such as `2` or `0.3`. Returns `None` if the value is negative, not a number, or more than
 /// a [`Duration`] can hold.
@@ -206,25 +169,6 @@ fn grpc_timeout(value: &str) -> Option<Duration> {
         b'u' => Some(Duration::from_micros(amount)),
         b'n' => Some(Duration::from_nanos(amount)),
         _ => None,
-    }
-}
-
-/// Returns `true` if one element of an `Accept` list is `text/event-stream`, with any parameters except `q=0`.
-fn accepts_event_stream(range: &[u8]) -> bool {
-    let mut parts = range.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
-    parts
-        .next()
-        .is_some_and(|media| media.eq_ignore_ascii_case(b"text/event-stream"))
-        && !parts.any(refuses)
-}
-
-/// Returns `true` if a parameter is `q=0`, `q=0.0` and so on, which means "anything except this".
-fn refuses(parameter: &[u8]) -> bool {
-    match parameter {
-        [b'q' | b'Q', b'=', weight @ ..] => {
-            weight.starts_with(b"0") && weight.iter().all(|byte| matches!(byte, b'0' | b'.'))
-        }
-        _ => false,
     }
 }
 
@@ -340,7 +284,7 @@ mod tests {
             let levels = PriorityLevels::new(["3S", "3"], "3").unwrap();
             let name = HeaderName::from_static(name);
             let classifier = HeaderClassifier::new(levels, name.clone(), Some(name.clone()));
-            let value = match name == GRPC_TIMEOUT {
+            let value = match name == "grpc-timeout" {
                 true => "3S",
                 false => "3",
             };
@@ -360,6 +304,25 @@ mod tests {
         assert!(!retry(&[]));
         assert!(!retry(&[("x-retry-attempt", b"0")]));
         assert!(retry(&[("x-retry-attempt", b"1")]));
+        let cases: [(&'static str, &[u8], bool); 14] = [
+            ("x-stainless-retry-count", b"0", false),
+            ("x-stainless-retry-count", b"1", true),
+            ("x-stainless-retry-count", b" 2 ", true),
+            ("x-retry-attempt", b"0", false),
+            ("x-retry-attempt", b"3", true),
+            ("x-envoy-attempt-count", b"0", false),
+            ("x-envoy-attempt-count", b"1", false),
+            ("x-envoy-attempt-count", b"2", true),
+            ("x-retry-attempt", b"", false),
+            ("x-retry-attempt", b"yes", false),
+            ("x-retry-attempt", b"-1", false),
+            ("x-retry-attempt", b"\xff", false),
+            ("x-retry-attempt", b"99999999999999999999", false),
+            ("x-retry", b"1", false),
+        ];
+        for (name, value, expected) in cases {
+            assert_eq!(retry(&[(name, value)]), expected, "{name}: {value:?}");
+        }
         let both: [(&'static str, &[u8]); 2] = [
             ("x-envoy-attempt-count", b"1"),
             ("x-stainless-retry-count", b"2"),

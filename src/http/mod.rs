@@ -6,11 +6,8 @@
 
 mod body;
 mod classify;
-mod client_retry;
-mod format;
 #[cfg(any(feature = "route", feature = "durable"))]
 mod hop_by_hop;
-mod overload;
 mod rejection;
 mod render;
 mod retry_after;
@@ -21,16 +18,15 @@ mod timing;
 pub use body::PermitBody;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
-pub(crate) use format::grpc_content_type;
 #[cfg(all(test, feature = "route"))]
 pub(crate) use hop_by_hop::HOP_BY_HOP;
 #[cfg(any(feature = "route", feature = "durable"))]
 pub(crate) use hop_by_hop::is_hop_by_hop;
 #[cfg(any(feature = "client", feature = "durable"))]
 pub(crate) use hop_by_hop::named_by_connection;
-pub(crate) use overload::is_overload;
-pub(crate) use rejection::queue_full;
 pub use rejection::{Rejection, ToRejection};
+pub(crate) use rejection::{is_overload, queue_full};
+pub(crate) use render::grpc_content_type;
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};
 pub(crate) use short_body::read_short;
 pub(crate) use sse::{

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
-use super::{grpc_content_type, render};
+use super::render::{self, grpc_content_type};
 use crate::admit::RejectReason;
 
 /// The response to a request that is not served, with its status, code, message and `Retry-After`.
@@ -39,8 +39,6 @@ pub struct Rejection {
     pub(super) message: Cow<'static, str>,
     param: Option<Cow<'static, str>>,
     retry_after: Option<Duration>,
-    /// The JSON body, if it was rendered at compile time. This saves work because a full waiting room rejects often.
-    pub(super) prerendered: Option<&'static str>,
 }
 
 impl Rejection {
@@ -73,7 +71,6 @@ impl Rejection {
             message: message.into(),
             param: None,
             retry_after: None,
-            prerendered: None,
         }
     }
 
@@ -81,7 +78,6 @@ impl Rejection {
     #[must_use]
     pub fn with_param(mut self, param: impl Into<Cow<'static, str>>) -> Self {
         self.param = Some(param.into());
-        self.prerendered = None;
         self
     }
 
@@ -89,7 +85,6 @@ impl Rejection {
     #[must_use]
     pub fn with_kind(mut self, kind: &'static str) -> Self {
         self.kind = kind;
-        self.prerendered = None;
         self
     }
 
@@ -106,10 +101,7 @@ impl Rejection {
     /// Returns `true` if the same request may be served later, which is so for the statuses 503 and 429.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self.status,
-            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
-        )
+        is_overload(self.status)
     }
 
     /// Returns the HTTP status.
@@ -204,18 +196,48 @@ pub trait ToRejection {
 
 impl<N: ToRejection> ToRejection for RejectReason<N> {
     fn to_rejection(&self) -> Rejection {
-        match self {
-            Self::Full => QUEUE_FULL,
-            Self::Overloaded { .. } => OVERLOADED,
-            Self::TenantFull => TENANT_QUEUE_FULL,
-            Self::TimedOut => QUEUE_TIMEOUT,
-            Self::DeadlinePassed => DEADLINE_EXCEEDED,
-            Self::Disabled => QUEUE_DISABLED,
-            Self::NotQueued => STREAMING_NOT_QUEUED,
-            Self::Displaced => DISPLACED,
-            Self::ShuttingDown => SHUTTING_DOWN,
-            Self::Unservable(reason) => reason.to_rejection(),
-        }
+        let (code, message) = match self {
+            Self::Full => (
+                "queue_full",
+                "every slot is busy and the waiting room is full",
+            ),
+            Self::Overloaded { .. } => (
+                "overloaded",
+                "every slot is busy and the wait would be too long",
+            ),
+            Self::TenantFull => (
+                "tenant_queue_full",
+                "every slot is busy and this tenant's share of the waiting room is full",
+            ),
+            Self::TimedOut => (
+                "queue_timeout",
+                "no slot became free within the longest wait allowed",
+            ),
+            Self::DeadlinePassed => (
+                "deadline_exceeded",
+                "the request's own deadline passed while it waited for a slot",
+            ),
+            Self::Disabled => (
+                "queue_disabled",
+                "every slot is busy and queueing is disabled",
+            ),
+            Self::NotQueued => (
+                "streaming_not_queued",
+                "every slot is busy and this request is not to wait",
+            ),
+            Self::Displaced => (
+                "displaced",
+                "a request of higher priority, or of a tenant or level further below its share, took this request's place",
+            ),
+            Self::ShuttingDown => ("shutting_down", "the service is shutting down"),
+            Self::Unservable(reason) => return reason.to_rejection(),
+        };
+        let status = match self {
+            Self::TenantFull => StatusCode::TOO_MANY_REQUESTS,
+            Self::DeadlinePassed => StatusCode::GATEWAY_TIMEOUT,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Rejection::new(status, code, message)
     }
 }
 
@@ -248,8 +270,9 @@ pub(crate) fn queue_full(retry_after: u64) -> Response<Bytes> {
     static CACHED: [OnceLock<Response<Bytes>>; MAX_CACHED] =
         [const { OnceLock::new() }; MAX_CACHED];
     let write = || {
-        let rejection = QUEUE_FULL.with_retry_after(Duration::from_secs(retry_after));
-        rejection.into_response()
+        let rejection = RejectReason::<Infallible>::Full.to_rejection();
+        let wait = Duration::from_secs(retry_after);
+        rejection.with_retry_after(wait).into_response()
     };
     let seconds = usize::try_from(retry_after).unwrap_or(usize::MAX);
     match CACHED.get(seconds) {
@@ -261,7 +284,7 @@ pub(crate) fn queue_full(retry_after: u64) -> Response<Bytes> {
 /// The number of cached responses, for 0 s up to the default maximum of 60 s.
 const MAX_CACHED: usize = 61;
 
-const fn grpc_status(status: StatusCode) -> i32 {
+fn grpc_status(status: StatusCode) -> i32 {
     match status.as_u16() {
         400 => 3,
         404 => 5,
@@ -281,48 +304,13 @@ fn kind(status: StatusCode) -> &'static str {
     }
 }
 
-/// Defines a rejection with a body that is rendered at compile time. Its texts must not need escaping.
-macro_rules! static_rejection {
-    ($name:ident: $status:ident, $kind:literal, $code:literal, $message:literal) => {
-        const $name: Rejection = Rejection {
-            status: StatusCode::$status,
-            grpc_status: grpc_status(StatusCode::$status),
-            kind: $kind,
-            code: $code,
-            message: Cow::Borrowed($message),
-            param: None,
-            retry_after: None,
-            prerendered: Some(concat!(
-                r#"{"error":{"message":""#,
-                $message,
-                r#"","type":""#,
-                $kind,
-                r#"","param":null,"code":""#,
-                $code,
-                r#""}}"#
-            )),
-        };
-    };
+/// Returns `true` if a service reports with this status that it has too much to do.
+pub(crate) fn is_overload(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+    )
 }
-
-static_rejection!(QUEUE_FULL: SERVICE_UNAVAILABLE, "server_error", "queue_full",
-    "every slot is busy and the waiting room is full");
-static_rejection!(TENANT_QUEUE_FULL: TOO_MANY_REQUESTS, "rate_limit_error", "tenant_queue_full",
-    "every slot is busy and this tenant's share of the waiting room is full");
-static_rejection!(QUEUE_TIMEOUT: SERVICE_UNAVAILABLE, "server_error", "queue_timeout",
-    "no slot became free within the longest wait allowed");
-static_rejection!(DEADLINE_EXCEEDED: GATEWAY_TIMEOUT, "server_error", "deadline_exceeded",
-    "the request's own deadline passed while it waited for a slot");
-static_rejection!(QUEUE_DISABLED: SERVICE_UNAVAILABLE, "server_error", "queue_disabled",
-    "every slot is busy and queueing is disabled");
-static_rejection!(DISPLACED: SERVICE_UNAVAILABLE, "server_error", "displaced",
-    "a request of higher priority, or of a tenant or level further below its share, took this request's place");
-static_rejection!(SHUTTING_DOWN: SERVICE_UNAVAILABLE, "server_error", "shutting_down",
-    "the service is shutting down");
-static_rejection!(OVERLOADED: SERVICE_UNAVAILABLE, "server_error", "overloaded",
-    "every slot is busy and the wait would be too long");
-static_rejection!(STREAMING_NOT_QUEUED: SERVICE_UNAVAILABLE, "server_error", "streaming_not_queued",
-    "every slot is busy and this request is not to wait");
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -366,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prerendered_body_is_what_would_be_rendered() {
+    fn a_rejection_can_be_built_from_its_parts() {
         for rejection in REASONS.map(|(reason, ..)| reason.to_rejection()) {
             let fresh = Rejection::new(
                 rejection.status(),
@@ -382,14 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_rejection_is_rendered_anew() {
+    fn a_changed_rejection_is_rendered_as_changed() {
         let body = |rejection: Rejection| rejection.into_response().into_body();
+        let full = || RejectReason::<Infallible>::Full.to_rejection();
         assert!(
-            body(QUEUE_FULL.with_param("model"))
-                .ends_with(br#""param":"model","code":"queue_full"}}"#)
+            body(full().with_param("model")).ends_with(br#""param":"model","code":"queue_full"}}"#)
         );
         assert!(
-            body(QUEUE_FULL.with_kind("overloaded"))
+            body(full().with_kind("overloaded"))
                 .ends_with(br#""type":"overloaded","param":null,"code":"queue_full"}}"#)
         );
     }

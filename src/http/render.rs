@@ -1,8 +1,4 @@
 //! The rendering of a [`Rejection`] as HTTP or as gRPC.
-//!
-//! An overloaded service rejects more than it serves, so texts that are known at compile time are not formatted here.
-
-use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -13,23 +9,15 @@ use super::retry_after::whole_seconds;
 
 /// Renders the HTTP status and a JSON body shaped like OpenAI's errors.
 pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
-    let body = match rejection.prerendered {
-        Some(prerendered) => Bytes::from_static(prerendered.as_bytes()),
-        None => json(rejection).into(),
-    };
-    let mut headers = HeaderMap::with_capacity(MOST_HEADERS); // one allocation for all headers
+    let mut response = Response::new(json(rejection).into());
+    *response.status_mut() = rejection.status();
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, JSON);
     if let Some(wait) = rejection.retry_after() {
-        headers.insert(RETRY_AFTER, number(whole_seconds(wait).max(1))); // 0 would mean at once
+        headers.insert(RETRY_AFTER, whole_seconds(wait).max(1).into()); // 0 would mean at once
     }
-    let mut response = Response::new(body);
-    *response.status_mut() = rejection.status();
-    *response.headers_mut() = headers;
     response
 }
-
-/// The number of headers over HTTP, including `server-timing`.
-const MOST_HEADERS: usize = 3;
 
 /// Renders a trailers-only response with the status HTTP 200, the trailers as headers, and an empty body.
 pub(super) fn grpc(rejection: &Rejection, content_type: &'static str) -> Response<Bytes> {
@@ -92,32 +80,23 @@ fn quote(text: &str, out: &mut String) {
 }
 
 fn grpc_message(rejection: &Rejection) -> HeaderValue {
-    match rejection.message {
-        // The message is known at compile time and needs no encoding, so it is not copied.
-        Cow::Borrowed(message) if message.bytes().all(is_plain) => {
-            HeaderValue::from_static(message)
-        }
-        _ => HeaderValue::try_from(percent_encoded(rejection.message()))
-            .expect("percent-encoded text is a header value"),
-    }
+    HeaderValue::try_from(percent_encoded(rejection.message()))
+        .expect("percent-encoded text is a header value")
 }
 
 /// Returns the text with all bytes except printable ASCII as `%XX`, as the gRPC protocol defines it.
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
-        if is_plain(byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push('%');
-            push_hex(byte, &mut out);
+        match byte {
+            b' '..=b'~' if byte != b'%' => out.push(char::from(byte)),
+            _ => {
+                out.push('%');
+                push_hex(byte, &mut out);
+            }
         }
     }
     out
-}
-
-fn is_plain(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~') && byte != b'%'
 }
 
 fn push_hex(byte: u8, out: &mut String) {
@@ -126,17 +105,28 @@ fn push_hex(byte: u8, out: &mut String) {
     }
 }
 
-/// Returns a number as a header value. Numbers up to 99 need no allocation.
-fn number(number: u64) -> HeaderValue {
-    const TWO_DIGITS: &str = "\
-        00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748\
-        49505152535455565758596061626364656667686970717273747576777879808182838485868788899091929394959697\
-        9899";
-    match usize::try_from(number) {
-        Ok(one @ 0..=9) => HeaderValue::from_static(&TWO_DIGITS[2 * one + 1..2 * one + 2]),
-        Ok(two @ 10..=99) => HeaderValue::from_static(&TWO_DIGITS[2 * two..2 * two + 2]),
-        _ => number.into(),
-    }
+/// Returns the content type of the gRPC answer that the client of a request with these headers can read. Returns `None`
+/// if the answer is plain HTTP.
+///
+/// gRPC-Web differs only in its content type. Its clients read the status from the headers, too, and the body of a
+/// rejection is empty, so Base64 would not change it.
+pub(crate) fn grpc_content_type(request: &HeaderMap) -> Option<&'static str> {
+    let value = request.get(CONTENT_TYPE)?;
+    let rest = strip(value.as_bytes(), b"application/grpc")?; // most requests end here
+    let web = strip(rest, b"-web");
+    let text = web.and_then(|rest| strip(rest, b"-text"));
+    let (content_type, rest) = match (web, text) {
+        (_, Some(rest)) => ("application/grpc-web-text", rest),
+        (Some(rest), None) => ("application/grpc-web", rest),
+        (None, None) => ("application/grpc", rest),
+    };
+    matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..]).then_some(content_type)
+}
+
+/// Returns the rest of `value` after `prefix`, which is compared without regard to case.
+fn strip<'a>(value: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
+    let (start, rest) = value.split_at_checked(prefix.len())?;
+    start.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -205,13 +195,6 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_in_full() {
-        for n in 0..=120 {
-            assert_eq!(number(n), n.to_string());
-        }
-    }
-
-    #[test]
     fn json_strings_are_escaped() {
         let cases = [
             ("plain", r#""plain""#),
@@ -249,5 +232,35 @@ mod tests {
                 expected
             );
         }
+    }
+
+    #[test]
+    fn the_content_type_tells() {
+        const GRPC: Option<&str> = Some("application/grpc");
+        const WEB: Option<&str> = Some("application/grpc-web");
+        const WEB_TEXT: Option<&str> = Some("application/grpc-web-text");
+        let cases: [(&[u8], Option<&str>); 15] = [
+            (b"application/grpc", GRPC),
+            (b"application/grpc+proto", GRPC),
+            (b"Application/GRPC; charset=utf-8", GRPC),
+            (b"application/grpc ;x=y", GRPC),
+            (b"application/grpc-web", WEB),
+            (b"application/grpc-web+json", WEB),
+            (b"application/GRPC-Web-Text", WEB_TEXT),
+            (b"application/grpc-web-text+proto;x=y", WEB_TEXT),
+            (b"application/grpcfoo", None),
+            (b"application/grpc-foo", None),
+            (b"application/grpc-web-", None),
+            (b"application/grpc-web-texts", None),
+            (b"application/json", None),
+            (b"application/grp", None),
+            (b"", None),
+        ];
+        for (value, expected) in cases {
+            let value = HeaderValue::from_bytes(value).unwrap();
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, value.clone())]);
+            assert_eq!(grpc_content_type(&headers), expected, "{value:?}");
+        }
+        assert_eq!(grpc_content_type(&HeaderMap::new()), None);
     }
 }

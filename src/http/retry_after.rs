@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use crate::setters::setters;
+
 /// The settings for `Retry-After`, the number of seconds after which a rejected client may retry.
 ///
 /// ```
@@ -62,32 +64,15 @@ impl RetryAfter {
             .min_seconds(seconds)
     }
 
-    /// Sets the source of the seconds.
-    #[must_use]
-    pub fn mode(mut self, mode: RetryAfterMode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Sets the smallest number that is sent.
-    #[must_use]
-    pub fn min_seconds(mut self, seconds: u64) -> Self {
-        self.min_seconds = seconds;
-        self
-    }
-
-    /// Sets the largest number that is sent by estimate, including jitter.
-    #[must_use]
-    pub fn max_seconds(mut self, seconds: u64) -> Self {
-        self.max_seconds = seconds;
-        self
-    }
-
-    /// Sets the largest share of an estimate that is added at random.
-    #[must_use]
-    pub fn jitter(mut self, share: f64) -> Self {
-        self.jitter = share;
-        self
+    setters! {
+        /// Sets the source of the seconds.
+        mode: RetryAfterMode,
+        /// Sets the smallest number that is sent.
+        min_seconds: u64,
+        /// Sets the largest number that is sent by estimate, including jitter.
+        max_seconds: u64,
+        /// Sets the largest share of an estimate that is added at random.
+        jitter: f64,
     }
 
     /// Returns the whole seconds to send, which are at least 1. `random` is uniform in `0.0..1.0`.

@@ -38,15 +38,10 @@ fn media_type(headers: &HeaderMap) -> &[u8] {
 pub(crate) fn queue_comment(place: &QueuePlace) -> Bytes {
     let position = place.position;
     let rest = match (place.starting, place.estimated_wait) {
-        (
-            Some(Starting {
-                progress: Some(progress),
-            }),
-            _,
-        ) => {
-            format!(" state=loading progress={progress:.2}")
+        (Some(Starting { progress }), _) => {
+            let progress = progress.map(|progress| format!(" progress={progress:.2}"));
+            format!(" state=loading{}", progress.unwrap_or_default())
         }
-        (Some(Starting { progress: None }), _) => " state=loading".to_owned(),
         (None, Some(wait)) => format!(" eta={}s", whole_seconds(wait)),
         (None, None) => String::new(),
     };

@@ -11,34 +11,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 ///
 /// If the inner service has set a `server-timing`, that header stays beside this one.
 pub(crate) fn insert_server_timing(headers: &mut HeaderMap, waited: Duration) {
+    let micros = waited.as_micros();
+    let millis = format!("queue;dur={}.{:03}", micros / 1000, micros % 1000);
+    let millis = millis.trim_end_matches('0').trim_end_matches('.');
+    let value = HeaderValue::from_str(millis).expect("digits and letters are a header value");
     // This fails if the map can hold no more headers. The response is then sent without this one.
-    let _ = headers.try_append(SERVER_TIMING, value(waited));
+    let _ = headers.try_append(SERVER_TIMING, value);
 }
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-
-/// Returns the header value with at most three decimals and without zeros at the end. It avoids `write!`, which takes
-/// several times as long.
-fn value(waited: Duration) -> HeaderValue {
-    // The text is an array, because a `String` with room to spare costs a second allocation.
-    let mut text = [0; 37]; // as long as the value of `Duration::MAX`
-    let mut len = 0;
-    let mut push = |part: &[u8]| {
-        text[len..len + part.len()].copy_from_slice(part);
-        len += part.len();
-    };
-    let mut digits = itoa::Buffer::new();
-    push(b"queue;dur=");
-    push(digits.format(waited.as_millis()).as_bytes());
-    let decimals = waited.subsec_micros() % 1000;
-    if decimals > 0 {
-        // The 1 in front preserves the zeros that follow it.
-        let decimals = &digits.format(1000 + decimals)[1..];
-        push(b".");
-        push(decimals.trim_end_matches('0').as_bytes());
-    }
-    HeaderValue::from_bytes(&text[..len]).expect("digits and letters are a header value")
-}
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -4,8 +4,12 @@
 //! returns the demand in it.
 
 mod json;
+mod prefix;
+mod prompt;
 mod read_body;
 mod requirements;
+#[cfg(test)]
+mod tests;
 mod usage;
 
 pub use read_body::ReadBody;

@@ -1,9 +1,16 @@
 //! The demand that a JSON body has for its endpoint.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
-use super::json;
+use serde_json::value::RawValue;
+
+use super::json::{Fields, items, string};
+use super::prompt::Prompt;
 use crate::endpoints::{Requirements, RouteError};
+
+/// The fields in which other dialects bound the answer, while they ignore those that are read.
+const BOUNDS_OF_OTHERS: [&str; 3] = ["options", "parameters", "sampling_params"];
 
 impl<'a> Requirements<'a> {
     /// Returns the demand in the JSON object `body`, which may ask for a chat, a completion, an embedding or a
@@ -29,25 +36,85 @@ impl<'a> Requirements<'a> {
     /// Returns [`RouteError::MalformedBody`] if the body is not one JSON object in UTF-8, or if its `model` is not a
     /// string or occurs twice. Returns [`RouteError::ModelMissing`] if the body does not name a model.
     pub fn from_json(body: &'a [u8]) -> Result<Self, RouteError> {
-        Self::read(body).map(|(asked, _)| asked)
+        Self::read(body).map(|(asked, ..)| asked)
     }
 
     /// Returns the demand in `body`, and the range of the model's name in it, including the quotes.
     pub(crate) fn read(body: &'a [u8]) -> Result<(Self, Range<usize>), RouteError> {
-        let read = json::read(body)?;
-        let asked = Self {
-            model: read.model,
-            estimated_tokens: (read.text_chars / 4).try_into().unwrap_or(u32::MAX),
-            max_tokens: read.max_tokens,
-            choices: read.choices,
-            vision: read.vision,
-            tools: read.tools,
-            json_mode: read.json_mode,
-            stream: read.stream,
-            prefix: read.prefix,
-        };
-        Ok((asked, read.model_at))
+        let (mut asked, model_at, chars) = read(body)?;
+        asked.estimated_tokens = (chars / 4).try_into().unwrap_or(u32::MAX);
+        Ok((asked, model_at))
     }
+}
+
+/// Returns the demand in `body` without the length of its prompt, the range of the model's name, and that length in
+/// characters. A token that is given as a number counts as four.
+pub(super) fn read(body: &[u8]) -> Result<(Requirements<'_>, Range<usize>, u64), RouteError> {
+    // A skipped string is not checked otherwise, and a body is forwarded as a whole.
+    let body = std::str::from_utf8(body).map_err(RouteError::malformed)?;
+    if !body.trim_ascii_start().starts_with('{') {
+        return Err(RouteError::malformed("not a JSON object"));
+    }
+    let fields: Fields<'_> = serde_json::from_str(body).map_err(RouteError::malformed)?;
+
+    let (mut asked, mut model) = (Requirements::new(""), None);
+    let (mut max_tokens, mut is_unbounded) = (None, false);
+    let (mut instructions, mut prompt) = (Prompt::default(), Prompt::default());
+    for (key, value) in fields.iter() {
+        match &*key {
+            // Parsers differ in the field that counts if there are two, and the choice of the endpoint would, too.
+            "model" if model.is_some() => {
+                return Err(RouteError::malformed("duplicate field `model`"));
+            }
+            "model" => model = Some(value),
+            "stream" => asked.stream = value.get() == "true",
+            "messages" => prompt.messages(value),
+            "prompt" | "input" => prompt.input(value),
+            "instructions" | "system" => instructions.input(value),
+            "tools" => asked.tools |= !items(value).is_empty(),
+            "response_format" => asked.json_mode |= is_json(value),
+            "text" => asked.json_mode |= Fields::of(value).last("format").is_some_and(is_json),
+            // Endpoints differ in the field that they use, so the largest bounds a client that sends several.
+            "max_tokens" | "max_completion_tokens" | "max_output_tokens" | "n_predict" => {
+                match value.get().parse::<u32>() {
+                    Ok(tokens) if tokens > 0 => max_tokens = max_tokens.max(Some(tokens)),
+                    _ => is_unbounded |= value.get() != "null",
+                }
+            }
+            "n" | "best_of" => {
+                let number = value.get().parse::<u64>().unwrap_or(1);
+                asked.choices = asked.choices.max(number.try_into().unwrap_or(u32::MAX));
+            }
+            key => is_unbounded |= BOUNDS_OF_OTHERS.contains(&key),
+        }
+    }
+
+    let model = model.ok_or_else(RouteError::model_missing)?;
+    // The value is a part of the body, so the difference of the addresses is its position.
+    let start = model.get().as_ptr().addr() - body.as_ptr().addr();
+    asked.model = name(model)?;
+    // Clients send `input` before or after `instructions`, but a model always reads it after them.
+    let prompt = instructions.then(prompt);
+    asked.vision = prompt.vision;
+    asked.max_tokens = max_tokens.filter(|_| !is_unbounded);
+    asked.choices = asked.choices.saturating_mul(prompt.texts.max(1));
+    asked.prefix = prompt.prefix.hash();
+    Ok((asked, start..start + model.get().len(), prompt.chars))
+}
+
+/// Returns the name of a model.
+fn name(written: &RawValue) -> Result<Cow<'_, str>, RouteError> {
+    match string(written) {
+        Some(name) if !name.is_empty() => Ok(name),
+        None if written.get() != "null" => Err(RouteError::malformed("`model` must be a string")),
+        _ => Err(RouteError::model_missing()),
+    }
+}
+
+/// Returns `true` if a format, as in `response_format`, limits the answer to JSON.
+fn is_json(format: &RawValue) -> bool {
+    let kind = Fields::of(format).last("type").and_then(string);
+    matches!(kind.as_deref(), Some("json_object" | "json_schema"))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::Instant;
 use http::HeaderMap;
 
 use crate::admit::{Priority, PriorityLevels, Ticket};
+use crate::clock;
 use crate::http::HeaderClassifier;
 
 /// A classifier, which reads the ticket of a request that has to wait.
@@ -50,7 +51,7 @@ pub trait Classify<Req> {
     /// The priority has to be the same as in the ticket. A full room then rejects the request faster if it cannot
     /// displace a waiter. Return `None` if the ticket may name an earlier arrival, because promotions (`promote_after`)
     /// count from the arrival. Default `None`.
-    fn priority(&self, _request: &Req, _headers: &HeaderClassifier) -> Option<Priority> {
+    fn priority(&self, _request: &Req, _context: &ClassifyContext<'_>) -> Option<Priority> {
         None
     }
 }
@@ -59,7 +60,7 @@ pub trait Classify<Req> {
 ///
 /// ```
 /// use tower_triage::queue::{Classify, ClassifyContext};
-/// use tower_triage::{QueueConfig, QueueLayer, Ticket};
+/// use tower_triage::{Priority, QueueConfig, QueueLayer, Ticket};
 ///
 /// struct Job {
 ///     level: String,
@@ -72,25 +73,30 @@ pub trait Classify<Req> {
 ///     fn ticket(&self, job: &Job, context: &ClassifyContext<'_>) -> Ticket {
 ///         Ticket::new(context.priority(&job.level), context.arrival())
 ///     }
+///
+///     fn priority(&self, job: &Job, context: &ClassifyContext<'_>) -> Option<Priority> {
+///         Some(context.priority(&job.level))
+///     }
 /// }
 ///
 /// let queue = QueueLayer::plain(QueueConfig::new(8)).classify_with(ByLevel);
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct ClassifyContext<'a> {
-    arrival: Instant,
+    /// `None` if the request arrives now. A full room rejects a request without reading the clock.
+    arrival: Option<Instant>,
     headers: &'a HeaderClassifier,
 }
 
 impl<'a> ClassifyContext<'a> {
-    pub(crate) fn new(arrival: Instant, headers: &'a HeaderClassifier) -> Self {
+    pub(crate) fn new(arrival: Option<Instant>, headers: &'a HeaderClassifier) -> Self {
         Self { arrival, headers }
     }
 
     /// Returns the time at which the request arrived.
     #[must_use]
     pub fn arrival(&self) -> Instant {
-        self.arrival
+        self.arrival.unwrap_or_else(clock::now)
     }
 
     /// Returns the priority levels of the waiting room.
@@ -109,13 +115,19 @@ impl<'a> ClassifyContext<'a> {
     /// the ticket that [`FromHeaders`] returns.
     #[must_use]
     pub fn ticket_from_headers(&self, headers: &HeaderMap) -> Ticket {
-        self.headers.ticket(headers, self.arrival)
+        self.headers.ticket(headers, self.arrival())
+    }
+
+    /// Returns the priority of the [ticket](Self::ticket_from_headers) of a request with these headers.
+    #[must_use]
+    pub fn priority_from_headers(&self, headers: &HeaderMap) -> Priority {
+        self.headers.priority(headers)
     }
 
     /// Returns a ticket of the default priority, without a tenant or a deadline.
     #[must_use]
     pub fn default_ticket(&self) -> Ticket {
-        Ticket::new(self.levels().default_priority(), self.arrival)
+        Ticket::new(self.levels().default_priority(), self.arrival())
     }
 }
 
@@ -128,8 +140,12 @@ impl<B> Classify<http::Request<B>> for FromHeaders {
         context.ticket_from_headers(request.headers())
     }
 
-    fn priority(&self, request: &http::Request<B>, headers: &HeaderClassifier) -> Option<Priority> {
-        Some(headers.priority(request.headers()))
+    fn priority(
+        &self,
+        request: &http::Request<B>,
+        context: &ClassifyContext<'_>,
+    ) -> Option<Priority> {
+        Some(context.priority_from_headers(request.headers()))
     }
 }
 
@@ -142,8 +158,8 @@ impl<Req> Classify<Req> for DefaultPriority {
         context.default_ticket()
     }
 
-    fn priority(&self, _: &Req, headers: &HeaderClassifier) -> Option<Priority> {
-        Some(headers.default_priority())
+    fn priority(&self, _: &Req, context: &ClassifyContext<'_>) -> Option<Priority> {
+        Some(context.levels().default_priority())
     }
 }
 
@@ -169,7 +185,7 @@ mod tests {
     fn a_context_reads_levels_and_headers() {
         let classifier = QueueConfig::default().classifier().unwrap();
         let arrival = Instant::now();
-        let context = ClassifyContext::new(arrival, &classifier);
+        let context = ClassifyContext::new(Some(arrival), &classifier);
         assert_eq!(context.priority("HIGH"), Priority::HIGHEST);
         assert_eq!(context.priority("vip"), context.levels().default_priority());
         assert_eq!(context.default_ticket().arrival, Some(arrival));
@@ -183,7 +199,7 @@ mod tests {
         let ticket = FromHeaders.ticket(&request, &context);
         assert_eq!(ticket.priority, Priority::HIGHEST);
         assert_eq!(
-            FromHeaders.priority(&request, &classifier),
+            FromHeaders.priority(&request, &context),
             Some(ticket.priority)
         );
         assert_eq!(ticket.tenant, "team-a".into());
@@ -191,7 +207,7 @@ mod tests {
 
         let ticket = DefaultPriority.ticket(&request, &context);
         assert_eq!((ticket.priority, ticket.deadline), (Priority(1), None));
-        let priority = DefaultPriority.priority(&request, &classifier);
+        let priority = DefaultPriority.priority(&request, &context);
         assert_eq!(priority, Some(ticket.priority));
     }
 
@@ -201,7 +217,7 @@ mod tests {
         let arrival = Instant::now();
         let by_number =
             |n: &u8, context: &ClassifyContext<'_>| Ticket::new(Priority(*n), context.arrival());
-        let ticket = by_number.ticket(&7, &ClassifyContext::new(arrival, &classifier));
+        let ticket = by_number.ticket(&7, &ClassifyContext::new(Some(arrival), &classifier));
         assert_eq!(
             (ticket.priority, ticket.arrival),
             (Priority(7), Some(arrival))

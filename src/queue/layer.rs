@@ -206,11 +206,8 @@ impl QueueLayer<Http<DefaultPriority>> {
     ///     .layer(QueueLayer::limit(8));
     /// ```
     ///
-    /// # Panics
-    ///
-    /// Panics if `limit` is 0, because every request would wait forever.
+    /// With a limit of 0, requests wait until the [handle](Self::handle) raises it.
     #[must_use]
-    #[track_caller]
     pub fn limit(limit: usize) -> Self {
         let config = QueueConfig::new(limit)
             .max_size(usize::MAX)

@@ -9,20 +9,23 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, ready};
 
 use http::Extensions;
 use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection as Describe};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// A connection to an endpoint, as hyper reads and writes it.
 pub(crate) struct Connection<S> {
     io: TokioIo<S>,
     handle: ConnectionHandle,
+    /// Wakes hyper's task when a handle closes the connection.
+    closing: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 /// A handle to a connection, which can close it and report its state from outside of hyper.
@@ -44,8 +47,7 @@ impl LogicalTime {
 
 /// The state of a connection, shared by the connection and its handles.
 ///
-/// All flags are `Relaxed`, because each is read by itself and guards no other memory. hyper's task sees `closed`
-/// because the lock around the waker orders the wake-up after the store.
+/// All flags are `Relaxed`, because each is read by itself and guards no other memory.
 #[derive(Debug)]
 struct Shared {
     /// `true` while hyper has nothing left to write.
@@ -54,16 +56,14 @@ struct Shared {
     flushed_at: AtomicU64,
     /// `true` once a write has failed because the endpoint has closed the connection.
     write_failed: AtomicBool,
-    /// `true` once the connection was closed through a handle.
-    closed: AtomicBool,
+    /// Cancelled once the connection was closed through a handle.
+    closed: CancellationToken,
     /// The [`LogicalTime`] at which the connection was made.
     opened_at: LogicalTime,
     /// `true` once a byte has come since the current request began.
     has_answered: AtomicBool,
     /// `true` once the connection carries a request after another one.
     is_reused: AtomicBool,
-    /// The waker of hyper's task, if that task waits to read.
-    waker: Mutex<Option<Waker>>,
 }
 
 impl<S> Connection<S> {
@@ -72,15 +72,16 @@ impl<S> Connection<S> {
             flushed: AtomicBool::new(true),
             flushed_at: AtomicU64::new(0),
             write_failed: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
+            closed: CancellationToken::new(),
             opened_at: LogicalTime::now(),
             has_answered: AtomicBool::new(false),
             is_reused: AtomicBool::new(false),
-            waker: Mutex::new(None),
         };
-        let handle = ConnectionHandle(Arc::new(shared));
-        let io = TokioIo::new(io);
-        Self { io, handle }
+        Self {
+            io: TokioIo::new(io),
+            closing: Box::pin(shared.closed.clone().cancelled_owned()),
+            handle: ConnectionHandle(Arc::new(shared)),
+        }
     }
 
     #[cfg(test)]
@@ -90,7 +91,7 @@ impl<S> Connection<S> {
 
     /// Fails if the connection was closed through its handle.
     fn check_open(&self) -> io::Result<()> {
-        match self.handle.0.closed.load(Relaxed) {
+        match self.handle.0.closed.is_cancelled() {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(()),
         }
@@ -177,25 +178,7 @@ impl ConnectionHandle {
 
     /// Closes the connection, even if hyper has more to write.
     pub(super) fn close(&self) {
-        self.0.closed.store(true, Relaxed);
-        let waker = self.lock_waker().take(); // woken outside the lock
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    fn lock_waker(&self) -> std::sync::MutexGuard<'_, Option<Waker>> {
-        let waker = self.0.waker.lock();
-        waker.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Stores the task's waker, so that [`close`](Self::close) wakes the task.
-    fn wake_on_close(&self, cx: &Context<'_>) {
-        let mut waker = self.lock_waker();
-        match &mut *waker {
-            Some(waker) => waker.clone_from(cx.waker()),
-            None => *waker = Some(cx.waker().clone()),
-        }
+        self.0.closed.cancel();
     }
 }
 
@@ -213,8 +196,7 @@ impl<S: Read + Unpin> AsyncRead for Connection<S> {
             has_answered.store(true, Relaxed);
         }
         if read.is_pending() {
-            // The waker is stored before `closed` is read, so that a later close finds the waker.
-            self.handle.wake_on_close(cx);
+            ready!(self.closing.as_mut().poll(cx));
         }
         self.check_open()?;
         match read {

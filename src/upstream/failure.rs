@@ -50,27 +50,46 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Failure {
     pub(super) fn response(&self) -> Response<ForwardBody> {
-        let (status, code) = match self {
-            Self::Unreachable(_) | Self::NoTls(..) | Self::OutOfFiles(_) => {
-                (StatusCode::BAD_GATEWAY, "upstream_unreachable")
-            }
-            Self::ConnectTimeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout"),
-            Self::Reset(_) | Self::NotRead(_) => (StatusCode::BAD_GATEWAY, "upstream_failed"),
+        use {NoResponse as Why, StatusCode as S};
+        // Without a third value, the request was refused before it was sent.
+        let (status, code, why) = match self {
+            Self::Unreachable(_) | Self::NoTls(..) => (
+                S::BAD_GATEWAY,
+                "upstream_unreachable",
+                Some(Why::Unreachable),
+            ),
+            Self::OutOfFiles(_) => (
+                S::BAD_GATEWAY,
+                "upstream_unreachable",
+                Some(Why::OutOfFiles),
+            ),
+            Self::ConnectTimeout(..) => (
+                S::GATEWAY_TIMEOUT,
+                "upstream_connect_timeout",
+                Some(Why::ConnectTimeout),
+            ),
+            Self::Reset(_) => (S::BAD_GATEWAY, "upstream_failed", Some(Why::Reset)),
+            Self::NotRead(_) => (S::BAD_GATEWAY, "upstream_failed", Some(Why::BodyNotSent)),
             #[cfg(feature = "swap")]
-            Self::Crashed(..) => (StatusCode::BAD_GATEWAY, "model_crashed"),
+            Self::Crashed(_, seen) => (S::BAD_GATEWAY, "model_crashed", Some(*seen)),
+            // `Reset` keeps the model from being started again for this request, even if the request was not sent.
             #[cfg(feature = "swap")]
-            Self::Unloaded(_) => (StatusCode::SERVICE_UNAVAILABLE, "model_unloaded"),
-            Self::Timeout(..) => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
-            Self::Body(_) => (StatusCode::BAD_REQUEST, "request_body_failed"),
-            Self::Target => (StatusCode::BAD_REQUEST, "invalid_path"),
-            Self::Tunnel => (StatusCode::METHOD_NOT_ALLOWED, "unsupported_method"),
-            Self::NoEndpoint => (StatusCode::INTERNAL_SERVER_ERROR, "no_endpoint_chosen"),
+            Self::Unloaded(_) => (S::SERVICE_UNAVAILABLE, "model_unloaded", Some(Why::Reset)),
+            Self::Timeout(..) => (S::GATEWAY_TIMEOUT, "upstream_timeout", Some(Why::Timeout)),
+            Self::Body(_) => (
+                S::BAD_REQUEST,
+                "request_body_failed",
+                Some(Why::BodyNotSent),
+            ),
+            Self::Target => (S::BAD_REQUEST, "invalid_path", None),
+            Self::Tunnel => (S::METHOD_NOT_ALLOWED, "unsupported_method", None),
+            Self::NoEndpoint => (S::INTERNAL_SERVER_ERROR, "no_endpoint_chosen", None),
         };
-        let rejection = Rejection::new(status, code, self.to_string());
         // The header is only written for a 503.
-        let rejection = rejection.with_retry_after(RETRY_AFTER);
+        let rejection =
+            Rejection::new(status, code, self.to_string()).with_retry_after(RETRY_AFTER);
         let mut response = rejection.into_response().map(ForwardBody::full);
-        if let Some(why) = self.no_response() {
+        if let Some(why) = why {
             response.extensions_mut().insert(why);
         }
         response
@@ -97,25 +116,6 @@ impl Failure {
         match end {
             EndpointEnd::Crashed => Self::Crashed(name, seen),
             EndpointEnd::Killed => Self::Unloaded(name),
-        }
-    }
-
-    /// Returns the reason why the endpoint gave no response. Returns `None` if the request was refused before it was
-    /// sent.
-    fn no_response(&self) -> Option<NoResponse> {
-        match self {
-            Self::Unreachable(_) | Self::NoTls(..) => Some(NoResponse::Unreachable),
-            Self::OutOfFiles(_) => Some(NoResponse::OutOfFiles),
-            Self::ConnectTimeout(..) => Some(NoResponse::ConnectTimeout),
-            Self::Reset(_) => Some(NoResponse::Reset),
-            #[cfg(feature = "swap")]
-            Self::Crashed(_, seen) => Some(*seen),
-            // `Reset` keeps the model from being started again for this request, even if the request was not sent.
-            #[cfg(feature = "swap")]
-            Self::Unloaded(_) => Some(NoResponse::Reset),
-            Self::Timeout(..) => Some(NoResponse::Timeout),
-            Self::NotRead(_) | Self::Body(_) => Some(NoResponse::BodyNotSent),
-            Self::Target | Self::Tunnel | Self::NoEndpoint => None,
         }
     }
 }

@@ -3,16 +3,16 @@
 use std::convert::Infallible;
 use std::error::Error as _;
 use std::fmt;
+use std::future::poll_fn;
 use std::iter::successors;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Error, ResponseFuture};
-use pin_project_lite::pin_project;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, sleep};
 
 use super::connect::{ConnectError, out_of_files};
 use super::connection::ConnectionHandle;
@@ -24,154 +24,97 @@ use crate::endpoints::EndpointRef;
 #[cfg(feature = "swap")]
 use crate::endpoints::on_demand::{OnDemand, SuspicionSettled};
 
-pin_project! {
-    /// The future of a [`Forward`](super::Forward)'s response. Dropping it closes the connection to the endpoint.
-    #[must_use = "futures do nothing unless polled"]
-    pub struct ForwardFuture {
-        #[pin]
-        state: State,
-    }
-}
-
-pin_project! {
-    #[project = StateProj]
-    enum State {
-        Sent {
-            #[pin]
-            answer: ResponseFuture,
-            to: SentTo,
-            sending: Option<Sending>,
-            replay: Option<Replay>,
-            limit: Duration,
-            #[pin]
-            late: Sleep,
-        },
-        // The endpoint gave no answer. Some time may pass until it is known if the endpoint has ended.
-        Failed { response: FailedResponse },
-        Done,
-    }
-}
-
-/// The future of a response in place of an endpoint's.
-type FailedResponse = Pin<Box<dyn Future<Output = Response<ForwardBody>> + Send + Sync>>;
-
-/// The endpoint that a request was sent to.
-struct SentTo {
-    endpoint: EndpointRef,
-    /// The number of times that the endpoint had been started when the request was sent. It is 0 unless the endpoint is
-    /// started on demand.
-    #[cfg(feature = "swap")]
-    starts: u64,
-}
+/// The future of a [`Forward`](super::Forward)'s response. Dropping it closes the connection to the endpoint.
+#[must_use = "futures do nothing unless polled"]
+pub struct ForwardFuture(Pin<Box<dyn Future<Output = Response<ForwardBody>> + Send + Sync>>);
 
 impl ForwardFuture {
-    /// Waits for `answer` until the endpoint has taken longer than `limit`.
+    /// Waits for `answer` until the endpoint has taken longer than `limit`. A request that was lost with a closed
+    /// connection is sent again, once.
     pub(super) fn new(
-        answer: ResponseFuture,
+        mut answer: ResponseFuture,
         endpoint: EndpointRef,
-        sending: Option<Sending>,
-        replay: Option<Replay>,
+        mut sending: Option<Sending>,
+        mut replay: Option<Replay>,
         limit: Duration,
     ) -> Self {
         let late = sleep(limit);
-        let to = SentTo {
+        #[cfg(feature = "swap")]
+        let starts = endpoint.on_demand().map(OnDemand::starts);
+        Self(Box::pin(async move {
+            let mut late = pin!(late);
+            let name = endpoint.name();
+            let error = loop {
+                let answered = poll_fn(|cx| {
+                    if let Poll::Ready(answered) = Pin::new(&mut answer).poll(cx) {
+                        return Poll::Ready(Some(answered));
+                    }
+                    ready!(late.as_mut().poll(cx));
+                    // The body may have moved on meanwhile, so the timeout starts again from its last piece.
+                    while let Some(at) = sending.as_ref().and_then(|it| it.late_at(limit))
+                        && at > Instant::now()
+                    {
+                        late.as_mut().reset(at);
+                        ready!(late.as_mut().poll(cx));
+                    }
+                    Poll::Ready(None)
+                });
+                let error = match answered.await {
+                    Some(Ok(response)) => return answered_by(response, name, sending),
+                    Some(Err(error)) => error,
+                    None => {
+                        tracing::warn!(endpoint = name, ?limit, "no answer in time");
+                        return Failure::Timeout(name.to_owned(), limit).response();
+                    }
+                };
+                let replay = replay.take();
+                let Some(again) = replay.and_then(|it| it.after(&error, sending.as_ref())) else {
+                    break error;
+                };
+                tracing::debug!(endpoint = name, error = %Causes(&error), "a kept connection was closed: sent again");
+                (answer, sending) = again;
+            };
+            let failure = no_response(&error, name, sending);
+            drop(answer); // closes the connection
+            // The response says that a model has ended only if that is known, which may take some time.
             #[cfg(feature = "swap")]
-            starts: endpoint.on_demand().map_or(0, OnDemand::starts),
-            endpoint,
-        };
-        let state = State::Sent {
-            answer,
-            to,
-            sending,
-            replay,
-            limit,
-            late,
-        };
-        Self { state }
+            if let Some(starts) = starts
+                && failure.may_be_an_end()
+            {
+                let end = endpoint.end_since(starts).await;
+                let failure = match end {
+                    Some(end) => failure.by(end),
+                    None => failure,
+                };
+                let mut response = failure.response();
+                response.extensions_mut().insert(SuspicionSettled);
+                return response;
+            }
+            failure.response()
+        }))
     }
 
     pub(super) fn failed(failure: Failure) -> Self {
-        let response = Box::pin(async move { failure.response() });
-        let state = State::Failed { response };
-        Self { state }
+        Self(Box::pin(async move { failure.response() }))
     }
 }
 
 impl Future for ForwardFuture {
     type Output = Result<Response<ForwardBody>, Infallible>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
-        let response = match state.as_mut().project() {
-            StateProj::Sent {
-                answer,
-                to,
-                sending,
-                replay,
-                limit,
-                mut late,
-            } => match poll_answer(answer, &to.endpoint, sending, replay, cx) {
-                Poll::Ready(Ok(response)) => answered(response, &to.endpoint, sending.take()),
-                Poll::Ready(Err(error)) => {
-                    let failure = no_response(&error, &to.endpoint, sending.take());
-                    let mut response = failed(failure, to);
-                    let polled = response.as_mut().poll(cx);
-                    state.set(State::Failed { response }); // closes the connection
-                    ready!(polled)
-                }
-                Poll::Pending => {
-                    ready!(late.as_mut().poll(cx));
-                    // The body may have moved on meanwhile, so the timeout starts again from its last piece.
-                    while let Some(at) = sending.as_ref().and_then(|it| it.late_at(*limit))
-                        && at > Instant::now()
-                    {
-                        late.as_mut().reset(at);
-                        ready!(late.as_mut().poll(cx));
-                    }
-                    let name = to.endpoint.name();
-                    tracing::warn!(endpoint = name, ?limit, "no answer in time");
-                    Failure::Timeout(name.to_owned(), *limit).response()
-                }
-            },
-            StateProj::Failed { response } => ready!(response.as_mut().poll(cx)),
-            StateProj::Done => panic!("response future polled after it was answered"),
-        };
-        state.set(State::Done); // closes the connection, even if the future is kept
-        Poll::Ready(Ok(response))
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx).map(Ok)
     }
 }
 
-/// Polls the answer. A request that was lost with a closed connection is sent again, once.
-fn poll_answer(
-    mut answer: Pin<&mut ResponseFuture>,
-    endpoint: &EndpointRef,
-    sending: &mut Option<Sending>,
-    replay: &mut Option<Replay>,
-    cx: &mut Context<'_>,
-) -> Poll<Result<Response<Incoming>, Error>> {
-    let error = match ready!(answer.as_mut().poll(cx)) {
-        Ok(response) => return Poll::Ready(Ok(response)),
-        Err(error) => error,
-    };
-    let replay = replay.take();
-    let Some((again, body)) = replay.and_then(|it| it.after(&error, sending.as_ref())) else {
-        return Poll::Ready(Err(error));
-    };
-    let name = endpoint.name();
-    tracing::debug!(endpoint = name, error = %Causes(&error), "a kept connection was closed: sent again");
-    *sending = body;
-    answer.set(again);
-    answer.poll(cx)
-}
-
-fn answered(
+fn answered_by(
     mut response: Response<Incoming>,
-    endpoint: &EndpointRef,
+    name: &str,
     sending: Option<Sending>,
 ) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // An upgrade cannot have been requested, because `Upgrade` is not passed on.
-        return Failure::Reset(endpoint.name().to_owned()).response();
+        return Failure::Reset(name.to_owned()).response();
     }
     headers::to_client(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
@@ -179,29 +122,8 @@ fn answered(
     response.map(|body| ForwardBody::endpoint(body, unsent(sending, connection)))
 }
 
-/// Resolves with a response in place of the one from `to`. The response says that a model has ended only if that is
-/// known.
-fn failed(failure: Failure, to: &SentTo) -> FailedResponse {
-    #[cfg(feature = "swap")]
-    if to.endpoint.on_demand().is_some() && failure.may_be_an_end() {
-        let (endpoint, starts) = (to.endpoint.clone(), to.starts);
-        return Box::pin(async move {
-            let failure = match endpoint.end_since(starts).await {
-                Some(end) => failure.by(end),
-                None => failure,
-            };
-            let mut response = failure.response();
-            response.extensions_mut().insert(SuspicionSettled);
-            response
-        });
-    }
-    _ = to;
-    Box::pin(async move { failure.response() })
-}
-
 /// Derives the failure of a request from hyper's error.
-fn no_response(error: &Error, endpoint: &EndpointRef, sending: Option<Sending>) -> Failure {
-    let name = endpoint.name();
+fn no_response(error: &Error, name: &str, sending: Option<Sending>) -> Failure {
     tracing::warn!(endpoint = name, error = %Causes(error), "no answer from the endpoint");
     let name = name.to_owned();
     let cause = error.source();

@@ -1,7 +1,5 @@
 //! The headers that pass between a client and an endpoint.
 
-use std::net::IpAddr;
-
 use bytes::Bytes;
 use http::Version;
 use http::header::{
@@ -14,18 +12,14 @@ use super::target::host;
 use crate::endpoints::{Endpoint, EndpointRef};
 use crate::http::{is_hop_by_hop, named_by_connection};
 
-/// The headers that requests to one endpoint carry in place of the client's.
-struct OwnHeaders(HeaderMap);
-
 /// Returns the headers that requests to `endpoint` carry in place of the client's. These are `Host` and the headers of
 /// its configuration.
 pub(super) fn own(endpoint: &EndpointRef) -> &HeaderMap {
-    let own = endpoint.extension(|endpoint: &Endpoint| {
+    endpoint.extension(|endpoint: &Endpoint| {
         let mut headers = endpoint.headers.clone();
         headers.insert(HOST, host(&endpoint.url));
-        OwnHeaders(headers)
-    });
-    &own.0
+        headers
+    })
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -48,7 +42,8 @@ pub(super) fn to_endpoint(
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     if version >= Version::HTTP_2 {
-        join_cookies(headers);
+        // HTTP/2 may send each cookie in its own line, while HTTP/1.1 has one line for all (RFC 9113, 8.2.3).
+        join_lines(headers, COOKIE, b"; ", None);
     }
     match length {
         // An empty body may be sent without a `Content-Length`.
@@ -57,7 +52,8 @@ pub(super) fn to_endpoint(
         None => {}
     }
     if let Some(PeerAddr(peer)) = peer {
-        forwarded_for(headers, peer.ip());
+        let peer = peer.ip().to_string();
+        join_lines(headers, X_FORWARDED_FOR, b", ", Some(&peer));
     }
     // These come last, so that a client cannot remove the endpoint's key by naming it in `Connection`.
     for (name, value) in own {
@@ -96,38 +92,16 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .map(str::trim)
 }
 
-/// Joins all cookie lines into one. HTTP/2 may send each cookie in its own line, while HTTP/1.1 has one line for all
-/// (RFC 9113, 8.2.3).
-fn join_cookies(headers: &mut HeaderMap) {
-    let lines: Vec<_> = headers.get_all(COOKIE).iter().collect();
-    if lines.len() < 2 {
+/// Joins all lines of a header into one, in front of `last`.
+fn join_lines(headers: &mut HeaderMap, name: HeaderName, separator: &[u8], last: Option<&str>) {
+    let lines = headers.get_all(&name).into_iter();
+    let lines = lines.map(HeaderValue::as_bytes);
+    let lines: Vec<_> = lines.chain(last.map(str::as_bytes)).collect();
+    if lines.is_empty() {
         return;
     }
-    let lines: Vec<_> = lines.into_iter().map(HeaderValue::as_bytes).collect();
-    if let Ok(joined) = HeaderValue::from_maybe_shared(Bytes::from(lines.join(&b"; "[..]))) {
-        headers.insert(COOKIE, joined);
-    }
-}
-
-/// Appends the address of `peer` to the list in `x-forwarded-for`.
-fn forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
-    let mut list = Vec::new();
-    for value in headers.get_all(&X_FORWARDED_FOR) {
-        list.extend_from_slice(value.as_bytes());
-        list.extend_from_slice(b", ");
-    }
-    match peer {
-        // The address is written by hand, because formatting would cost more than the rest of this function.
-        IpAddr::V4(peer) => {
-            for (idx, octet) in peer.octets().into_iter().enumerate() {
-                list.extend_from_slice(if idx == 0 { b"" } else { b"." });
-                list.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
-            }
-        }
-        IpAddr::V6(peer) => list.extend_from_slice(peer.to_string().as_bytes()),
-    }
-    if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from(list)) {
-        headers.insert(X_FORWARDED_FOR, value);
+    if let Ok(joined) = HeaderValue::from_maybe_shared(Bytes::from(lines.join(separator))) {
+        headers.insert(name, joined);
     }
 }
 

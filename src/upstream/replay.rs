@@ -7,16 +7,12 @@
 //!
 //! On a new connection, the same end is a failure. An end after the first byte of an answer is a failure, too.
 
-use std::convert::Infallible;
 use std::error::Error as _;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::vec::IntoIter;
 
 use bytes::Bytes;
 use http::Request;
-use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
 use hyper_util::client::legacy::{Client, Error, ResponseFuture};
 
 use super::connect::Connector;
@@ -24,7 +20,7 @@ use super::connection::{ConnectionHandle, LogicalTime};
 use super::upload::{Sending, Upload, watched};
 
 /// A client that makes a new connection for each request.
-pub(super) type ReplayClient = Client<Connector, Upload<Pieces>>;
+pub(super) type ReplayClient = Client<Connector, Upload<Full<Bytes>>>;
 
 /// The head of a request, with all that is needed to send the request once more.
 pub(super) struct Replay {
@@ -64,41 +60,11 @@ impl Replay {
         if !connection.was_stale(self.begun) {
             return None;
         }
-        let pieces = match sending {
-            None => Vec::new(),
+        let body = match sending {
+            None => Bytes::new(),
             Some(sending) => sending.take_whole()?,
         };
-        let body = Pieces(pieces.into_iter());
-        let (request, sending) = watched(self.head.map(|()| body));
+        let (request, sending) = watched(self.head.map(|()| Full::new(body)));
         Some((self.client.request(request), sending))
-    }
-}
-
-/// A request body that consists of several pieces in memory.
-pub(super) struct Pieces(IntoIter<Bytes>);
-
-impl Body for Pieces {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.next().map(Frame::data).map(Ok))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.len() == 0
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(
-            self.0
-                .as_slice()
-                .iter()
-                .map(|piece| piece.len() as u64)
-                .sum(),
-        )
     }
 }

@@ -35,8 +35,9 @@ pin_project! {
             let this = this.project();
             // hyper never asked for the body, so all of it stayed here.
             if !*this.is_polled && let Some(progress) = this.progress {
-                progress.forget_pieces();
-                progress.take(true);
+                let mut state = progress.lock();
+                state.pieces = None;
+                state.take(true);
             }
         }
     }
@@ -68,34 +69,30 @@ impl Progress {
         })))
     }
 
-    /// Keeps a piece that hyper takes. If the body has become larger than [`KEEP_LIMIT`], all kept pieces are dropped
-    /// instead.
-    fn keep(&self, piece: &Bytes) {
-        let mut state = self.lock();
-        let Some(pieces) = &mut state.pieces else {
-            return;
-        };
-        let length: usize = pieces.iter().map(Bytes::len).sum();
-        match length + piece.len() <= KEEP_LIMIT {
-            true => pieces.push(piece.clone()),
-            false => state.pieces = None,
-        }
-    }
-
-    fn forget_pieces(&self) {
-        self.lock().pieces = None;
-    }
-
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl State {
+    /// Keeps a piece that hyper takes. A body with trailers, or larger than [`KEEP_LIMIT`], is not kept.
+    fn keep(&mut self, piece: Option<&Bytes>) {
+        self.pieces = self
+            .pieces
+            .take()
+            .zip(piece)
+            .and_then(|(mut pieces, piece)| {
+                let length: usize = pieces.iter().map(Bytes::len).sum();
+                pieces.push(piece.clone());
+                (length + piece.len() <= KEEP_LIMIT).then_some(pieces)
+            });
+    }
 
     /// Records that hyper has taken a piece. `all` is `true` if this was the last one.
-    fn take(&self, all: bool) {
-        let mut state = self.lock();
-        state.taken = Some(Instant::now());
+    fn take(&mut self, all: bool) {
+        self.taken = Some(Instant::now());
         if all {
-            state.ended.get_or_insert_with(LogicalTime::now);
+            self.ended.get_or_insert_with(LogicalTime::now);
         }
     }
 }
@@ -117,20 +114,19 @@ impl<B: Body> Body for Upload<B> {
         let Some(progress) = this.progress else {
             return frame;
         };
+        let is_over = this.body.is_end_stream(); // asked without the lock, because this is a caller's code
+        let mut state = progress.lock();
         match &frame {
-            Poll::Pending => progress.lock().taken = None,
+            Poll::Pending => state.taken = None,
             Poll::Ready(Some(Ok(frame))) => {
-                match frame.data_ref() {
-                    Some(piece) => progress.keep(piece),
-                    None => progress.forget_pieces(), // trailers are not sent again
-                }
+                state.keep(frame.data_ref());
                 let length = frame.data_ref().map_or(0, |data| data.len() as u64);
                 *this.left = this.left.map(|left| left.saturating_sub(length));
                 // hyper does not poll again after the announced length, so the end is recognised by counting.
                 let counted = *this.left == Some(0);
-                progress.take(counted || frame.is_trailers() || this.body.is_end_stream());
+                state.take(counted || frame.is_trailers() || is_over);
             }
-            Poll::Ready(None) => progress.take(true),
+            Poll::Ready(None) => state.take(true),
             Poll::Ready(Some(Err(_))) => {} // not ended: hyper closes the connection
         }
         frame
@@ -197,7 +193,7 @@ pub(super) fn unsent(
 ) -> Option<Sending> {
     let (mut sending, connection) = sending.zip(connection)?;
     sending.connection = Carrier::Known(connection);
-    sending.progress.forget_pieces(); // an answer has come, or will not come at all
+    sending.progress.lock().pieces = None; // an answer has come, or will not come at all
     (!sending.is_over()).then_some(sending)
 }
 
@@ -211,10 +207,10 @@ impl Sending {
 
     /// Takes the whole body, to send it again. Returns `None` if hyper has not taken all of it, or if the body was too
     /// large to be kept.
-    pub(super) fn take_whole(&self) -> Option<Vec<Bytes>> {
+    pub(super) fn take_whole(&self) -> Option<Bytes> {
         let mut state = self.progress.lock();
         state.ended?;
-        state.pieces.take()
+        state.pieces.take().map(|pieces| pieces.concat().into())
     }
 
     /// Returns `true` if all of the body is on its way to the endpoint.

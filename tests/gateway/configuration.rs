@@ -95,7 +95,6 @@ async fn invalid_value_error_names_file_line_and_key() {
     }
     for line in [
         "priority = -1",
-        "max_concurrent = 0",
         "max_concurrent = -1",
         "health = 3",
         "models = [\"m\"]",

@@ -10,6 +10,7 @@ mod inner_not_ready;
 mod inner_ready;
 mod inner_service;
 mod levels;
+mod limit_of_zero;
 mod local;
 mod order;
 mod overload;

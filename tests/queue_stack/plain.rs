@@ -136,7 +136,11 @@ async fn max_wait_bounds_a_ticket_from_the_future() {
 async fn what_cannot_be_reconfigured_changes_nothing() {
     let (_, handle) = queue(QueueConfig::new(3), TestService::new());
     assert!(handle.reconfigure(QueueConfig::inner()).is_err());
-    assert!(handle.reconfigure(QueueConfig::new(0)).is_err());
+    assert!(
+        handle
+            .reconfigure(QueueConfig::new(3).priority_header(""))
+            .is_err()
+    );
     assert_eq!(handle.config(), QueueConfig::new(3));
     assert_eq!(handle.status().limit, 3);
 }

@@ -1,7 +1,8 @@
 //! Endpoints that come and go while requests wait for them.
 
 use http::StatusCode;
-use tower_triage::endpoints::FallbackWhen;
+use tower_triage::QueueConfig;
+use tower_triage::endpoints::{Endpoint, FallbackWhen};
 use tower_triage::route::RoutingConfig;
 
 use super::support::{TestRouter, code, endpoint, header, settle};
@@ -137,6 +138,45 @@ async fn a_limit_set_at_the_endpoint_serves_waiters_at_once() {
     router.endpoint("b").set_limit(1);
     let third = router.settled().await;
     assert_eq!(third.as_ref().map(|call| call.endpoint()), Some("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_without_slots_serves_once_it_has_some() {
+    let slots = |limited: Endpoint| move |all: &mut Vec<Endpoint>| all[0] = limited;
+    let none = || endpoint("a", 0, &["m"]);
+    for some in [endpoint("a", 1, &["m"]), none().limit(Default::default())] {
+        let queue = QueueConfig::default().max_size(1);
+        let mut router = TestRouter::with_queue([none()], RoutingConfig::default(), queue);
+        let waits = router.ask("m");
+        assert!(router.settled().await.is_none());
+        assert_eq!(code(router.ask("m").await.unwrap()).await, "queue_full");
+
+        router.handle.change_endpoints(slots(some.clone())).unwrap();
+        let call = router.settled().await;
+        call.expect("it has a slot").ok();
+        assert_eq!(waits.await.unwrap().status(), StatusCode::OK);
+        router.ask("m");
+        router.settled().await.expect("it still has a slot").ok();
+
+        router.handle.change_endpoints(slots(none())).unwrap();
+        let waits = router.ask("m");
+        assert!(router.settled().await.is_none());
+        assert_eq!(code(waits.await.unwrap()).await, "queue_timeout");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_without_slots_leaves_requests_to_others() {
+    let routing = RoutingConfig::default()
+        .fallbacks("m", ["n"])
+        .fallback_when(FallbackWhen::Busy);
+    for other in [endpoint("b", 1, &["m"]), endpoint("b", 1, &["n"])] {
+        let none = endpoint("a", 0, &["m"]).priority(0);
+        let mut router = TestRouter::new([none, other], routing.clone());
+        router.ask("m");
+        let call = router.settled().await;
+        assert_eq!(call.as_ref().map(|call| call.endpoint()), Some("b"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,7 +59,6 @@ pub(super) fn index(error: &InvalidRegistry, names: &[String]) -> Option<usize> 
         E::BadName { index } => Some(*index),
         E::DuplicateName { endpoint } => names.iter().rposition(|name| name == endpoint),
         E::BadUrl { endpoint, .. }
-        | E::NoSlots { endpoint }
         | E::BadLimit { endpoint, .. }
         | E::BadHealthCheck { endpoint, .. }
         | E::BadEngineMetrics { endpoint, .. }

@@ -241,15 +241,15 @@ fn invalid_config_error_names_line_and_key() {
         ),
         (format!("{BACKEND}slots = 3"), 4, "unknown field `slots`"),
         (
-            format!("{BACKEND}max_concurrent = 0"),
+            format!("{BACKEND}max_concurrent = -1"),
             4,
-            "expected a whole number above 0",
+            "expected a whole number of at most",
         ),
         (
             format!("{BACKEND}max_concurrent = 'many'"),
             4,
-            "in `backends.max_concurrent`: invalid value: string \"many\", expected a whole number above 0, \
-             at most 4294967295, or \"auto\"",
+            "in `backends.max_concurrent`: invalid value: string \"many\", expected a whole number \
+             of at most 4294967295, or \"auto\"",
         ),
         (
             format!("{BACKEND}max_concurrent = 'auto'\nlimit.algorithm = 'tcp'"),

@@ -4,12 +4,14 @@ use crate::admit::AdaptiveLimit;
 
 /// The number of requests that run at a time.
 ///
-/// In a configuration file, this is a positive integer, `"inner"`, or `"auto"`. A table `limit` may be beside `"auto"`.
+/// In a configuration file, this is an integer, `"inner"`, or `"auto"`. A table `limit` may be beside `"auto"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Concurrency {
-    /// A fixed number of requests, from 1 to [`SlotPool::MAX`](crate::SlotPool::MAX). Larger numbers are lowered to
-    /// that.
+    /// A fixed number of requests, up to [`SlotPool::MAX`](crate::SlotPool::MAX). Larger numbers are lowered to that.
+    ///
+    /// With 0, no request runs. Requests wait as they do while all slots are busy, until the limit is raised or their
+    /// wait ends. If they may not wait, they are rejected at once.
     Limit(usize),
     /// As many requests as the inner service is ready for. Only the next request polls its readiness.
     ///

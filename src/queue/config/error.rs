@@ -8,9 +8,6 @@ use crate::http::InvalidRetryAfter;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidQueueConfig {
-    /// The limit is 0, so every request would wait in vain.
-    #[error("`concurrency` is 0: it must be at least 1, or \"inner\", or \"auto\"")]
-    ZeroConcurrency,
     /// The value cannot be the name of a header.
     #[error(
         "`{field}` is {value:?}, which is no header name: use ASCII letters, digits and hyphens"

@@ -7,12 +7,6 @@ mod choices;
 mod error;
 #[cfg(feature = "serde")]
 mod read;
-#[cfg(feature = "serde")]
-mod reserve;
-#[cfg(feature = "serde")]
-mod seconds;
-#[cfg(feature = "serde")]
-mod target;
 
 use std::time::Duration;
 
@@ -23,6 +17,7 @@ use crate::admit::{
     WaitingRoomConfig, room_methods,
 };
 use crate::http::{HeaderClassifier, RetryAfter};
+use crate::setters::setters;
 
 pub use choices::{Concurrency, Hold, Overflow, Streaming};
 pub use error::InvalidQueueConfig;
@@ -64,41 +59,10 @@ pub use error::InvalidQueueConfig;
 ///
 /// # Fields and keys
 ///
-/// A key in a file has the name of its field, unless the tables below give both. Durations in a file are in seconds and
-/// may be fractions. Unknown and repeated keys are errors that name the key and its line. The keys are stable.
-///
-/// The service has these fields:
-///
-/// | field, key | default | use |
-/// |---|---|---|
-/// | `concurrency` | 1 | the number of requests that run at a time; `"auto"` finds it by [measurement](#limits-that-adapt), and `"inner"` leaves it to the inner service |
-/// | key `limit` | | the table of an [`AdaptiveLimit`], beside `concurrency = "auto"` |
-/// | `enabled` | `true` | `false` rejects each request that finds no slot; the limit still holds |
-/// | `overflow` | `reject` | `backpressure` makes `poll_ready` wait while the room is full |
-/// | `priority_header` | `x-priority` | the request header that names the level |
-/// | `tenant_header` | `x-tenant-id` | the request header that names the tenant; or `"none"` |
-/// | `streaming` | `queue` | `reject` answers a request for an event stream at once while all slots are busy |
-/// | `hold` | `body` | `headers` frees a slot as soon as the response's head is there |
-/// | `server_timing` | `true` | adds `server-timing: queue;dur=<ms>` to responses of requests that waited |
-/// | `retry_after` | 1 to 60 s | `Retry-After`, estimated from how fast the room empties, with jitter; or fixed |
-///
-/// The [waiting room](WaitingRoomConfig) has these fields:
-///
-/// | field, key | default | use |
-/// |---|---|---|
-/// | `max_size` | 100 | the number of requests that may wait |
-/// | `max_size_per_tenant` | none | the number of one tenant's requests that may wait |
-/// | `max_concurrent_per_tenant` | none | the number of slots that one tenant may have; its other requests wait, and let those of other tenants pass |
-/// | `max_wait`, `max_wait_seconds` | 30 s | the longest wait of a request; or `"none"` |
-/// | `discipline` | `fifo` | the order within a level: `fifo`, `fair` (tenants take turns), `deadline` (the earliest first) |
-/// | `levels`, `priorities` and `default_priority` | `high`, `normal` | the priority levels, highest first; unknown names get the default one, `normal` |
-/// | `promote_after`, `promote_after_seconds` | none | promotes a waiter by one level per interval waited |
-/// | `displace` | `true` | in a full room, a higher priority replaces the latest waiter of the lowest; where there are shares, a flow below its share replaces the latest waiter of the flow farthest above its own |
-/// | `target_wait` | `auto` | the predicted wait from which on arrivals are refused: a duration, `auto`, or `"none"` ([`TargetWait::Off`]) |
-/// | `lifo_when_standing` | `false` | serves the newest of equal rank first while the oldest waiter without a deadline has waited for three service times |
-/// | `reserve`, `lend` | none | slots that are reserved for a level and those above: `{ high = 1 }`, or `{ high = "10%", lend = true }`; excludes `concurrency = "inner"` |
-/// | `level_weights` | none | shares of levels in place of strict priorities: `{ high = 3 }`; all others weigh 1 |
-/// | `weights`, `tenant_weights` | all 1 | shares of tenants, with `fair` |
+/// A key in a file has the name of its field, unless the field's own documentation gives another. A table `limit` may be
+/// beside `concurrency = "auto"`. The keys of the [waiting room](WaitingRoomConfig) are beside those of the service.
+/// Durations in a file are in seconds and may be fractions. Unknown and repeated keys are errors that name the key and
+/// its line. The keys are stable.
 ///
 /// # Tickets
 ///
@@ -202,32 +166,25 @@ impl QueueConfig {
         Self::default().concurrency(Concurrency::Adaptive(limit))
     }
 
-    /// Sets the number of requests that run at a time.
-    #[must_use]
-    pub fn concurrency(mut self, concurrency: Concurrency) -> Self {
-        self.concurrency = concurrency;
-        self
-    }
-
-    /// Allows requests to wait, or rejects each request that finds all slots busy.
-    #[must_use]
-    pub fn enabled(mut self, enabled: bool) -> Self {
-        self.enabled = enabled;
-        self
-    }
-
-    /// Replaces the configuration of the whole waiting room.
-    #[must_use]
-    pub fn room(mut self, room: WaitingRoomConfig) -> Self {
-        self.room = room;
-        self
-    }
-
-    /// Sets the behaviour of the service while the waiting room is full.
-    #[must_use]
-    pub fn overflow(mut self, overflow: Overflow) -> Self {
-        self.overflow = overflow;
-        self
+    setters! {
+        /// Sets the number of requests that run at a time.
+        concurrency: Concurrency,
+        /// Allows requests to wait, or rejects each request that finds all slots busy.
+        enabled: bool,
+        /// Replaces the configuration of the whole waiting room.
+        room: WaitingRoomConfig,
+        /// Sets the behaviour of the service while the waiting room is full.
+        overflow: Overflow,
+        /// Sets the treatment of a request for a stream of events while every slot is busy.
+        streaming: Streaming,
+        /// Sets the time for which a request holds its slot.
+        hold: Hold,
+        /// Adds the time of a wait of 1 ms or longer to the response as `server-timing`, or leaves it out.
+        server_timing: bool,
+        /// Allows a request for a stream of events to ask for an answer while it waits, or ignores such requests.
+        status_stream: bool,
+        /// Sets the time after which rejected clients are asked to return.
+        retry_after: RetryAfter,
     }
 
     /// Sets the request header that names the priority level.
@@ -244,50 +201,12 @@ impl QueueConfig {
         self
     }
 
-    /// Sets the treatment of a request for a stream of events while every slot is busy.
-    #[must_use]
-    pub fn streaming(mut self, streaming: Streaming) -> Self {
-        self.streaming = streaming;
-        self
-    }
-
-    /// Sets the time for which a request holds its slot.
-    #[must_use]
-    pub fn hold(mut self, hold: Hold) -> Self {
-        self.hold = hold;
-        self
-    }
-
-    /// Adds the time of a wait of 1 ms or longer to the response as `server-timing`, or leaves it out.
-    #[must_use]
-    pub fn server_timing(mut self, server_timing: bool) -> Self {
-        self.server_timing = server_timing;
-        self
-    }
-
-    /// Allows a request for a stream of events to ask for an answer while it waits, or ignores such requests.
-    #[must_use]
-    pub fn status_stream(mut self, status_stream: bool) -> Self {
-        self.status_stream = status_stream;
-        self
-    }
-
-    /// Sets the time after which rejected clients are asked to return.
-    #[must_use]
-    pub fn retry_after(mut self, retry_after: RetryAfter) -> Self {
-        self.retry_after = retry_after;
-        self
-    }
-
     /// Checks that the configuration can be used.
     ///
     /// # Errors
     ///
     /// Returns an error that names the first wrong field that is found.
     pub fn validate(&self) -> Result<(), InvalidQueueConfig> {
-        if self.concurrency == Concurrency::Limit(0) {
-            return Err(InvalidQueueConfig::ZeroConcurrency);
-        }
         if let Some(limit) = self.concurrency.adaptive() {
             limit.validate()?;
         }
@@ -411,7 +330,6 @@ mod tests {
     fn bad_values_are_refused_by_field() {
         let ok = || QueueConfig::new(8);
         let cases = [
-            (QueueConfig::new(0), "`concurrency` is 0"),
             (
                 QueueConfig::adaptive(AdaptiveLimit::default().min(0)),
                 "`limit.min` is 0",
@@ -460,6 +378,7 @@ mod tests {
     #[test]
     fn the_default_and_the_largest_values_can_be_used() {
         assert_eq!(QueueConfig::default().validate(), Ok(()));
+        assert_eq!(QueueConfig::new(0).validate(), Ok(()));
         let levels = PriorityLevels::new((0..32).map(|n| n.to_string()), "31").unwrap();
         let config = QueueConfig::new(usize::MAX)
             .max_size(usize::MAX)

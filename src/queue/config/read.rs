@@ -1,238 +1,278 @@
-//! A reader of a [`QueueConfig`], or only of the [`WaitingRoomConfig`] in it, from a file.
-//!
-//! The keys are read by hand, because the keys of the room are beside the others. serde's derive would need `flatten`
-//! for that, which can neither refuse an unknown key nor report the line of a value.
+//! The form of a [`QueueConfig`] in a file, and of a [`WaitingRoomConfig`], which may be read alone.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::time::Duration;
 
-use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Unexpected, Visitor,
+use serde::de::{Deserialize, Deserializer, Error};
+
+use super::{Concurrency, Hold, Overflow, QueueConfig, Streaming};
+use crate::admit::{
+    AdaptiveLimit, Discipline, PriorityLevels, ReservedSlots, TargetWait, WaitingRoomConfig,
 };
+use crate::http::RetryAfter;
+use crate::short_number::Short;
 
-use super::reserve::Reserves;
-use super::seconds::Seconds;
-use super::target::Target;
-use super::{Concurrency, QueueConfig};
-use crate::admit::{AdaptiveLimit, PriorityLevels, WaitingRoomConfig};
+/// Defines a table that has the given keys beside the keys of a waiting room. serde's `flatten` would neither refuse an
+/// unknown key nor report the line of a value.
+macro_rules! table {
+    (#[$attr:meta] $name:ident { $($(#[$key_attr:meta])* $key:ident: $type:ty,)* }) => {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[$attr]
+        pub(super) struct $name {
+            $($(#[$key_attr])* $key: $type,)*
+            max_size: Option<usize>,
+            max_size_per_tenant: Option<usize>,
+            max_concurrent_per_tenant: Option<usize>,
+            #[serde(default, deserialize_with = "max_wait")]
+            max_wait_seconds: Option<Option<Duration>>,
+            #[serde(default)]
+            discipline: Discipline,
+            priorities: Option<Vec<String>>,
+            default_priority: Option<String>,
+            #[serde(default, deserialize_with = "promote_after")]
+            promote_after_seconds: Option<Duration>,
+            displace: Option<bool>,
+            #[serde(default, deserialize_with = "target_wait")]
+            target_wait: TargetWait,
+            #[serde(default)]
+            lifo_when_standing: bool,
+            #[serde(default, deserialize_with = "reserve")]
+            reserve: (HashMap<String, ReservedSlots>, bool),
+            #[serde(default)]
+            level_weights: HashMap<String, u32>,
+            #[serde(default)]
+            tenant_weights: HashMap<String, u32>,
+        }
 
-impl<'de> Deserialize<'de> for QueueConfig {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Reader::new("the configuration of a queue", KEYS))
+        impl $name {
+            /// Takes the waiting room out of the table.
+            fn room<E: Error>(&mut self) -> Result<WaitingRoomConfig, E> {
+                let default = WaitingRoomConfig::default();
+                let (reserve, lend) = std::mem::take(&mut self.reserve);
+                let weights = std::mem::take(&mut self.tenant_weights).into_iter();
+                Ok(WaitingRoomConfig {
+                    max_size: self.max_size.unwrap_or(default.max_size),
+                    max_size_per_tenant: self.max_size_per_tenant.filter(|n| *n > 0),
+                    max_concurrent_per_tenant: self.max_concurrent_per_tenant.filter(|n| *n > 0),
+                    max_wait: self.max_wait_seconds.unwrap_or(default.max_wait),
+                    discipline: self.discipline,
+                    levels: levels(self.priorities.take(), self.default_priority.take())?,
+                    promote_after: self.promote_after_seconds,
+                    displace: self.displace.unwrap_or(default.displace),
+                    target_wait: self.target_wait,
+                    lifo_when_standing: self.lifo_when_standing,
+                    reserve,
+                    lend,
+                    level_weights: std::mem::take(&mut self.level_weights),
+                    weights: weights.map(|(name, n)| (name.into(), n)).collect(),
+                })
+            }
+        }
+    };
+}
+
+table! {
+    #[serde(expecting = "the configuration of a waiting room")]
+    RoomTable {}
+}
+
+table! {
+    #[serde(expecting = "the configuration of a queue")]
+    QueueTable {
+        #[serde(default)]
+        concurrency: Concurrency,
+        limit: Option<AdaptiveLimit>,
+        enabled: Option<bool>,
+        #[serde(default)]
+        overflow: Overflow,
+        priority_header: Option<String>,
+        #[serde(default, deserialize_with = "present")]
+        tenant_header: Option<Option<String>>,
+        #[serde(default)]
+        streaming: Streaming,
+        #[serde(default)]
+        hold: Hold,
+        server_timing: Option<bool>,
+        #[serde(default)]
+        retry_after: RetryAfter,
     }
 }
 
 impl<'de> Deserialize<'de> for WaitingRoomConfig {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let reader = Reader::new("the configuration of a waiting room", ROOM_KEYS);
-        Ok(from.deserialize_map(reader)?.room)
+        RoomTable::deserialize(from)?.room()
     }
 }
 
-/// The keys of a queue's configuration.
-const KEYS: &[&str] = &[
-    "concurrency",
-    "limit",
-    "enabled",
-    "overflow",
-    "priority_header",
-    "tenant_header",
-    "streaming",
-    "hold",
-    "server_timing",
-    "retry_after",
-    // The keys of the waiting room, which `ROOM_KEYS` takes from here on:
-    "max_size",
-    "max_size_per_tenant",
-    "max_concurrent_per_tenant",
-    "max_wait_seconds",
-    "discipline",
-    "priorities",
-    "default_priority",
-    "promote_after_seconds",
-    "displace",
-    "target_wait",
-    "lifo_when_standing",
-    "reserve",
-    "level_weights",
-    "tenant_weights",
-];
-
-/// The keys of the waiting room: all of `KEYS` after the first 10.
-const ROOM_KEYS: &[&str] = KEYS.split_at(10).1;
-
-/// A configuration that is being read.
-struct Reader {
-    /// The name of the configuration in error messages.
-    what: &'static str,
-    keys: &'static [&'static str],
-    config: QueueConfig,
-    limit: Option<AdaptiveLimit>,
-    priorities: Option<Vec<String>>,
-    default_priority: Option<String>,
-}
-
-impl Reader {
-    fn new(what: &'static str, keys: &'static [&'static str]) -> Self {
-        Self {
-            what,
-            keys,
-            config: QueueConfig::default(),
-            limit: None,
-            priorities: None,
-            default_priority: None,
-        }
-    }
-
-    /// Reads the value of `key`.
-    fn read<'de, A>(&mut self, key: &'static str, map: &mut A) -> Result<(), A::Error>
-    where
-        A: MapAccess<'de>,
-    {
-        let config = &mut self.config;
-        let room = &mut config.room;
-        match key {
-            "concurrency" => config.concurrency = map.next_value()?,
-            "limit" => self.limit = Some(map.next_value()?),
-            "enabled" => config.enabled = map.next_value()?,
-            "overflow" => config.overflow = map.next_value()?,
-            "priority_header" => config.priority_header = map.next_value()?,
-            "tenant_header" => {
-                let name: Option<String> = map.next_value()?;
-                config.tenant_header = name.filter(|name| name != "none");
-            }
-            "streaming" => config.streaming = map.next_value()?,
-            "hold" => config.hold = map.next_value()?,
-            "server_timing" => config.server_timing = map.next_value()?,
-            "retry_after" => config.retry_after = map.next_value()?,
-            "max_size" => room.max_size = map.next_value()?,
-            "max_size_per_tenant" => {
-                room.max_size_per_tenant = Some(map.next_value()?).filter(|n| *n > 0);
-            }
-            "max_concurrent_per_tenant" => {
-                room.max_concurrent_per_tenant = Some(map.next_value()?).filter(|n| *n > 0);
-            }
-            "max_wait_seconds" => room.max_wait = map.next_value_seed(Seconds(key))?,
-            "discipline" => room.discipline = map.next_value()?,
-            "priorities" => self.priorities = Some(map.next_value()?),
-            "default_priority" => self.default_priority = Some(map.next_value()?),
-            "promote_after_seconds" => room.promote_after = map.next_value_seed(Seconds(key))?,
-            "displace" => room.displace = map.next_value()?,
-            "target_wait" => room.target_wait = map.next_value_seed(Target(key))?,
-            "lifo_when_standing" => room.lifo_when_standing = map.next_value()?,
-            "reserve" => (room.reserve, room.lend) = map.next_value_seed(Reserves)?,
-            "level_weights" => room.level_weights = map.next_value()?,
-            "tenant_weights" => {
-                let weights: HashMap<String, u32> = map.next_value()?;
-                let weights = weights.into_iter().map(|(name, n)| (name.into(), n));
-                room.weights = weights.collect();
-            }
-            _ => unreachable!("`KEYS` has no other key"),
-        }
-        Ok(())
-    }
-}
-
-impl<'de> Visitor<'de> for Reader {
-    type Value = QueueConfig;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.what)
-    }
-
-    /// Reads all keys. An unknown key and a repeated key are errors.
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<QueueConfig, A::Error> {
-        let mut seen = Vec::new();
-        while let Some(key) = map.next_key_seed(OneOf(self.keys))? {
-            if seen.contains(&key) {
-                return Err(A::Error::duplicate_field(key));
-            }
-            seen.push(key);
-            self.read(key, &mut map)?;
-        }
-        if let Some(limit) = self.limit {
-            let Concurrency::Adaptive(default) = &mut self.config.concurrency else {
-                return Err(A::Error::custom(
+impl<'de> Deserialize<'de> for QueueConfig {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let default = Self::default();
+        let mut table = QueueTable::deserialize(from)?;
+        let room = table.room()?;
+        let concurrency = match (table.concurrency, table.limit) {
+            (Concurrency::Adaptive(_), Some(limit)) => Concurrency::Adaptive(limit),
+            (_, Some(_)) => {
+                return Err(D::Error::custom(
                     "`limit` is there without `concurrency = \"auto\"`, which needs it",
                 ));
-            };
-            *default = limit;
-        }
-        // The two keys are read together, because the default has to be one of the priorities.
-        if self.priorities.is_some() || self.default_priority.is_some() {
-            let old = &self.config.room.levels;
-            let names = self.priorities;
-            let names = names.unwrap_or_else(|| old.names().map(str::to_owned).collect());
-            let default = self.default_priority;
-            let default = default.unwrap_or_else(|| old.name(old.default_priority()).to_owned());
-            let levels = PriorityLevels::new(names, &default).map_err(A::Error::custom)?;
-            self.config.room.levels = levels;
-        }
-        Ok(self.config)
+            }
+            (concurrency, None) => concurrency,
+        };
+        let tenant_header = table.tenant_header.unwrap_or(default.tenant_header);
+        Ok(Self {
+            concurrency,
+            enabled: table.enabled.unwrap_or(default.enabled),
+            room,
+            overflow: table.overflow,
+            priority_header: table.priority_header.unwrap_or(default.priority_header),
+            tenant_header: tenant_header.filter(|name| name != "none"),
+            streaming: table.streaming,
+            hold: table.hold,
+            server_timing: table.server_timing.unwrap_or(default.server_timing),
+            status_stream: default.status_stream,
+            retry_after: table.retry_after,
+        })
     }
 }
 
-/// A reader of a key, which must be one of these names.
-struct OneOf(&'static [&'static str]);
+/// Returns the levels of two keys, which belong together because the default has to be one of the priorities.
+fn levels<E: Error>(
+    names: Option<Vec<String>>,
+    default: Option<String>,
+) -> Result<PriorityLevels, E> {
+    let usual = PriorityLevels::default();
+    let names = names.unwrap_or_else(|| usual.names().map(str::to_owned).collect());
+    let default = default.as_deref();
+    let default = default.unwrap_or_else(|| usual.name(usual.default_priority()));
+    PriorityLevels::new(names, default).map_err(E::custom)
+}
 
-impl<'de> DeserializeSeed<'de> for OneOf {
-    type Value = &'static str;
+/// Reads a value that may be `null`, which differs from an absent key.
+fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
 
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<&'static str, D::Error> {
-        from.deserialize_identifier(self)
+/// A value that is a number or a word, or the `null` of some formats.
+#[derive(serde::Deserialize)]
+#[serde(untagged, expecting = "the value must be a number or a word")]
+enum Scalar {
+    Switch(bool),
+    Whole(u64),
+    Number(f64),
+    Word(String),
+    Null(()),
+}
+
+impl Scalar {
+    /// Returns a duration that is given as a number of seconds, which may have a fraction.
+    fn seconds(&self) -> Option<Duration> {
+        match *self {
+            Self::Whole(seconds) => Some(Duration::from_secs(seconds)),
+            Self::Number(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+            _ => None,
+        }
+    }
+
+    fn is_none(&self) -> bool {
+        matches!(self, Self::Null(())) || matches!(self, Self::Word(word) if word == "none")
+    }
+
+    /// Returns `meaning`, or an error that names the key, this value and the allowed values.
+    fn or_refuse<T, E: Error>(
+        &self,
+        meaning: Option<T>,
+        key: impl fmt::Display,
+        allowed: impl fmt::Display,
+    ) -> Result<T, E> {
+        meaning.ok_or_else(|| E::custom(format_args!("`{key}` is {self}: it must be {allowed}")))
     }
 }
 
-impl Visitor<'_> for OneOf {
-    type Value = &'static str;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Switch(value) => write!(f, "{value}"),
+            Self::Whole(number) => write!(f, "{number}"),
+            Self::Number(number) => write!(f, "{}", Short(*number)),
+            Self::Word(word) => write!(f, "{word:?}"),
+            Self::Null(()) => f.write_str("null"),
+        }
     }
+}
 
-    fn visit_str<E: Error>(self, name: &str) -> Result<&'static str, E> {
-        let known = self.0.iter().find(|key| **key == name);
-        known.copied().ok_or_else(|| E::unknown_field(name, self.0))
-    }
+const SECONDS: &str = "a number of seconds from 0 to 18446744073709551615";
+
+fn seconds_or_none<'de, D: Deserializer<'de>>(
+    key: &str,
+    from: D,
+) -> Result<Option<Duration>, D::Error> {
+    let value = Scalar::deserialize(from)?;
+    let meaning = match value.is_none() {
+        true => Some(None),
+        false => value.seconds().map(Some),
+    };
+    value.or_refuse(meaning, key, format_args!("{SECONDS}, or \"none\""))
+}
+
+fn max_wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Duration>>, D::Error> {
+    seconds_or_none("max_wait_seconds", from).map(Some)
+}
+
+fn promote_after<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    seconds_or_none("promote_after_seconds", from)
+}
+
+fn target_wait<'de, D: Deserializer<'de>>(from: D) -> Result<TargetWait, D::Error> {
+    let value = Scalar::deserialize(from)?;
+    let meaning = match &value {
+        Scalar::Word(word) if word == "auto" => Some(TargetWait::Auto),
+        value if value.is_none() => Some(TargetWait::Off),
+        value => value.seconds().map(TargetWait::After),
+    };
+    let allowed = format_args!("{SECONDS}, \"auto\" or \"none\"");
+    value.or_refuse(meaning, "target_wait", allowed)
 }
 
 impl<'de> Deserialize<'de> for Concurrency {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(NumberOrWord)
+        let value = Scalar::deserialize(from)?;
+        let meaning = match &value {
+            Scalar::Whole(limit) => usize::try_from(*limit).ok().map(Self::Limit),
+            Scalar::Word(word) if word == "inner" => Some(Self::Inner),
+            Scalar::Word(word) if word == "auto" => Some(Self::Adaptive(AdaptiveLimit::default())),
+            _ => None,
+        };
+        let allowed = "an integer of at least 0, or \"inner\", or \"auto\"";
+        value.or_refuse(meaning, "concurrency", allowed)
     }
 }
 
-/// A reader of `concurrency`: a positive integer, `"inner"` or `"auto"`.
-struct NumberOrWord;
-
-impl Visitor<'_> for NumberOrWord {
-    type Value = Concurrency;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("`concurrency` to be an integer of at least 1, or \"inner\", or \"auto\"")
+/// Reads the slots that are reserved for levels, and whether they are lent: `{ high = 1, low = "10%", lend = true }`.
+fn reserve<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<(HashMap<String, ReservedSlots>, bool), D::Error> {
+    let (mut levels, mut lend) = (HashMap::new(), false);
+    for (name, value) in HashMap::<String, Scalar>::deserialize(from)? {
+        let slots = match &value {
+            // A level may be called `lend`, too, so the type of the value decides.
+            Scalar::Switch(value) if name == "lend" => {
+                lend = *value;
+                continue;
+            }
+            Scalar::Whole(slots) => u32::try_from(*slots).ok().map(ReservedSlots::Slots),
+            Scalar::Word(share) => share
+                .strip_suffix('%')
+                .and_then(|percent| percent.trim().parse::<f64>().ok())
+                .map(|percent| ReservedSlots::Share(percent / 100.0)),
+            _ => None,
+        };
+        let key = format_args!("reserve.{name}");
+        let slots = value.or_refuse(slots, key, "a number of slots, or a share such as \"10%\"")?;
+        levels.insert(name, slots);
     }
-
-    fn visit_u64<E: Error>(self, limit: u64) -> Result<Concurrency, E> {
-        match usize::try_from(limit) {
-            Ok(limit) if limit > 0 => Ok(Concurrency::Limit(limit)),
-            _ => Err(E::invalid_value(Unexpected::Unsigned(limit), &self)),
-        }
-    }
-
-    fn visit_i64<E: Error>(self, limit: i64) -> Result<Concurrency, E> {
-        match u64::try_from(limit) {
-            Ok(limit) => self.visit_u64(limit),
-            Err(_) => Err(E::invalid_value(Unexpected::Signed(limit), &self)),
-        }
-    }
-
-    fn visit_str<E: Error>(self, word: &str) -> Result<Concurrency, E> {
-        match word {
-            "inner" => Ok(Concurrency::Inner),
-            "auto" => Ok(Concurrency::Adaptive(AdaptiveLimit::default())),
-            _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
-        }
-    }
+    Ok((levels, lend))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -367,10 +407,11 @@ jitter = 0.2                     # up to this share is added, so that clients do
             read("concurrency = \"inner\"").map(|config| config.concurrency),
             Ok(Concurrency::Inner)
         );
-        for bad in ["0", "-1", "1.5", "\"outer\"", "true"] {
+        assert_eq!(read("concurrency = 0"), Ok(QueueConfig::new(0)));
+        for bad in ["-1", "1.5", "\"outer\"", "true"] {
             let error = refusal(&format!("concurrency = {bad}"));
             assert!(error.contains("`concurrency`"), "{error}");
-            assert!(error.contains("at least 1, or \"inner\""), "{error}");
+            assert!(error.contains("at least 0, or \"inner\""), "{error}");
         }
     }
 
@@ -510,17 +551,21 @@ jitter = 0.2                     # up to this share is added, so that clients do
         #[test]
         fn seconds_that_are_no_duration_are_refused_by_name() {
             for field in ["max_wait_seconds", "promote_after_seconds"] {
-                for bad in ["-1", "-0.5", "nan", "inf", "1e300", "\"never\"", "\"30\""] {
+                for bad in [
+                    "-1",
+                    "-0.5",
+                    "nan",
+                    "inf",
+                    "1e300",
+                    "\"never\"",
+                    "\"30\"",
+                    "true",
+                ] {
                     let error = refusal(&format!("{field} = {bad}"));
                     assert!(error.contains(&format!("`{field}` is ")), "{error}");
                     assert!(error.contains("number of seconds from 0"), "{error}");
                     assert!(error.contains("or \"none\""), "{error}");
                 }
-                let error = refusal(&format!("{field} = true"));
-                assert!(
-                    error.contains(&format!("expected `{field}` to be")),
-                    "{error}"
-                );
             }
         }
 

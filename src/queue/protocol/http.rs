@@ -67,7 +67,7 @@ where
         arrival: Instant,
     ) -> Ticket {
         let settings = settings.0;
-        let context = ClassifyContext::new(arrival, &settings.classifier);
+        let context = ClassifyContext::new(Some(arrival), &settings.classifier);
         let ticket = self.classify.ticket(request, &context);
         if settings.rejects_streams() && wants_stream(request.headers()) {
             return ticket.no_wait();
@@ -76,7 +76,8 @@ where
     }
 
     fn priority(&self, request: &Request<B>, settings: &sealed::Settings<'_>) -> Option<Priority> {
-        self.classify.priority(request, &settings.0.classifier)
+        let context = ClassifyContext::new(None, &settings.0.classifier);
+        self.classify.priority(request, &context)
     }
 
     #[inline]

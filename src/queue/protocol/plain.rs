@@ -32,12 +32,13 @@ where
     type Error = QueueError<S::Error>;
 
     fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket {
-        let context = ClassifyContext::new(arrival, &settings.0.classifier);
+        let context = ClassifyContext::new(Some(arrival), &settings.0.classifier);
         self.classify.ticket(request, &context)
     }
 
     fn priority(&self, request: &Req, settings: &sealed::Settings<'_>) -> Option<Priority> {
-        self.classify.priority(request, &settings.0.classifier)
+        let context = ClassifyContext::new(None, &settings.0.classifier);
+        self.classify.priority(request, &context)
     }
 
     fn on_queued(_: sealed::Queued<'_, S, Req, Self>) -> Option<Result<S::Response, Self::Error>>

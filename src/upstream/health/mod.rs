@@ -3,7 +3,6 @@
 mod checks;
 mod probe;
 mod schedule;
-mod threshold;
 
 pub use checks::HealthChecks;
 pub(crate) use probe::{CheckError, Prober};

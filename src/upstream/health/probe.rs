@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-#[cfg(all(feature = "swap", unix))]
-use http::Method;
-use http::{Request, Response, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, Error};
@@ -64,11 +62,7 @@ impl Prober {
         path: &str,
         limit: usize,
     ) -> Result<Vec<u8>, CheckError> {
-        let response = self.get(endpoint, path).await?;
-        match response.status() {
-            status if status.is_success() => read(response.into_body(), limit).await,
-            status => Err(CheckError::Status(status)),
-        }
+        read_success(self.get(endpoint, path).await?, limit).await
     }
 
     async fn get(
@@ -76,9 +70,23 @@ impl Prober {
         endpoint: &EndpointRef,
         path: &str,
     ) -> Result<Response<Incoming>, CheckError> {
+        let uri = join(
+            endpoint.url(),
+            &Uri::try_from(path).map_err(http::Error::from)?,
+        )?;
+        self.send(Method::GET, uri, own(endpoint).clone()).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        uri: Uri,
+        headers: HeaderMap,
+    ) -> Result<Response<Incoming>, CheckError> {
         let mut request = Request::new(Empty::new());
-        *request.uri_mut() = target(endpoint.url(), path)?;
-        *request.headers_mut() = own(endpoint).clone();
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
         Ok(self.0.request(request).await?)
     }
 
@@ -89,9 +97,8 @@ impl Prober {
         uri: Uri,
         mut on_piece: impl FnMut(&[u8]),
     ) -> Result<(), CheckError> {
-        let mut request = Request::new(Empty::new());
-        *request.uri_mut() = uri;
-        let mut body = self.0.request(request).await?.into_body();
+        let response = self.send(Method::GET, uri, HeaderMap::new()).await?;
+        let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
             frame?.data_ref().inspect(|piece| on_piece(piece));
         }
@@ -101,14 +108,16 @@ impl Prober {
     /// Sends a request without a body to this machine. The call succeeds if the answer is 2xx and comes to its end.
     #[cfg(all(feature = "swap", unix))]
     pub(crate) async fn ask(&self, method: Method, uri: Uri) -> Result<(), CheckError> {
-        let mut request = Request::new(Empty::new());
-        *request.method_mut() = method;
-        *request.uri_mut() = uri;
-        let response = self.0.request(request).await?;
-        match response.status() {
-            status if status.is_success() => read(response.into_body(), READ_LIMIT).await.map(drop),
-            status => Err(CheckError::Status(status)),
-        }
+        let response = self.send(method, uri, HeaderMap::new()).await?;
+        read_success(response, READ_LIMIT).await.map(drop)
+    }
+}
+
+/// Reads the body of a response of status 2xx, as [`read`] does.
+async fn read_success(response: Response<Incoming>, limit: usize) -> Result<Vec<u8>, CheckError> {
+    match response.status() {
+        status if status.is_success() => read(response.into_body(), limit).await,
+        status => Err(CheckError::Status(status)),
     }
 }
 
@@ -134,10 +143,6 @@ fn is_no_such_page(status: StatusCode) -> bool {
             | StatusCode::METHOD_NOT_ALLOWED
     );
     denied || status.is_redirection()
-}
-
-fn target(base: &Uri, path: &str) -> Result<Uri, http::Error> {
-    join(base, &Uri::try_from(path)?)
 }
 
 impl CheckError {

@@ -5,7 +5,6 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::probe::CheckError;
-use super::threshold::Threshold;
 use crate::endpoints::HealthCheck;
 
 /// Checks an endpoint for ever. `probe` makes one check. `report` gets each result, and the new health of the endpoint
@@ -45,6 +44,36 @@ pub(super) async fn run_checks<F>(
 pub(in crate::upstream) fn jittered(interval: Duration, chance: f64) -> Duration {
     let seconds = interval.as_secs_f64() * (0.9 + 0.2 * chance);
     Duration::try_from_secs_f64(seconds).unwrap_or(interval)
+}
+
+/// The health of an endpoint by its checks, and the number of results in a row that contradict it.
+#[derive(Debug, Default)]
+struct Threshold {
+    /// `true` while the endpoint counts as up. `None` before the first result.
+    up: Option<bool>,
+    contradicting: u32,
+}
+
+impl Threshold {
+    /// Records the result of a check. Returns `Some` with the new health if the result changes it.
+    fn record(&mut self, well: bool, check: &HealthCheck) -> Option<bool> {
+        if self.up == Some(well) {
+            self.contradicting = 0;
+            return None;
+        }
+        self.contradicting += 1;
+        let needed = match self.up {
+            None => 1,
+            Some(true) => check.unhealthy_after,
+            Some(false) => check.healthy_after,
+        };
+        if self.contradicting < needed {
+            return None;
+        }
+        self.up = Some(well);
+        self.contradicting = 0;
+        self.up
+    }
 }
 
 #[cfg(test)]
@@ -125,5 +154,41 @@ mod tests {
             assert!((jittered - seconds).abs() < 1e-6, "{chance}: {jittered}");
         }
         assert_eq!(jittered(Duration::MAX, 1.0), Duration::MAX);
+    }
+
+    /// Returns one character for each of `results`, where `+` is a passed check and `-` a failed one. `U` means that
+    /// the endpoint came up, `D` that it went down, and `.` that it stayed the same.
+    fn told(results: &str, unhealthy_after: u32, healthy_after: u32) -> String {
+        let check = HealthCheck::default()
+            .unhealthy_after(unhealthy_after)
+            .healthy_after(healthy_after);
+        let mut threshold = Threshold::default();
+        let tell = |result| match threshold.record(result == '+', &check) {
+            Some(true) => 'U',
+            Some(false) => 'D',
+            None => '.',
+        };
+        results.chars().map(tell).collect()
+    }
+
+    #[test]
+    fn the_first_result_decides_then_results_in_a_row() {
+        for (results, unhealthy_after, healthy_after, changes) in [
+            ("+++", 3, 2, "U.."),
+            ("---", 3, 2, "D.."),
+            ("+---", 3, 2, "U..D"),
+            ("+--+--+---", 3, 2, "U........D"),
+            ("-++", 3, 2, "D.U"),
+            ("-+-+-++", 3, 2, "D.....U"),
+            ("+---++---", 3, 2, "U..D.U..D"),
+            ("+-+-", 1, 1, "UDUD"),
+            ("-+++-", 1, 3, "D..UD"),
+        ] {
+            let told = told(results, unhealthy_after, healthy_after);
+            assert_eq!(
+                told, changes,
+                "{results}, {unhealthy_after}, {healthy_after}"
+            );
+        }
     }
 }

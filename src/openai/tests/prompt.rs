@@ -1,8 +1,8 @@
-use super::asked;
+use super::{asked, read};
 
 /// The hash of the beginning of the prompt in `fields`.
 fn prefix(fields: &str) -> Option<u64> {
-    asked(fields, |read| read.prefix)
+    asked(fields, |asked| asked.prefix)
 }
 
 #[test]
@@ -65,7 +65,8 @@ fn text_alone_is_counted() {
         (r#""system":"abc","messages":[{"content":"d"}]"#, 4),
         (r#""suffix":"abc","user":"abc""#, 0),
     ] {
-        assert_eq!(asked(fields, |read| read.text_chars), chars, "{fields}");
+        let body = format!(r#"{{"model":"m",{fields}}}"#);
+        assert_eq!(read(body.as_bytes()).unwrap().2, chars, "{fields}");
     }
 }
 

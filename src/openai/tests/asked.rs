@@ -11,7 +11,7 @@ fn a_stream_is_asked_for_by_true_alone() {
         (r#""stream":{"true":[true]}"#, false),
         (r#""n":1"#, false),
     ] {
-        assert_eq!(asked(fields, |read| read.stream), stream, "{fields}");
+        assert_eq!(asked(fields, |asked| asked.stream), stream, "{fields}");
     }
 }
 
@@ -68,7 +68,7 @@ fn an_image_in_a_part_asks_for_vision() {
         (r#""messages":{"content":[{"type":"image_url"}]}"#, false),
         (r#""content":[{"type":"image_url"}]"#, false),
     ] {
-        assert_eq!(asked(fields, |read| read.vision), vision, "{fields}");
+        assert_eq!(asked(fields, |asked| asked.vision), vision, "{fields}");
     }
 }
 
@@ -85,7 +85,7 @@ fn tools_are_asked_for_by_a_list_of_some() {
         (r#""functions":[{}]"#, false),
         (r#""messages":[{"tools":[1]}]"#, false),
     ] {
-        assert_eq!(asked(fields, |read| read.tools), tools, "{fields}");
+        assert_eq!(asked(fields, |asked| asked.tools), tools, "{fields}");
     }
 }
 
@@ -116,7 +116,11 @@ fn json_mode_follows_from_the_formats_type() {
         (r#""text":"json_object""#, false),
         (r#""format":{"type":"json_object"}"#, false),
     ] {
-        assert_eq!(asked(fields, |read| read.json_mode), json_mode, "{fields}");
+        assert_eq!(
+            asked(fields, |asked| asked.json_mode),
+            json_mode,
+            "{fields}"
+        );
     }
 }
 
