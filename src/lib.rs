@@ -140,7 +140,7 @@ mod service;
 mod setters;
 #[cfg(all(feature = "redis", feature = "route"))]
 pub mod shared_limits;
-#[cfg(feature = "serde")]
+#[cfg(any(feature = "serde", feature = "route"))]
 mod short_number;
 #[cfg(feature = "swap")]
 pub mod swap;

@@ -32,7 +32,7 @@
 //! | the request would wait for too long, or has | 503 | `overloaded` | 14 `UNAVAILABLE`, pushback |
 //! | the waiting room is full | 503 | `queue_full` | 14, pushback |
 //! | the request waited for `max_wait` | 503 | `queue_timeout` | 14, pushback |
-//! | all slots are busy, and the request may not wait | 503 | `queue_disabled`, `streaming_not_queued` | 14, pushback |
+//! | all slots are busy, and the request may not wait | 503 | `queue_disabled`; `not_queued`, or `streaming_not_queued` for a stream under `streaming = "reject"` | 14, pushback |
 //! | a higher priority displaced the request, or a flow further below its share | 503 | `displaced` | 14, pushback |
 //! | the service is shutting down | 503 | `shutting_down` | 14, pushback |
 //! | as many requests of the tenant wait as may | 429 | `tenant_queue_full` | 8 `RESOURCE_EXHAUSTED`, pushback |

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use super::capabilities::Capabilities;
+use tower::retry::budget::TpsBudget;
+
 use super::endpoint_ref::EndpointState;
 use super::endpoint_word::{HealthFlags, Snapshot};
+use super::lane::Capabilities;
 #[cfg(feature = "swap")]
 use super::on_demand::OnDemand;
 use super::{EndpointRef, Lane, Model, RouteError};
@@ -20,6 +22,9 @@ pub(super) struct ModelBackends {
     pub(super) backends: Vec<Backend>,
     /// The next rotation number, which earlier tables share.
     pub(super) rotation: Arc<AtomicU64>,
+    /// The retries that the model may still have, so that a failing model does not use up those of another one. Earlier
+    /// tables share them, unless the share of retries has changed.
+    pub(super) retry_budget: Arc<TpsBudget>,
     /// `true` if an endpoint may be half open. A false alarm only costs a look at all endpoints.
     pub(super) may_be_half_open: AtomicBool,
 }
@@ -40,14 +45,28 @@ pub(crate) struct Backend {
 impl ModelBackends {
     /// Makes the list without endpoints yet. It continues the rotation of `old`, which is the same model in the table
     /// before.
-    pub(super) fn new(model: &str, idx: usize, old: Option<&Self>) -> Self {
+    pub(super) fn new(
+        model: &str,
+        idx: usize,
+        old: Option<&Self>,
+        retry_budget: Arc<TpsBudget>,
+    ) -> Self {
         Self {
             model: model.into(),
             idx,
             backends: Vec::new(),
             rotation: old.map(|old| Arc::clone(&old.rotation)).unwrap_or_default(),
+            retry_budget,
             may_be_half_open: AtomicBool::new(true), // the first decision clears it if that is wrong
         }
+    }
+
+    /// Returns the reason why requests cannot wait for a stopped endpoint, if its driver has set a reason.
+    #[cfg(feature = "swap")]
+    pub(super) fn refusal(&self) -> Option<RouteError> {
+        let endpoints = self.backends.iter().map(|backend| &backend.endpoint);
+        let mut stopped = endpoints.filter(|endpoint| endpoint.is_stopped());
+        stopped.find_map(|endpoint| endpoint.on_demand()?.refusal(&self.model))
     }
 
     /// Returns the error with the capabilities that are missing here, or `None` if one endpoint has all that `lane`
@@ -57,13 +76,9 @@ impl ModelBackends {
         if lacks().any(|lacks| lacks.is_empty()) {
             return None;
         }
-        // The error names the capabilities that all endpoints lack. If each endpoint lacks another one, the error names
-        // them all.
-        let nowhere = lacks().reduce(|a, b| a & b);
-        let missing = match nowhere.filter(|nowhere| !nowhere.is_empty()) {
-            Some(nowhere) => nowhere,
-            None => lacks().fold(Capabilities::empty(), |a, b| a | b),
-        };
+        // The error names the capabilities that all endpoints lack, or else those that any of them lacks.
+        let nowhere = lacks().reduce(|a, b| a & b).filter(|it| !it.is_empty());
+        let missing = nowhere.unwrap_or_else(|| lacks().collect());
         Some(RouteError::CapabilityMismatch {
             model: self.model.clone(),
             missing: missing.names().collect(),
@@ -78,14 +93,13 @@ impl Backend {
             endpoint: endpoint.clone(),
             nth_model: u16::try_from(nth).unwrap_or(u16::MAX),
             state: Arc::clone(endpoint.state()),
-            priority: endpoint.priority_byte(),
+            priority: endpoint.priority() as u8, // at most 100
             context_length: model.context_length,
             capabilities: Capabilities::of(model.vision, model.tools, model.json_mode),
         }
     }
 
-    /// Returns the endpoint's word if a strategy may choose the endpoint in this round, which is the last one with
-    /// `last_resort`.
+    /// Returns the endpoint's word if a strategy may choose the endpoint in this round.
     #[inline]
     pub(crate) fn offer(&self, query: &Lane, last_resort: bool) -> Option<Snapshot> {
         // This check comes before the read of the word, which may be in another core's cache.
@@ -116,15 +130,6 @@ impl Backend {
     #[cfg(not(feature = "swap"))]
     fn is_refused(&self, _: HealthFlags) -> bool {
         false
-    }
-
-    /// Returns the reason why requests cannot wait for the endpoint, if it is stopped and its driver has set a reason.
-    #[cfg(feature = "swap")]
-    pub(super) fn refusal(&self, model: &Arc<str>) -> Option<RouteError> {
-        let on_demand = self.endpoint.on_demand()?;
-        on_demand
-            .refusal(model)
-            .filter(|_| self.endpoint.is_stopped())
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Many endpoints as one capacity, with a pool of slots for each endpoint.
 //!
-//! A decision reads a [`RoutingTable`] without a lock. It chooses an endpoint and then takes the slot that it saw, or
-//! chooses again if that slot is gone. A decision does not allocate.
+//! A decision reads a [`RoutingTable`] without a lock or an allocation. It chooses an endpoint and then takes the slot that
+//! it saw, or chooses again if that slot is gone.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -11,8 +11,8 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 
 use super::config::RoutingConfig;
+use super::endpoint_ref::GateNotice;
 use super::endpoint_word::{HealthChange, ProbeId};
-use super::gate_notice::GateNotice;
 #[cfg(feature = "swap")]
 use super::on_demand::OnDemand;
 use super::requirements::TokenBounds;
@@ -24,13 +24,9 @@ use crate::admit::{OnDemandCapacity, Priority, SlotState};
 
 /// Many endpoints as one capacity, with a pool of slots for each endpoint.
 ///
-/// The router tries the model that a request names, then the model that the name is an alias of, then the fallbacks, in
-/// order. The strategy chooses among the endpoints that are healthy, have the capabilities and have a slot free.
-///
-/// A demand is unservable if every endpoint lacks something that it needs or is unhealthy, so it is rejected instead of
-/// waiting. If the only endpoints left are ejected because they failed, the demand waits for them as for a slot.
-/// Demands share a lane if they ask for the same name and capabilities, and if the same endpoints have a context for
-/// their tokens.
+/// The strategy chooses among the endpoints that are healthy, have the capabilities and have a slot free. A demand is
+/// unservable if every endpoint lacks something that it needs or is unhealthy, so it is rejected instead of waiting. If the
+/// only endpoints left are ejected because they failed, the demand waits for them as for a slot.
 ///
 /// See the [module](super) for an example.
 #[derive(Debug)]
@@ -61,9 +57,7 @@ impl Endpoints {
         Self::routed(registry, RoutingRules::default(), false)
     }
 
-    /// Returns the demand of a request with these `requirements`.
-    ///
-    /// The name is copied only if it is not configured.
+    /// Returns the demand of a request with these `requirements`. The name is copied only if it is not configured.
     #[must_use]
     pub fn demand(&self, requirements: &Requirements<'_>) -> Demand {
         self.table.load().demand(requirements)
@@ -92,21 +86,6 @@ impl Endpoints {
         self.table.load().is_configured(name)
     }
 
-    /// Returns `true` if a slot that was taken before may serve `demand`.
-    pub(crate) fn fits(&self, demand: &Demand, taken: &EndpointLease) -> bool {
-        self.table.load().fits(&demand.asked, taken)
-    }
-
-    /// Returns `true` if an endpoint could serve `demand`, either now or when a slot is free.
-    pub(crate) fn could_serve(&self, demand: &Demand) -> bool {
-        !self.table.load().pools(&demand.asked).is_empty()
-    }
-
-    /// Returns the error that lists the models tried for `demand`, if it has a fallback chain that cannot serve it.
-    pub(crate) fn exhausted_chain(&self, demand: &Demand) -> Option<RouteError> {
-        self.table.load().exhausted_chain(&demand.asked)
-    }
-
     /// Ejects `endpoint`, or returns `None` if it has to stay because it is the last one or too many are ejected.
     pub(crate) fn eject(&self, endpoint: &EndpointRef) -> Option<HealthChange> {
         // Ejections run one at a time. If two endpoints fail at the same instant, the second ejection has to see the
@@ -125,19 +104,17 @@ impl Endpoints {
         changed
     }
 
-    /// Returns the endpoint of a slot that was taken by `table`, as the latest table has it.
+    /// Returns the endpoint of a slot that was taken just now, as the latest table has it. An endpoint on demand may run
+    /// at another URL than in the table by which its slot was taken.
     #[inline]
-    #[cfg_attr(
-        not(feature = "swap"),
-        expect(unused_variables, reason = "an endpoint stays where it is")
-    )]
-    pub(super) fn chosen(&self, endpoint: &EndpointRef, table: &RoutingTable) -> EndpointRef {
-        // The version is read after the slot was taken. The table is nearly always still the current one.
-        #[cfg(feature = "swap")]
-        if self.demand_notifier.version() != table.version {
-            return self.present(endpoint);
+    pub(super) fn chosen(&self, endpoint: &EndpointRef) -> EndpointRef {
+        if !endpoint.config().is_on_demand() {
+            return endpoint.clone();
         }
-        endpoint.clone()
+        let table = self.table.load();
+        let present = table.endpoint(endpoint.pool());
+        let present = present.filter(|present| present.is_same(endpoint));
+        present.unwrap_or(endpoint).clone()
     }
 
     /// Returns `true` if a probe ended without a result since the last call, and forgets it.
@@ -174,11 +151,11 @@ impl Capacity for Endpoints {
             #[cfg(feature = "swap")]
             is_end_noted: false,
             decision: Decision {
-                endpoint: self.chosen(candidate.endpoint(), &table),
+                endpoint: self.chosen(candidate.endpoint()),
                 model: target.model.clone(),
                 asked: demand.asked.name.clone(),
                 via: target.via,
-                strategy: table.strategy_name,
+                strategy: table.rules.config.strategy.name(),
                 score: choice.score,
                 retries: demand.asked.failures(),
                 nth_model: candidate.backend.nth_model,
@@ -220,7 +197,7 @@ impl Capacity for Endpoints {
     }
 
     fn pools(&self, lane: &Lane) -> PoolSet {
-        self.table.load().pools(lane)
+        self.table.load().pools_in_order(lane).into_iter().collect()
     }
 
     fn partition(&self, lane: &Lane) -> Partition {
@@ -229,22 +206,21 @@ impl Capacity for Endpoints {
 
     fn pool_usage(&self, pool: PoolId) -> SlotUsage {
         let table = self.table.load();
-        let endpoint = table.endpoint(pool);
-        let usage = |endpoint: &EndpointRef| {
-            let word = endpoint.state().word.load();
-            SlotUsage {
-                slots: word.slots() as usize,
-                in_use: word.in_use() as usize,
-            }
+        let Some(endpoint) = table.endpoint(pool) else {
+            return SlotUsage::default();
         };
-        endpoint.map_or_else(SlotUsage::default, usage)
+        let word = endpoint.state().word.load();
+        SlotUsage {
+            slots: word.slots() as usize,
+            in_use: word.in_use() as usize,
+        }
     }
 
     /// Returns the pools of the endpoints that are in service.
     fn all_pools(&self) -> Option<PoolSet> {
         let table = self.table.load();
         let endpoints = table.endpoints.iter();
-        let in_service = endpoints.filter(|it| it.state().word.is_in_service());
+        let in_service = endpoints.filter(|it| it.state().word.flags().is_in_service());
         Some(in_service.map(EndpointRef::pool).collect())
     }
 
@@ -293,7 +269,7 @@ impl OnDemandCapacity<EndpointLease> for Endpoints {
 #[derive(Debug, Clone)]
 pub struct Demand {
     /// The demand with its exact number of tokens. Its lane also depends on the contexts of the current endpoints.
-    pub(super) asked: Lane,
+    pub(crate) asked: Lane,
     /// The index of the name's resolution in the table that made the demand. A later table may have it elsewhere.
     pub(super) resolution: Option<usize>,
     pub(super) prefix: Option<u64>,
@@ -312,7 +288,10 @@ impl Demand {
 
     /// Returns the demand of the next attempt, which leaves out `endpoint` because an attempt failed there.
     pub(crate) fn retry(mut self, endpoint: &EndpointRef) -> Self {
-        self.asked = self.asked.excluding(endpoint);
+        let before = self.asked.failed_at.as_deref().unwrap_or_default();
+        let last = endpoint.state().cold.id;
+        let others = before.iter().copied().filter(|&id| id != last);
+        self.asked.failed_at = Some(others.chain([last]).collect());
         self
     }
 }

@@ -1,14 +1,15 @@
-//! Changes of the registry and the rules. A change builds a new routing table and replaces the old one in one store.
-//!
-//! Endpoints that stay keep their slots, health and latency. Endpoints that leave finish their requests in flight.
+//! Changes of the registry and the rules, which replace the routing table in one store. Endpoints that stay keep their slots,
+//! health and latency. Endpoints that leave finish their requests in flight.
 
+use std::convert::Infallible;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use super::gate_notice::GateNotice;
+use super::endpoint_ref::GateNotice;
+use super::endpoint_word::HealthFlags;
 use super::table::RoutingTable;
 use super::{Endpoint, EndpointRef, Endpoints, Registry, RoutingRules};
 use crate::admit::PoolId;
@@ -36,16 +37,6 @@ impl Changes {
 
 impl Endpoints {
     /// Makes a capacity of the endpoints of `registry`, all healthy and idle, with these `rules`.
-    ///
-    /// ```
-    /// use tower_triage::endpoints::{Endpoints, Registry};
-    /// use tower_triage::route::RoutingConfig;
-    ///
-    /// let routing = RoutingConfig::default().alias("gpt-4", "llama3:70b");
-    /// let endpoints = Endpoints::with_rules(Registry::new(vec![])?, routing.rules()?);
-    /// assert!(endpoints.endpoints().is_empty());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn with_rules(registry: Registry, rules: RoutingRules) -> Self {
         Self::routed(registry, rules, false)
@@ -54,31 +45,25 @@ impl Endpoints {
     /// Makes a capacity. With `answers_first`, a new endpoint gets one request at a time until it has answered one or
     /// passed a check.
     pub(crate) fn routed(registry: Registry, rules: RoutingRules, answers_first: bool) -> Self {
-        let gate_notice = GateNotice::default();
-        let endpoints = (0..)
-            .zip(registry.endpoints())
-            .map(|(index, endpoint)| {
-                let (endpoint, pool) = (endpoint.clone(), PoolId(index));
-                EndpointRef::new(endpoint, pool, answers_first, false, &gate_notice)
-            })
-            .collect();
-        let table = RoutingTable::new(Arc::new(registry), rules, endpoints, Vec::new(), None);
-        Self {
-            table: ArcSwap::from_pointee(table),
+        let empty = RoutingTable::new(Arc::default(), rules, [].into(), Vec::new(), None);
+        let endpoints = Self {
+            table: ArcSwap::from_pointee(empty),
             changing: Mutex::default(),
             ejecting: Mutex::default(),
             leased: AtomicU64::new(0),
             answers_first,
             leases_slots: AtomicBool::new(false),
             probe_abandoned: AtomicBool::new(false),
-            gate_notice,
+            gate_notice: GateNotice::default(),
             #[cfg(feature = "swap")]
             demand_notifier: Default::default(),
-        }
+        };
+        let Ok(_) = endpoints.change(|_| Ok::<_, Infallible>((registry, None)));
+        endpoints
     }
 
-    /// Takes all slots away from the endpoints, which from now on have only the slots that are leased to them.
-    /// Endpoints that are started on demand keep their slots.
+    /// Takes all slots away from the endpoints, except those that are leased to them from now on, and those of endpoints that
+    /// are started on demand.
     pub(crate) fn lease_slots(&self) {
         // The lock keeps a change of the registry from adding an endpoint meanwhile.
         let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,9 +77,7 @@ impl Endpoints {
         }
     }
 
-    /// Changes the endpoints, and the rules if there are new ones, in one step.
-    ///
-    /// Call [`Gate::capacity_changed`](crate::Gate::capacity_changed) afterwards.
+    /// Changes the endpoints, and the rules if there are new ones, in one step. The gate has to be notified afterwards.
     ///
     /// # Errors
     ///
@@ -108,13 +91,7 @@ impl Endpoints {
         let old = self.table.load_full();
         let (registry, rules) = change(&old.registry)?;
         let rules = rules.unwrap_or_else(|| old.rules.clone());
-        let (changes, endpoints) = succession(
-            &old,
-            registry.endpoints(),
-            self.answers_first,
-            self.leases_slots.load(SeqCst),
-            &self.gate_notice,
-        );
+        let (changes, endpoints) = self.succession(&old, registry.endpoints());
         let is_gone = |it: &&EndpointRef| !endpoints.iter().any(|new| new.is_same(it));
         let gone: Vec<EndpointRef> = old.endpoints.iter().filter(is_gone).cloned().collect();
         // An endpoint that left earlier is kept while it is busy, unless it has come back.
@@ -130,47 +107,26 @@ impl Endpoints {
             Some(&old),
         );
         self.table.store(Arc::new(table));
-        #[cfg(feature = "swap")]
-        self.demand_notifier.on_new_table();
         // The slots go after the swap. Otherwise the models would have a moment without an endpoint.
         gone.iter().for_each(|gone| gone.set_own_limit(0));
         Ok(changes)
     }
-}
 
-/// Returns the endpoints of the new configuration, and a list of the changes.
-///
-/// An endpoint keeps its state if its name and URL are those of a current endpoint or of one that is leaving.
-fn succession(
-    old: &RoutingTable,
-    configured: &[Endpoint],
-    answers_first: bool,
-    leases_slots: bool,
-    gate_notice: &GateNotice,
-) -> (Changes, Vec<EndpointRef>) {
-    let mut changes = Changes::default();
-    let mut pools = free_pools(old);
-    let endpoints: Vec<EndpointRef> = configured
-        .iter()
-        .map(|endpoint| {
+    /// Returns the endpoints of the new configuration, and a list of the changes. An endpoint keeps its state if its name and
+    /// URL are those of a current endpoint or of one that is leaving.
+    fn succession(
+        &self,
+        old: &RoutingTable,
+        configured: &[Endpoint],
+    ) -> (Changes, Vec<EndpointRef>) {
+        let mut changes = Changes::default();
+        let mut pools = free_pools(old);
+        let mut successor = |endpoint: &Endpoint| {
             let is_same =
                 |old: &&EndpointRef| old.name() == endpoint.name && is_same_server(old, endpoint);
-            if let Some(old) = old.endpoints.iter().find(is_same) {
-                if old.config() == endpoint {
-                    return old.clone();
-                }
-                changes.changed.push(endpoint.name.clone());
-                // The limit changes only with its configuration, because an operator or measurements may have changed
-                // it since.
-                let slots = |endpoint: &Endpoint| (endpoint.max_concurrent, endpoint.limit);
-                let changed = old.changed_to(endpoint.clone());
-                // Measurements leave a limit of 0 as it is.
-                let had_none = slots(old.config()) == (0, None);
-                let begins = endpoint.limit.is_none() || had_none;
-                if begins && slots(old.config()) != slots(endpoint) {
-                    changed.set_own_limit(endpoint.initial_slots());
-                }
-                return changed;
+            let present = old.endpoints.iter().find(is_same);
+            if let Some(present) = present.filter(|present| present.config() == endpoint) {
+                return present.clone();
             }
             let was_there = old.endpoints.iter().any(|old| old.name() == endpoint.name);
             let list = match was_there {
@@ -178,33 +134,68 @@ fn succession(
                 false => &mut changes.added,
             };
             list.push(endpoint.name.clone());
-            // The endpoint left while it was busy and comes back now, so its leases still count.
-            if let Some(back) = old.leaving.iter().find(is_same) {
-                // An operator may have drained it before it was taken out, and has now put it back.
-                _ = back.state().word.set_draining(false);
-                back.set_own_limit(endpoint.initial_slots());
-                return back.changed_to(endpoint.clone());
+            if let Some(present) = present {
+                return reconfigured(present, endpoint);
             }
-            let pool = pools.next().unwrap_or(PoolId(u32::MAX));
-            EndpointRef::new(
-                endpoint.clone(),
-                pool,
-                answers_first,
-                leases_slots,
-                gate_notice,
-            )
-        })
-        .collect();
-    let is_gone = |old: &&EndpointRef| configured.iter().all(|new| new.name != old.name());
-    let removed = old.endpoints.iter().filter(is_gone);
-    changes.removed = removed.map(|old| old.name().to_owned()).collect();
-    (changes, endpoints)
+            if let Some(leaving) = old.leaving.iter().find(is_same) {
+                return come_back(leaving, endpoint);
+            }
+            self.enter(endpoint, pools.next().unwrap_or(PoolId(u32::MAX)))
+        };
+        let endpoints = configured.iter().map(&mut successor).collect();
+        let is_gone = |old: &&EndpointRef| configured.iter().all(|new| new.name != old.name());
+        let removed = old.endpoints.iter().filter(is_gone);
+        changes.removed = removed.map(|old| old.name().to_owned()).collect();
+        (changes, endpoints)
+    }
+
+    /// Returns a new endpoint with its slots in `pool`.
+    fn enter(&self, endpoint: &Endpoint, pool: PoolId) -> EndpointRef {
+        let endpoint = EndpointRef::new(endpoint.clone(), pool, self.gate_notice.clone());
+        let state = endpoint.state();
+        if endpoint.config().is_on_demand() {
+            _ = state.word.set(HealthFlags::STOPPED, true);
+            return endpoint;
+        }
+        if self.answers_first {
+            // An endpoint with a check gets requests after those with known health, until the first result.
+            let unknown = match endpoint.config().health {
+                Some(_) => HealthFlags::UNKNOWN,
+                None => HealthFlags::NEW,
+            };
+            _ = state.word.set(unknown, true);
+        }
+        if self.leases_slots.load(SeqCst) {
+            state.cold.lease.begin(&state.word);
+        }
+        endpoint
+    }
 }
 
-/// Returns `true` if the endpoint runs at the place that the configuration names.
-///
-/// An endpoint that is started on demand is matched by its link to the driver, because its URL may change. Another
-/// endpoint at the same URL gets a state of its own, because the driver stops and closes the old one for good.
+/// Returns the endpoint with another configuration.
+fn reconfigured(old: &EndpointRef, endpoint: &Endpoint) -> EndpointRef {
+    // The limit changes only with its configuration, because an operator or measurements may have changed it since.
+    let slots = |endpoint: &Endpoint| (endpoint.max_concurrent, endpoint.limit);
+    let changed = old.changed_to(endpoint.clone());
+    // Measurements leave a limit of 0 as it is.
+    let had_none = slots(old.config()) == (0, None);
+    let begins = endpoint.limit.is_none() || had_none;
+    if begins && slots(old.config()) != slots(endpoint) {
+        changed.set_own_limit(endpoint.initial_slots());
+    }
+    changed
+}
+
+/// Returns an endpoint that left while it was busy and comes back now, so its leases still count.
+fn come_back(leaving: &EndpointRef, endpoint: &Endpoint) -> EndpointRef {
+    // An operator may have drained it before it was taken out, and has now put it back.
+    _ = leaving.state().word.set(HealthFlags::DRAINING, false);
+    leaving.set_own_limit(endpoint.initial_slots());
+    leaving.changed_to(endpoint.clone())
+}
+
+/// Returns `true` if the endpoint runs at the place that the configuration names. An endpoint that is started on demand is
+/// matched by its link to the driver, because its URL may change, and the driver closes an old one for good.
 fn is_same_server(old: &EndpointRef, endpoint: &Endpoint) -> bool {
     #[cfg(feature = "swap")]
     if old.on_demand().is_some() || endpoint.on_demand.is_some() {

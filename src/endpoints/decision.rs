@@ -1,4 +1,4 @@
-//! Decisions, each of which records the endpoint of a request and the reasons for the choice.
+//! Decisions, which record the endpoint of a request and the reasons for the choice, and missing responses.
 
 use std::sync::Arc;
 
@@ -6,9 +6,8 @@ use super::EndpointRef;
 
 /// The endpoint that the router chose for a request, with the reasons for the choice.
 ///
-/// The router puts it into the extensions of the request, for the inner service, and into those of the response, for
-/// the layers above. With feature `serde`, it can be serialised, for example as JSON. The endpoint is then written as
-/// its name.
+/// The router puts it into the extensions of the request and of the response. With feature `serde`, it can be serialised, and
+/// the endpoint is written as its name.
 ///
 /// ```
 /// use http::Response;
@@ -79,6 +78,29 @@ fn name<S: serde::Serializer>(endpoint: &EndpointRef, serializer: S) -> Result<S
 }
 
 #[cfg(feature = "serde")]
-fn text<S: serde::Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+fn text<S: serde::Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(text)
+}
+
+/// The reason why an endpoint gave no response, as an extension of the response that takes its place.
+///
+/// `Forward` sets the extension and a `RouteLayer` reads it, because by its status alone a 502 from the endpoint looks like
+/// the 502 of a proxy that could not reach it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NoResponse {
+    /// The connection could not be made, for example because it was refused. The endpoint has not seen the request.
+    Unreachable,
+    /// The connection could not be made because this process has run out of file descriptors. The endpoint may be healthy.
+    OutOfFiles,
+    /// The connection was not made in time. The endpoint has not seen the request.
+    ConnectTimeout,
+    /// The connection ended before the head of a response arrived, or sent something other than HTTP. The endpoint may
+    /// have worked on the request.
+    Reset,
+    /// The body of the request could not be sent in full. The client broke off, or the connection ended before the endpoint
+    /// had read the body. The endpoint may well be healthy.
+    BodyNotSent,
+    /// The head of the response did not arrive in time. The endpoint may have worked on the request.
+    Timeout,
 }

@@ -10,10 +10,11 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The counters of one endpoint's failures and ejections.
 #[derive(Debug, Default)]
 pub(crate) struct Ejection {
-    in_a_row: AtomicU32,
-    /// The number of responses in a row that broke off. It is counted apart because a response that begins does not
-    /// make up for one that broke off.
-    resets_in_a_row: AtomicU32,
+    /// The requests in a row that failed.
+    pub(crate) failures: Streak,
+    /// The responses in a row that broke off. They are counted apart because a response that begins does not make up for
+    /// one that broke off.
+    pub(crate) resets: Streak,
     /// The number of ejections since a probe last succeeded.
     times: AtomicU32,
     /// The total number of ejections of the endpoint. It wraps around.
@@ -21,38 +22,10 @@ pub(crate) struct Ejection {
 }
 
 impl Ejection {
-    /// Records that the endpoint answered a request.
-    #[inline]
-    pub(crate) fn succeeded(&self) {
-        reset(&self.in_a_row);
-    }
-
-    /// Records that a response of the endpoint came to its end.
-    #[inline]
-    pub(crate) fn ended(&self) {
-        reset(&self.resets_in_a_row);
-    }
-
-    /// Returns `true` if the endpoint failed its last request.
-    pub(crate) fn is_failing(&self) -> bool {
-        self.in_a_row.load(Relaxed) > 0
-    }
-
     /// Records that a probe succeeded, so that the next ejection is short again.
     pub(crate) fn closed(&self) {
-        self.in_a_row.store(0, Relaxed);
+        self.failures.end();
         self.times.store(0, Relaxed);
-    }
-
-    /// Records that the endpoint failed a request. Returns `true` if the endpoint is to be ejected, which happens after
-    /// `limit` failures in a row. With a `limit` of 0, it returns `false`.
-    pub(crate) fn failed(&self, limit: u32) -> bool {
-        count(&self.in_a_row, limit)
-    }
-
-    /// Records that a response of the endpoint broke off. Returns `true` if the endpoint is to be ejected.
-    pub(crate) fn body_reset(&self, limit: u32) -> bool {
-        count(&self.resets_in_a_row, limit)
     }
 
     /// Returns the number of the last ejection, by which the timer of an earlier one knows that it is stale.
@@ -68,8 +41,8 @@ impl Ejection {
 
     /// Resets the counters of failures to 0.
     pub(crate) fn reset_failures(&self) {
-        self.in_a_row.store(0, Relaxed);
-        self.resets_in_a_row.store(0, Relaxed);
+        self.failures.end();
+        self.resets.end();
     }
 
     /// Counts an ejection, and returns its duration. The duration is `first` for the first ejection, and doubles for
@@ -84,18 +57,31 @@ impl Ejection {
     }
 }
 
-/// Resets a counter to 0.
-fn reset(in_a_row: &AtomicU32) {
-    // The load comes first because this runs after each response, and a store would take the cache line.
-    if in_a_row.load(Relaxed) != 0 {
-        in_a_row.store(0, Relaxed);
-    }
-}
+/// A number of failures in a row.
+#[derive(Debug, Default)]
+pub(crate) struct Streak(AtomicU32);
 
-/// Counts a failure. Returns `true` if the counter has reached the limit.
-fn count(in_a_row: &AtomicU32, limit: u32) -> bool {
-    let in_a_row = in_a_row.fetch_add(1, Relaxed).saturating_add(1);
-    limit != 0 && in_a_row >= limit
+impl Streak {
+    /// Counts a failure. Returns `true` if the endpoint is to be ejected, which happens after `limit` failures in a row.
+    /// With a `limit` of 0, it returns `false`.
+    pub(crate) fn failed(&self, limit: u32) -> bool {
+        let in_a_row = self.0.fetch_add(1, Relaxed).saturating_add(1);
+        limit != 0 && in_a_row >= limit
+    }
+
+    /// Records a success, which ends the streak.
+    #[inline]
+    pub(crate) fn end(&self) {
+        // The load comes first because this runs after each response, and a store would take the cache line.
+        if self.is_running() {
+            self.0.store(0, Relaxed);
+        }
+    }
+
+    /// Returns `true` if the last attempt was a failure.
+    pub(crate) fn is_running(&self) -> bool {
+        self.0.load(Relaxed) > 0
+    }
 }
 
 #[cfg(test)]
@@ -108,18 +94,18 @@ mod tests {
     #[test]
     fn failures_count_in_a_row() {
         let ejection = Ejection::default();
-        assert!(!ejection.failed(LIMIT));
-        assert!(!ejection.failed(LIMIT));
-        ejection.succeeded();
-        assert!(!ejection.failed(LIMIT));
-        assert!(!ejection.failed(LIMIT));
-        assert!(ejection.failed(LIMIT));
+        assert!(!ejection.failures.failed(LIMIT));
+        assert!(!ejection.failures.failed(LIMIT));
+        ejection.failures.end();
+        assert!(!ejection.failures.failed(LIMIT));
+        assert!(!ejection.failures.failed(LIMIT));
+        assert!(ejection.failures.failed(LIMIT));
     }
 
     #[test]
     fn after_0_no_endpoint_is_ejected() {
         let ejection = Ejection::default();
-        assert!((0..1_000).all(|_| !ejection.failed(0)));
+        assert!((0..1_000).all(|_| !ejection.failures.failed(0)));
     }
 
     #[test]

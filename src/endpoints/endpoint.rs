@@ -51,32 +51,11 @@ impl Model {
         }
     }
 
-    /// Sets the number of tokens that the model takes.
-    #[must_use]
-    pub fn context_length(mut self, tokens: u32) -> Self {
-        self.context_length = tokens;
-        self
-    }
-
-    /// Sets whether the model takes images.
-    #[must_use]
-    pub fn vision(mut self, yes: bool) -> Self {
-        self.vision = yes;
-        self
-    }
-
-    /// Sets whether the model calls tools.
-    #[must_use]
-    pub fn tools(mut self, yes: bool) -> Self {
-        self.tools = yes;
-        self
-    }
-
-    /// Sets whether the model can be held to JSON.
-    #[must_use]
-    pub fn json_mode(mut self, yes: bool) -> Self {
-        self.json_mode = yes;
-        self
+    setters! {
+        context_length: u32,
+        vision: bool,
+        tools: bool,
+        json_mode: bool,
     }
 }
 
@@ -110,35 +89,29 @@ pub struct Endpoint {
     /// The number of requests that the endpoint serves at a time, where more than 2²⁴ − 1 counts as that. With 0 it
     /// serves none: requests wait for it as for a busy endpoint, until it has slots or their wait ends. Default 4.
     pub max_concurrent: u32,
-    /// The settings by which measurements find the number of slots, in place of `max_concurrent`. Default `None`, which
-    /// keeps `max_concurrent`.
+    /// The settings by which measurements find the number of slots, in place of `max_concurrent`. Default `None`.
     ///
     /// The router measures the time until the head of each response. A status of 429 or 503 counts as overload, and so
-    /// does a missing response. A request that is dropped before its response is ignored. The measurements survive a
-    /// change of the configuration, and so does the limit, as far as the new bounds allow.
-    ///
-    /// For an engine of language models, use [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd), because the
-    /// latency of such an engine grows with its batch by design.
+    /// does a missing response. The measurements and the limit survive a change of the configuration, as far as the new
+    /// bounds allow. For an engine of language models, use [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd),
+    /// because the latency of such an engine grows with its batch by design.
     ///
     /// In a configuration file, this is `max_concurrent = "auto"`, with or without a table `limit`.
     pub limit: Option<AdaptiveLimit>,
     /// The models that the endpoint serves. Default: empty.
     pub models: Vec<Model>,
-    /// The check of the endpoint's health. Default `None`, so that the endpoint counts as healthy until requests fail.
+    /// The check of the endpoint's health, which `Forward::checks` runs. Default `None`, so that the endpoint counts as
+    /// healthy until requests fail. It is not read from a configuration file.
     ///
-    /// A router gives a new endpoint one request at a time until it has answered a request or passed a check. If the
-    /// endpoint has a check, it gets these requests only while all other endpoints that could serve them are busy.
-    ///
-    /// `Forward::checks` runs the checks. This field is not read from a configuration file.
+    /// In a router, a new endpoint with a check gets one request at a time, while all others are busy, until the first
+    /// result.
     pub health: Option<HealthCheck>,
-    /// The place where the endpoint's engine reports its load, for a [`limit`](Self::limit) that adapts. Default
-    /// `None`. This field is not read from a configuration file.
+    /// The place where the endpoint's engine reports its load, for a [`limit`](Self::limit) that adapts. Default `None`.
+    /// It is not read from a configuration file.
     pub load: Option<EngineMetrics>,
-    /// The headers that are added to each request to the endpoint. The field is private because each value has to be
-    /// marked as sensitive.
+    /// The headers that are added to each request. The field is private because each value is marked as sensitive.
     pub(crate) headers: HeaderMap,
-    /// The link to the driver that starts the endpoint when requests wait for it. An endpoint with `None` runs by
-    /// itself.
+    /// The link to the driver that starts the endpoint when requests wait for it, unless it runs by itself.
     #[cfg(feature = "swap")]
     pub(crate) on_demand: Option<super::on_demand::OnDemand>,
 }
@@ -150,8 +123,8 @@ impl Endpoint {
         Self {
             name: name.into(),
             url,
-            priority: default_priority(),
-            max_concurrent: default_max_concurrent(),
+            priority: 1,
+            max_concurrent: 4,
             limit: None,
             models: Vec::new(),
             health: None,
@@ -162,34 +135,20 @@ impl Endpoint {
         }
     }
 
-    /// Sets the priority number from 0 to 100, where a larger number counts as 100. Endpoints with a lower number are
-    /// preferred.
-    #[must_use]
-    pub fn priority(mut self, priority: u32) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// Sets the number of requests that the endpoint serves at a time. With 0, it serves none.
-    #[must_use]
-    pub fn max_concurrent(mut self, slots: u32) -> Self {
-        self.max_concurrent = slots;
-        self
-    }
-
-    /// Sets a limit that adapts, so that measurements find the number of requests that the endpoint serves at a time.
-    ///
-    /// ```
-    /// use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
-    /// use tower_triage::endpoints::Endpoint;
-    ///
-    /// let aimd = AdaptiveLimit::default().algorithm(LimitAlgorithm::Aimd).max(64);
-    /// let vllm = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:8000")).limit(aimd);
-    /// ```
-    #[must_use]
-    pub fn limit(mut self, limit: AdaptiveLimit) -> Self {
-        self.limit = Some(limit);
-        self
+    setters! {
+        priority: u32,
+        max_concurrent: u32,
+        health: HealthCheck,
+        load: EngineMetrics,
+        ///
+        /// ```
+        /// use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm},
+        /// use tower_triage::endpoints::Endpoint,
+        ///
+        /// let aimd = AdaptiveLimit::default().algorithm(LimitAlgorithm::Aimd).max(64),
+        /// let vllm = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:8000")).limit(aimd),
+        /// ```
+        limit: AdaptiveLimit,
     }
 
     /// Returns `true` if the endpoint is started when requests wait for it.
@@ -215,26 +174,10 @@ impl Endpoint {
         self
     }
 
-    /// Sets the check of the endpoint's health.
-    #[must_use]
-    pub fn health(mut self, check: HealthCheck) -> Self {
-        self.health = Some(check);
-        self
-    }
-
-    /// Sets the place where the endpoint's engine reports its load.
-    #[must_use]
-    pub fn load(mut self, metrics: EngineMetrics) -> Self {
-        self.load = Some(metrics);
-        self
-    }
-
-    /// Adds a header to every request to this endpoint, such as its API key. It replaces the client's header of that
-    /// name.
+    /// Adds a header to every request and health check of this endpoint, such as its API key. It replaces the client's
+    /// header of that name, or an earlier value. Headers are not read from a configuration file.
     ///
-    /// `Forward` sends the header only to this endpoint, and with health checks, too. The value is marked as
-    /// [sensitive](HeaderValue::set_sensitive), so that it is never shown. A second value of the same name replaces the
-    /// first. Headers are not read from a configuration file.
+    /// The value is marked as [sensitive](HeaderValue::set_sensitive), so that it is never shown.
     ///
     /// ```
     /// use http::{HeaderValue, Uri, header::AUTHORIZATION};
@@ -258,35 +201,11 @@ fn default_context_length() -> u32 {
     4096
 }
 
-pub(super) fn default_priority() -> u32 {
-    1
-}
-
-fn default_max_concurrent() -> u32 {
-    4
-}
-
-/// Reads a URL, and rejects a fragment.
-#[cfg(feature = "serde")]
-pub(super) fn uri<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
-    let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
-    // The parser of `Uri` drops a fragment silently, so it is found here.
-    if text.contains('#') {
-        let message = "the URL must not contain a fragment";
-        return Err(serde::de::Error::custom(message));
-    }
-    text.parse()
-        .map_err(|error| serde::de::Error::custom(format_args!("{text:?} is not a URL: {error}")))
-}
-
 /// Reads a number of tokens, which must be above 0.
 #[cfg(feature = "serde")]
 fn above_zero<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    std::num::NonZeroU32::deserialize(deserializer).map(std::num::NonZeroU32::get)
+    <std::num::NonZeroU32 as serde::Deserialize>::deserialize(deserializer).map(Into::into)
 }
-
-#[cfg(feature = "serde")]
-use serde::Deserialize as _;
 
 #[cfg(all(test, feature = "serde"))]
 mod tests {

@@ -1,24 +1,20 @@
 //! An endpoint in service, which is its configuration with its live state.
 
+use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use http::{HeaderValue, Uri};
 
 use super::Endpoint;
 use super::ejection::Ejection;
-use super::endpoint_limiter::EndpointLimiter;
-use super::endpoint_word::EndpointWord;
-use super::extensions::Extensions;
-use super::gate_notice::GateNotice;
+use super::endpoint_word::{EndpointWord, HealthFlags};
 use super::latency::{CoarseInstant, Latency};
-#[cfg(feature = "swap")]
-use super::on_demand::EndedAt;
 use super::slot_lease::SlotLease;
 use super::strategy::{Candidate, forbid_in_strategy};
-use crate::admit::PoolId;
+use crate::admit::{Limiter, PoolId};
 
 /// A handle to an endpoint in service, with its configuration and its live numbers. Clones are cheap and refer to the
 /// same endpoint.
@@ -31,17 +27,13 @@ struct Inner {
     /// The names of the endpoint's models as header values, with `None` for a name that a header cannot carry.
     model_headers: Box<[Option<HeaderValue>]>,
     state: Arc<EndpointState>,
-    /// The limiter that finds the limit by measurement, if the limit adapts.
-    limiter: Option<EndpointLimiter>,
     extensions: Extensions,
-    #[cfg(feature = "swap")]
-    ended_at: EndedAt,
 }
 
 /// The live state of an endpoint in service, which outlives changes of the configuration.
 ///
-/// A decision reads the state of each candidate. The state is aligned to a cache line, so that each read costs one line
-/// and requests to other endpoints do not write it.
+/// A decision reads the state of each candidate. It is aligned to a cache line, so that each read costs one line and
+/// requests to other endpoints do not write it.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct EndpointState {
@@ -54,18 +46,18 @@ pub(crate) struct EndpointState {
     pub(crate) hash: u64,
 }
 
-/// The part of the state that a decision skips, unless the request has failed elsewhere. It has its own allocation so
-/// that it stays out of the cache line.
+/// The part of the state that a decision skips, unless the request has failed elsewhere.
 #[derive(Debug)]
 pub(crate) struct ColdState {
-    /// The number of responses and parts of responses that the endpoint has sent, without the answers to checks. It
-    /// wraps around. A backend with one thread misses checks while it streams, and this count shows that it still
-    /// works. Each frame of each response writes it.
+    /// The number of parts of responses that the endpoint has sent, without the answers to checks. It wraps around. A
+    /// backend with one thread misses checks while it streams, and this count shows that it still works.
     pub(crate) activity: AtomicU32,
     pub(crate) id: EndpointId,
     /// The bound on the limit by leased slots. It is read after each slot that is taken if the endpoint has only leased
     /// slots.
     pub(super) lease: SlotLease,
+    /// The measurements that find the limit, or `None` while the limit is fixed.
+    pub(super) limiter: Mutex<Option<Limiter>>,
     /// The link to the gate, for a limit that is set from outside.
     gate_notice: GateNotice,
 }
@@ -83,17 +75,17 @@ impl EndpointId {
 }
 
 impl EndpointState {
-    /// Returns `true` if this endpoint is in service, so that another one may be ejected.
-    ///
-    /// A new endpoint counts only while it is idle and has not failed a request, because it may turn out not to work.
+    /// Returns `true` if this endpoint is in service, so that another one may be ejected. A new endpoint counts only while
+    /// it is idle and has not failed a request, because it may turn out not to work.
     pub(super) fn can_stand_in(&self) -> bool {
         let seen = self.word.load();
-        let was_asked = seen.in_use() > 0 || self.ejection.is_failing();
-        self.word.is_in_service() && !(seen.flags().is_new() && was_asked)
+        let was_asked = seen.in_use() > 0 || self.ejection.failures.is_running();
+        let flags = seen.flags();
+        flags.is_in_service() && !(flags.contains(HealthFlags::NEW) && was_asked)
     }
 
-    /// Gives back the slot that `choice` has just taken if the lease of the endpoint's slots has ended. It then takes
-    /// all slots away from the endpoint, and returns `true`.
+    /// Gives back the slot that `choice` has just taken, and takes all slots away from the endpoint, if the lease of its
+    /// slots has ended. Returns `true` then.
     pub(super) fn return_after_lease(&self, choice: &Candidate<'_>) -> bool {
         if !self.cold.lease.has_ended() {
             return false;
@@ -108,77 +100,50 @@ impl EndpointState {
     }
 }
 
-/// The upper bound of priority numbers. A larger number counts as this one.
-const LOWEST_PRIORITY: u8 = 100;
-
 impl EndpointRef {
     /// Makes an endpoint that enters service, with its slots in `pool`.
-    ///
-    /// With `answers_first`, the endpoint gets one request at a time until it has answered a request or passed a check.
-    /// With `leases_slots`, it has only the slots that are leased to it. Both are ignored for an endpoint that is
-    /// started on demand.
-    pub(super) fn new(
-        endpoint: Endpoint,
-        pool: PoolId,
-        answers_first: bool,
-        leases_slots: bool,
-        gate_notice: &GateNotice,
-    ) -> Self {
+    pub(super) fn new(endpoint: Endpoint, pool: PoolId, gate_notice: GateNotice) -> Self {
+        let limiter = endpoint.limit.as_ref().map(Limiter::new);
+        let limiter = limiter.transpose();
+        let slots = endpoint.initial_slots();
         let state = EndpointState {
-            word: EndpointWord::new(endpoint.initial_slots()),
+            word: EndpointWord::new(slots),
             latency: Latency::default(),
             ejection: Ejection::default(),
             cold: Box::new(ColdState {
                 activity: AtomicU32::new(0),
                 id: EndpointId::next(),
-                lease: SlotLease::default(),
-                gate_notice: gate_notice.clone(),
+                lease: SlotLease::new(slots),
+                limiter: Mutex::new(limiter.expect("a registry has no limits that make no sense")),
+                gate_notice,
             }),
             pool,
             hash: hash(&endpoint.name),
         };
-        #[cfg(feature = "swap")]
-        if endpoint.on_demand.is_some() {
-            _ = state.word.set_stopped(true);
-        }
-        if answers_first && !endpoint.is_on_demand() {
-            state.word.set_unknown(endpoint.health.is_some());
-        }
-        if leases_slots && !endpoint.is_on_demand() {
-            state.cold.lease.begin(&state.word);
-        }
-        let limiter = EndpointLimiter::of(&endpoint);
-        Self::with(endpoint, Arc::new(state), limiter)
+        Self::with(endpoint, Arc::new(state))
     }
 
     /// Returns the same endpoint with another configuration, so that it keeps its live state.
     pub(super) fn changed_to(&self, endpoint: Endpoint) -> Self {
-        if endpoint.health.is_none() {
-            self.state().word.expect_no_check();
+        let changed = Self::with(endpoint, Arc::clone(self.state()));
+        if changed.config().health.is_none() {
+            _ = changed.state().word.set(HealthFlags::UNCHECKED, false); // only requests show if it works
         }
-        let limiter = self.changed_limiter(&endpoint);
-        Self::with(endpoint, Arc::clone(self.state()), limiter)
+        changed.reconfigure_limiter();
+        changed
     }
 
-    fn with(
-        endpoint: Endpoint,
-        state: Arc<EndpointState>,
-        limiter: Option<EndpointLimiter>,
-    ) -> Self {
+    fn with(endpoint: Endpoint, state: Arc<EndpointState>) -> Self {
         let header = HeaderValue::from_bytes(endpoint.name.as_bytes())
             .expect("a registry has no names with control characters");
-        let model_headers = endpoint.models.iter();
-        let model_headers =
-            model_headers.map(|model| HeaderValue::from_bytes(model.name.as_bytes()).ok());
+        let models = endpoint.models.iter();
+        let model_headers = models.map(|model| HeaderValue::from_bytes(model.name.as_bytes()).ok());
         Self(Arc::new(Inner {
             model_headers: model_headers.collect(),
             extensions: Extensions::default(),
-            #[cfg(feature = "swap")]
-            ended_at: EndedAt::of(&endpoint),
             endpoint,
             header,
             state,
-            limiter,
         }))
     }
 
@@ -189,8 +154,7 @@ impl EndpointRef {
     }
 
     /// Returns the name of the endpoint as the value of a response header.
-    #[must_use]
-    pub fn header_value(&self) -> &HeaderValue {
+    pub(crate) fn header_value(&self) -> &HeaderValue {
         &self.0.header
     }
 
@@ -214,12 +178,7 @@ impl EndpointRef {
     /// Returns the priority number, from 0 to 100. Endpoints with a lower number are preferred.
     #[must_use]
     pub fn priority(&self) -> u32 {
-        self.priority_byte().into()
-    }
-
-    pub(super) fn priority_byte(&self) -> u8 {
-        let byte = u8::try_from(self.0.endpoint.priority);
-        byte.map_or(LOWEST_PRIORITY, |byte| byte.min(LOWEST_PRIORITY))
+        self.config().priority.min(100)
     }
 
     /// Returns the pool of [`Endpoints`](super::Endpoints) that the endpoint's slots belong to.
@@ -240,17 +199,12 @@ impl EndpointRef {
         self.state().word.load().limit()
     }
 
-    /// Sets the number of requests that the endpoint may serve at a time.
-    ///
-    /// If more requests are in flight, they continue, and the slots that they give back are retired. With 0, new
-    /// requests stay away, and requests that only this endpoint can serve wait.
-    ///
-    /// In a router, waiting requests get new slots at once. If you made a [`Gate`](crate::Gate) of the
-    /// [`Endpoints`](super::Endpoints) yourself, call [`Gate::capacity_changed`](crate::Gate::capacity_changed)
+    /// Sets the number of requests that the endpoint may serve at a time. In a router, waiting requests get new slots at
+    /// once. For a [`Gate`](crate::Gate) of your own, call [`Gate::capacity_changed`](crate::Gate::capacity_changed)
     /// afterwards.
     ///
-    /// A limit that adapts continues from its measurements with the next response, or with the next reading of its
-    /// [engine](super::EngineMetrics) in which requests wait. A limit of 0 is the exception and stays.
+    /// If more requests are in flight, they continue, and the slots that they give back are retired. With 0, requests that
+    /// only this endpoint can serve wait. A limit that adapts continues from the new limit, unless that is 0.
     ///
     /// # Panics
     ///
@@ -267,18 +221,15 @@ impl EndpointRef {
         state.cold.lease.set_own(&state.word, slots);
     }
 
-    /// Returns `true` if the endpoint is healthy, which means that it is up by its checks and is not ejected because of
-    /// failed requests.
+    /// Returns `true` if the endpoint passes its checks and is not ejected because of failed requests.
     #[must_use]
     pub fn healthy(&self) -> bool {
-        self.state().word.is_healthy()
+        self.state().word.flags().is_healthy()
     }
 
     /// Records whether the endpoint is healthy, as its checks do, and returns `true` if anything changed. Requests in
-    /// flight continue.
-    ///
-    /// Call [`Gate::capacity_changed`](crate::Gate::capacity_changed) afterwards, because an endpoint that is back may
-    /// serve waiters, and an endpoint that is down may leave waiters that can no longer be served.
+    /// flight continue. Call [`Gate::capacity_changed`](crate::Gate::capacity_changed) afterwards, because waiters may be
+    /// served, or may not be servable any more.
     pub fn set_healthy(&self, healthy: bool) -> bool {
         self.state().word.set_up(healthy).is_new()
     }
@@ -286,33 +237,30 @@ impl EndpointRef {
     /// Returns `true` while the operator keeps new requests away from the endpoint.
     #[must_use]
     pub fn draining(&self) -> bool {
-        self.state().word.is_draining()
+        self.state().word.flags().contains(HealthFlags::DRAINING)
     }
 
-    /// Returns the average time until the head of a response arrives.
-    ///
-    /// The average halves about every 8 s without a response, and is zero before the first one.
+    /// Returns the average time until the head of a response arrives. It halves about every 8 s without a response, and
+    /// is zero before the first one.
     #[must_use]
     pub fn first_byte_latency(&self) -> Duration {
         let average = &self.state().latency.first_byte;
         Duration::from_micros(average.micros(CoarseInstant::now()).into())
     }
 
-    /// Returns the average time until a response has ended.
-    ///
-    /// The average halves about every 8 s without a response, and is zero before the first one.
+    /// Returns the average time until a response has ended. It halves about every 8 s without a response, and is zero
+    /// before the first one.
     #[must_use]
     pub fn total_latency(&self) -> Duration {
         let average = &self.state().latency.total;
         Duration::from_micros(average.micros(CoarseInstant::now()).into())
     }
 
-    /// Returns the value of type `T` that is stored with this endpoint, such as a client of its own or prepared
-    /// headers.
+    /// Returns the value of type `T` that is stored with this endpoint, such as a client of its own. The first call makes
+    /// it by `make`, and later calls return it without a lock.
     ///
-    /// The first call makes the value by `make`, and later calls return it without a lock. Each type has one value, so
-    /// make `T` a type of your own. The values belong to the configuration, so an endpoint that is configured
-    /// differently starts without them.
+    /// Each type has one value, so make `T` a type of your own. The values belong to the configuration, so an endpoint that
+    /// is configured differently starts without them.
     ///
     /// ```
     /// use tower_triage::endpoints::{Endpoint, EndpointRef, Endpoints, Registry};
@@ -333,15 +281,6 @@ impl EndpointRef {
     /// ```
     pub fn extension<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Endpoint) -> T) -> &T {
         self.0.extensions.get_or_init(|| make(&self.0.endpoint))
-    }
-
-    pub(super) fn limiter(&self) -> Option<&EndpointLimiter> {
-        self.0.limiter.as_ref()
-    }
-
-    #[cfg(feature = "swap")]
-    pub(super) fn ended_at(&self) -> &EndedAt {
-        &self.0.ended_at
     }
 
     pub(crate) fn state(&self) -> &Arc<EndpointState> {
@@ -370,5 +309,97 @@ impl fmt::Debug for EndpointRef {
             .field("limit", &self.limit())
             .field("healthy", &self.healthy())
             .finish()
+    }
+}
+
+/// A link from all endpoints of a capacity to its gate, by which waiters get new slots at once. A limit may be set through
+/// an [`EndpointRef`], which knows no gate. The link does nothing until the router has connected it.
+#[derive(Clone, Default)]
+pub(crate) struct GateNotice(Arc<OnceLock<Notify>>);
+
+/// A callback that makes the gate look at its waiters again.
+type Notify = Box<dyn Fn() + Send + Sync>;
+
+impl GateNotice {
+    /// Connects the endpoints to the gate that `notify` reaches. Later calls are ignored.
+    pub(crate) fn connect(&self, notify: impl Fn() + Send + Sync + 'static) {
+        _ = self.0.set(Box::new(notify));
+    }
+
+    /// Makes the gate look at its waiters again. It takes the gate's lock.
+    fn send(&self) {
+        if let Some(notify) = self.0.get() {
+            notify();
+        }
+    }
+}
+
+impl fmt::Debug for GateNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GateNotice")
+            .field("connected", &self.0.get().is_some())
+            .finish()
+    }
+}
+
+/// A list of values of different types. Each value is made at its first use, and is read without a lock.
+#[derive(Default)]
+struct Extensions(OnceLock<Box<Node>>);
+
+struct Node {
+    value: Box<dyn Any + Send + Sync>,
+    next: Extensions,
+}
+
+impl Extensions {
+    /// Returns the value of type `T`. The first call makes it by `make`.
+    fn get_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> &T {
+        let mut make = Some(make);
+        let mut list = self;
+        loop {
+            let node = list.0.get_or_init(|| {
+                // The closure runs at most once, because the node that it makes has the right type and ends the loop.
+                let make = make.take().unwrap_or_else(|| unreachable!("made once"));
+                Box::new(Node {
+                    value: Box::new(make()),
+                    next: Self::default(),
+                })
+            });
+            match node.value.downcast_ref() {
+                Some(value) => return value,
+                None => list = &node.next,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn each_type_has_one_value() {
+        let extensions = Extensions::default();
+        assert_eq!(*extensions.get_or_init(|| 1_u8), 1);
+        assert_eq!(*extensions.get_or_init(|| "a"), "a");
+        assert_eq!(*extensions.get_or_init(|| 2_u8), 1);
+        assert_eq!(*extensions.get_or_init(|| "b"), "a");
+    }
+
+    #[test]
+    fn threads_that_make_a_value_at_once_agree() {
+        let extensions = &Extensions::default();
+        thread::scope(|scope| {
+            let tasks = [1_u32, 2, 3].map(|n| {
+                scope.spawn(move || {
+                    extensions.get_or_init(|| u64::from(n));
+                    *extensions.get_or_init(|| n)
+                })
+            });
+            let seen = tasks.map(|task| task.join().unwrap());
+            assert!(seen.iter().all(|&n| n == seen[0]), "{seen:?}");
+        });
     }
 }

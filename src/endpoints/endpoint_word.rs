@@ -1,8 +1,7 @@
 //! The leases, limit and health of an endpoint in one atomic word. One compare-and-swap takes a slot under exactly the
 //! limit and the health that were checked.
 //!
-//! With separate words, the limit could fall between the check and the count, or the endpoint could be drained. Then
-//! one request too many would get through.
+//! With separate words, the limit could fall between the check and the count, and one request too many would get through.
 //!
 //! From the lowest bit, the word has 24 bits of leases, 24 bits of the limit, 8 bits of the last probe's number and 8
 //! bits of [`HealthFlags`].
@@ -34,13 +33,12 @@ pub(crate) struct EndpointWord(AtomicU64);
 bitflags! {
     /// The reasons that keep requests from an endpoint.
     ///
-    /// Each source of bad news has a flag of its own. So a good check can only begin the probe of an ejected endpoint,
-    /// and a good probe leaves a failed check in place.
+    /// Each source of bad news has a flag of its own, so that a good check or probe leaves the bad news of others in place.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct HealthFlags: u8 {
         /// Set while the health checks of the endpoint fail.
         const DOWN = 1;
-        /// Set for a while after the endpoint failed too many requests, so that requests stay away.
+        /// Set for a while after the endpoint failed too many requests.
         const EJECTED = 1 << 1;
         /// Set once the time of the ejection is over, so that one request may probe the endpoint.
         const HALF_OPEN = 1 << 2;
@@ -54,13 +52,12 @@ bitflags! {
         const UNCHECKED = 1 << 6;
         /// Set while the endpoint is stopped or about to stop, so that requests for it wait until it is started.
         const STOPPED = 1 << 7;
+        /// The flags of an endpoint that has yet to answer a request or get the result of a check.
+        const UNKNOWN = Self::NEW.bits() | Self::UNCHECKED.bits();
     }
 }
 
-/// The flags of an endpoint that has yet to answer a request or get the result of a check.
-const UNKNOWN: HealthFlags = HealthFlags::NEW.union(HealthFlags::UNCHECKED);
-
-/// The flags that are set while failures keep requests away. An endpoint that is being probed is half open.
+/// The flags that are set while failures keep requests away.
 const FAILED: HealthFlags = HealthFlags::EJECTED
     .union(HealthFlags::HALF_OPEN)
     .union(HealthFlags::PROBING);
@@ -99,7 +96,7 @@ const PROBE_SHIFT: u32 = 2 * COUNT_BITS;
 const FLAGS_SHIFT: u32 = PROBE_SHIFT + u8::BITS;
 
 /// The largest limit that fits into the word. A larger limit counts as this one.
-const MAX_SLOTS: u32 = (1 << COUNT_BITS) - 1;
+pub(super) const MAX_SLOTS: u32 = (1 << COUNT_BITS) - 1;
 
 impl EndpointWord {
     /// Makes the word of a healthy endpoint with `limit` slots.
@@ -108,12 +105,11 @@ impl EndpointWord {
     }
 
     #[inline]
-    pub(super) fn load(&self) -> Snapshot {
+    pub(crate) fn load(&self) -> Snapshot {
         Snapshot(self.0.load(SeqCst))
     }
 
-    /// Takes the slot that is free in `seen`, and the probe if the endpoint is half open. Returns `false` if the word
-    /// has changed since.
+    /// Takes the slot that is free in `seen`, and the probe if the endpoint is half open, unless the word has changed.
     #[inline]
     pub(super) fn take(&self, seen: Snapshot) -> bool {
         let admitted = match seen.flags().admissible() {
@@ -139,41 +135,11 @@ impl EndpointWord {
         self.update(|word| word.with_limit(limit));
     }
 
-    /// Sets the limit to one that was found by measurement. Returns `true` if the limit is higher now.
-    ///
-    /// A limit of 0 stays, because it means that the endpoint was taken out of service.
-    pub(super) fn adapt_limit(&self, limit: u32) -> bool {
-        if self.load().limit() == limit {
-            return false; // the usual case, which saves the write
-        }
-        let old = self.update(|word| match word.limit() {
-            0 => word,
-            _ => word.with_limit(limit),
-        });
-        (1..limit).contains(&old.limit())
-    }
-
-    /// Marks the endpoint as new. If it has a check, endpoints with known health go first until the first result.
-    pub(super) fn set_unknown(&self, is_checked: bool) {
-        let unknown = match is_checked {
-            true => UNKNOWN,
-            false => HealthFlags::NEW,
-        };
-        _ = self.change(|flags| flags | unknown);
-    }
-
     /// Records that the endpoint has answered a request. Returns `None` if its health was known before.
     pub(crate) fn answered(&self) -> Option<HealthChange> {
         // The load comes first because this runs for each response, while the health of most endpoints is known.
-        let is_news = self.flags().intersects(UNKNOWN);
-        is_news.then(|| self.change(|flags| flags - UNKNOWN))
-    }
-
-    /// Records that the endpoint has lost its check, so that only requests show if it works.
-    pub(super) fn expect_no_check(&self) {
-        if self.flags().contains(HealthFlags::UNCHECKED) {
-            _ = self.change(|flags| flags - HealthFlags::UNCHECKED);
-        }
+        let is_news = self.flags().intersects(HealthFlags::UNKNOWN);
+        is_news.then(|| self.set(HealthFlags::UNKNOWN, false))
     }
 
     /// Forgets past checks. An endpoint that was down is new again.
@@ -185,61 +151,20 @@ impl EndpointWord {
         })
     }
 
-    /// Returns `true` if neither checks nor failures keep requests away.
-    pub(super) fn is_healthy(&self) -> bool {
-        self.flags().is_healthy()
-    }
-
-    /// Returns `true` if failures keep requests away, because the endpoint is ejected or half open.
-    pub(super) fn is_ejected(&self) -> bool {
-        self.flags().intersects(FAILED)
-    }
-
-    /// Returns `true` if the endpoint may get more requests than a probe.
-    pub(super) fn is_in_service(&self) -> bool {
-        matches!(
-            self.flags().admissible(),
-            Admissible::Always | Admissible::LastResort
-        )
-    }
-
-    /// Returns `true` if the endpoint is to be probed, now or as soon as other reasons to keep requests away are gone.
-    pub(super) fn is_half_open(&self) -> bool {
-        self.flags().contains(HealthFlags::HALF_OPEN)
-    }
-
-    pub(super) fn is_draining(&self) -> bool {
-        self.flags().contains(HealthFlags::DRAINING)
-    }
-
     /// Records that a check passed or failed.
     pub(crate) fn set_up(&self, up: bool) -> HealthChange {
-        self.change(|flags| match up {
-            true => flags - UNKNOWN - HealthFlags::DOWN,
-            false => (flags - UNKNOWN) | HealthFlags::DOWN,
+        self.change(|mut flags| {
+            flags.remove(HealthFlags::UNKNOWN);
+            flags.set(HealthFlags::DOWN, !up);
+            flags
         })
     }
 
-    /// Records that the operator keeps new requests away, or lets them through again.
-    pub(crate) fn set_draining(&self, draining: bool) -> HealthChange {
-        self.change(|flags| match draining {
-            true => flags | HealthFlags::DRAINING,
-            false => flags - HealthFlags::DRAINING,
-        })
-    }
-
-    /// Returns `true` if the endpoint is stopped or about to stop.
-    #[cfg(feature = "swap")]
-    pub(super) fn is_stopped(&self) -> bool {
-        self.flags().contains(HealthFlags::STOPPED)
-    }
-
-    /// Records that the endpoint is stopped, or that it runs.
-    #[cfg(feature = "swap")]
-    pub(super) fn set_stopped(&self, stopped: bool) -> HealthChange {
-        self.change(|flags| match stopped {
-            true => flags | HealthFlags::STOPPED,
-            false => flags - HealthFlags::STOPPED,
+    /// Sets or clears `flags`.
+    pub(crate) fn set(&self, flags: HealthFlags, is_set: bool) -> HealthChange {
+        self.change(|mut all| {
+            all.set(flags, is_set);
+            all
         })
     }
 
@@ -282,17 +207,12 @@ impl EndpointWord {
         old.is_probed_by(probe)
     }
 
-    /// Returns `true` if `probe` is the current probe, which it is until the endpoint is ejected or closed.
-    pub(crate) fn is_probed_by(&self, probe: ProbeId) -> bool {
-        self.load().is_probed_by(probe)
-    }
-
     /// Ends the ejection, because the probe succeeded or the endpoint must not be ejected.
     pub(crate) fn close(&self) -> HealthChange {
-        self.change(|flags| flags - FAILED)
+        self.set(FAILED, false)
     }
 
-    fn flags(&self) -> HealthFlags {
+    pub(super) fn flags(&self) -> HealthFlags {
         self.load().flags()
     }
 
@@ -306,22 +226,28 @@ impl EndpointWord {
 
     /// Replaces the word by a compare-and-swap loop, and returns the word before.
     fn update(&self, next: impl Fn(Snapshot) -> Snapshot) -> Snapshot {
-        let word = self
-            .0
-            .fetch_update(SeqCst, SeqCst, |word| Some(next(Snapshot(word)).0));
+        let next = |word| Some(next(Snapshot(word)).0);
         // The closure always returns `Some`, so both variants hold the word before.
-        Snapshot(word.unwrap_or_else(|word| word))
+        let (Ok(word) | Err(word)) = self.0.fetch_update(SeqCst, SeqCst, next);
+        Snapshot(word)
     }
 }
 
 impl HealthFlags {
-    #[inline]
-    pub(super) fn is_new(self) -> bool {
-        self.contains(Self::NEW)
+    /// Returns `true` if neither checks nor failures keep requests away.
+    pub(super) fn is_healthy(self) -> bool {
+        !self.intersects(Self::DOWN | FAILED)
     }
 
-    fn is_healthy(self) -> bool {
-        !self.intersects(Self::DOWN | FAILED)
+    /// Returns `true` if failures keep requests away, because the endpoint is ejected or half open.
+    pub(super) fn is_ejected(self) -> bool {
+        self.intersects(FAILED)
+    }
+
+    /// Returns `true` if the endpoint may get more requests than a probe.
+    pub(super) fn is_in_service(self) -> bool {
+        let admissible = self.admissible();
+        matches!(admissible, Admissible::Always | Admissible::LastResort)
     }
 
     /// Returns `true` if the endpoint is out of service only for a while, because it is ejected or being probed.
@@ -330,7 +256,7 @@ impl HealthFlags {
             && !self.intersects(Self::DOWN | Self::DRAINING)
     }
 
-    /// Returns `true` if a strategy may choose the endpoint in this round, which is the last one with `last_resort`.
+    /// Returns `true` if a strategy may choose the endpoint in this round.
     #[inline]
     pub(super) fn are_offered(self, last_resort: bool) -> bool {
         match self.admissible() {
@@ -352,7 +278,7 @@ impl HealthFlags {
         if self.is_empty() {
             return Admissible::Always; // the usual case
         }
-        let known = self - UNKNOWN;
+        let known = self - Self::UNKNOWN;
         if known == Self::HALF_OPEN {
             // Half open is the only flag, so a probe is not running and the endpoint is up and not draining.
             Admissible::Probe
@@ -396,7 +322,7 @@ impl Snapshot {
 
     /// Returns the number of slots, which is at most 1 for a new endpoint.
     pub(super) fn slots(self) -> u32 {
-        match self.flags().is_new() {
+        match self.flags().contains(HealthFlags::NEW) {
             true => self.limit().min(1),
             false => self.limit(),
         }
@@ -405,7 +331,8 @@ impl Snapshot {
     /// Returns `true` if there is a slot for one more request.
     #[inline]
     pub(super) fn is_free(self) -> bool {
-        self.in_use() < self.limit() && (self.in_use() == 0 || !self.flags().is_new())
+        self.in_use() < self.limit()
+            && (self.in_use() == 0 || !self.flags().contains(HealthFlags::NEW))
     }
 
     /// Returns `true` if a larger share of the slots is free than in `other`. The limit of `other` must be above 0.
@@ -424,16 +351,13 @@ impl Snapshot {
 
     /// Returns the number of the probe that would begin now.
     pub(super) fn next_probe(self) -> ProbeId {
-        ProbeId(self.last_probe().0.wrapping_add(1))
-    }
-
-    fn last_probe(self) -> ProbeId {
-        ProbeId((self.0 >> PROBE_SHIFT) as u8)
+        ProbeId(((self.0 >> PROBE_SHIFT) as u8).wrapping_add(1))
     }
 
     /// Returns `true` if `probe` is running, because the flag is set and the number is its own.
-    fn is_probed_by(self, probe: ProbeId) -> bool {
-        self.flags().contains(HealthFlags::PROBING) && self.last_probe() == probe
+    pub(crate) fn is_probed_by(self, probe: ProbeId) -> bool {
+        self.flags().contains(HealthFlags::PROBING)
+            && ProbeId((self.0 >> PROBE_SHIFT) as u8) == probe
     }
 
     /// Replaces the bits of the probe's number, and sets the flag of a running probe.

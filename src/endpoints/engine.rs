@@ -14,21 +14,19 @@ use crate::admit::{LimitOutcome, LimitSample};
 /// The place where an engine of language models reports its load, in the text format of Prometheus.
 ///
 /// It is for an endpoint with a [limit](super::Endpoint::limit) that adapts by
-/// [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd). The limit falls by a tenth for each reading in which
-/// requests wait inside the engine. It grows by at most one after each reading with an empty queue. The latency of such
-/// an engine grows with its batch by design, so it says little about the limit, while a queue inside shows that the
-/// batch is full. A reading is ignored while more requests are in flight than the limit allows, because a lower limit
-/// has yet to take effect. The other algorithms mostly ignore readings.
+/// [`LimitAlgorithm::Aimd`](crate::admit::LimitAlgorithm::Aimd). A queue inside the engine shows that its batch is full. So
+/// the limit falls by a tenth for each reading in which requests wait inside, and grows by at most one after each reading
+/// with an empty queue. A reading is ignored while more requests are in flight than the limit allows, because a lower limit
+/// has yet to take effect.
 ///
 /// The following metrics are understood:
 ///
-/// - The number of requests that wait, summed over the labels. It is `vllm:num_requests_waiting`,
-///   `sglang:num_queue_reqs` or `tgi_queue_size`.
-/// - The share of the cache of keys and values that is full, as the maximum over the labels. It is
-///   `vllm:kv_cache_usage_perc`, `vllm:gpu_cache_usage_perc` of older versions, or `sglang:token_usage`.
+/// - the number of requests that wait, summed over the labels: `vllm:num_requests_waiting`, `sglang:num_queue_reqs` or
+///   `tgi_queue_size`
+/// - the share of the cache of keys and values that is full, as the maximum over the labels:
+///   `vllm:kv_cache_usage_perc`, `vllm:gpu_cache_usage_perc` of older versions, or `sglang:token_usage`
 ///
-/// `Forward::checks` reads the metrics, with the headers of the endpoint. The last reading is in
-/// [`EndpointStatus::engine`](super::EndpointStatus::engine).
+/// `Forward::checks` reads the metrics, with the headers of the endpoint. [`EndpointRef::engine`] has the last reading.
 ///
 /// ```
 /// use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
@@ -44,9 +42,7 @@ pub struct EngineMetrics {
     /// The path after the endpoint's base path. It begins with `/` and may have a query. Default `/metrics`.
     pub path: String,
     /// The time from the start of a reading to the start of the next one, which varies by a tenth at random. It must be
-    /// above zero. Default 1 s.
-    ///
-    /// A reading that takes longer delays the next one, and is given up after 5 s.
+    /// above zero. Default 1 s. A reading that takes longer delays the next one, and is given up after 5 s.
     pub interval: Duration,
 }
 
@@ -60,11 +56,8 @@ impl EngineMetrics {
         }
     }
 
-    /// Sets the time from the start of a reading to the start of the next one, which varies by a tenth at random.
-    #[must_use]
-    pub fn interval(mut self, interval: Duration) -> Self {
-        self.interval = interval;
-        self
+    setters! {
+        interval: Duration,
     }
 
     /// Returns the part of the settings that is invalid, if there is one.
@@ -102,10 +95,8 @@ pub struct EngineLoad {
 struct LastReading(Mutex<Option<EngineLoad>>);
 
 impl EndpointRef {
-    /// Returns the last load that the endpoint's engine reported.
-    ///
-    /// Returns `None` if the engine is not [asked](super::Endpoint::load), did not answer, or left its load out of the
-    /// answer.
+    /// Returns the last load that the endpoint's engine reported. Returns `None` if the engine is not
+    /// [asked](super::Endpoint::load), did not answer, or left its load out of the answer.
     #[must_use]
     pub fn engine(&self) -> Option<EngineLoad> {
         self.config().load.as_ref()?;
@@ -113,10 +104,8 @@ impl EndpointRef {
         *last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a reading of the engine's load, or `None` if the reading failed.
-    ///
-    /// Returns `true` if the limit is higher now, so that waiters have to be looked at again. This may happen after
-    /// [`set_limit`](Self::set_limit) had lowered it.
+    /// Records a reading of the engine's load, or `None` if the reading failed. Returns `true` if the limit is higher now,
+    /// which may happen after [`set_limit`](Self::set_limit) had lowered it.
     #[cfg(feature = "client")]
     pub(crate) fn engine_said(&self, load: Option<EngineLoad>, now: Instant) -> bool {
         let LastReading(last) = self.extension(|_| LastReading::default());
@@ -155,7 +144,7 @@ mod tests {
             let endpoint = Endpoint::new("a", url)
                 .limit(aimd.initial(initial))
                 .load(EngineMetrics::default());
-            let endpoint = EndpointRef::new(endpoint, PoolId(0), false, false, &Default::default());
+            let endpoint = EndpointRef::new(endpoint, PoolId(0), Default::default());
             let mut now = Instant::now();
             let (mut highest, mut inside) = (0, 0);
             for second in 0..300 {

@@ -8,7 +8,7 @@ use http::StatusCode;
 
 use crate::http::{Rejection, ToRejection};
 
-/// The reason why the endpoints cannot serve a request. Such a request does not wait, because waiting would not help.
+/// The reason why the endpoints cannot serve a request, so that waiting would not help.
 ///
 /// ```
 /// use tower_triage::rejection::ToRejection;
@@ -41,13 +41,12 @@ pub enum RouteError {
         missing.join(", ")
     )]
     CapabilityMismatch {
-        /// The model that was asked for, or the model that its name is an alias of. If only the fallbacks have
-        /// endpoints, this is the first fallback.
+        /// The first model with endpoints that the request could go to.
         model: Arc<str>,
         /// The capabilities that are missing, out of `vision`, `tools`, `json_mode` and `context_length`.
         missing: Vec<&'static str>,
     },
-    /// All endpoints that could serve the request are unhealthy, or the list of endpoints is empty.
+    /// All endpoints that could serve the request are unhealthy, or there are none.
     #[error("No healthy backend available for model '{}'", Cut(model))]
     NoHealthyBackend {
         /// The model that was asked for, or the model that its name is an alias of.
@@ -73,7 +72,7 @@ pub enum RouteError {
         /// The model that was unloaded.
         model: Arc<str>,
     },
-    /// The body has a `Content-Encoding`, so that the router cannot read the name of the model in it.
+    /// The body has a `Content-Encoding`, so that the router cannot read it.
     #[error(
         "The request body is encoded as '{}': only unencoded bodies can be routed",
         Cut(encoding)
@@ -106,33 +105,24 @@ impl RouteError {
     /// Returns the stable name of the reason, as in the `code` of an OpenAI error.
     #[must_use]
     pub fn code(&self) -> &'static str {
-        match self {
-            Self::ModelNotFound { .. } => "model_not_found",
-            Self::CapabilityMismatch { .. } => "capability_mismatch",
-            Self::NoHealthyBackend { .. } => "no_healthy_backend",
-            Self::FallbackChainExhausted { .. } => "fallback_chain_exhausted",
-            Self::ModelStartFailed { .. } => "model_start_failed",
-            Self::ModelUnloaded { .. } => "model_unloaded",
-            Self::EncodedBody { .. } => "unsupported_encoding",
-            Self::MalformedBody { .. } => "malformed_body",
-            Self::ModelMissing { .. } => "model_missing",
-            Self::BodyTooLarge { .. } => "body_too_large",
-        }
+        self.status_and_code().1
     }
 
-    /// Returns the HTTP status of a response that reports the error.
-    fn status(&self) -> StatusCode {
+    fn status_and_code(&self) -> (StatusCode, &'static str) {
+        use StatusCode as S;
         match self {
-            Self::ModelNotFound { .. } => StatusCode::NOT_FOUND,
-            Self::CapabilityMismatch { .. }
-            | Self::MalformedBody { .. }
-            | Self::ModelMissing { .. } => StatusCode::BAD_REQUEST,
-            Self::NoHealthyBackend { .. }
-            | Self::FallbackChainExhausted { .. }
-            | Self::ModelStartFailed { .. }
-            | Self::ModelUnloaded { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            Self::EncodedBody { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::ModelNotFound { .. } => (S::NOT_FOUND, "model_not_found"),
+            Self::CapabilityMismatch { .. } => (S::BAD_REQUEST, "capability_mismatch"),
+            Self::NoHealthyBackend { .. } => (S::SERVICE_UNAVAILABLE, "no_healthy_backend"),
+            Self::FallbackChainExhausted { .. } => {
+                (S::SERVICE_UNAVAILABLE, "fallback_chain_exhausted")
+            }
+            Self::ModelStartFailed { .. } => (S::SERVICE_UNAVAILABLE, "model_start_failed"),
+            Self::ModelUnloaded { .. } => (S::SERVICE_UNAVAILABLE, "model_unloaded"),
+            Self::EncodedBody { .. } => (S::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding"),
+            Self::MalformedBody { .. } => (S::BAD_REQUEST, "malformed_body"),
+            Self::ModelMissing { .. } => (S::BAD_REQUEST, "model_missing"),
+            Self::BodyTooLarge { .. } => (S::PAYLOAD_TOO_LARGE, "body_too_large"),
         }
     }
 
@@ -143,8 +133,7 @@ impl RouteError {
         }
     }
 
-    /// Returns the error of a body that cannot be read because of `reason`. The message cuts a long `reason`, because
-    /// it may quote the body.
+    /// Returns the error of a body that cannot be read. The message cuts a long `reason`, because it may quote the body.
     pub(crate) fn malformed(reason: impl fmt::Display) -> Self {
         Self::MalformedBody {
             reason: Cut(&reason.to_string()).to_string(),
@@ -154,7 +143,8 @@ impl RouteError {
 
 impl ToRejection for RouteError {
     fn to_rejection(&self) -> Rejection {
-        let rejection = Rejection::new(self.status(), self.code(), self.to_string());
+        let (status, code) = self.status_and_code();
+        let rejection = Rejection::new(status, code, self.to_string());
         match self {
             Self::ModelNotFound { .. }
             | Self::CapabilityMismatch { .. }
@@ -176,11 +166,9 @@ impl fmt::Display for Cut<'_> {
         if self.0.len() <= QUOTED_BYTES {
             return f.write_str(self.0);
         }
-        let mut end = QUOTED_BYTES;
-        // A character has at most 4 bytes, so the loop runs at most 3 times.
-        while !self.0.is_char_boundary(end) {
-            end -= 1;
-        }
+        // A character has at most 4 bytes, so the search ends after 3 steps.
+        let mut ends = (0..=QUOTED_BYTES).rev();
+        let end = ends.find(|&end| self.0.is_char_boundary(end)).unwrap_or(0);
         write!(f, "{}…", &self.0[..end])
     }
 }

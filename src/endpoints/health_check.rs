@@ -7,13 +7,11 @@ use http::uri::PathAndQuery;
 /// The settings of an endpoint's health check.
 ///
 /// A check is a `GET` on a connection of its own, with the endpoint's own headers. It passes if a response with a
-/// status of 2xx arrives in time, and reads at most about 8 KiB of it. Otherwise it fails, for example because the
-/// connection is refused, the response breaks off or the response is late. The first check decides at once. At the
-/// default path, a status of 401, 403, 404 or 405 and a redirect pass, too. An endpoint may lack such a page, or may
-/// hide it from some clients, but its response shows that it is there.
+/// status of 2xx arrives in time. At the default path, a status of 401, 403, 404 or 405 and a redirect pass, too: an
+/// endpoint may lack such a page, or hide it, but its response shows that it is there. The first check decides at once.
 ///
-/// A check is ignored if it could not be made because this process has run out of file descriptors. It is also ignored
-/// if it was late and the endpoint has meanwhile answered a request or sent a part of a response.
+/// A check is ignored if this process has run out of file descriptors, or if it was late and the endpoint has meanwhile
+/// answered a request or sent a part of a response.
 ///
 /// [`Registry::new`](super::Registry::new) rejects a check that could not be sent or could not decide.
 ///
@@ -32,9 +30,7 @@ pub struct HealthCheck {
     /// `/health`.
     pub path: String,
     /// The time from the start of a check to the start of the next one, which varies by a tenth at random. It must be
-    /// above zero. Default 10 s.
-    ///
-    /// A check that takes longer delays the next one, so that at most one check runs at a time.
+    /// above zero. Default 10 s. A check that takes longer delays the next one.
     pub interval: Duration,
     /// The time that a check may take, from connecting to the end of the response. It must be above zero. Default 5 s.
     pub timeout: Duration,
@@ -60,32 +56,11 @@ impl HealthCheck {
         }
     }
 
-    /// Sets the time from the start of a check to the start of the next one, which varies by a tenth at random.
-    #[must_use]
-    pub fn interval(mut self, interval: Duration) -> Self {
-        self.interval = interval;
-        self
-    }
-
-    /// Sets the time that a check may take, from connecting to the end of the response.
-    #[must_use]
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        self.timeout = limit;
-        self
-    }
-
-    /// Sets the number of failed checks in a row that take an endpoint out of service.
-    #[must_use]
-    pub fn unhealthy_after(mut self, checks: u32) -> Self {
-        self.unhealthy_after = checks;
-        self
-    }
-
-    /// Sets the number of passed checks in a row that bring an endpoint back into service.
-    #[must_use]
-    pub fn healthy_after(mut self, checks: u32) -> Self {
-        self.healthy_after = checks;
-        self
+    setters! {
+        interval: Duration,
+        timeout: Duration,
+        unhealthy_after: u32,
+        healthy_after: u32,
     }
 
     /// Returns the part of the settings that is invalid, if there is one.

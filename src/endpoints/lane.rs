@@ -1,9 +1,9 @@
-//! Lanes, which group demands that the same endpoints can serve.
+//! Lanes, which group demands that the same endpoints can serve, and the capabilities that demands need.
 
 use std::sync::Arc;
 
-use super::EndpointRef;
-use super::capabilities::Capabilities;
+use bitflags::bitflags;
+
 use super::endpoint_ref::{EndpointId, EndpointState};
 
 /// The properties that demands share if the same endpoints can serve them.
@@ -26,17 +26,43 @@ impl Lane {
         failed_at.is_some_and(|failed_at| failed_at.contains(&endpoint.cold.id))
     }
 
-    /// Returns the lane with `endpoint` added to the endpoints that failed the request.
-    pub(super) fn excluding(mut self, endpoint: &EndpointRef) -> Self {
-        let before = self.failed_at.as_deref().unwrap_or_default();
-        let last = endpoint.state().cold.id;
-        let others = before.iter().copied().filter(|&id| id != last);
-        self.failed_at = Some(others.chain([last]).collect());
-        self
-    }
-
     /// Returns the number of endpoints at which the request has failed.
     pub(super) fn failures(&self) -> u32 {
         self.failed_at.as_deref().unwrap_or_default().len() as u32
+    }
+}
+
+bitflags! {
+    /// A set of capabilities that a request may need of an endpoint, beyond the model itself.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub(crate) struct Capabilities: u8 {
+        const VISION = 1;
+        const TOOLS = 1 << 1;
+        const JSON_MODE = 1 << 2;
+        const CONTEXT_LENGTH = 1 << 3;
+    }
+}
+
+impl Capabilities {
+    pub(super) fn of(vision: bool, tools: bool, json_mode: bool) -> Self {
+        let mut capabilities = Self::empty();
+        capabilities.set(Self::VISION, vision);
+        capabilities.set(Self::TOOLS, tools);
+        capabilities.set(Self::JSON_MODE, json_mode);
+        capabilities
+    }
+
+    /// Returns the names of the capabilities as a rejection lists them.
+    pub(super) fn names(self) -> impl Iterator<Item = &'static str> {
+        let names = [
+            (Self::VISION, "vision"),
+            (Self::TOOLS, "tools"),
+            (Self::JSON_MODE, "json_mode"),
+            (Self::CONTEXT_LENGTH, "context_length"),
+        ];
+        let lacking = names
+            .into_iter()
+            .filter(move |&(one, _)| self.contains(one));
+        lacking.map(|(_, name)| name)
     }
 }

@@ -1,7 +1,5 @@
-//! Exponential averages of an endpoint's latency. An average decays while there are no samples, so that an endpoint
-//! that was slow an hour ago and has idled since does not count as slow.
-//!
-//! Each average is one atomic word, so that a reader needs no lock and always sees a complete value.
+//! Exponential averages of an endpoint's latency, each in one atomic word. An average decays while there are no samples, so
+//! that an endpoint that was slow an hour ago and has idled since does not count as slow.
 
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
@@ -31,12 +29,10 @@ impl Latency {
 
 /// A number of milliseconds since a fixed moment of the process, which wraps around after 49.7 days.
 ///
-/// An age is the difference of two numbers, which is right over the wrap for ages below 49.7 days. An average that gets
-/// no sample for longer than that looks as if its last sample was recent. This is harmless, because the average then
-/// counts for a few minutes at most, until it has halved away again or new samples have outweighed it. In return, an
-/// [`Average`] with its time fits into one atomic word.
+/// So an [`Average`] with its time fits into one atomic word. If an average gets no sample for longer than that, its last
+/// sample may look recent, which is harmless: within a few minutes it has halved away again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CoarseInstant(u32);
+pub(crate) struct CoarseInstant(pub(crate) u32);
 
 impl CoarseInstant {
     pub(crate) fn now() -> Self {
@@ -44,22 +40,7 @@ impl CoarseInstant {
     }
 
     pub(crate) fn at(instant: Instant) -> Self {
-        static START: LazyLock<Instant> = LazyLock::new(|| {
-            let now = Instant::now();
-            now.checked_sub(BEFORE_ALL).unwrap_or(now)
-        });
         Self(instant.saturating_duration_since(*START).as_millis() as u32)
-    }
-
-    /// Returns the number, which fits into an atomic.
-    #[cfg(feature = "swap")]
-    pub(crate) fn to_bits(self) -> u32 {
-        self.0
-    }
-
-    #[cfg(feature = "swap")]
-    pub(crate) fn from_bits(bits: u32) -> Self {
-        Self(bits)
     }
 
     /// Returns the instant to the millisecond, if it is within the last 49 days.
@@ -80,9 +61,11 @@ impl CoarseInstant {
     }
 }
 
-/// The time from the zero of [`CoarseInstant`] to the first use of the clock. It is so long that every instant of the
-/// process is later than zero, even with a paused clock.
-const BEFORE_ALL: Duration = Duration::from_secs(3600);
+/// The zero of [`CoarseInstant`]: an instant before all others of the process, even before those of a paused clock.
+pub(super) static START: LazyLock<Instant> = LazyLock::new(|| {
+    let now = Instant::now();
+    now.checked_sub(Duration::from_secs(3600)).unwrap_or(now)
+});
 
 /// The longest time for which a thread may be suspended between the read of the clock and its use.
 const MAX_SKEW_MS: u32 = 60_000;

@@ -5,7 +5,6 @@ use std::fmt;
 use http::Uri;
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
-use super::endpoint::{default_priority, uri};
 use super::{Endpoint, Model};
 use crate::admit::AdaptiveLimit;
 
@@ -58,10 +57,8 @@ impl Visitor<'_> for SlotsOrAuto {
     }
 
     fn visit_u64<E: Error>(self, slots: u64) -> Result<MaxConcurrent, E> {
-        match u32::try_from(slots) {
-            Ok(slots) => Ok(MaxConcurrent::Slots(slots)),
-            Err(_) => Err(E::invalid_value(Unexpected::Unsigned(slots), &self)),
-        }
+        let key = u32::try_from(slots).map(MaxConcurrent::Slots);
+        key.map_err(|_| E::invalid_value(Unexpected::Unsigned(slots), &self))
     }
 
     fn visit_i64<E: Error>(self, slots: i64) -> Result<MaxConcurrent, E> {
@@ -86,8 +83,7 @@ pub(super) struct EndpointFile {
     name: String,
     #[serde(deserialize_with = "uri")]
     url: Uri,
-    #[serde(default = "default_priority")]
-    priority: u32,
+    priority: Option<u32>,
     max_concurrent: Option<MaxConcurrent>,
     limit: Option<AdaptiveLimit>,
     #[serde(default)]
@@ -98,8 +94,19 @@ impl TryFrom<EndpointFile> for Endpoint {
     type Error = &'static str;
 
     fn try_from(file: EndpointFile) -> Result<Self, &'static str> {
-        let mut endpoint = Self::new(file.name, file.url).priority(file.priority);
+        let mut endpoint = Self::new(file.name, file.url);
+        endpoint.priority = file.priority.unwrap_or(endpoint.priority);
         endpoint.models = file.models;
         MaxConcurrent::apply_to(file.max_concurrent, file.limit, endpoint)
     }
+}
+
+/// Reads a URL, and rejects a fragment, which the parser of `Uri` drops silently.
+fn uri<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Uri, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.contains('#') {
+        return Err(D::Error::custom("the URL must not contain a fragment"));
+    }
+    text.parse()
+        .map_err(|error| D::Error::custom(format_args!("{text:?} is not a URL: {error}")))
 }

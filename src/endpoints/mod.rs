@@ -1,12 +1,8 @@
 //! Many backends as one capacity, with a strategy that picks an endpoint for each request.
 //!
-//! A [`Registry`] lists each [`Endpoint`] and the [`Model`]s that it serves. [`Endpoints`] makes a [`Capacity`] of it
-//! with one pool of slots per endpoint, so that one step chooses an endpoint and takes its slot. A request states its
-//! [`Requirements`], such as the model and the length of the prompt. If they cannot be met, a [`RouteError`] tells the
-//! client why.
-//!
-//! This module knows only endpoints and slots. The modules `route` and `upstream` are built on it, and they read, send
-//! and measure the requests.
+//! A [`Registry`] lists each [`Endpoint`] and the [`Model`]s that it serves. [`Endpoints`] makes a [`Capacity`] of it, so that
+//! one step chooses an endpoint and takes its slot. A request states its [`Requirements`]. If they cannot be met, a
+//! [`RouteError`] tells the client why.
 //!
 //! ```
 //! use tower_triage::admit::Capacity;
@@ -27,8 +23,20 @@
 //!
 //! [`Capacity`]: crate::admit::Capacity
 
+/// Defines a method of a builder for each of these public fields.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident: $type:ty,)+) => {$(
+        #[doc = concat!("Sets [`", stringify!($field), "`](#structfield.", stringify!($field), ").")]
+        $(#[$doc])*
+        #[must_use]
+        pub fn $field(mut self, $field: $type) -> Self {
+            self.$field = $field.into();
+            self
+        }
+    )+};
+}
+
 mod backends;
-mod capabilities;
 mod capacity;
 mod change;
 pub(crate) mod config;
@@ -40,24 +48,17 @@ mod endpoint_ref;
 mod endpoint_word;
 mod engine;
 mod error;
-mod extensions;
-mod gate_notice;
 pub(crate) mod health_check;
-#[cfg(feature = "client")]
-mod health_reporter;
 mod lane;
 pub(crate) mod latency;
 #[cfg(feature = "serde")]
 mod max_concurrent;
-mod model_room;
-mod no_response;
 #[cfg(feature = "swap")]
 pub(crate) mod on_demand;
 mod registry;
 mod requirements;
 mod resolve;
 mod slot_lease;
-mod status;
 pub(crate) mod strategy;
 mod table;
 
@@ -66,26 +67,19 @@ mod tests;
 
 pub use capacity::{Demand, EndpointLease, Endpoints};
 pub use change::Changes;
-pub use config::RoutingRules;
-pub use decision::{Decision, Via};
+pub use config::{ModelRoom, RoutingRules};
+pub use decision::{Decision, NoResponse, Via};
 pub use endpoint::{Endpoint, Model};
 pub use endpoint_ref::EndpointRef;
-pub(crate) use endpoint_word::HealthChange;
+pub(crate) use endpoint_word::{HealthChange, HealthFlags};
 pub use engine::{EngineLoad, EngineMetrics};
 pub use error::RouteError;
 pub use health_check::HealthCheck;
-#[cfg(feature = "client")]
-pub use health_reporter::HealthReporter;
-#[cfg(feature = "client")]
-pub(crate) use health_reporter::HealthSink;
 pub use lane::Lane;
 #[cfg(feature = "serde")]
 pub use max_concurrent::MaxConcurrent;
-pub use model_room::ModelRoom;
-pub use no_response::NoResponse;
 pub use registry::{InvalidRegistry, Registry};
 pub use requirements::Requirements;
 pub(crate) use requirements::TokenBounds;
 pub use resolve::FallbackWhen;
-pub use status::EndpointStatus;
 pub use strategy::{Candidate, Candidates, Choice, Strategy, Weights};

@@ -1,26 +1,24 @@
-//! Endpoints that are started when requests wait for them.
-//!
-//! A stopped endpoint keeps its slots, so its requests wait as for a busy one. [`DemandNotifier`] tells the launcher that
-//! requests wait; the launcher says by [`OnDemand`] why an endpoint can't be waited for.
+//! Endpoints that are started when requests wait for them. A stopped endpoint keeps its slots, so its requests wait as for a
+//! busy one. [`DemandNotifier`] notifies the launcher, which reports by [`OnDemand`] why an endpoint can't be waited for.
 
 mod client_wait;
 mod life;
 mod loading;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
 use super::latency::CoarseInstant;
-use super::{Endpoint, EndpointRef, Endpoints, Model, RouteError};
+use super::{EndpointRef, Endpoints, HealthFlags, Model, RouteError};
 use crate::admit::{Priority, SlotState};
 use crate::gate;
+pub(crate) use client_wait::ClientWait;
 use client_wait::ClientWaits;
-pub(crate) use client_wait::{ClientWait, UploadWait};
 use life::EndpointLife;
 pub(crate) use life::{EndpointEnd, SuspicionSettled};
 pub use loading::LoadProgress;
@@ -38,35 +36,12 @@ struct OnDemandState {
     notify: Arc<Notify>,
     /// The number of times that the endpoint became idle, and the bit [`AWAITED`].
     idled: AtomicU64,
-    /// The time of the last end of a request.
-    ended_at: EndedAt,
+    /// The time of the last end of a request: a [`CoarseInstant`].
+    ended_at: AtomicU32,
     loading: ArcSwapOption<Loading>,
     /// The level and the time of the last request that overtook a more urgent one.
-    overtake: Mutex<Option<(Priority, Instant)>>,
+    overtake: ArcSwapOption<(Priority, Instant)>,
     client_waits: ClientWaits,
-}
-
-/// The time at which an endpoint last ended a request: a [`CoarseInstant`]. An endpoint on demand shares it with its
-/// launcher.
-#[derive(Debug, Clone, Default)]
-pub(super) struct EndedAt(Arc<AtomicU32>);
-
-impl EndedAt {
-    /// Returns the time that an endpoint of this configuration shares.
-    pub(super) fn of(endpoint: &Endpoint) -> Self {
-        let on_demand = endpoint.on_demand.as_ref();
-        on_demand.map_or_else(Self::default, |on_demand| on_demand.0.ended_at.clone())
-    }
-
-    #[inline]
-    fn set(&self, at: CoarseInstant) {
-        self.0.store(at.to_bits(), Relaxed); // published by the slot that comes back
-    }
-
-    /// Returns the time with the precision of a millisecond.
-    fn get(&self) -> Instant {
-        CoarseInstant::from_bits(self.0.load(Relaxed)).instant()
-    }
 }
 
 /// A bit of `idled` that is set while the launcher waits until the endpoint is idle.
@@ -90,8 +65,8 @@ impl OnDemand {
         }))
     }
 
-    /// Sets the reason why requests are refused while the endpoint is stopped, or lets them wait again. Returns the reason
-    /// before. The caller has to tell the gate.
+    /// Sets the reason why requests are refused while the endpoint is stopped, or lets them wait again, and returns the
+    /// reason before. The caller has to tell the gate.
     pub(crate) fn set_refusal(&self, refusal: Option<Refusal>) -> Option<Refusal> {
         self.0.refusal.swap(refusal.map(Arc::new)).map(|it| *it)
     }
@@ -150,18 +125,14 @@ impl OnDemand {
     /// Returns how many times the endpoint became idle, and the last end of a request, to the millisecond.
     pub(crate) fn idled(&self) -> (u64, Instant) {
         let times = self.0.idled.load(SeqCst) & !AWAITED;
-        (times, self.0.ended_at.get())
+        let ended_at = CoarseInstant(self.0.ended_at.load(Relaxed));
+        (times, ended_at.instant())
     }
 
     /// Returns the level and the time of the last request that got a slot though a more urgent one waits for another
     /// endpoint.
     pub(crate) fn overtake(&self) -> Option<(Priority, Instant)> {
-        *self.lock_overtake()
-    }
-
-    fn lock_overtake(&self) -> MutexGuard<'_, Option<(Priority, Instant)>> {
-        let overtake = self.0.overtake.lock();
-        overtake.unwrap_or_else(PoisonError::into_inner)
+        self.0.overtake.load_full().map(|overtake| *overtake)
     }
 }
 
@@ -178,8 +149,6 @@ impl Eq for OnDemand {}
 pub(super) struct DemandNotifier {
     /// `true` once a launcher [watches](Endpoints::watch_demand).
     is_on: AtomicBool,
-    /// The version of the current routing table; may lag by one.
-    version: AtomicU64,
     /// The level of the most urgent request that waits for a stopped endpoint, or else the lowest level.
     most_urgent: AtomicU8,
     notify: Arc<Notify>,
@@ -189,7 +158,6 @@ impl Default for DemandNotifier {
     fn default() -> Self {
         Self {
             is_on: AtomicBool::default(),
-            version: AtomicU64::default(),
             most_urgent: AtomicU8::new(u8::MAX),
             notify: Arc::default(),
         }
@@ -203,16 +171,6 @@ impl DemandNotifier {
         self.is_on.load(SeqCst)
     }
 
-    #[inline]
-    pub(super) fn version(&self) -> u64 {
-        self.version.load(SeqCst)
-    }
-
-    /// Records that a new table was stored, before any endpoint is started at its place in it.
-    pub(super) fn on_new_table(&self) {
-        self.version.fetch_add(1, SeqCst);
-    }
-
     /// Notifies the launcher that requests may wait for other endpoints than before.
     pub(super) fn on_lane_heads_changed(&self) {
         self.notify.notify_one();
@@ -221,7 +179,8 @@ impl DemandNotifier {
     /// Records a request of this level that got a slot as it arrived, if a more urgent one waits.
     pub(super) fn on_overtake(&self, on_demand: &OnDemand, level: Priority) {
         if level.0 > self.most_urgent.load(SeqCst) {
-            *on_demand.lock_overtake() = Some((level, gate::now()));
+            let overtake = Arc::new((level, gate::now()));
+            on_demand.0.overtake.store(Some(overtake));
             self.notify.notify_one();
         }
     }
@@ -248,13 +207,15 @@ impl EndpointRef {
         self.config().on_demand.as_ref()
     }
 
-    /// Records the end of a request, before its slot comes back.
+    /// Records the end of a request, before its slot comes back. For an endpoint that runs by itself it does not matter.
     #[inline]
     pub(crate) fn note_end(&self, at: CoarseInstant) {
-        self.ended_at().set(at);
+        if let Some(on_demand) = self.on_demand() {
+            on_demand.0.ended_at.store(at.0, Relaxed); // published by the slot that comes back
+        }
     }
 
-    /// Records that a request ends now, if the endpoint is started on demand. For others it does not matter.
+    /// Records that a request ends now, if the endpoint is started on demand.
     #[cold]
     pub(crate) fn note_end_now(&self) {
         if self.on_demand().is_some() {
@@ -264,17 +225,17 @@ impl EndpointRef {
 
     /// Returns `true` while the endpoint is closed, because it does not run, is about to stop, or is suspect.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.state().word.is_stopped()
+        self.state().word.flags().contains(HealthFlags::STOPPED)
     }
 
     /// Opens the endpoint, so that it gives slots to requests.
     pub(crate) fn open_slots(&self) {
-        _ = self.state().word.set_stopped(false);
+        _ = self.state().word.set(HealthFlags::STOPPED, false);
     }
 
     /// Closes the endpoint, so that only requests that have a slot keep it.
     pub(crate) fn close_slots(&self) {
-        _ = self.state().word.set_stopped(true);
+        _ = self.state().word.set(HealthFlags::STOPPED, true);
     }
 
     /// Closes an idle endpoint, or returns `false` if it serves a request.
@@ -303,8 +264,8 @@ impl Endpoints {
         Arc::clone(&self.demand_notifier.notify)
     }
 
-    /// Sets whether the launcher is notified when an endpoint becomes idle. An endpoint that became idle just before
-    /// does not notify it, so the caller has to look again.
+    /// Sets whether the launcher is notified when an endpoint becomes idle. The caller has to look again afterwards, at those
+    /// that became idle just before.
     pub(crate) fn await_idleness(&self, is_awaited: bool) {
         let table = self.table.load();
         let endpoints = table.endpoints.iter().chain(&table.leaving);
@@ -323,15 +284,6 @@ impl Endpoints {
     /// Returns the pools that could serve a lane, in the registry's order.
     pub(crate) fn pools_in_order(&self, lane: &super::Lane) -> Vec<crate::admit::PoolId> {
         self.table.load().pools_in_order(lane)
-    }
-
-    /// Returns the endpoint as the latest table has it: an endpoint on demand may run at another URL by now.
-    #[cold]
-    pub(super) fn present(&self, endpoint: &EndpointRef) -> EndpointRef {
-        let table = self.table.load();
-        let present = table.endpoint(endpoint.pool());
-        let moved = present.filter(|it| it.is_same(endpoint) && endpoint.config().is_on_demand());
-        moved.unwrap_or(endpoint).clone()
     }
 }
 
@@ -372,11 +324,10 @@ mod tests {
     fn a_slot_that_was_taken_by_an_old_table_is_of_the_endpoint_where_it_runs_now() {
         let on_demand = OnDemand::default();
         let endpoints = Endpoints::new(registry(&on_demand, 1));
-        let table = endpoints.table.load_full();
-        let old = table.endpoints[0].clone();
+        let old = endpoints.endpoints()[0].clone();
         let moved = endpoints.change(|_| Ok::<_, Infallible>((registry(&on_demand, 2), None)));
         assert_eq!(moved.unwrap().changed, ["m"]);
-        let chosen = endpoints.chosen(&old, &table);
+        let chosen = endpoints.chosen(&old);
         assert_eq!(chosen.url().port_u16(), Some(2));
         assert!(chosen.is_same(&old), "its slots are the same");
     }

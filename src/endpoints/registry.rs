@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderName};
-use http::uri::Scheme;
+use http::uri::{Scheme, Uri};
 
 use super::{Endpoint, EngineMetrics, HealthCheck, Model};
 use crate::admit::InvalidAdaptiveLimit;
@@ -21,24 +21,19 @@ use crate::http::is_hop_by_hop;
 /// assert!(matches!(twice, Err(InvalidRegistry::DuplicateName { .. })));
 /// # Ok::<(), InvalidRegistry>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Registry {
     endpoints: Vec<Endpoint>,
 }
 
 impl Registry {
-    /// Checks each endpoint by itself, and then all endpoints against each other.
+    /// Checks the endpoints, each by itself and against each other.
     ///
     /// # Errors
     ///
-    /// Returns an error if any of these is wrong with an endpoint:
-    ///
-    /// - Its name is empty, has control characters in it, or belongs to another endpoint, too.
-    /// - Its URL is not `http` or `https`, or has more than a host, a port and a path.
-    /// - It has 0 slots, or its `limit` has bounds that contradict each other.
-    /// - One of its models is listed twice, has a context of 0 tokens, or has a name that cannot be printed.
-    /// - One of its headers belongs to a single connection or request, so that the configuration cannot set it.
-    /// - Its health check could not be sent or could not decide, or its `load` could not be read.
+    /// Returns an error if two endpoints have one name, or if a setting of an endpoint is invalid. Names must be printable.
+    /// A URL has `http` or `https`, a host, and perhaps a port and a path. An endpoint has at least 1 slot, lists each model
+    /// once, and adds no header of a single connection or request.
     pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, InvalidRegistry> {
         let mut names = HashSet::new();
         for (index, endpoint) in endpoints.iter().enumerate() {
@@ -49,7 +44,15 @@ impl Registry {
                 let endpoint = endpoint.name.clone();
                 return Err(InvalidRegistry::DuplicateName { endpoint });
             }
-            check(endpoint)?;
+            let name = || endpoint.name.clone();
+            if let Some(Err(problem)) = endpoint.limit.map(|limit| limit.validate()) {
+                let endpoint = name();
+                return Err(InvalidRegistry::BadLimit { endpoint, problem });
+            }
+            if let Some(problem) = problem(endpoint) {
+                let endpoint = name();
+                return Err(InvalidRegistry::BadEndpoint { endpoint, problem });
+            }
         }
         Ok(Self { endpoints })
     }
@@ -63,11 +66,9 @@ impl Registry {
 
     /// Adds endpoints that are started on demand. If a name is taken twice, the endpoint of `on_demand` stays.
     pub(crate) fn with_on_demand(mut self, on_demand: Vec<Endpoint>) -> Self {
-        let is_taken = |name: &str| on_demand.iter().any(|other| other.name == name);
-        self.endpoints.retain(|endpoint| {
-            let is_taken = is_taken(&endpoint.name);
+        self.endpoints.retain(|Endpoint { name, .. }| {
+            let is_taken = on_demand.iter().any(|other| other.name == *name);
             if is_taken {
-                let name = &endpoint.name;
                 tracing::warn!(
                     name,
                     "endpoint left out: a model that is started on demand has its name"
@@ -94,45 +95,37 @@ impl Registry {
     }
 }
 
-/// Checks one endpoint by itself, and returns the first problem.
-fn check(config: &Endpoint) -> Result<(), InvalidRegistry> {
-    let endpoint = config.name.clone();
-    if let Some(problem) = url_problem(config) {
-        return Err(InvalidRegistry::BadUrl { endpoint, problem });
+/// Returns the first problem of an endpoint by itself.
+fn problem(endpoint: &Endpoint) -> Option<String> {
+    let reserved = || endpoint.headers.keys().find(|name| is_reserved(name));
+    if let Some(problem) = url_problem(&endpoint.url) {
+        Some(format!("has a `url` that {problem}"))
+    } else if let Some(problem) = endpoint.health.as_ref().and_then(HealthCheck::problem) {
+        Some(format!("has a health check with {problem}"))
+    } else if let Some(problem) = endpoint.load.as_ref().and_then(EngineMetrics::problem) {
+        Some(format!("has a `load` with {problem}"))
+    } else if let Some(name) = reserved() {
+        Some(format!(
+            "has a header `{name}`, which follows from each connection and request: leave it out"
+        ))
+    } else {
+        let mut names = HashSet::new();
+        let mut models = endpoint.models.iter();
+        models.find_map(|model| model_problem(model, names.insert(&model.name)))
     }
-    if let Some(Err(problem)) = config.limit.map(|limit| limit.validate()) {
-        return Err(InvalidRegistry::BadLimit { endpoint, problem });
+}
+
+fn model_problem(model: &Model, is_first: bool) -> Option<String> {
+    let name = &model.name;
+    if !is_name(name) {
+        Some("has a model whose `name` is empty or has control characters in it".to_owned())
+    } else if model.context_length == 0 {
+        Some(format!(
+            "has the model {name:?} with `context_length` = 0: it must be above 0"
+        ))
+    } else {
+        (!is_first).then(|| format!("lists the model {name:?} twice: keep one"))
     }
-    if let Some(problem) = config.health.as_ref().and_then(HealthCheck::problem) {
-        return Err(InvalidRegistry::BadHealthCheck { endpoint, problem });
-    }
-    if let Some(problem) = config.load.as_ref().and_then(EngineMetrics::problem) {
-        return Err(InvalidRegistry::BadEngineMetrics { endpoint, problem });
-    }
-    if let Some(header) = config.headers.keys().find(|name| is_reserved(name)) {
-        let header = header.clone();
-        return Err(InvalidRegistry::ReservedHeader { endpoint, header });
-    }
-    let mut models = HashSet::new();
-    for Model {
-        name,
-        context_length,
-        ..
-    } in &config.models
-    {
-        if !is_name(name) {
-            return Err(InvalidRegistry::BadModelName { endpoint });
-        }
-        if *context_length == 0 {
-            let model = name.clone();
-            return Err(InvalidRegistry::NoContext { endpoint, model });
-        }
-        if !models.insert(name) {
-            let model = name.clone();
-            return Err(InvalidRegistry::DuplicateModel { endpoint, model });
-        }
-    }
-    Ok(())
 }
 
 fn is_name(name: &str) -> bool {
@@ -144,14 +137,12 @@ fn is_reserved(name: &HeaderName) -> bool {
     is_hop_by_hop(name) || [HOST, CONTENT_LENGTH].contains(name)
 }
 
-/// Returns the reason why requests cannot be sent to the endpoint's URL, if there is one.
-fn url_problem(endpoint: &Endpoint) -> Option<&'static str> {
-    let url = &endpoint.url;
+/// Returns the rule for URLs that `url` breaks, if there is one. It leaves the URL out, because it may hold a password.
+fn url_problem(url: &Uri) -> Option<&'static str> {
     if url.scheme() != Some(&Scheme::HTTP) && url.scheme() != Some(&Scheme::HTTPS) {
         return Some("must begin with http:// or https://");
     }
     match url.authority() {
-        // The message leaves the URL out, because it may hold a password.
         Some(authority) if authority.as_str().contains('@') => {
             Some("must not contain a user or a password")
         }
@@ -181,14 +172,6 @@ pub enum InvalidRegistry {
         /// The name that both endpoints have.
         endpoint: String,
     },
-    /// Requests cannot be sent to the endpoint's URL. The message leaves the URL out, because it may hold a password.
-    #[error("the `url` of endpoint {endpoint:?} {problem}")]
-    BadUrl {
-        /// The name of the endpoint with this URL.
-        endpoint: String,
-        /// The rule for URLs that this one breaks.
-        problem: &'static str,
-    },
     /// An endpoint has a `limit` with settings that contradict each other.
     #[error("endpoint {endpoint:?}: {problem}")]
     BadLimit {
@@ -197,57 +180,13 @@ pub enum InvalidRegistry {
         /// The key that is invalid, with the values that are allowed.
         problem: InvalidAdaptiveLimit,
     },
-    /// An endpoint has a health check that could not be sent, or that could not decide.
-    #[error("endpoint {endpoint:?} has a health check with {problem}")]
-    BadHealthCheck {
-        /// The name of the endpoint with this health check.
+    /// An endpoint has another setting that is invalid.
+    #[error("endpoint {endpoint:?} {problem}")]
+    BadEndpoint {
+        /// The name of the endpoint.
         endpoint: String,
-        /// The part of the check that is invalid.
-        problem: &'static str,
-    },
-    /// An endpoint has a `load` that could not be read from its engine.
-    #[error("endpoint {endpoint:?} has a `load` with {problem}")]
-    BadEngineMetrics {
-        /// The name of the endpoint with this `load`.
-        endpoint: String,
-        /// The part of `load` that is invalid.
-        problem: &'static str,
-    },
-    /// An endpoint has a header that has to be written anew for each connection or request.
-    #[error(
-        "endpoint {endpoint:?} has a header `{header}`, which follows from each connection and request: leave it out"
-    )]
-    ReservedHeader {
-        /// The name of the endpoint with this header.
-        endpoint: String,
-        /// The name of the header that has to be left out.
-        header: HeaderName,
-    },
-    /// The name of a model is empty, or has control characters in it, so that a header cannot show it.
-    #[error(
-        "endpoint {endpoint:?} has a model whose `name` is empty or has control characters in it"
-    )]
-    BadModelName {
-        /// The name of the endpoint that lists the model.
-        endpoint: String,
-    },
-    /// A model has a context of 0 tokens, so it could not take a single request.
-    #[error(
-        "endpoint {endpoint:?} has the model {model:?} with `context_length` = 0: it must be above 0"
-    )]
-    NoContext {
-        /// The name of the endpoint that lists the model.
-        endpoint: String,
-        /// The name of the model without a context.
-        model: String,
-    },
-    /// An endpoint lists the same model twice.
-    #[error("endpoint {endpoint:?} lists the model {model:?} twice: keep one")]
-    DuplicateModel {
-        /// The name of the endpoint with the list.
-        endpoint: String,
-        /// The name that appears twice in the list.
-        model: String,
+        /// The setting that is invalid, with the values that are allowed.
+        problem: String,
     },
 }
 

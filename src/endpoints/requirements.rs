@@ -18,8 +18,7 @@ pub struct Requirements<'a> {
     pub model: Cow<'a, str>,
     /// The approximate number of tokens that the model must take. Default 0.
     pub estimated_tokens: u32,
-    /// The maximum number of tokens in one choice of the answer. Default `None`, which allows as many as the model
-    /// takes.
+    /// The maximum number of tokens in one choice of the answer. Default `None`, for as many as the model takes.
     pub max_tokens: Option<u32>,
     /// The number of choices in the answer, over all prompts. Default 1.
     pub choices: u32,
@@ -31,8 +30,7 @@ pub struct Requirements<'a> {
     pub json_mode: bool,
     /// `true` if the answer is to be streamed. Default `false`.
     pub stream: bool,
-    /// A hash of the prompt's beginning, which is equal for requests that share it. Default `None`, for a request
-    /// without a prompt.
+    /// A hash of the prompt's beginning, which is equal for requests that share it. Default `None`.
     pub prefix: Option<u64>,
 }
 
@@ -55,7 +53,7 @@ impl<'a> Requirements<'a> {
 }
 
 /// Bounds on the tokens that a request may cost, as far as its body tells.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TokenBounds {
     /// The estimated length of the prompt in tokens.
     pub(crate) prompt: u32,
@@ -70,12 +68,6 @@ impl TokenBounds {
             .max_tokens
             .map_or(context_length, |it| it.min(context_length));
         u64::from(each) * u64::from(self.choices)
-    }
-}
-
-impl Default for TokenBounds {
-    fn default() -> Self {
-        Self::from(&Requirements::new(""))
     }
 }
 

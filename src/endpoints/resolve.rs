@@ -13,12 +13,12 @@ use super::{RouteError, Via};
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum FallbackWhen {
-    /// Takes a fallback if all endpoints that can serve the model asked for are out of service. While they are busy,
-    /// the request waits, or is rejected if the waiting room is full.
+    /// Takes a fallback if all endpoints that can serve the model asked for are out of service. While they are busy, the
+    /// request waits.
     #[default]
     Unavailable,
-    /// Takes a fallback also if all endpoints that can serve the model asked for are busy, while the fallback has a
-    /// slot free. If the fallbacks are busy, too, the request waits for the first slot of any of them.
+    /// Takes a fallback with a free slot also while these endpoints are busy. If the fallbacks are busy, too, the request
+    /// waits for the first slot of any of them.
     Busy,
 }
 
@@ -54,6 +54,14 @@ pub(super) fn resolve_all(
         .collect()
 }
 
+/// Returns the context lengths of the targets' endpoints in ascending order, each once.
+fn contexts(targets: &[Target]) -> Box<[u32]> {
+    let served = targets.iter().filter_map(|target| target.served.as_ref());
+    let backends = served.flat_map(|served| &served.backends);
+    let contexts: BTreeSet<u32> = backends.map(|backend| backend.context_length).collect();
+    contexts.into_iter().collect()
+}
+
 impl Resolution {
     /// Resolves one name, and leaves out models that come up a second time.
     fn new(name: &str, config: &RoutingConfig, models: &HashMap<&str, Arc<ModelBackends>>) -> Self {
@@ -86,15 +94,10 @@ impl Resolution {
                 });
             }
         }
-        let served = targets.iter().filter_map(|target| target.served.as_ref());
-        let backends = served.flat_map(|served| &served.backends);
-        let mut contexts: Vec<u32> = backends.map(|backend| backend.context_length).collect();
-        contexts.sort_unstable();
-        contexts.dedup();
         Self {
             name: shared(name),
+            contexts: contexts(&targets),
             targets: targets.into(),
-            contexts: contexts.into(),
         }
     }
 
@@ -129,7 +132,12 @@ mod tests {
 
     /// Resolves `name` while endpoints serve `models`, and writes each target as `model:via`.
     fn resolve(name: &str, config: &RoutingConfig, models: &[&str]) -> String {
-        let served = |&model| (model, Arc::new(ModelBackends::new(model, 0, None)));
+        let served = |&model| {
+            (
+                model,
+                Arc::new(ModelBackends::new(model, 0, None, Arc::default())),
+            )
+        };
         let all = resolve_all(config, &models.iter().map(served).collect());
         let resolution = all.iter().find(|resolution| &*resolution.name == name);
         let words: Vec<_> = { resolution.unwrap().targets.iter() }

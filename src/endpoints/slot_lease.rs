@@ -1,19 +1,19 @@
 //! Slots that an endpoint has only for a while, by a bound on its limit that ends on its own.
 //!
-//! Processes that share a backend must not use slots that another process may have been given meanwhile. A task that
-//! lowers the limit in time would not be enough, because a process may be stopped and continued at any point. So every
-//! request that takes a slot reads the clock, and finds out if the lease has ended.
+//! Processes that share a backend must not use slots that another process may have been given meanwhile. A process may be
+//! stopped and continued at any point, so every request that takes a slot reads the clock to see if the lease has ended.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use super::EndpointRef;
-use super::endpoint_word::EndpointWord;
+use super::endpoint_word::{EndpointWord, MAX_SLOTS};
+use super::latency::START;
 use crate::clock;
 
-/// The bound that leased slots put on an endpoint's limit, for endpoints that have only leased slots.
+/// The bound that leased slots put on an endpoint's limit.
 #[derive(Debug)]
 pub(super) struct SlotLease {
     /// The end of the lease in nanoseconds since [`START`], or [`UNBOUNDED`]. It is written under the lock.
@@ -21,22 +21,17 @@ pub(super) struct SlotLease {
     bounds: Mutex<Bounds>,
 }
 
-#[derive(Debug, Default)]
+/// The endpoint's limit is the lower one of both.
+#[derive(Debug)]
 struct Bounds {
-    /// The limit that the configuration, an operator or measurements have set. It is unused while the endpoint is
-    /// unbounded.
+    /// The limit that the configuration, an operator or measurements have set.
     own: u32,
+    /// The number of leased slots, or `u32::MAX` for an endpoint that is [`UNBOUNDED`].
     leased: u32,
 }
 
 /// The value of `until` for an endpoint that has all slots of its own limit.
 const UNBOUNDED: u64 = u64::MAX;
-
-/// An instant before all others, even before those of a paused clock.
-static START: LazyLock<Instant> = LazyLock::new(|| {
-    let now = Instant::now();
-    now.checked_sub(Duration::from_secs(3600)).unwrap_or(now)
-});
 
 /// Returns the nanoseconds since [`START`], kept below [`UNBOUNDED`].
 fn nanos(at: Instant) -> u64 {
@@ -44,16 +39,18 @@ fn nanos(at: Instant) -> u64 {
     u64::try_from(since).map_or(UNBOUNDED - 1, |since| since.min(UNBOUNDED - 1))
 }
 
-impl Default for SlotLease {
-    fn default() -> Self {
+impl SlotLease {
+    /// Makes the bound of an endpoint that has all slots of its `own` limit.
+    pub(super) fn new(own: u32) -> Self {
         Self {
             until: AtomicU64::new(UNBOUNDED),
-            bounds: Mutex::default(),
+            bounds: Mutex::new(Bounds {
+                own: own.min(MAX_SLOTS),
+                leased: u32::MAX,
+            }),
         }
     }
-}
 
-impl SlotLease {
     /// Returns `true` if the endpoint has only leased slots, and their time is over.
     pub(super) fn has_ended(&self) -> bool {
         match self.until.load(SeqCst) {
@@ -66,10 +63,8 @@ impl SlotLease {
     pub(super) fn begin(&self, word: &EndpointWord) {
         let mut bounds = self.lock();
         if self.until.load(SeqCst) == UNBOUNDED {
-            bounds.own = word.load().limit();
-            bounds.leased = 0;
             self.until.store(0, SeqCst);
-            word.set_limit(0);
+            bounds.lease(0, word);
         }
     }
 
@@ -81,8 +76,7 @@ impl SlotLease {
         }
         // The end is set first, because a slot of the new lease must not be refused after the old lease has ended.
         self.until.store(nanos(until), SeqCst);
-        bounds.leased = slots;
-        bounds.apply(word)
+        bounds.lease(slots, word)
     }
 
     /// Takes away the slots of a lease that has ended.
@@ -91,46 +85,27 @@ impl SlotLease {
         let mut bounds = self.lock();
         // The end is read again under the lock, because the lease may have been renewed.
         if self.has_ended() {
-            bounds.leased = 0;
-            bounds.apply(word);
+            bounds.lease(0, word);
         }
     }
 
     /// Sets the endpoint's own limit, which a lease may bound further.
     pub(super) fn set_own(&self, word: &EndpointWord, limit: u32) {
         let mut bounds = self.lock();
-        match self.until.load(SeqCst) {
-            UNBOUNDED => word.set_limit(limit),
-            _ => {
-                bounds.own = limit;
-                bounds.apply(word);
-            }
-        }
+        bounds.own = limit.min(MAX_SLOTS);
+        bounds.apply(word);
     }
 
-    /// Sets the endpoint's own limit to one that was found by measurement, unless it is 0. Returns `true` if the
-    /// endpoint has more slots than before.
+    /// Sets the endpoint's own limit to one that was found by measurement. Returns `true` if the endpoint has more slots
+    /// than before.
     pub(super) fn adapt_own(&self, word: &EndpointWord, limit: u32) -> bool {
-        // Without the lock, `begin` may run at the same time. It sets the limit to 0, which `adapt_limit` does not
-        // change.
-        if self.until.load(SeqCst) == UNBOUNDED {
-            return word.adapt_limit(limit);
-        }
         let mut bounds = self.lock();
+        // A limit of 0 stays, because it means that the endpoint was taken out of service.
         if bounds.own == 0 || bounds.own == limit {
             return false;
         }
         bounds.own = limit;
         bounds.apply(word)
-    }
-
-    /// Returns the endpoint's own limit, without the bound by the lease.
-    fn own(&self, word: &EndpointWord) -> u32 {
-        let bounds = self.lock();
-        match self.until.load(SeqCst) {
-            UNBOUNDED => word.load().limit(),
-            _ => bounds.own,
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Bounds> {
@@ -139,8 +114,13 @@ impl SlotLease {
 }
 
 impl Bounds {
-    /// Sets the limit to the lower one of both bounds. Returns `true` if it is higher than before.
-    fn apply(&mut self, word: &EndpointWord) -> bool {
+    fn lease(&mut self, slots: u32, word: &EndpointWord) -> bool {
+        self.leased = slots;
+        self.apply(word)
+    }
+
+    /// Sets the limit by both bounds. Returns `true` if it is higher than before.
+    fn apply(&self, word: &EndpointWord) -> bool {
         let limit = self.own.min(self.leased);
         let before = word.load().limit(); // changes only under the lock
         if before != limit {
@@ -151,13 +131,11 @@ impl Bounds {
 }
 
 impl EndpointRef {
-    /// Returns the number of requests that the endpoint could serve at a time if it had as many leased slots.
-    ///
-    /// This is its [`limit`](Self::limit), unless it has [leased slots only](crate::route::RouteHandle::lease_slots).
+    /// Returns the number of requests that the endpoint could serve at a time without the bound by
+    /// [leased slots](crate::route::RouteHandle::lease_slots).
     #[must_use]
     pub fn own_limit(&self) -> u32 {
-        let state = self.state();
-        state.cold.lease.own(&state.word)
+        self.state().cold.lease.lock().own
     }
 
     /// Sets the number of slots that the endpoint is leased, with the end of the lease. Returns `true` if it has more
@@ -170,6 +148,8 @@ impl EndpointRef {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::admit::{Capacity, LeaseError};
     use crate::endpoints::{Endpoint, Endpoints, Model, Registry, Requirements};
@@ -239,8 +219,9 @@ mod tests {
     #[test]
     fn a_measured_limit_stays_below_the_lease() {
         let word = EndpointWord::new(8);
-        let lease = SlotLease::default();
+        let lease = SlotLease::new(8);
         assert!(lease.adapt_own(&word, 9));
+        assert_eq!(word.load().limit(), 9);
         lease.begin(&word);
         assert!(!lease.adapt_own(&word, 12));
         assert_eq!(word.load().limit(), 0);
@@ -250,5 +231,18 @@ mod tests {
         assert_eq!(word.load().limit(), 6);
         assert!(lease.adapt_own(&word, 7));
         assert_eq!(word.load().limit(), 7);
+    }
+
+    #[test]
+    fn a_limit_of_0_is_not_adapted() {
+        let word = EndpointWord::new(8);
+        let lease = SlotLease::new(8);
+        lease.set_own(&word, 0);
+        assert!(!lease.adapt_own(&word, 9));
+        assert_eq!(word.load().limit(), 0);
+        lease.set_own(&word, 2);
+        assert!(!lease.adapt_own(&word, 2));
+        assert!(!lease.adapt_own(&word, 1));
+        assert!(lease.adapt_own(&word, 3));
     }
 }

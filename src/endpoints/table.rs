@@ -1,51 +1,45 @@
-//! The routing table, which leads from a name to the models to try, and from a model to its endpoints.
-//!
-//! Each change of the registry or the rules makes a new table. A table itself does not change, so that a decision
-//! neither compares names nor allocates.
+//! The routing table, which leads from a name to the models to try, and from a model to its endpoints. Each change of the
+//! registry or the rules makes a new table, so that a decision neither compares names nor allocates.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use tower::retry::budget::TpsBudget;
 
 use super::backends::{Backend, ModelBackends};
-use super::capabilities::Capabilities;
+use super::config::RoutingConfig;
+use super::endpoint_word::HealthFlags;
+use super::lane::Capabilities;
 use super::resolve::{Resolution, Target, resolve_all};
 use super::strategy::{Candidate, Candidates, Choice, ask};
 use super::{
     Demand, EndpointLease, EndpointRef, FallbackWhen, Lane, Registry, Requirements, RouteError,
     RoutingRules, Via,
 };
-use crate::admit::{KeptSlots, LeaseError, Partition, PoolId, PoolSet};
+use crate::admit::{KeptSlots, LeaseError, Partition, PoolId};
 
 /// A routing table, which is shared by all decisions until the next change replaces it.
 #[derive(Debug)]
 pub(crate) struct RoutingTable {
-    /// The number of tables that there were before this one.
-    #[cfg(feature = "swap")]
-    pub(super) version: u64,
     pub(super) registry: Arc<Registry>,
     pub(crate) rules: RoutingRules,
-    pub(super) strategy_name: &'static str,
     pub(crate) endpoints: Arc<[EndpointRef]>,
     /// The endpoints that have left the registry and still have requests in flight.
     pub(super) leaving: Vec<EndpointRef>,
-    /// The index of each endpoint in `endpoints`, by the number of its pool.
-    by_pool: Vec<Option<usize>>,
+    /// The index of each endpoint in `endpoints`.
+    by_pool: HashMap<PoolId, usize>,
     resolutions: Vec<Resolution>,
     /// The index of each name's resolution in `resolutions`.
     by_name: HashMap<Arc<str>, usize>,
 }
 
-/// The result of a try to take a slot for one model.
-enum TargetOutcome<'a> {
-    /// A slot was taken by this choice.
-    Taken(Choice<'a>),
-    /// All endpoints that can serve the model are busy.
-    Busy,
-    /// Every endpoint of the model is out of service or cannot serve the demand.
-    Unavailable,
-}
+/// The time for which a request counts as recent traffic.
+const RECENT: Duration = Duration::from_secs(10);
+
+/// The number of retries per second that are allowed even with little traffic.
+const MIN_RETRIES: u32 = 10;
 
 impl RoutingTable {
     /// Makes a table of `endpoints`, which are those of the registry in the same order. Rotations continue from `old`.
@@ -56,43 +50,47 @@ impl RoutingTable {
         leaving: Vec<EndpointRef>,
         old: Option<&Self>,
     ) -> Self {
-        let mut models: Vec<ModelBackends> = Vec::new();
-        let mut by_model: HashMap<&str, usize> = HashMap::new();
+        let retry_share = rules.config.retry_share;
+        // New budgets start with their full reserve, so an unchanged share keeps the old budgets.
+        let keeps_budgets = old.is_some_and(|old| old.rules.config.retry_share == retry_share);
+        let mut models: HashMap<&str, ModelBackends> = HashMap::new();
         for endpoint in &*endpoints {
             for (nth, model) in endpoint.config().models.iter().enumerate() {
-                let idx = *by_model.entry(&model.name).or_insert_with(|| {
+                let idx = models.len();
+                let served = models.entry(&model.name).or_insert_with(|| {
                     let before = old.and_then(|old| old.model(&model.name));
-                    models.push(ModelBackends::new(&model.name, models.len(), before));
-                    models.len() - 1
+                    let budget = before.filter(|_| keeps_budgets).map_or_else(
+                        || Arc::new(TpsBudget::new(RECENT, MIN_RETRIES, retry_share as f32)),
+                        |before| Arc::clone(&before.retry_budget),
+                    );
+                    ModelBackends::new(&model.name, idx, before, budget)
                 });
-                let backends = &mut models[idx].backends;
-                backends.push(Backend::new(endpoint, model, nth));
+                served.backends.push(Backend::new(endpoint, model, nth));
             }
         }
-        let models: Vec<_> = models.into_iter().map(Arc::new).collect();
-        let models = by_model
-            .into_iter()
-            .map(|(name, idx)| (name, Arc::clone(&models[idx])));
+        let models = models.into_iter().map(|(name, it)| (name, Arc::new(it)));
         let resolutions = resolve_all(&rules.config, &models.collect());
         let names = resolutions.iter().map(|resolution| resolution.name.clone());
         Self {
-            #[cfg(feature = "swap")]
-            version: old.map_or(0, |old| old.version + 1),
             by_name: names.zip(0..).collect(),
             resolutions,
-            strategy_name: rules.strategy.name(),
             registry,
             rules,
-            by_pool: by_pool(&endpoints),
+            by_pool: endpoints.iter().map(EndpointRef::pool).zip(0..).collect(),
             endpoints,
             leaving,
         }
     }
 
     /// Returns the endpoint with the slots of this pool.
-    pub(super) fn endpoint(&self, PoolId(pool): PoolId) -> Option<&EndpointRef> {
-        let idx = *self.by_pool.get(pool as usize)?;
-        Some(&self.endpoints[idx?])
+    pub(super) fn endpoint(&self, pool: PoolId) -> Option<&EndpointRef> {
+        self.by_pool.get(&pool).map(|&idx| &self.endpoints[idx])
+    }
+
+    /// Returns the budget of retries of a model that endpoints serve. The first attempt of each request that may be
+    /// retried adds a fraction of a retry.
+    pub(crate) fn retry_budget(&self, model: &str) -> Option<&TpsBudget> {
+        self.model(model).map(|model| &*model.retry_budget)
     }
 
     /// Returns the demand of a request. The name is copied only if it is not configured.
@@ -145,8 +143,8 @@ impl RoutingTable {
         }
     }
 
-    /// Takes a free slot for `demand`, and leaves the `kept` slots to higher levels. With `leases_slots`, the slots of
-    /// a lease that has ended are not free.
+    /// Takes a free slot for `demand`, and leaves the `kept` slots to higher levels. With `leases_slots`, it looks at the end
+    /// of the slots' lease.
     pub(super) fn take<'a>(
         &'a self,
         demand: &'a Demand,
@@ -165,10 +163,10 @@ impl RoutingTable {
         let mut busy = false;
         for target in &resolution.targets {
             match self.try_target(target, demand, kept, leases_slots) {
-                TargetOutcome::Taken(choice) => return Ok((target, choice)),
-                TargetOutcome::Busy if self.waits_for_first() => return Err(LeaseError::Busy),
-                TargetOutcome::Busy => busy = true,
-                TargetOutcome::Unavailable => {}
+                Ok(choice) => return Ok((target, choice)),
+                Err(LeaseError::Busy) if self.waits_for_first() => return Err(LeaseError::Busy),
+                Err(LeaseError::Busy) => busy = true,
+                Err(LeaseError::Unservable(())) => {}
             }
         }
         // An endpoint that is out only for a while is worth a wait, like a busy one.
@@ -184,57 +182,51 @@ impl RoutingTable {
         self.rules.config.fallback_when == FallbackWhen::Unavailable
     }
 
-    /// Tries to take a slot of an endpoint that serves `target`.
+    /// Takes a slot of an endpoint that serves `target`. The target is unservable if all its endpoints are out of service
+    /// or cannot serve the demand.
     fn try_target<'a>(
         &'a self,
         target: &'a Target,
         demand: &'a Demand,
         kept: KeptSlots,
         leases_slots: bool,
-    ) -> TargetOutcome<'a> {
+    ) -> Result<Choice<'a>, LeaseError<()>> {
         let Some(model) = &target.served else {
-            return TargetOutcome::Unavailable;
+            return Err(LeaseError::Unservable(()));
         };
-        let mut candidates = Candidates {
-            backends: &model.backends,
-            query: &demand.asked,
-            last_resort: false,
-            kept,
-            prefix: demand.prefix,
-            next_rotation: &model.rotation,
-            rotation: Cell::new(None),
-            now: Cell::new(None),
-        };
+        let mut candidates = Candidates::new(model, demand, kept);
         // The loop is lock-free. A round is repeated once for the last resort, or because another thread has changed
         // the word of the choice.
         loop {
-            let Some(choice) = self.choose(model, &candidates) else {
-                if !candidates.last_resort {
-                    candidates.last_resort = true; // now the endpoints that have yet to be checked
-                    continue;
+            if let Some(choice) = self.choose(model, &candidates) {
+                let Candidate { backend, seen, .. } = choice.candidate;
+                // If the lease of the endpoint's slots has ended, the slot is given back, and all slots are taken away
+                // from it.
+                if backend.state.word.take(seen)
+                    && !(leases_slots && backend.state.return_after_lease(&choice.candidate))
+                {
+                    return Ok(choice);
                 }
-                let may_serve = |backend: &Backend| backend.may_serve(candidates.query);
-                return match model.backends.iter().any(may_serve) {
-                    true => TargetOutcome::Busy,
-                    false => TargetOutcome::Unavailable,
+                // The word has changed, so the preferred endpoints may have a slot free by now.
+                candidates.last_resort = false;
+            } else if !candidates.last_resort {
+                candidates.last_resort = true; // now the endpoints that have yet to be checked
+            } else {
+                let mut backends = model.backends.iter();
+                return match backends.any(|backend| backend.may_serve(&demand.asked)) {
+                    true => Err(LeaseError::Busy),
+                    false => Err(LeaseError::Unservable(())),
                 };
-            };
-            let Candidate { backend, seen, .. } = choice.candidate;
-            // If the lease of the endpoint's slots has ended, the slot is given back, and all slots are taken away from
-            // it.
-            if backend.state.word.take(seen)
-                && !(leases_slots && backend.state.return_after_lease(&choice.candidate))
-            {
-                return TargetOutcome::Taken(choice);
             }
-            // The word has changed, so the preferred endpoints may have a slot free by now.
-            candidates.last_resort = false;
         }
     }
 
     /// Returns the choice of the strategy, or the endpoint that has to be probed, or `None` if all candidates are busy.
     fn choose<'a>(&self, model: &ModelBackends, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        let choice = ask(&*self.rules.strategy, candidates);
+        let RoutingConfig {
+            strategy, weights, ..
+        } = &*self.rules.config;
+        let choice = ask(|| strategy.choose(*weights, candidates));
         // If the strategy returns `None` or chooses a busy endpoint, the first free one is taken.
         let choice = choice
             .filter(|choice| choice.candidate.is_free())
@@ -248,9 +240,8 @@ impl RoutingTable {
         }
     }
 
-    /// Returns `true` if `lane` may use a slot that was taken before. It must ask for the same name, and the endpoint
-    /// must be able to serve it with the same model.
-    pub(super) fn fits(&self, lane: &Lane, taken: &EndpointLease) -> bool {
+    /// Returns `true` if `lane` may use a slot that was taken before for the same name, with the same model.
+    pub(crate) fn fits(&self, lane: &Lane, taken: &EndpointLease) -> bool {
         let decision = &taken.decision;
         if lane.name != decision.asked {
             return false;
@@ -267,13 +258,8 @@ impl RoutingTable {
         })
     }
 
-    /// Returns the pools in which [`take`](Self::take) would look for a slot now.
-    pub(super) fn pools(&self, lane: &Lane) -> PoolSet {
-        self.pools_in_order(lane).into_iter().collect()
-    }
-
     /// Returns the pools in which [`take`](Self::take) would look for a slot now, in the order in which it tries them.
-    pub(super) fn pools_in_order(&self, lane: &Lane) -> Vec<PoolId> {
+    pub(crate) fn pools_in_order(&self, lane: &Lane) -> Vec<PoolId> {
         let mut pools = Vec::new();
         for model in self.served(&lane.name) {
             let able = model.backends.iter();
@@ -300,14 +286,8 @@ impl RoutingTable {
             return missing_at_first;
         }
         #[cfg(feature = "swap")]
-        {
-            let mut refusals = resolution.served().flat_map(|model| {
-                let backends = model.backends.iter();
-                backends.filter_map(|backend| backend.refusal(&model.model))
-            });
-            if let Some(refusal) = refusals.next() {
-                return refusal;
-            }
+        if let Some(refusal) = resolution.served().find_map(ModelBackends::refusal) {
+            return refusal;
         }
         if let Some(exhausted) = resolution.exhausted() {
             return exhausted;
@@ -321,7 +301,7 @@ impl RoutingTable {
     }
 
     /// Returns the error that lists the models tried for `lane`, if it has a fallback chain that cannot serve it.
-    pub(super) fn exhausted_chain(&self, lane: &Lane) -> Option<RouteError> {
+    pub(crate) fn exhausted_chain(&self, lane: &Lane) -> Option<RouteError> {
         let exhausted = self.resolution(&lane.name)?.exhausted()?;
         self.pools_in_order(lane).is_empty().then_some(exhausted)
     }
@@ -362,10 +342,8 @@ impl RoutingTable {
         self.by_name.contains_key(name)
     }
 
-    /// Returns `true` if `endpoint` may be ejected.
-    ///
-    /// For each of its models, the ejected endpoints must stay within their share, and another endpoint must stay in
-    /// service. A model's only endpoint may be ejected if a fallback can serve it.
+    /// Returns `true` if `endpoint` may be ejected. For each of its models, the ejected endpoints must stay within their
+    /// share, and another endpoint, or one of a fallback, must stay in service.
     pub(super) fn may_eject(&self, endpoint: &EndpointRef) -> bool {
         if self.present(endpoint).is_none() {
             return false; // it is leaving, so requests could not probe it
@@ -374,16 +352,13 @@ impl RoutingTable {
         self.models_of(endpoint).all(|model| {
             let backends = model.backends.iter();
             let ejected = backends.filter(|backend| {
-                !backend.endpoint.is_same(endpoint) && backend.state.word.is_ejected()
+                !backend.endpoint.is_same(endpoint) && backend.state.word.flags().is_ejected()
             });
             let substitutes = || self.substitutes(&model.model, endpoint);
             let has_fallback = substitutes().any(|other| other.model != model.model);
             let share = model.backends.len() * percent / 100;
             // If a fallback can take over, one endpoint may be ejected even if the share rounds down to 0.
-            let most = match percent > 0 && has_fallback {
-                true => share.max(1),
-                false => share,
-            };
+            let most = share.max(usize::from(percent > 0 && has_fallback));
             ejected.count() < most && substitutes().next().is_some()
         })
     }
@@ -420,20 +395,6 @@ impl RoutingTable {
     }
 }
 
-/// Maps the number of a pool to an endpoint's index. Numbers are dense, apart from the pools of endpoints that have
-/// left.
-fn by_pool(endpoints: &[EndpointRef]) -> Vec<Option<usize>> {
-    let mut by_pool = Vec::new();
-    for (idx, endpoint) in endpoints.iter().enumerate() {
-        let pool = endpoint.pool().0 as usize;
-        if pool >= by_pool.len() {
-            by_pool.resize(pool + 1, None);
-        }
-        by_pool[pool] = Some(idx);
-    }
-    by_pool
-}
-
 /// Returns a half-open endpoint with a slot free, which the request may probe.
 fn half_open_candidate<'a>(
     model: &ModelBackends,
@@ -447,7 +408,7 @@ fn half_open_candidate<'a>(
     // is not missed.
     may_be_half_open.store(false, SeqCst);
     let mut backends = model.backends.iter();
-    if !backends.any(|backend| backend.state.word.is_half_open()) {
+    if !backends.any(|it| it.state.word.flags().contains(HealthFlags::HALF_OPEN)) {
         return None;
     }
     may_be_half_open.store(true, SeqCst);

@@ -25,7 +25,7 @@ pub(crate) use hop_by_hop::is_hop_by_hop;
 #[cfg(any(feature = "client", feature = "durable"))]
 pub(crate) use hop_by_hop::named_by_connection;
 pub use rejection::{Rejection, ToRejection};
-pub(crate) use rejection::{is_overload, queue_full};
+pub(crate) use rejection::{is_overload, queue_full, streaming_not_queued};
 pub(crate) use render::grpc_content_type;
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};
 pub(crate) use short_body::read_short;

@@ -221,10 +221,7 @@ impl<N: ToRejection> ToRejection for RejectReason<N> {
                 "queue_disabled",
                 "every slot is busy and queueing is disabled",
             ),
-            Self::NotQueued => (
-                "streaming_not_queued",
-                "every slot is busy and this request is not to wait",
-            ),
+            Self::NotQueued => ("not_queued", NOT_TO_WAIT),
             Self::Displaced => (
                 "displaced",
                 "a request of higher priority, or of a tenant or level further below its share, took this request's place",
@@ -304,6 +301,14 @@ fn kind(status: StatusCode) -> &'static str {
     }
 }
 
+const NOT_TO_WAIT: &str = "every slot is busy and this request is not to wait";
+
+/// Returns the rejection of a stream that may not wait because it is one.
+pub(crate) fn streaming_not_queued() -> Rejection {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    Rejection::new(status, "streaming_not_queued", NOT_TO_WAIT)
+}
+
 /// Returns `true` if a service reports with this status that it has too much to do.
 pub(crate) fn is_overload(status: StatusCode) -> bool {
     matches!(
@@ -330,7 +335,7 @@ mod tests {
         (RejectReason::Disabled, 503, 14, "queue_disabled"),
         (RejectReason::ShuttingDown, 503, 14, "shutting_down"),
         (RejectReason::Displaced, 503, 14, "displaced"),
-        (RejectReason::NotQueued, 503, 14, "streaming_not_queued"),
+        (RejectReason::NotQueued, 503, 14, "not_queued"),
         (RejectReason::TenantFull, 429, 8, "tenant_queue_full"),
         (RejectReason::DeadlinePassed, 504, 4, "deadline_exceeded"),
     ];

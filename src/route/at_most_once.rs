@@ -2,10 +2,8 @@
 
 /// A request extension that lets at most one endpoint work on the request.
 ///
-/// A router retries such a request only if the connection to the endpoint failed, or if the endpoint refused the
-/// request with 429 or 503. Without this extension, the router also retries a request that broke off before its
-/// response, or that was answered with 502 or 504, although the endpoint may have worked on it. `Forward` sends a
-/// marked request over a new connection, because a request that is lost on a kept connection would have to be sent
+/// A router retries such a request only if the connection to the endpoint failed, or if the endpoint refused it with 429 or
+/// 503. `Forward` sends it over a new connection, because a request that is lost on a kept connection would have to be sent
 /// again. A [durable worker] sets this extension unless its requests are started again after a crash.
 ///
 /// ```

@@ -14,7 +14,8 @@ use super::request_body::BufferedBody;
 use super::shared::RouterShared;
 use crate::admit::{Priority, RejectReason, Ticket};
 use crate::endpoints::{
-    Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, TokenBounds, Via,
+    Decision, Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, TokenBounds,
+    Via,
 };
 use crate::gate::{self, Gate, Permit, PermitExtension};
 use crate::http::wants_stream;
@@ -53,16 +54,19 @@ pub(super) type Admitted<S, B, R> = Admission<
     Option<AttemptOutcome<R, <S as Service<Request<RouteBody<B>>>>::Error>>,
 >;
 
+/// An endpoint's answer to an attempt, or its failure to answer.
+pub(super) struct Answer<R, E> {
+    pub(super) result: Result<Response<R>, E>,
+    pub(super) permit: Permit<Endpoints>,
+    pub(super) waited: Duration,
+    pub(super) options: ResponseOptions,
+}
+
 /// The outcome of one attempt.
 pub(super) enum AttemptOutcome<R, E> {
-    /// The inner service answered, or it failed.
-    Answered {
-        result: Result<Response<R>, E>,
-        /// The permit for the slot. `None` if the inner service failed before it was called.
-        permit: Option<Permit<Endpoints>>,
-        waited: Duration,
-        options: ResponseOptions,
-    },
+    Answered(Answer<R, E>),
+    /// The inner service failed before it was called, so there is only an error.
+    NotCalled(Result<Response<R>, E>),
     /// The request was rejected before it got a slot.
     Refused {
         headers: HeaderMap,
@@ -97,6 +101,22 @@ impl Attempt {
         let arrived = self.since.or(self.first_arrival).unwrap_or(now);
         let settings = self.shared.state.settings();
         settings.classifier.ticket(headers, arrived)
+    }
+
+    /// Replaces the model's name in the body if another model serves the request.
+    fn rename_model<B: Body<Data = Bytes>>(
+        &self,
+        request: &mut Request<RouteBody<B>>,
+        decision: &Decision,
+    ) {
+        let Some(body) = self.body.as_ref().filter(|_| decision.via != Via::Direct) else {
+            return;
+        };
+        *request.body_mut() = body.clone().naming(&decision.model);
+        let length = request.body().size_hint().exact();
+        if let (Some(length), Some(old)) = (length, request.headers_mut().get_mut(CONTENT_LENGTH)) {
+            *old = length.into();
+        }
     }
 }
 
@@ -157,7 +177,8 @@ where
     ) -> Option<Permit<Endpoints>> {
         let gate = &self.shared.state.gate;
         let permit = PermitExtension::take_from(request.extensions_mut(), gate)?;
-        let fits = gate.capacity().fits(demand, permit.lease());
+        let table = gate.capacity().table.load();
+        let fits = table.fits(&demand.asked, permit.lease());
         Some(permit).filter(|_| fits)
     }
 
@@ -188,24 +209,13 @@ where
         waited: Duration,
     ) {
         let decision = lease.decision();
-        if let Some(body) = &self.body
-            && decision.via != Via::Direct
-        {
-            // Another model serves the request, so its name replaces the one in the body.
-            *request.body_mut() = body.clone().naming(&decision.model);
-            let length = request.body().size_hint().exact();
-            if let (Some(length), Some(old)) =
-                (length, request.headers_mut().get_mut(CONTENT_LENGTH))
-            {
-                *old = length.into();
-            }
-        }
+        self.rename_model(request, decision);
         if let Some(failed_at) = &self.failed_at {
             self.shared.metrics.retried(failed_at);
         }
         request.body_mut().set_endpoint(&decision.endpoint);
         request.extensions_mut().insert(decision.clone());
-        if self.shared.tells_queue_time {
+        if self.shared.options.tells_queue_time {
             request.extensions_mut().insert(QueueTime(waited));
         }
         let now = gate::now();
@@ -248,13 +258,14 @@ where
         permit: Option<Permit<Endpoints>>,
         waited: Duration,
     ) -> Self::Answer {
-        let options = permit.as_ref().map(Permit::layer_bits);
-        let options = ResponseOptions::from_bits_retain(options.unwrap_or(0));
-        Some(AttemptOutcome::Answered {
-            result,
-            permit,
-            waited,
-            options,
+        Some(match permit {
+            Some(permit) => AttemptOutcome::Answered(Answer {
+                options: ResponseOptions::from_bits_retain(permit.layer_bits()),
+                result,
+                permit,
+                waited,
+            }),
+            None => AttemptOutcome::NotCalled(result),
         })
     }
 }

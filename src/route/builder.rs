@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use http::request::Parts;
+use percent_encoding::percent_decode_str;
 
-use super::extract::{DemandSource, named, percent_decoded};
+use super::parsed_request::{DemandSource, named};
 use super::shared::RouterShared;
 use super::{InvalidRouting, RouteLayer, RoutingConfig};
 use crate::endpoints::{Registry, Requirements, RouteError};
@@ -35,10 +36,19 @@ pub struct RouteLayerBuilder {
     pub(super) registry: Registry,
     pub(super) queue: QueueConfig,
     pub(super) routing: RoutingConfig,
+    pub(super) options: RouteOptions,
+}
+
+/// The settings of a router that stay as they were built.
+#[derive(Debug, Clone)]
+pub(super) struct RouteOptions {
     pub(super) body_limit: usize,
     pub(super) demand_from: DemandSource,
+    /// `true` if responses name their endpoint.
     pub(super) endpoint_header: bool,
+    /// `true` if responses name their model.
     pub(super) model_header: bool,
+    /// `true` if the inner service is told the wait of each request.
     pub(super) tells_queue_time: bool,
 }
 
@@ -50,11 +60,13 @@ impl RouteLayerBuilder {
             registry,
             queue: QueueConfig::default(),
             routing: RoutingConfig::default(),
-            body_limit: BODY_LIMIT,
-            demand_from: DemandSource::Body,
-            endpoint_header: true,
-            model_header: true,
-            tells_queue_time: false,
+            options: RouteOptions {
+                body_limit: BODY_LIMIT,
+                demand_from: DemandSource::Body,
+                endpoint_header: true,
+                model_header: true,
+                tells_queue_time: false,
+            },
         }
     }
 
@@ -64,47 +76,45 @@ impl RouteLayerBuilder {
         &self.registry
     }
 
-    /// Sets the aliases, fallbacks, strategy, retries and ejection. The default is [`RoutingConfig::default`].
+    /// Sets the aliases, fallbacks, strategy, retries and ejection.
     pub fn routing(mut self, routing: RoutingConfig) -> Self {
         self.routing = routing;
         self
     }
 
-    /// Tells the inner service the wait of each request, which it does not learn by default. A
-    /// [`QueueTime`](crate::queue::QueueTime) is then among the request's extensions, and it is zero if the request
-    /// found a free slot.
+    /// Tells the inner service the wait of each request, by a [`QueueTime`](crate::queue::QueueTime) among the request's
+    /// extensions. It is zero if the request found a free slot.
     pub fn queue_time_extension(mut self) -> Self {
-        self.tells_queue_time = true;
+        self.options.tells_queue_time = true;
         self
     }
 
-    /// Sets the waiting room for requests that find their endpoints busy. The default is [`QueueConfig::default`]. The
-    /// `concurrency` of `queue` has no effect, because each endpoint has its own limit.
+    /// Sets the waiting room for requests that find their endpoints busy. Its `concurrency` has no effect, because each
+    /// endpoint has its own limit.
     pub fn queue(mut self, queue: QueueConfig) -> Self {
         self.queue = queue;
         self
     }
 
-    /// Sets the largest size of a request body in bytes, which is 10 MiB by default. A larger body is rejected with
-    /// 413.
+    /// Sets the largest size of a request body in bytes, above which it is rejected with 413. Default 10 MiB.
     pub fn body_limit(mut self, bytes: usize) -> Self {
-        self.body_limit = bytes;
+        self.options.body_limit = bytes;
         self
     }
 
     /// Sets whether a response names its endpoint in the header `x-triage-endpoint`. It does so by default.
     pub fn endpoint_header(mut self, yes: bool) -> Self {
-        self.endpoint_header = yes;
+        self.options.endpoint_header = yes;
         self
     }
 
     /// Sets whether a response names its model in the header `x-triage-model`. It does so by default.
     pub fn model_header(mut self, yes: bool) -> Self {
-        self.model_header = yes;
+        self.options.model_header = yes;
         self
     }
 
-    /// Takes the model's name from a header instead of the body, so the body is streamed.
+    /// Takes the model's name from a header, so the body is streamed.
     pub fn demand_from_header(self, name: HeaderName) -> Self {
         self.demand_from(move |head| {
             let value = head.headers.get(&name);
@@ -113,20 +123,19 @@ impl RouteLayerBuilder {
         })
     }
 
-    /// Takes the model's name from a segment of the path, counted from 0, instead of the body, so the body is streamed.
-    /// The name is percent-decoded, while the path is passed on unchanged.
+    /// Takes the model's name from a segment of the path, counted from 0 and percent-decoded, so the body is streamed.
     pub fn demand_from_path_segment(self, index: usize) -> Self {
         self.demand_from(move |head| {
             let mut segments = head.uri.path().trim_start_matches('/').split('/');
-            let name = segments.nth(index).and_then(percent_decoded);
+            let segment = segments.nth(index).unwrap_or_default();
+            let name = percent_decode_str(segment).decode_utf8().ok(); // invalid escapes stay as they are
             named(name.as_deref(), || {
                 format!("segment {} of its path", index.saturating_add(1))
             })
         })
     }
 
-    /// Takes the demand from an extension of the request instead of the body, so the body is streamed. The extension is
-    /// a `Requirements<'static>`.
+    /// Takes the demand from an extension of the request, a `Requirements<'static>`, so the body is streamed.
     pub fn demand_from_extension(self) -> Self {
         self.demand_from(|head| {
             let asked = head.extensions.get::<Requirements<'static>>().cloned();
@@ -136,8 +145,7 @@ impl RouteLayerBuilder {
         })
     }
 
-    /// Takes the demand from the value that `extract` returns for a request's head instead of the body, so the body is
-    /// streamed.
+    /// Takes the demand from the value that `extract` returns for a request's head, so the body is streamed.
     ///
     /// ```
     /// use http::request::Parts;
@@ -154,7 +162,7 @@ impl RouteLayerBuilder {
         mut self,
         extract: impl Fn(&Parts) -> Result<Requirements<'static>, RouteError> + Send + Sync + 'static,
     ) -> Self {
-        self.demand_from = DemandSource::Head(Arc::new(extract));
+        self.options.demand_from = DemandSource::Head(Arc::new(extract));
         self
     }
 
@@ -162,15 +170,12 @@ impl RouteLayerBuilder {
     ///
     /// # Panics
     ///
-    /// If the queue or routing configuration is invalid. The message names the field and the allowed values. Use
-    /// [`try_build`](Self::try_build) for a configuration that comes from outside the program.
+    /// If the queue or routing configuration is invalid. Use [`try_build`](Self::try_build) for a configuration that comes
+    /// from outside the program.
     #[must_use]
     #[track_caller]
     pub fn build(self) -> RouteLayer {
-        match self.try_build() {
-            Ok(layer) => layer,
-            Err(error) => panic!("{error}"),
-        }
+        self.try_build().unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Builds the layer, or reports the first invalid setting.

@@ -1,6 +1,5 @@
-//! The response of a failed attempt, which is read before the next attempt begins.
-//!
-//! An unread response would hold its connection, and it would keep the endpoint busy although the slot is free again.
+//! The response of a failed attempt, which is read before the next attempt begins. Unread, it would hold its connection and
+//! keep the endpoint busy.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

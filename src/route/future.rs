@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,23 +17,21 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::RouteBody;
-use super::attempt::{Admitted, Attempt};
-use super::extract::DemandSource;
+use super::attempt::{Admitted, Attempt, AttemptOutcome};
 use super::failed_response::ReadFailed;
-use super::inner_service::RouteInner;
-use super::parsed_request::RequestHead;
+use super::inner_service::{RoutableService, RouteInner};
+use super::parsed_request::{DemandSource, Parsed, RequestHead};
 use super::request_metrics::RequestMetrics;
-use super::response::{NextStep, next_step};
-use super::response_body::Routed;
+use super::response::next_step;
+use super::response_body::{RouteResponseBody, Routed, RoutedBody};
 use super::retry::{NotRetryable, RetryState, Retryable};
 use super::shared::RouterShared;
 use crate::admit::RejectReason;
-use crate::endpoints::{EndpointLease, Endpoints};
-use crate::gate::{self, Shared};
+use crate::endpoints::{EndpointLease, Endpoints, RouteError};
+use crate::gate::{self, QueuePlace, Shared};
+use crate::http::PermitBody;
 use crate::openai::ReadBody;
-use crate::service::Prepared;
-
-mod status;
+use crate::service::{PendingAnswer, Prepared, StatusStream, status_response};
 
 pin_project! {
     /// The future of a [`Route`](super::Route)'s response.
@@ -129,8 +128,8 @@ where
     ) -> Self {
         let (head, body) = request.into_parts();
         let metrics = Some(RequestMetrics::new(Arc::clone(&shared)));
-        let limit = shared.body_limit;
-        let reads_body = matches!(shared.demand_from, DemandSource::Body);
+        let limit = shared.options.body_limit;
+        let reads_body = matches!(shared.options.demand_from, DemandSource::Body);
         let expects_continue = head.headers.contains_key(EXPECT);
         let head = Some(RequestHead {
             attempt: Attempt::new(shared),
@@ -159,11 +158,8 @@ where
 
 impl<S, B, R> Future for Attempts<S, B, R>
 where
-    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Send,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: RoutableService<B, R>,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     R: Body<Data = Bytes> + Send + 'static,
 {
     type Output = Result<Routed<R>, S::Error>;
@@ -177,11 +173,8 @@ where
 
 impl<S, B, R> Attempts<S, B, R>
 where
-    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Send,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: RoutableService<B, R>,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     R: Body<Data = Bytes> + Send + 'static,
 {
     /// Resolves with the response. Resolves with `None` once before that, if the request waits and its client asked for
@@ -194,81 +187,175 @@ where
         let mut this = self.project();
         // Each round ends one state: the request is parsed, then attempted, and perhaps attempted again.
         loop {
-            let (head, parsed) = match this.state.as_mut().project() {
+            let next = match this.state.as_mut().project() {
                 StateProj::Reading { body, head } => {
-                    let Poll::Ready(body) = body.poll(cx) else {
-                        // The body is not there at once, so the time to read it counts as time since the arrival.
-                        if let Some(head) = head {
-                            head.attempt.since.get_or_insert_with(gate::now);
-                        }
-                        return Poll::Pending;
-                    };
-                    let parsed = some(head).parse_body(body);
-                    (head, parsed)
+                    let body = ready!(poll_body(body, head, cx));
+                    let mut head = take_once(head);
+                    let parsed = head.parse_body(body);
+                    first_attempt(head, parsed, this.metrics, this.retry)
                 }
                 StateProj::Streaming { body, head } => {
-                    let parsed = some(head).parse_head(take_once(body));
-                    (head, parsed)
+                    let mut head = take_once(head);
+                    let parsed = head.parse_head(take_once(body));
+                    first_attempt(head, parsed, this.metrics, this.retry)
                 }
                 StateProj::Admitted { admission } => {
                     let Some(outcome) = ready!(admission.poll(cx)) else {
                         return Poll::Ready(None);
                     };
-                    match next_step(outcome, take_once(this.metrics), this.retry) {
-                        NextStep::Respond(response) => return Poll::Ready(Some(response)),
-                        NextStep::Retry(response, metrics) => {
-                            *this.metrics = Some(metrics);
-                            let response = Box::pin(response);
-                            this.state.set(State::Failed { response });
-                        }
-                    }
-                    continue;
+                    after_attempt(outcome, this.metrics, this.retry)
                 }
                 StateProj::Failed { response } => {
                     let failed = ready!(response.as_mut().poll(cx));
-                    let Ok(retry) = &mut *this.retry else {
-                        unreachable!("only a retryable request is retried");
-                    };
-                    retry.failed_with(failed);
-                    let admission = retry.next_attempt();
-                    this.state.set(State::Admitted { admission });
-                    continue;
+                    ControlFlow::Continue(later_attempt(failed, this.retry))
                 }
             };
-            match parsed {
-                Ok((demand, body)) => {
-                    if let Some(metrics) = this.metrics {
-                        metrics.asked = Some(demand.name());
-                    }
-                    *this.retry = RetryState::keep(some(head), &demand); // before the request goes on
-                    let admission = take_once(head).admit(demand, body);
-                    this.state.set(State::Admitted { admission });
-                }
-                Err(why) => {
-                    let head = take_once(head);
-                    let (headers, why) = (&head.head.headers, RejectReason::Unservable(why));
-                    let response = take_once(this.metrics).reject(headers, &why, Duration::ZERO);
-                    return Poll::Ready(Some(Ok(response)));
-                }
+            match next {
+                ControlFlow::Continue(state) => this.state.set(state),
+                ControlFlow::Break(response) => return Poll::Ready(Some(response)),
             }
+        }
+    }
+
+    /// Begins the response to a request that still waits for a slot.
+    #[cold]
+    #[inline(never)]
+    fn status_response(self: Pin<&mut Self>) -> Result<Routed<R>, S::Error> {
+        let this = self.project();
+        let admission = match this.state.project() {
+            StateProj::Admitted { admission } => admission.take_queued(),
+            _ => None,
+        };
+        let mut retry = std::mem::replace(this.retry, Err(NotRetryable::NoRetries));
+        if let Ok(retry) = &mut retry {
+            retry.ask_for_identity();
+        }
+        let Some(admission) = admission else {
+            unreachable!("only a request that waits is answered meanwhile");
+        };
+        let pending = Self {
+            state: State::Admitted { admission },
+            retry,
+            metrics: this.metrics.take(),
+        };
+        let stream = StatusStream::new(pending);
+        let delayed = stream.delayed_head();
+        let body = PermitBody::new(RouteResponseBody::status(stream), None);
+        Ok(status_response(body, delayed))
+    }
+}
+
+impl<S, B, R> PendingAnswer<RoutedBody<R>> for Attempts<S, B, R>
+where
+    S: RoutableService<B, R>,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
+{
+    fn poll_answer(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Routed<R>>> {
+        // A retry that waits resolves with `None` as well. It is polled again at once, because its status is shown
+        // already.
+        loop {
+            if let Some(response) = ready!(self.as_mut().poll_response(cx)) {
+                return Poll::Ready(response.ok());
+            }
+        }
+    }
+
+    fn place(&self) -> Option<QueuePlace> {
+        match &self.state {
+            State::Admitted { admission } => admission.place(),
+            _ => None,
         }
     }
 }
 
-/// Takes a value that exists until the future is answered.
-fn take_once<T>(value: &mut Option<T>) -> T {
-    match value.take() {
-        Some(value) => value,
-        None => answered(),
+fn poll_body<S, B>(
+    body: Pin<&mut ReadBody<B>>,
+    head: &mut Option<RequestHead<S>>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Bytes, RouteError>>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
+    let body = body.poll(cx);
+    // If the body is not there at once, the time to read it counts as time since the arrival.
+    if let (Poll::Pending, Some(head)) = (&body, head) {
+        head.attempt.since.get_or_insert_with(gate::now);
+    }
+    body
+}
+
+/// The state of [`Attempts`].
+type AttemptsState<S, B, R> = State<S, B, Admitted<S, B, R>, R>;
+
+/// Begins the first attempt at a request, or rejects a request that could not be parsed.
+fn first_attempt<S, B, R, E>(
+    head: RequestHead<S>,
+    parsed: Parsed<B>,
+    metrics: &mut Option<RequestMetrics>,
+    retry: &mut Retryable<S, E>,
+) -> ControlFlow<Result<Routed<R>, E>, AttemptsState<S, B, R>>
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
+    B: Body<Data = Bytes>,
+    R: Body<Data = Bytes>,
+{
+    match parsed {
+        Ok((demand, body)) => {
+            if let Some(metrics) = metrics {
+                metrics.asked = Some(demand.name());
+                metrics.wants_stream = head.attempt.stream;
+            }
+            *retry = RetryState::keep(&head, &demand); // before the request goes on
+            let admission = head.admit(demand, body);
+            ControlFlow::Continue(State::Admitted { admission })
+        }
+        Err(why) => {
+            let (headers, why) = (&head.head.headers, RejectReason::Unservable(why));
+            let response = take_once(metrics).reject(headers, &why, Duration::ZERO);
+            ControlFlow::Break(Ok(response))
+        }
     }
 }
 
-/// Returns a value that is taken once and has to be there still.
-fn some<T>(value: &mut Option<T>) -> &mut T {
-    match value {
-        Some(value) => value,
-        None => answered(),
-    }
+/// Returns the response, or begins to read the response of an attempt that is followed by another one.
+fn after_attempt<S, B, R, E>(
+    outcome: AttemptOutcome<R, E>,
+    metrics: &mut Option<RequestMetrics>,
+    retry: &mut Retryable<S, E>,
+) -> ControlFlow<Result<Routed<R>, E>, AttemptsState<S, B, R>>
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
+    B: Body<Data = Bytes>,
+    R: Body<Data = Bytes>,
+{
+    let (response, kept) = next_step(outcome, take_once(metrics), retry)?;
+    *metrics = Some(kept);
+    let response = Box::pin(response);
+    ControlFlow::Continue(State::Failed { response })
+}
+
+/// Begins another attempt, once the response of the failed attempt has been read.
+fn later_attempt<S, B, R, E>(
+    failed: Option<Bytes>,
+    retry: &mut Retryable<S, E>,
+) -> AttemptsState<S, B, R>
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
+    B: Body<Data = Bytes>,
+    R: Body<Data = Bytes>,
+{
+    let Ok(retry) = retry else {
+        unreachable!("only a retryable request is retried");
+    };
+    retry.failed_with(failed);
+    let admission = retry.next_attempt();
+    State::Admitted { admission }
+}
+
+/// Takes a value that exists until the future is answered.
+fn take_once<T>(value: &mut Option<T>) -> T {
+    value.take().unwrap_or_else(|| answered())
 }
 
 /// Panics because the future was polled after it had resolved.

@@ -7,9 +7,13 @@ use std::time::Instant;
 use super::shared::RouterShared;
 use super::{InvalidRouting, RoutingConfig};
 #[cfg(feature = "client")]
-use crate::endpoints::HealthReporter;
+use crate::endpoints::EngineLoad;
 use crate::endpoints::strategy::forbid_in_strategy;
-use crate::endpoints::{Changes, Endpoint, EndpointRef, Endpoints, InvalidRegistry, Registry};
+use crate::endpoints::{
+    Changes, Endpoint, EndpointRef, Endpoints, HealthFlags, InvalidRegistry, Registry,
+};
+#[cfg(feature = "client")]
+use crate::gate;
 use crate::gate::{Gate, GateStatus};
 use crate::queue::{InvalidQueueConfig, QueueConfig};
 
@@ -38,23 +42,20 @@ use crate::queue::{InvalidQueueConfig, QueueConfig};
 /// # Panics
 ///
 /// Methods that report on the waiting room, or change anything, panic if a [`Strategy`](crate::endpoints::Strategy)
-/// calls them. The strategy runs under the lock that these methods would wait for.
+/// calls them, because it runs under their lock.
 #[derive(Debug, Clone)]
 pub struct RouteHandle(pub(super) Arc<RouterShared>);
 
 impl RouteHandle {
-    /// Returns the numbers of waiting and running requests, the outcomes of the others, and the estimated wait of the
-    /// next request.
+    /// Returns the numbers of waiting and running requests, the outcomes of the others, and the estimated wait.
     #[must_use]
     pub fn status(&self) -> GateStatus {
         forbid_in_strategy("RouteHandle::status");
         self.0.state.gate.status()
     }
 
-    /// Returns the gate that all requests pass. Use it to acquire a slot
-    /// [ahead of a request](crate::gate::PermitExtension). To change its configuration or to close it, use this handle.
-    ///
-    /// With [`fair_by`](RoutingConfig::fair_by) tokens, the cost of the ticket stands for the tokens of the prompt.
+    /// Returns the gate that all requests pass, to acquire a slot [ahead of a request](crate::gate::PermitExtension). With
+    /// [`fair_by`](RoutingConfig::fair_by) tokens, the cost of the ticket stands for the tokens of the prompt.
     ///
     /// ```
     /// use tower_triage::endpoints::{Endpoint, Model, Registry, Requirements};
@@ -90,13 +91,11 @@ impl RouteHandle {
         rejected.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the gauges of the `metrics` facade. They show the numbers of waiting and running requests, the
-    /// estimated wait and the reserved and lent slots of each level, and the load and health of each endpoint. The
-    /// counters of the rejections of each level are set, too. If an endpoint or a level has left, its gauges become 0,
-    /// except that the estimated wait of a level becomes NaN and its target +Inf.
+    /// Sets the gauges of the `metrics` facade, and the counters of the rejections of each level. If an endpoint or a level
+    /// has left, its gauges become 0, except that the estimated wait of a level becomes NaN and its target +Inf.
     ///
-    /// Call this before each scrape, or every few seconds. The first call also describes all metrics to the recorder,
-    /// so the recorder has to be installed by then.
+    /// Call this before each scrape. The first call also describes all metrics to the recorder, so the recorder has to be
+    /// installed by then.
     #[cfg(feature = "metrics")]
     pub fn record_gauges(&self) {
         let (status, endpoints) = (self.status(), self.endpoints());
@@ -115,16 +114,14 @@ impl RouteHandle {
         self.0.endpoints().registry()
     }
 
-    /// Sets the number of requests that an endpoint may serve at a time, as [`EndpointRef::set_limit`] does. A lower
-    /// limit takes effect as slots come back, and waiting requests get additional slots at once.
+    /// Sets the number of requests that an endpoint may serve at a time, as [`EndpointRef::set_limit`] does.
     pub fn set_limit(&self, endpoint: &EndpointRef, slots: u32) {
         forbid_in_strategy("RouteHandle::set_limit");
         endpoint.set_limit(slots);
     }
 
-    /// Takes all slots away from the endpoints, except those that [`set_lease`](Self::set_lease) grants for a while.
-    /// This also holds for endpoints that are added later, while endpoints that are started on demand keep their slots.
-    /// The change is permanent.
+    /// Takes all slots away from the endpoints for good, except those that [`set_lease`](Self::set_lease) grants for a while.
+    /// This also holds for endpoints that are added later. Endpoints that are started on demand keep their slots.
     ///
     /// This is meant for gateways that share the slots of a backend. A gateway stops using slots by itself when its
     /// lease ends, even if the gateway was stopped for a while.
@@ -133,11 +130,9 @@ impl RouteHandle {
         self.0.endpoints().lease_slots();
     }
 
-    /// Sets the number of slots that an endpoint may use until the instant `until`. It has an effect only after
-    /// [`lease_slots`](Self::lease_slots). After `until`, requests wait until there is another lease. The endpoint's
-    /// own limit, as configured, [set](Self::set_limit) or measured, holds as well.
-    ///
-    /// Running requests go on when the lease ends or becomes lower.
+    /// Sets the number of slots that an endpoint may use until the instant `until`, after
+    /// [`lease_slots`](Self::lease_slots). The endpoint's own limit, as configured, [set](Self::set_limit) or measured,
+    /// holds as well. Running requests go on when the lease ends or becomes lower.
     pub fn set_lease(&self, endpoint: &EndpointRef, slots: u32, until: Instant) {
         forbid_in_strategy("RouteHandle::set_lease");
         if endpoint.set_lease(slots, until) {
@@ -154,11 +149,10 @@ impl RouteHandle {
     }
 
     /// Keeps new requests from an endpoint, or allows them again. Requests in flight finish, while requests that wait
-    /// only for this endpoint are rejected. Draining ends when the endpoint is removed, so an endpoint that is added
-    /// again is in service.
+    /// only for this endpoint are rejected. Draining ends when the endpoint is removed.
     pub fn set_draining(&self, endpoint: &EndpointRef, draining: bool) {
         forbid_in_strategy("RouteHandle::set_draining");
-        let change = endpoint.state().word.set_draining(draining);
+        let change = endpoint.state().word.set(HealthFlags::DRAINING, draining);
         self.0.health_changed(endpoint, change);
     }
 
@@ -168,8 +162,8 @@ impl RouteHandle {
         self.0.endpoints().routing()
     }
 
-    /// Replaces all endpoints and the routing in one step. An endpoint of the same name and URL keeps its slots, health
-    /// and latency, while an endpoint that has left finishes its requests in flight.
+    /// Replaces all endpoints and the routing in one step. An endpoint of the same name and URL keeps its state, while an
+    /// endpoint that has left finishes its requests in flight.
     ///
     /// # Errors
     ///
@@ -228,9 +222,37 @@ impl RouteHandle {
     }
 }
 
+/// The reports of health checks and of readings of an engine's load.
 #[cfg(feature = "client")]
-impl From<&RouteHandle> for HealthReporter {
-    fn from(handle: &RouteHandle) -> Self {
-        Self::new(Arc::clone(&handle.0) as _)
+impl RouteHandle {
+    /// Returns a receiver that is marked as changed after each change of the endpoints.
+    pub(crate) fn changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+
+    /// Records that `endpoint` has passed a check, so that a request may probe it before its ejection is over.
+    pub(crate) fn check_passed(&self, endpoint: &EndpointRef) {
+        if self.0.endpoints().half_open(endpoint) {
+            self.0.state.gate.capacity_changed();
+        }
+    }
+
+    /// Forgets the past checks of `endpoint`, because it is not checked any more.
+    pub(crate) fn forget_checks(&self, endpoint: &EndpointRef) {
+        let change = endpoint.state().word.forget_checks();
+        if self.endpoints().iter().any(|it| it.is_same(endpoint)) {
+            self.0.health_changed(endpoint, change);
+        } else if change.is_new() {
+            // The endpoint has left the registry, so its health is not logged any more, but requests may still wait for
+            // it.
+            self.0.state.gate.capacity_changed();
+        }
+    }
+
+    /// Records a reading of the load of `endpoint`'s engine, or `None` if the reading failed.
+    pub(crate) fn engine_said(&self, endpoint: &EndpointRef, load: Option<EngineLoad>) {
+        if endpoint.engine_said(load, gate::now()) {
+            self.0.state.gate.capacity_changed();
+        }
     }
 }

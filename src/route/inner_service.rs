@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -15,7 +16,7 @@ use crate::implies::Implies;
 
 /// An inner service of a [`Route`], for requests with bodies of type `B`.
 ///
-/// This trait is implemented for every `Clone` service that takes an `http::Request<`[`RouteBody`]`<B>>` and returns an
+/// It is implemented for every `Clone` service that takes an `http::Request<`[`RouteBody`]`<B>>` and returns an
 /// `http::Response` with a body of [`Bytes`]. The service, its future, its error and both bodies are `Send` and borrow
 /// nothing, because a response may [begin while its request waits](crate::QueueLayer#status-while-waiting).
 ///
@@ -61,11 +62,8 @@ pub trait RouteInner<B>: Sized {
 #[diagnostic::do_not_recommend]
 impl<S, B, R> RouteInner<B> for S
 where
-    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Send,
-    B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + RoutableService<B, R>,
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
     R: Body<Data = Bytes> + Send + 'static,
 {
     type Body = R;
@@ -74,8 +72,27 @@ where
 
     #[inline]
     fn start(route: &mut Route<Self>, request: Request<B>) -> Self::Attempts {
-        route.start(request)
+        let prepared = route.ready.take();
+        let (shared, inner) = (Arc::clone(&route.shared), route.inner.clone());
+        Attempts::new(shared, inner, prepared, request)
     }
+}
+
+/// The bounds on an inner service whose responses have bodies of type `R`.
+pub trait RoutableService<B, R>:
+    Service<Request<RouteBody<B>>, Response = Response<R>, Error: Send, Future: Send>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S, B, R> RoutableService<B, R> for S where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>, Error: Send, Future: Send>
+        + Clone
+        + Send
+        + 'static
+{
 }
 
 /// The body of a request that a [`Route<S>`](Route) serves.

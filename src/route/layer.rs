@@ -11,24 +11,17 @@ use super::service::Route;
 use super::shared::RouterShared;
 use crate::endpoints::Registry;
 
-/// A layer that sends each request to an endpoint that can serve it. It reads the request's demand, waits for a slot of
-/// such an endpoint, and passes the choice to the inner service as a [`Decision`](crate::endpoints::Decision) in the
-/// request's extensions.
+/// A layer that sends each request to an endpoint that can serve it. See the [module](super) for an example.
 ///
-/// Responses have extensions for the layers around this one. A response has the `Decision` if the request was served, a
-/// [`QueueTime`](crate::queue::QueueTime) if the request waited, and a
+/// The choice is a [`Decision`](crate::endpoints::Decision) in the extensions of the request and of its response. For the
+/// layers around this one, a response also has a [`QueueTime`](crate::queue::QueueTime) if the request waited, and a
 /// [`RejectReason`](crate::RejectReason)`<`[`RouteError`](crate::endpoints::RouteError)`>` if it was rejected.
 ///
-/// A new endpoint gets one request at a time until it has answered one, or until a health check has passed.
-///
-/// The inner service gets the body as a [`RouteBody`](super::RouteBody). With the feature `client`, `Forward` is an
-/// inner service that sends it on. All services that one layer value creates share the same endpoints and the same
-/// waiting room.
+/// The inner service gets the body as a [`RouteBody`](super::RouteBody). All services that one layer value creates share
+/// the same endpoints and the same waiting room.
 ///
 /// A request for a stream may ask for reports of its position [while it waits](crate::QueueLayer#status-while-waiting).
 /// It asks for a stream by its `accept` header or by `"stream": true` in its body.
-///
-/// See the [module](super) for an example.
 #[derive(Debug, Clone)]
 pub struct RouteLayer(pub(super) Arc<RouterShared>);
 
@@ -41,8 +34,8 @@ impl RouteLayer {
     /// Closes the waiting room when `token` is cancelled. Every waiting request and every later one is then rejected
     /// with `shutting_down`, while running requests finish.
     ///
-    /// The waiting room is closed before `cancel` returns, on any runtime or without one. If `token` has been cancelled
-    /// already, the room closes at once. A later token replaces an earlier one. A token does not keep the layer alive.
+    /// The waiting room is closed before `cancel` returns, on any runtime or without one. A later token replaces an earlier
+    /// one. A token does not keep the layer alive.
     #[must_use]
     pub fn shutdown(self, token: CancellationToken) -> Self {
         self.0.state.close_on(token);

@@ -1,12 +1,9 @@
 //! The middleware that sends each request to an endpoint that can serve it.
 //!
 //! A [`RouteLayer`] reads the demand of a request and waits for a slot of one of its [`Endpoints`]. It passes the
-//! choice to the inner service as a [`Decision`] in the request's extensions. If a request fails before any part of a
-//! response went out, the layer tries it again at another endpoint. With the feature `client`, `upstream::Forward` is
-//! an inner service that sends the request on.
-//!
-//! [`RoutingConfig`] has the settings of aliases, fallbacks, strategy, retries and ejection. A [`RouteHandle`] reports
-//! on the endpoints and the waiting room, and changes both while requests run.
+//! choice to the inner service as a [`Decision`] in the request's extensions, and tries a request that fails again at
+//! another endpoint. With the feature `client`, `upstream::Forward` is an inner service that sends the request on. A
+//! [`RoutingConfig`] has the settings, and a [`RouteHandle`] reports on the router and changes it.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -49,41 +46,19 @@
 //! # How an endpoint is chosen
 //!
 //! The router tries the model that is asked for, then the target of an alias, then the fallbacks in order. The endpoints
-//! that have the model, are healthy, can do what is asked and have a slot free are the candidates. The
-//! [strategy](StrategyChoice) chooses among them:
-//!
-//! | strategy | chooses |
-//! |---|---|
-//! | `smart` (default) | the highest score of priority, requests in flight and latency, by weights |
-//! | `round_robin` | one after the other, exactly, per model |
-//! | `priority_only` | the lowest priority number |
-//! | `random` | any |
-//! | `least_loaded` | the lowest priority number; of these, the largest share of free slots |
-//! | `power_of_two` | of two at random, the one with less in flight × latency |
-//! | `prefix_affinity` | the endpoint of prompts with the same beginning, unless that has more than its share |
-//! | your own | an implementation of [`endpoints::Strategy`](crate::endpoints::Strategy) |
-//!
-//! Responses carry `x-triage-endpoint` and `x-triage-model`, and `server-timing` if the request waited.
+//! that have the model, are healthy, can do what is asked and have a slot free are the candidates, and a
+//! [strategy](StrategyChoice) chooses among them. Responses carry `x-triage-endpoint` and `x-triage-model`, and
+//! `server-timing` if the request waited. With `discipline = "fair"` tenants share [tokens or requests](FairBy).
 //!
 //! # When an endpoint fails
 //!
 //! A request that fails before anything of a response went out (no connection, 502, 503, 504) is tried again at another
-//! endpoint. It keeps its position in the order, and a budget bounds the retries. If no other endpoint could serve it, the
-//! failure is its response.
+//! endpoint. It keeps its position in the order, and a [budget](RoutingConfig::retry_share) bounds the retries. If no other
+//! endpoint could serve it, the failure is its response.
 //!
-//! An endpoint that fails five times in a row is ejected for a while, and then probed with one request. At most half of a
-//! model's endpoints are ejected at a time ([`max_ejected_percent`](RoutingConfig::max_ejected_percent)), and the last one
-//! stays. A new endpoint gets one request at a time until it has answered, or a check has passed. Where no other endpoint
-//! could serve, requests wait for an ejected one.
-//!
-//! # Fair shares of tokens
-//!
-//! With `discipline = "fair"` a request costs its tenant its tokens: the estimate for the prompt when it goes, and twice
-//! the tokens of the answer when that ends. The answer's `usage` has them. Without it, or if it says more than `max_tokens`
-//! and the context allow, the router counts the events of a stream, or a quarter of the bytes. It asks endpoints for
-//! uncompressed answers, so that it can read this. So two tenants that always wait get the same number of tokens, to within
-//! the work in flight, however long their answers are (VTC; Sheng et al., OSDI 24).
-//! [`fair_by = "requests"`](RoutingConfig::fair_by) counts requests.
+//! An endpoint that fails five times in a row is ejected for a while, and then probed with one request, as far as
+//! [`max_ejected_percent`](RoutingConfig::max_ejected_percent) allows. A new endpoint gets one request at a time until it
+//! has answered, or a check has passed. Where no other endpoint could serve, requests wait for an ejected one.
 //!
 //! # Metrics
 //!
@@ -116,7 +91,6 @@ mod at_most_once;
 mod attempt;
 mod builder;
 mod client_wait;
-mod extract;
 mod failed_response;
 mod future;
 mod handle;

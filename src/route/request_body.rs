@@ -8,15 +8,14 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::client_wait::UploadWait;
+use super::client_wait::ClientWait;
 use crate::endpoints::EndpointRef;
 
 pin_project! {
-    /// The body of a request as the inner service gets it. If the demand is read from the body, this is the whole body
-    /// in memory. Otherwise it is the caller's own body, which is streamed.
+    /// The body of a request as the inner service gets it: the whole body in memory if the demand is read from it, or else
+    /// the caller's own body, which is streamed.
     ///
-    /// A body that was read is passed on byte for byte, with one exception. If an alias or a fallback has another model
-    /// serve the request, the other model's name replaces the one in the body.
+    /// A body that was read is passed on byte for byte, but for the model's name where another model serves the request.
     #[derive(Debug)]
     pub struct RouteBody<B> {
         #[pin]
@@ -28,25 +27,9 @@ pin_project! {
     #[derive(Debug)]
     #[project = InnerProj]
     enum Inner<B> {
-        Buffered { bytes: Bytes },
-        Spliced { body: Box<SplicedBody> },
-        Streamed { #[pin] body: B, wait: UploadWait },
-    }
-}
-
-/// A body in which another model's name replaces the original one. The parts still to be sent are the bytes before the
-/// name, the name, and the bytes after it.
-#[derive(Debug, Clone)]
-struct SplicedBody([Bytes; 3]);
-
-impl SplicedBody {
-    fn len(&self) -> u64 {
-        self.0.iter().map(|part| part.len() as u64).sum()
-    }
-
-    fn next(&mut self) -> Option<Bytes> {
-        let next = self.0.iter_mut().find(|part| !part.is_empty())?;
-        Some(std::mem::take(next))
+        // The parts still to be sent. Another model's name may be a part of its own.
+        Buffered { parts: [Bytes; 3] },
+        Streamed { #[pin] body: B, wait: ClientWait },
     }
 }
 
@@ -61,7 +44,8 @@ pub(super) struct BufferedBody {
 impl BufferedBody {
     /// Returns the body unchanged.
     pub(super) fn unchanged<B>(self) -> RouteBody<B> {
-        let inner = Inner::Buffered { bytes: self.bytes };
+        let parts = [self.bytes, Bytes::new(), Bytes::new()];
+        let inner = Inner::Buffered { parts };
         RouteBody { inner }
     }
 
@@ -73,15 +57,15 @@ impl BufferedBody {
         let bytes = self.bytes;
         let name = serde_json::Value::from(model).to_string(); // quoted and escaped
         let (before, after) = (bytes.slice(..model_at.start), bytes.slice(model_at.end..));
-        let body = Box::new(SplicedBody([before, name.into(), after]));
-        let inner = Inner::Spliced { body };
+        let parts = [before, name.into(), after];
+        let inner = Inner::Buffered { parts };
         RouteBody { inner }
     }
 }
 
 impl<B> RouteBody<B> {
     pub(super) fn streamed(body: B) -> Self {
-        let wait = UploadWait::default();
+        let wait = ClientWait::default();
         let inner = Inner::Streamed { body, wait };
         Self { inner }
     }
@@ -90,7 +74,7 @@ impl<B> RouteBody<B> {
     #[inline]
     pub(super) fn set_endpoint(&mut self, endpoint: &EndpointRef) {
         if let Inner::Streamed { wait, .. } = &mut self.inner {
-            *wait = UploadWait::at(endpoint);
+            *wait = ClientWait::at(endpoint);
         }
     }
 }
@@ -104,17 +88,16 @@ impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().inner.project() {
-            InnerProj::Buffered { bytes } if bytes.is_empty() => Poll::Ready(None),
-            InnerProj::Buffered { bytes } => {
-                Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))))
+            InnerProj::Buffered { parts } => {
+                let next = parts.iter_mut().find(|part| !part.is_empty());
+                Poll::Ready(next.map(|part| Ok(Frame::data(std::mem::take(part)))))
             }
-            InnerProj::Spliced { body } => Poll::Ready(body.next().map(Frame::data).map(Ok)),
             InnerProj::Streamed { body, wait } => {
                 let frame = body.poll_frame(cx);
                 match &frame {
                     Poll::Ready(Some(Ok(_))) => wait.on_sent(),
-                    Poll::Ready(_) => wait.set_waiting(false),
-                    Poll::Pending => wait.set_waiting(true),
+                    Poll::Ready(_) => wait.set(false),
+                    Poll::Pending => wait.set(true),
                 }
                 frame
             }
@@ -123,16 +106,16 @@ impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.inner {
-            Inner::Buffered { bytes } => bytes.is_empty(),
-            Inner::Spliced { body } => body.len() == 0,
+            Inner::Buffered { parts } => parts.iter().all(Bytes::is_empty),
             Inner::Streamed { body, .. } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
-            Inner::Buffered { bytes } => SizeHint::with_exact(bytes.len() as u64),
-            Inner::Spliced { body } => SizeHint::with_exact(body.len()),
+            Inner::Buffered { parts } => {
+                SizeHint::with_exact(parts.iter().map(|part| part.len() as u64).sum())
+            }
             Inner::Streamed { body, .. } => body.size_hint(),
         }
     }

@@ -10,7 +10,7 @@ use super::response_body::Routed;
 use super::shared::RouterShared;
 use crate::admit::RejectReason;
 use crate::endpoints::{Decision, RouteError};
-use crate::http::PermitBody;
+use crate::http::{PermitBody, wants_stream};
 
 /// A guard that counts one request when it is dropped, so that a client that leaves early is counted, too.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(super) struct RequestMetrics {
     pub(super) shared: Arc<RouterShared>,
     /// The name that the request asks for. `None` until the name is known.
     pub(super) asked: Option<Arc<str>>,
+    /// `true` if the body of the request asks for a stream.
+    pub(super) wants_stream: bool,
     /// The last decision for the request. `None` until there is one.
     pub(super) decision: Option<Decision>,
     /// `true` after an attempt failed. That failure counted against its endpoint, and later failures count against no
@@ -31,6 +33,7 @@ impl RequestMetrics {
         Self {
             shared,
             asked: None,
+            wants_stream: false,
             decision: None,
             has_failed: false,
             outcome: RequestOutcome::Cancelled,
@@ -45,7 +48,8 @@ impl RequestMetrics {
         waited: Duration,
     ) -> Routed<R> {
         let state = &self.shared.state;
-        let rejection = state.rejection(why, || state.gate.estimated_wait());
+        let wants_stream = || self.wants_stream || wants_stream(headers);
+        let rejection = state.rejection(why, wants_stream, || state.gate.estimated_wait());
         tracing::debug!(reason = %why, ?waited, "request rejected");
         let code = rejection.code();
         let rejected = self.shared.rejected.lock();

@@ -1,5 +1,6 @@
 //! The step after an attempt, which is a response to the client or another attempt.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,13 +9,13 @@ use http::{HeaderName, Response, StatusCode};
 use http_body::Body;
 
 use super::RouteResponseBody;
-use super::attempt::AttemptOutcome;
+use super::attempt::{Answer, AttemptOutcome};
 use super::failed_response::ReadFailed;
 use super::metrics::RequestOutcome;
 use super::request_metrics::RequestMetrics;
 use super::response_body::Routed;
 use super::response_class::{ResponseClass, Retry};
-use super::retry::{FailedResponse, Retryable};
+use super::retry::{FailedResponse, RetryState, Retryable};
 use crate::admit::RejectReason;
 #[cfg(feature = "swap")]
 use crate::endpoints::on_demand::SuspicionSettled;
@@ -25,12 +26,9 @@ use crate::http::PermitBody;
 use crate::service::ResponseOptions;
 use crate::service::{hold_in_body, insert_waited};
 
-/// The step after an attempt.
-pub(super) enum NextStep<R, E> {
-    Respond(Result<Routed<R>, E>),
-    /// The request is attempted again, once the response of the failed attempt has been read.
-    Retry(ReadFailed<R>, RequestMetrics),
-}
+/// The step after an attempt: the response to the client, or another attempt once the response of the failed one has been
+/// read.
+pub(super) type NextStep<R, E> = ControlFlow<Result<Routed<R>, E>, (ReadFailed<R>, RequestMetrics)>;
 
 /// Decides between a response to the client and another attempt, and records the outcome of the attempt that just
 /// ended.
@@ -40,141 +38,188 @@ pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
     retry: &mut Retryable<S, E>,
 ) -> NextStep<R, E> {
     match outcome {
+        AttemptOutcome::Answered(answer) => answered(answer, metrics, retry),
         AttemptOutcome::Refused {
             headers,
             why,
             waited,
         } => {
-            let failed = retry.as_mut().ok();
-            let failed = failed.and_then(|retry| retry.refused(waited));
-            // These rejections are newer than an endpoint's failure to respond, because health has changed meanwhile.
-            let failed = failed.filter(|failed| {
-                let says_more = matches!(
-                    why,
-                    RejectReason::Unservable(
-                        RouteError::FallbackChainExhausted { .. }
-                            | RouteError::ModelStartFailed { .. }
-                            | RouteError::ModelUnloaded { .. }
-                    )
-                );
-                !(says_more && ResponseClass::of(&failed.result).is_unreachable())
-            });
-            let Some(failed) = failed else {
-                return NextStep::Respond(Ok(metrics.reject(&headers, &why, waited)));
-            };
-            // The retry got no slot, so the client gets the earlier failure instead of the rejection. The attempt may
-            // have held a slot as a probe, while the inner service was not ready.
-            metrics.shared.pass_probe_on();
-            let mut result = failed.result;
-            record_decision(&mut result, failed.decision, &mut metrics);
-            NextStep::Respond(result.map(|mut response| {
-                insert_waited(&mut response, failed.waited, failed.options);
-                response.map(PermitBody::rejection)
-            }))
+            let failed = retry.as_mut().ok().and_then(|retry| retry.refused(waited));
+            ControlFlow::Break(match failed.filter(|failed| !says_more(&why, failed)) {
+                Some(failed) => earlier_failure(*failed, metrics),
+                None => Ok(metrics.reject(&headers, &why, waited)),
+            })
         }
-        AttemptOutcome::Answered {
-            result,
-            permit: None,
-            ..
-        } => {
-            // The inner service failed before it was called, so there is only an error to return.
+        AttemptOutcome::NotCalled(result) => {
             metrics.outcome = RequestOutcome::Failed;
-            NextStep::Respond(result.map(|response| response.map(|_| PermitBody::default())))
-        }
-        AttemptOutcome::Answered {
-            mut result,
-            permit: Some(mut permit),
-            waited,
-            options,
-        } => {
-            let class = ResponseClass::of(&result);
-            let is_refused_probe = metrics.shared.measure(&permit, &result, class);
-            #[cfg(feature = "swap")]
-            if class.is_unreachable() && !is_suspicion_settled(&result) {
-                permit.lease().endpoint().suspect(); // before the slot comes back
-            }
-            let is_on_demand = permit.lease().endpoint().config().is_on_demand();
-            let may_have_ended = is_on_demand && has_no_connection(&result);
-            let requeues = retry.as_mut().is_ok_and(|retry| {
-                is_refused_probe && retry.may_requeue() || may_have_ended && retry.may_await_start()
-            });
-            // A limit that was probed and the end of an idle process do not count as failures of the endpoint.
-            if !requeues {
-                metrics.shared.learn(&mut permit, class, metrics.has_failed);
-                metrics.has_failed |= class.is_failure();
-            }
-            if let Some(after) = result.as_ref().ok().and_then(asks_for_pause) {
-                let endpoint = &permit.lease().decision().endpoint;
-                metrics.shared.keep_off(endpoint, after);
-            }
-            let lease = permit.lease();
-            let (decision, called) = (lease.decision().clone(), lease.called);
-            let arrived = called.and_then(|called| called.checked_sub(waited)); // saves a look at the clock
-            let (waited, again) = match retry {
-                Ok(retry) => {
-                    let arrived = arrived.unwrap_or_else(gate::now);
-                    let waited = retry.attempted(&decision.model, arrived, waited);
-                    let advice = match retry.is_at_most_once() {
-                        true if ResponseClass::may_have_worked(&result) => Retry::No,
-                        _ => class.retry(),
-                    };
-                    let again = requeues || retry.may_retry(&decision, advice);
-                    (waited, again.then_some(retry))
-                }
-                Err(why) => {
-                    if class.retry() != Retry::No {
-                        why.log(&decision);
-                    }
-                    (waited, None)
-                }
-            };
-            if let Some(retry) = again {
-                let mut body = None;
-                let result = result.map(|response| {
-                    response.map(|unread| {
-                        body = Some(unread);
-                        Bytes::new()
-                    })
-                });
-                retry.failed = Some(Box::new(FailedResponse {
-                    result,
-                    decision,
-                    waited,
-                    options,
-                }));
-                return NextStep::Retry(ReadFailed::new(body, permit), metrics);
-            }
-            if class.is_unreachable()
-                && let Ok(retry) = retry
-                && let Some(exhausted) = retry.exhausted_chain(&decision)
-            {
-                drop((result, permit)); // in this order, because the slot is free once the endpoint's work has ended
-                let why = RejectReason::Unservable(exhausted);
-                let response = metrics.reject(retry.headers(), &why, waited);
-                return NextStep::Respond(Ok(response));
-            }
-            record_decision(&mut result, decision, &mut metrics);
-            let response = match result {
-                Ok(response) => response,
-                Err(error) => return NextStep::Respond(Err(error)),
-            };
-            // The duration describes the endpoint only if the response does.
-            let is_unknown = matches!(class, ResponseClass::Unknown { .. });
-            let is_measured = !is_unknown && !response.status().is_server_error();
-            let called = called.filter(|_| is_measured);
-            #[cfg(feature = "swap")]
-            {
-                let holds_body = options.contains(ResponseOptions::HOLD_BODY);
-                permit.lease_mut().is_end_noted = called.is_some() && holds_body;
-            }
-            let tokens = metrics.shared.token_meter(&permit, &response);
-            let response =
-                response.map(|body| RouteResponseBody::new(body, metrics, called, tokens));
-            let permit = Some(permit);
-            let response = hold_in_body(response, permit, waited, options);
-            NextStep::Respond(Ok(response))
+            ControlFlow::Break(result.map(|response| response.map(|_| PermitBody::default())))
         }
     }
+}
+
+/// Returns `true` if the rejection of a retry says more than the failure before it. Some rejections are newer than an
+/// endpoint's failure to respond, because health has changed meanwhile.
+fn says_more<E>(why: &RejectReason<RouteError>, failed: &FailedResponse<E>) -> bool {
+    let is_newer = matches!(
+        why,
+        RejectReason::Unservable(
+            RouteError::FallbackChainExhausted { .. }
+                | RouteError::ModelStartFailed { .. }
+                | RouteError::ModelUnloaded { .. }
+        )
+    );
+    is_newer && ResponseClass::of(&failed.result).is_unreachable()
+}
+
+/// Returns the earlier failure of a request whose retry got no slot.
+fn earlier_failure<R, E>(
+    failed: FailedResponse<E>,
+    mut metrics: RequestMetrics,
+) -> Result<Routed<R>, E> {
+    // The attempt may have held a slot as a probe, while the inner service was not ready.
+    metrics.shared.pass_probe_on();
+    let mut result = failed.result;
+    record_decision(&mut result, failed.decision, &mut metrics);
+    let mut response = result?;
+    insert_waited(&mut response, failed.waited, failed.options);
+    Ok(response.map(PermitBody::rejection))
+}
+
+/// Learns from an endpoint's answer, and decides whether the client gets it.
+fn answered<S, R: Body<Data = Bytes>, E>(
+    mut answer: Answer<R, E>,
+    mut metrics: RequestMetrics,
+    retry: &mut Retryable<S, E>,
+) -> NextStep<R, E> {
+    let class = ResponseClass::of(&answer.result);
+    let requeues = learn(&mut answer, class, &mut metrics, retry);
+    if attempts_again(&mut answer, class, requeues, retry)
+        && let Ok(retry) = retry
+    {
+        return ControlFlow::Continue((keep_failed(answer, retry), metrics));
+    }
+    if class.is_unreachable()
+        && let Ok(retry) = retry
+        && let Some(exhausted) = retry.exhausted_chain(answer.permit.lease().decision())
+    {
+        let waited = answer.waited;
+        drop(answer); // the slot is free once the endpoint's work has ended
+        let why = RejectReason::Unservable(exhausted);
+        return ControlFlow::Break(Ok(metrics.reject(retry.headers(), &why, waited)));
+    }
+    ControlFlow::Break(pass_on(answer, class, metrics))
+}
+
+/// Updates the endpoint's limit and health by its answer. Returns `true` if the request may wait for a slot again, because
+/// the endpoint refused it as one too many or may be started again.
+fn learn<S, R, E>(
+    answer: &mut Answer<R, E>,
+    class: ResponseClass,
+    metrics: &mut RequestMetrics,
+    retry: &mut Retryable<S, E>,
+) -> bool {
+    let Answer { result, permit, .. } = answer;
+    let is_refused_probe = metrics.shared.measure(permit, result, class);
+    #[cfg(feature = "swap")]
+    if class.is_unreachable() && !is_suspicion_settled(result) {
+        permit.lease().endpoint().suspect(); // before the slot comes back
+    }
+    let is_on_demand = permit.lease().endpoint().config().is_on_demand();
+    let may_have_ended = is_on_demand && has_no_connection(result);
+    let requeues = retry.as_mut().is_ok_and(|retry| {
+        is_refused_probe && retry.may_requeue() || may_have_ended && retry.may_await_start()
+    });
+    // A limit that was probed and the end of an idle process do not count as failures of the endpoint.
+    if !requeues {
+        metrics.shared.learn(permit, class, metrics.has_failed);
+        metrics.has_failed |= class.is_failure();
+    }
+    if let Some(after) = result.as_ref().ok().and_then(asks_for_pause) {
+        metrics.shared.keep_off(permit.lease().endpoint(), after);
+    }
+    requeues
+}
+
+/// Returns `true` if the request is attempted again, and sets the total wait of its attempts.
+fn attempts_again<S, R, E>(
+    answer: &mut Answer<R, E>,
+    class: ResponseClass,
+    requeues: bool,
+    retry: &mut Retryable<S, E>,
+) -> bool {
+    let lease = answer.permit.lease();
+    let decision = lease.decision();
+    match retry {
+        Ok(retry) => {
+            let arrived = lease
+                .called
+                .and_then(|called| called.checked_sub(answer.waited));
+            let arrived = arrived.unwrap_or_else(gate::now); // rarely, because a look at the clock costs time
+            answer.waited = retry.attempted(&decision.model, arrived, answer.waited);
+            let advice = match retry.is_at_most_once() {
+                true if ResponseClass::may_have_worked(&answer.result) => Retry::No,
+                _ => class.retry(),
+            };
+            requeues || retry.may_retry(decision, advice)
+        }
+        Err(why) => {
+            if class.retry() != Retry::No {
+                why.log(decision);
+            }
+            false
+        }
+    }
+}
+
+/// Keeps a failed answer in case that no other endpoint can serve the request. Returns the reader of its body.
+fn keep_failed<S, R: Body<Data = Bytes>, E>(
+    answer: Answer<R, E>,
+    retry: &mut RetryState<S, E>,
+) -> ReadFailed<R> {
+    let decision = answer.permit.lease().decision().clone();
+    let mut body = None;
+    let result = answer.result.map(|response| {
+        response.map(|unread| {
+            body = Some(unread);
+            Bytes::new()
+        })
+    });
+    retry.failed = Some(Box::new(FailedResponse {
+        result,
+        decision,
+        waited: answer.waited,
+        options: answer.options,
+    }));
+    ReadFailed::new(body, answer.permit)
+}
+
+/// Returns the answer as the response to the client. Its body holds the slot.
+fn pass_on<R: Body<Data = Bytes>, E>(
+    mut answer: Answer<R, E>,
+    class: ResponseClass,
+    mut metrics: RequestMetrics,
+) -> Result<Routed<R>, E> {
+    let decision = answer.permit.lease().decision().clone();
+    record_decision(&mut answer.result, decision, &mut metrics);
+    let response = answer.result?;
+    // The duration describes the endpoint only if the response does.
+    let is_unknown = matches!(class, ResponseClass::Unknown { .. });
+    let is_measured = !is_unknown && !response.status().is_server_error();
+    let called = answer.permit.lease().called.filter(|_| is_measured);
+    #[cfg(feature = "swap")]
+    {
+        let holds_body = answer.options.contains(ResponseOptions::HOLD_BODY);
+        answer.permit.lease_mut().is_end_noted = called.is_some() && holds_body;
+    }
+    let tokens = metrics.shared.token_meter(&answer.permit, &response);
+    let response = response.map(|body| RouteResponseBody::new(body, metrics, called, tokens));
+    let permit = Some(answer.permit);
+    Ok(hold_in_body(
+        response,
+        permit,
+        answer.waited,
+        answer.options,
+    ))
 }
 
 /// Returns `true` if the connection to the endpoint could not be made.
@@ -213,12 +258,12 @@ fn record_decision<R, E>(
     metrics.outcome = match result {
         Ok(response) => {
             let headers = response.headers_mut();
-            if metrics.shared.endpoint_header {
+            if metrics.shared.options.endpoint_header {
                 let endpoint = decision.endpoint.header_value().clone();
                 headers.insert(X_TRIAGE_ENDPOINT, endpoint);
             }
             let model = decision.endpoint.model_header(decision.nth_model);
-            if let Some(model) = model.filter(|_| metrics.shared.model_header) {
+            if let Some(model) = model.filter(|_| metrics.shared.options.model_header) {
                 headers.insert(X_TRIAGE_MODEL, model.clone());
             }
             response.extensions_mut().insert(decision.clone());

@@ -21,8 +21,7 @@ use crate::http::PermitBody;
 use crate::service::StatusStream;
 
 pin_project! {
-    /// The body of a response of a [`Route`](super::Route). It measures the duration of the response, and it reports a
-    /// body that breaks off.
+    /// The body of a response of a [`Route`](super::Route).
     #[derive(Debug)]
     pub struct RouteResponseBody<B> {
         #[pin]
@@ -83,18 +82,18 @@ impl<B: Body> RouteResponseBody<B> {
     ) -> Self {
         // If the body is dropped before its end, the request counts as cancelled.
         let outcome = std::mem::replace(&mut metrics.outcome, RequestOutcome::Cancelled);
+        let endpoint = metrics.decision.as_ref().map(|decision| &decision.endpoint);
+        let mut wait = endpoint.map_or_else(ClientWait::default, ClientWait::at);
+        wait.set(true); // the body waits for the client to read
         let mut measure = Some(Measure {
             metrics,
             called,
             outcome,
             tokens,
-            wait: ClientWait::default(),
+            wait,
         });
-        if let Some(measured) = &mut measure {
-            match body.is_end_stream() {
-                true => finish(&mut measure, Measure::end),
-                false => measured.set_client_wait(true), // the body waits for the client to read
-            }
+        if body.is_end_stream() {
+            finish(&mut measure, Measure::end);
         }
         let content = Content::Answer { body, measure };
         Self { content }
@@ -111,23 +110,15 @@ impl<B> RouteResponseBody<B> {
 }
 
 impl Measure {
-    #[inline]
-    fn set_client_wait(&mut self, is_waiting: bool) {
-        if let Some(decision) = &self.metrics.decision {
-            self.wait.set(is_waiting, &decision.endpoint);
-        }
-    }
-
     /// Records that the body was read to its end.
     fn end(&mut self) {
-        self.set_client_wait(false);
         if let (Some(called), Some(decision)) = (self.called, &self.metrics.decision) {
             let now = gate::now();
             let took = now.saturating_duration_since(called);
             let now = CoarseInstant::at(now);
             let state = decision.endpoint.state();
             state.latency.total.add(took, now);
-            state.ejection.ended();
+            state.ejection.resets.end();
             #[cfg(feature = "swap")]
             decision.endpoint.note_end(now);
         }
@@ -155,7 +146,6 @@ impl Measure {
     /// Records that the body broke off, or that it was dropped before its end.
     #[cold]
     fn cut_short(&mut self) {
-        self.set_client_wait(false);
         #[cfg(feature = "swap")]
         if let Some(decision) = &self.metrics.decision {
             decision.endpoint.note_end_now();
@@ -208,7 +198,7 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
         };
         let Poll::Ready(frame) = body.as_mut().poll_frame(cx) else {
             if let Some(measure) = measured {
-                measure.set_client_wait(false);
+                measure.wait.set(false);
             }
             return Poll::Pending;
         };
@@ -219,7 +209,7 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
             // Trailers are the end of the body, because a server reads nothing after them.
             Some(Ok(frame)) if !frame.is_trailers() && !body.is_end_stream() => {
                 if let Some(measure) = measured {
-                    measure.set_client_wait(true); // the body waits for the client to read
+                    measure.wait.set(true); // the body waits for the client to read
                 }
             }
             Some(Ok(_)) | None => finish(measured, Measure::end),

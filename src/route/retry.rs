@@ -1,6 +1,5 @@
 //! Retries, which keep a request so that it can go to another endpoint until a part of a response went out.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -105,7 +104,7 @@ impl<S, E> RetryState<S, E> {
     #[inline]
     pub(super) fn attempted(
         &mut self,
-        model: &Arc<str>,
+        model: &str,
         arrived: Instant,
         waited: Duration,
     ) -> Duration {
@@ -114,7 +113,10 @@ impl<S, E> RetryState<S, E> {
             attempt.first_arrival = Some(arrived);
             // The deposit is made at the first attempt and not on arrival, because rejected requests are not load and
             // so must not earn retries.
-            attempt.shared.budgets.load().of(model).deposit();
+            let table = attempt.shared.endpoints().table.load();
+            if let Some(budget) = table.retry_budget(model) {
+                budget.deposit();
+            }
         }
         // `waited` counts from the arrival that a retry keeps, so only the part since the requeueing is new.
         let before = self.failed.as_ref().map(|failed| failed.waited);
@@ -129,8 +131,8 @@ impl<S, E> RetryState<S, E> {
         Some(failed)
     }
 
-    /// Returns `true` if the request may be retried after it failed by the decision `failed`. In that case the retry is
-    /// withdrawn from the budget of its model, and the demand excludes the endpoint from then on.
+    /// Returns `true` if the request may be retried after it failed by the decision `failed`. The retry is then withdrawn from
+    /// the budget of its model, and the demand excludes the endpoint.
     pub(super) fn may_retry(&mut self, failed: &Decision, advice: Retry) -> bool {
         match advice {
             Retry::No => return false,
@@ -146,12 +148,14 @@ impl<S, E> RetryState<S, E> {
         }
         let shared = &self.request.attempt.shared;
         let elsewhere = self.demand.clone().retry(&failed.endpoint);
-        if !shared.endpoints().could_serve(&elsewhere) {
+        let table = shared.endpoints().table.load();
+        if table.pools_in_order(&elsewhere.asked).is_empty() {
             tracing::debug!("request not retried: no other endpoint could serve it");
             return false;
         }
         // This check is the last one, because it takes a retry from the budget.
-        if !shared.budgets.load().of(&failed.model).withdraw() {
+        let budget = table.retry_budget(&failed.model);
+        if budget.is_some_and(|budget| !budget.withdraw()) {
             tracing::debug!("request not retried: the budget for retries is spent");
             return false;
         }
@@ -161,11 +165,11 @@ impl<S, E> RetryState<S, E> {
     }
 
     /// Returns the error that replaces the missing response of an endpoint, if every endpoint of a fallback chain has
-    /// been tried. The health of the endpoints may not have noticed yet that they are gone.
+    /// been tried.
     pub(super) fn exhausted_chain(&self, failed: &Decision) -> Option<RouteError> {
         let elsewhere = self.demand.clone().retry(&failed.endpoint);
-        let endpoints = self.request.attempt.shared.endpoints();
-        endpoints.exhausted_chain(&elsewhere)
+        let table = self.request.attempt.shared.endpoints().table.load();
+        table.exhausted_chain(&elsewhere.asked)
     }
 
     /// Returns the headers of the request.
@@ -173,15 +177,14 @@ impl<S, E> RetryState<S, E> {
         &self.request.head.headers
     }
 
-    /// Returns `true` if the request may wait for another slot, at the same endpoint or elsewhere, because the endpoint
-    /// refused it as one too many. Such a wait is free: it costs neither a retry nor a part of the budget.
+    /// Returns `true` if the request may wait for another slot, because the endpoint refused it as one too many. Such a wait
+    /// costs neither a retry nor a part of the budget.
     pub(super) fn may_requeue(&self) -> bool {
         !self.is_too_late()
     }
 
-    /// Returns `true`, once, if the request may wait for a slot again because an on-demand endpoint refused the
-    /// connection. The endpoint may have ended a moment ago, and it is started again. The wait costs neither a retry
-    /// nor a part of the budget.
+    /// Returns `true`, once, if the request may wait for a slot again because an on-demand endpoint, which may have ended a
+    /// moment ago, refused the connection. The wait costs neither a retry nor a part of the budget.
     pub(super) fn may_await_start(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.has_awaited_start, true);
         // A request that was sent over a kept connection before may have ended the endpoint, and it may end the next

@@ -7,8 +7,7 @@ use std::task::{Context, Poll};
 use http::Request;
 use tower_service::Service;
 
-use super::RouteBody;
-use super::future::{Attempts, RouteFuture};
+use super::future::RouteFuture;
 use super::handle::RouteHandle;
 use super::inner_service::{RoutableBody, RouteInner};
 use super::response_body::Routed;
@@ -22,9 +21,9 @@ use crate::service::ReadyState;
 /// With `overflow = "backpressure"`, `poll_ready` reserves a place in the waiting room. The place belongs to the
 /// service that was polled, so a clone starts without one.
 pub struct Route<S> {
-    inner: S,
-    shared: Arc<RouterShared>,
-    ready: ReadyState<Shared<Endpoints>>,
+    pub(super) inner: S,
+    pub(super) shared: Arc<RouterShared>,
+    pub(super) ready: ReadyState<Shared<Endpoints>>,
 }
 
 impl<S> Route<S> {
@@ -55,20 +54,6 @@ impl<S> Route<S> {
     #[must_use]
     pub fn handle(&self) -> RouteHandle {
         RouteHandle(Arc::clone(&self.shared))
-    }
-
-    #[inline]
-    pub(super) fn start<B, R>(&mut self, request: Request<B>) -> Attempts<S, B, R>
-    where
-        S: Service<Request<RouteBody<B>>> + Clone,
-    {
-        let prepared = self.ready.take();
-        Attempts::new(
-            Arc::clone(&self.shared),
-            self.inner.clone(),
-            prepared,
-            request,
-        )
     }
 }
 

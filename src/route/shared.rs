@@ -1,16 +1,14 @@
 //! The state that all services of one `RouteLayer` share, and its updates from each response.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed; // the counter is only compared with an earlier count
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tower::retry::budget::TpsBudget;
 
-use super::extract::DemandSource;
+use super::builder::RouteOptions;
 use super::metrics::Metrics;
 use super::response_class::ResponseClass;
 use super::{InvalidRoute, RouteLayerBuilder, RoutingConfig};
@@ -18,8 +16,6 @@ use crate::clock;
 use crate::endpoints::HealthChange;
 use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
-#[cfg(feature = "client")]
-use crate::endpoints::{EngineLoad, HealthSink};
 use crate::gate::{self, Gate, Permit};
 use crate::service::LayerState;
 
@@ -27,71 +23,12 @@ use crate::service::LayerState;
 #[derive(Debug)]
 pub(super) struct RouterShared {
     pub(super) state: Arc<LayerState<Endpoints>>,
-    pub(super) body_limit: usize,
-    pub(super) demand_from: DemandSource,
-    pub(super) endpoint_header: bool,
-    pub(super) model_header: bool,
-    /// `true` if the inner service is told the wait of each request.
-    pub(super) tells_queue_time: bool,
+    pub(super) options: RouteOptions,
     pub(super) metrics: Metrics,
     /// A channel that is marked as changed after each change of the endpoints.
     pub(super) changed: watch::Sender<()>,
-    pub(super) budgets: ArcSwap<RetryBudgets>,
     /// The number of rejected requests for each error code.
     pub(super) rejected: Mutex<BTreeMap<&'static str, u64>>,
-}
-
-/// The time for which a request counts as recent traffic.
-const RECENT: Duration = Duration::from_secs(10);
-
-/// The number of retries per second that are allowed even with little traffic.
-const MIN_RETRIES: u32 = 10;
-
-/// The retry budgets of all models. Each model has its own, so a failing model does not use up the retries of another
-/// one. The first attempt of each request that may be retried adds a fraction of a retry to the budget of its model.
-#[derive(Debug)]
-pub(super) struct RetryBudgets {
-    share: f64,
-    /// The budgets of the models that have had a request. Only names that the configuration had are in the map, which
-    /// bounds its size.
-    by_model: ArcSwap<HashMap<Arc<str>, Arc<TpsBudget>>>,
-}
-
-impl RetryBudgets {
-    fn new(share: f64) -> Arc<Self> {
-        let by_model = ArcSwap::default();
-        Arc::new(Self { share, by_model })
-    }
-
-    /// Returns the budget of `model`, which is created at first use.
-    pub(super) fn of(&self, model: &Arc<str>) -> Arc<TpsBudget> {
-        if let Some(budget) = self.by_model.load().get(model) {
-            return Arc::clone(budget);
-        }
-        let share = self.share as f32;
-        let new = Arc::new(TpsBudget::new(RECENT, MIN_RETRIES, share));
-        self.by_model.rcu(|budgets| {
-            let mut budgets = HashMap::clone(budgets);
-            let budget = budgets.entry(Arc::clone(model));
-            budget.or_insert_with(|| Arc::clone(&new));
-            budgets
-        });
-        // Another request may have added a budget first, so the map decides which one is used.
-        let budgets = self.by_model.load();
-        budgets.get(model).map_or(new, Arc::clone)
-    }
-
-    /// Drops the budgets of models that are gone.
-    fn retain(&self, is_present: impl Fn(&str) -> bool) {
-        if self.by_model.load().keys().all(|model| is_present(model)) {
-            return;
-        }
-        self.by_model.rcu(|budgets| {
-            let mut budgets = HashMap::clone(budgets);
-            budgets.retain(|model, _| is_present(model));
-            budgets
-        });
-    }
 }
 
 impl RouterShared {
@@ -106,24 +43,15 @@ impl RouterShared {
         });
         Ok(Self {
             state,
-            body_limit: builder.body_limit,
-            demand_from: builder.demand_from,
-            endpoint_header: builder.endpoint_header,
-            model_header: builder.model_header,
-            tells_queue_time: builder.tells_queue_time,
+            options: builder.options,
             metrics: Metrics::default(),
             changed: watch::Sender::default(),
-            budgets: ArcSwap::new(RetryBudgets::new(builder.routing.retry_share)),
             rejected: Mutex::default(),
         })
     }
 
     /// Changes the endpoints that the configuration names, and the routing if there are new rules. Endpoints that are
-    /// started on demand stay.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of `change`, which is given the current registry. The router is unchanged then.
+    /// started on demand stay. If `change` fails, the router is unchanged.
     pub(super) fn change<E>(
         &self,
         change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
@@ -136,29 +64,11 @@ impl RouterShared {
     }
 
     /// Changes all endpoints, including those that are started on demand, and the routing if there are new rules.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of `change`. The router is unchanged then.
     pub(super) fn change_all<E>(
         &self,
         change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
     ) -> Result<Changes, E> {
-        let endpoints = self.endpoints();
-        let changes = endpoints.change(|registry| {
-            let (registry, rules) = change(registry)?;
-            // New budgets start with their full reserve, so an unchanged share keeps the old budgets.
-            if let Some(rules) = &rules
-                && rules.config.retry_share != endpoints.routing().retry_share
-            {
-                self.budgets
-                    .store(RetryBudgets::new(rules.config.retry_share));
-            }
-            Ok((registry, rules))
-        })?;
-        let table = endpoints.table.load();
-        let budgets = self.budgets.load();
-        budgets.retain(|model| table.is_configured(model));
+        let changes = self.endpoints().change(change)?;
         self.state.gate.capacity_changed();
         self.changed.send_replace(());
         Ok(changes)
@@ -186,38 +96,42 @@ impl RouterShared {
                 self.health_changed(endpoint, change);
             }
         }
-        match class {
-            // An unknown result decides nothing about a probe, so the next request probes again.
-            ResponseClass::Unknown { .. } => {}
-            ResponseClass::Failure { .. } if has_failed => {}
-            ResponseClass::Failure { .. } => {
-                let routing = self.endpoints().routing();
-                let probe = lease.probe.take();
-                let is_probe = probe.is_some_and(|it| state.word.is_probed_by(it));
-                if state.ejection.failed(routing.eject_after) || is_probe {
-                    self.eject(endpoint, &routing);
-                }
+        // An unknown result decides nothing about a probe, so the next request probes again. Nor does a request that may be
+        // at fault itself.
+        let decides = match class {
+            ResponseClass::Unknown { .. } => false,
+            ResponseClass::Failure { .. } => !has_failed,
+            ResponseClass::Success => true,
+        };
+        if !decides {
+            return;
+        }
+        let probe = lease.probe.take();
+        let is_probe = probe.is_some_and(|probe| state.word.load().is_probed_by(probe));
+        if class.is_failure() {
+            let routing = self.endpoints().routing();
+            if state.ejection.failures.failed(routing.eject_after) || is_probe {
+                self.eject(endpoint, &routing);
             }
-            ResponseClass::Success => {
-                if let Some(called) = lease.called {
-                    let now = gate::now();
-                    let took = now.saturating_duration_since(called);
-                    state.latency.answered(took, CoarseInstant::at(now));
-                }
-                let probe = lease.probe.take();
-                if !probe.is_some_and(|it| state.word.is_probed_by(it)) {
-                    return state.ejection.succeeded(); // nearly every request is not a probe
-                }
-                state.ejection.closed();
-                self.health_changed(endpoint, state.word.close());
-            }
+            return;
+        }
+        if let Some(called) = lease.called {
+            let now = gate::now();
+            let took = now.saturating_duration_since(called);
+            state.latency.answered(took, CoarseInstant::at(now));
+        }
+        if is_probe {
+            state.ejection.closed();
+            self.health_changed(endpoint, state.word.close());
+        } else {
+            state.ejection.failures.end(); // nearly every request is not a probe
         }
     }
 
     /// Counts a response body of the endpoint that broke off, and ejects the endpoint if there were too many.
     pub(super) fn body_reset(self: &Arc<Self>, endpoint: &EndpointRef) {
         let routing = self.endpoints().routing();
-        if endpoint.state().ejection.body_reset(routing.eject_after) {
+        if endpoint.state().ejection.resets.failed(routing.eject_after) {
             self.eject(endpoint, &routing);
         }
     }
@@ -225,8 +139,7 @@ impl RouterShared {
     /// Keeps new requests off an endpoint that answered 429, for as long as the response asks, but for 60 s at most.
     /// The last endpoint that could serve stays in service.
     pub(super) fn keep_off(self: &Arc<Self>, endpoint: &EndpointRef, retry_after: Duration) {
-        let has_clock = clock::sleep_until(clock::now()).is_some();
-        let Some(runtime) = Handle::try_current().ok().filter(|_| has_clock) else {
+        let Some(runtime) = timed_runtime() else {
             return; // without a timer, the pause would last for ever
         };
         let Some(change) = self.endpoints().eject(endpoint).filter(|it| it.is_new()) else {
@@ -241,9 +154,7 @@ impl RouterShared {
 
     fn eject(self: &Arc<Self>, endpoint: &EndpointRef, routing: &RoutingConfig) {
         let state = endpoint.state();
-        // Without Tokio's clock, the ejection would last for ever.
-        let has_clock = clock::sleep_until(clock::now()).is_some();
-        let Some(runtime) = Handle::try_current().ok().filter(|_| has_clock) else {
+        let Some(runtime) = timed_runtime() else {
             return self.health_changed(endpoint, state.word.close());
         };
         let Some(change) = self.endpoints().eject(endpoint) else {
@@ -309,6 +220,12 @@ impl RouterShared {
     }
 }
 
+/// Returns the current runtime if it has a timer. Without one, an ejection would last for ever.
+fn timed_runtime() -> Option<Handle> {
+    _ = clock::sleep_until(clock::now())?;
+    Handle::try_current().ok()
+}
+
 /// A guard that ends an ejection when it is dropped. This happens after the ejection's time, or at the end of the
 /// runtime that would have measured it.
 struct EjectionEnd {
@@ -325,47 +242,6 @@ impl Drop for EjectionEnd {
             && shared.endpoints().half_open(&self.endpoint)
         {
             shared.state.gate.capacity_changed();
-        }
-    }
-}
-
-/// Lets health checks act on a router in the same way as its handle does.
-#[cfg(feature = "client")]
-impl HealthSink for RouterShared {
-    fn endpoints(&self) -> Arc<[EndpointRef]> {
-        self.endpoints().endpoints()
-    }
-
-    fn changes(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
-    }
-
-    fn set_healthy(&self, endpoint: &EndpointRef, healthy: bool) {
-        self.health_changed(endpoint, endpoint.state().word.set_up(healthy));
-    }
-
-    /// Lets a request probe the endpoint before its ejection is over.
-    fn check_passed(&self, endpoint: &EndpointRef) {
-        if self.endpoints().half_open(endpoint) {
-            self.state.gate.capacity_changed();
-        }
-    }
-
-    fn forget_checks(&self, endpoint: &EndpointRef) {
-        let change = endpoint.state().word.forget_checks();
-        let endpoints = self.endpoints().endpoints();
-        if endpoints.iter().any(|present| present.is_same(endpoint)) {
-            self.health_changed(endpoint, change);
-        } else if change.is_new() {
-            // The endpoint has left the registry, so its health is not logged any more, but requests may still wait for
-            // it.
-            self.state.gate.capacity_changed();
-        }
-    }
-
-    fn engine_said(&self, endpoint: &EndpointRef, load: Option<EngineLoad>) {
-        if endpoint.engine_said(load, gate::now()) {
-            self.state.gate.capacity_changed();
         }
     }
 }

@@ -11,9 +11,8 @@ use crate::endpoints::config::FairBy;
 use crate::gate::{Charger, Permit};
 use crate::openai::{AnswerForm, UsageReader};
 
-/// A meter that counts the tokens of an answer and charges for them when it is dropped. This happens at the end of the
-/// answer or where the answer breaks off. The meter is dropped before the permit gives its slot back, so the charge
-/// already affects the choice of the next request.
+/// A meter that counts the tokens of an answer and charges for them when it is dropped. That is before the permit gives its
+/// slot back, so the charge already affects the choice of the next request.
 #[derive(Debug)]
 pub(super) struct TokenMeter {
     charger: Charger<Endpoints>,

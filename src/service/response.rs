@@ -11,7 +11,7 @@ use super::{LayerState, ResponseOptions};
 use crate::admit::{Capacity, RejectReason};
 #[cfg(feature = "route")]
 use crate::http::PermitBody;
-use crate::http::{Rejection, ToRejection, insert_server_timing};
+use crate::http::{Rejection, ToRejection, insert_server_timing, streaming_not_queued};
 #[cfg(feature = "route")]
 use crate::queue::QueueTime;
 
@@ -60,14 +60,20 @@ pub(crate) fn insert_timing(
 }
 
 impl<C: Capacity> LayerState<C> {
-    /// Returns the rejection for this reason, with `Retry-After` if a retry may help. `estimated_wait` is called only
-    /// if the reason has no time of its own.
+    /// Returns the rejection for this reason, with `Retry-After` if a retry may help. `wants_stream` is called only if
+    /// the request must not wait, and `estimated_wait` only if the reason has no time of its own.
     pub(crate) fn rejection<N: ToRejection>(
         &self,
         reason: &RejectReason<N>,
+        wants_stream: impl FnOnce() -> bool,
         estimated_wait: impl FnOnce() -> Option<Duration>,
     ) -> Rejection {
-        let rejection = reason.to_rejection();
+        let rejection = match reason {
+            RejectReason::NotQueued if self.settings().rejects_streams() && wants_stream() => {
+                streaming_not_queued()
+            }
+            _ => reason.to_rejection(),
+        };
         if !rejection.is_retryable() {
             return rejection;
         }

@@ -10,7 +10,8 @@ use tokio::time::{sleep, timeout};
 
 use super::health::{CheckError, Prober, jittered};
 use crate::admit::PoolId;
-use crate::endpoints::{EndpointRef, EngineLoad, HealthReporter};
+use crate::endpoints::{EndpointRef, EngineLoad};
+use crate::route::RouteHandle;
 
 /// The largest part of an engine's metrics that is read, in bytes.
 const READ_LIMIT: usize = 4 << 20;
@@ -20,12 +21,12 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Reads the load of the engines of a router's endpoints until the router is gone.
 pub(super) async fn read_engines(
     prober: Prober,
-    reporter: HealthReporter,
+    router: RouteHandle,
     mut changed: watch::Receiver<()>,
 ) {
     let mut running: HashMap<PoolId, (EndpointRef, JoinSet<()>)> = HashMap::new();
     loop {
-        let endpoints = reporter.sink().endpoints();
+        let endpoints = router.endpoints();
         // A changed endpoint gets a new task, because its limit may be different.
         running.retain(|_, (endpoint, _)| {
             let is_it = |now: &EndpointRef| is_unchanged(endpoint, now);
@@ -33,7 +34,7 @@ pub(super) async fn read_engines(
         });
         for endpoint in endpoints.iter().filter(|it| it.config().load.is_some()) {
             running.entry(endpoint.pool()).or_insert_with(|| {
-                let task = read(prober.clone(), reporter.clone(), endpoint.clone());
+                let task = read(prober.clone(), router.clone(), endpoint.clone());
                 let task = JoinSet::from_iter([task]);
                 (endpoint.clone(), task)
             });
@@ -49,7 +50,7 @@ fn is_unchanged(one: &EndpointRef, other: &EndpointRef) -> bool {
 }
 
 /// Reads the load of one engine repeatedly, until this future is dropped.
-async fn read(prober: Prober, reporter: HealthReporter, endpoint: EndpointRef) {
+async fn read(prober: Prober, router: RouteHandle, endpoint: EndpointRef) {
     let Some(metrics) = &endpoint.config().load else {
         return;
     };
@@ -64,7 +65,7 @@ async fn read(prober: Prober, reporter: HealthReporter, endpoint: EndpointRef) {
             tracing::warn!(endpoint = name, %error, "the load of the endpoint's engine is not known");
         }
         fails = failed.is_some();
-        reporter.sink().engine_said(&endpoint, reading.ok());
+        router.engine_said(&endpoint, reading.ok());
         pause.await;
     }
 }

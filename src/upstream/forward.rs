@@ -28,8 +28,8 @@ use super::target::join;
 #[cfg(feature = "tls")]
 use super::tls::{Tls, TlsError};
 use super::upload::{KEEP_LIMIT, Upload, watched};
-use crate::endpoints::{Decision, HealthReporter};
-use crate::route::AtMostOnce;
+use crate::endpoints::Decision;
+use crate::route::{AtMostOnce, RouteHandle};
 
 /// A service that sends each request over HTTP/1.1 to the endpoint that its extensions name.
 ///
@@ -213,8 +213,8 @@ where
     /// # Panics
     ///
     /// Panics if it is called outside a Tokio runtime.
-    pub fn checks(&self, router: impl Into<HealthReporter>) -> HealthChecks {
-        HealthChecks::start(self.shared.connector.clone(), router.into())
+    pub fn checks(&self, router: &RouteHandle) -> HealthChecks {
+        HealthChecks::start(self.shared.connector.clone(), router.clone())
     }
 
     pub(super) fn with(connector: Connector, first_byte_timeout: Duration) -> Self {

@@ -50,7 +50,7 @@ async fn the_limit_falls_while_requests_wait_inside() {
         reading = check_at(&upstream).await.0;
         assert_eq!(limit(), expected);
     }
-    let status = router.endpoint("a").status().engine.expect("a reading");
+    let status = router.endpoint("a").engine().expect("a reading");
     assert_eq!(status.waiting, Some(2.0));
     assert_eq!(status.cache_usage, Some(0.5));
 }

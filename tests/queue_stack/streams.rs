@@ -33,6 +33,34 @@ async fn streams_are_rejected_only_while_the_inner_service_is_busy() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_a_rejected_stream_has_the_code_of_streams() {
+    let no_wait = |_: &Request<Full<Bytes>>, context: &ClassifyContext<'_>| {
+        Ticket::new(Priority::HIGHEST, context.arrival()).no_wait()
+    };
+    for (streaming, accept, code) in [
+        (Streaming::Queue, "*/*", "not_queued"),
+        (Streaming::Queue, "text/event-stream", "not_queued"),
+        (Streaming::Reject, "*/*", "not_queued"),
+        (
+            Streaming::Reject,
+            "text/event-stream",
+            "streaming_not_queued",
+        ),
+    ] {
+        let layer = QueueLayer::new(QueueConfig::new(1).streaming(streaming)).classify(no_wait);
+        let queue = layer.layer(service_fn(|_: Request<Full<Bytes>>| {
+            std::future::pending::<Result<Response<Full<Bytes>>, std::convert::Infallible>>()
+        }));
+        let _running = tokio::spawn(queue.clone().oneshot(request(&[])));
+        settle().await;
+        let refused = queue.oneshot(request(&[("accept", accept)])).await.unwrap();
+        assert_eq!(refused.status(), 503);
+        let body = text(refused).await;
+        assert!(body.contains(&format!(r#""code":"{code}""#)), "{body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn idle_inner_service_serves_a_stream_in_any_room() {
     for config in [
         QueueConfig::inner(),

@@ -1,8 +1,9 @@
 //! Endpoints that come and go while requests wait for them.
 
-use http::StatusCode;
+use http::{Request, StatusCode};
 use tower_triage::QueueConfig;
 use tower_triage::endpoints::{Endpoint, FallbackWhen};
+use tower_triage::queue::Streaming;
 use tower_triage::route::RoutingConfig;
 
 use super::support::{TestRouter, code, endpoint, header, settle};
@@ -244,4 +245,23 @@ async fn an_invalid_change_changes_nothing() {
     assert!(router.handle.replace(registry, circle).is_err());
     assert_eq!(router.handle.endpoints().len(), 1);
     assert!(router.handle.routing().aliases.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_stream_has_a_code_of_its_own() {
+    let queue = QueueConfig::default().streaming(Streaming::Reject);
+    let routing = RoutingConfig::default();
+    let mut router = TestRouter::with_queue([endpoint("a", 1, &["m"])], routing, queue);
+    router.ask("m");
+    let running = router.call().await;
+    let by_body = Request::new(r#"{"model":"m","stream":true}"#.into());
+    let mut by_header = Request::new(r#"{"model":"m"}"#.into());
+    let accept = http::HeaderValue::from_static("text/event-stream");
+    by_header.headers_mut().insert(http::header::ACCEPT, accept);
+    for stream in [by_body, by_header] {
+        let refused = router.send(stream).await.unwrap();
+        assert_eq!(code(refused).await, "streaming_not_queued");
+    }
+    assert_eq!(router.handle.rejected()["streaming_not_queued"], 2);
+    running.ok();
 }

@@ -58,14 +58,9 @@ pub(super) fn index(error: &InvalidRegistry, names: &[String]) -> Option<usize> 
     match error {
         E::BadName { index } => Some(*index),
         E::DuplicateName { endpoint } => names.iter().rposition(|name| name == endpoint),
-        E::BadUrl { endpoint, .. }
-        | E::BadLimit { endpoint, .. }
-        | E::BadHealthCheck { endpoint, .. }
-        | E::BadEngineMetrics { endpoint, .. }
-        | E::ReservedHeader { endpoint, .. }
-        | E::BadModelName { endpoint }
-        | E::NoContext { endpoint, .. }
-        | E::DuplicateModel { endpoint, .. } => names.iter().position(|name| name == endpoint),
+        E::BadLimit { endpoint, .. } | E::BadEndpoint { endpoint, .. } => {
+            names.iter().position(|name| name == endpoint)
+        }
         _ => None,
     }
 }

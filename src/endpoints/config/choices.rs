@@ -4,10 +4,8 @@ use std::mem::discriminant;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::error::UnknownStrategy;
 use crate::endpoints::strategy::{
-    Strategy, Weights, built_in, least_loaded, power_of_two, prefix_affinity, priority_only,
-    random, round_robin, smart,
+    Candidates, Choice, Strategy, Weights, power_of_two, prefix_affinity, simple, smart,
 };
 
 /// The choice of a strategy, which picks one of the endpoints that can serve a request now.
@@ -47,24 +45,40 @@ impl StrategyChoice {
         "prefix_affinity",
     ];
 
-    /// Builds the strategy. Only `smart` uses the `weights`.
-    pub(in crate::endpoints) fn strategy(&self, weights: Weights) -> Arc<dyn Strategy> {
+    /// Returns the name of the strategy.
+    pub(in crate::endpoints) fn name(&self) -> &'static str {
         match self {
-            Self::Smart => built_in("smart", move |candidates| {
-                smart::choose(weights, candidates)
-            }),
-            Self::RoundRobin => built_in("round_robin", round_robin::choose),
-            Self::PriorityOnly => built_in("priority_only", priority_only::choose),
-            Self::Random => built_in("random", random::choose),
-            Self::LeastLoaded => built_in("least_loaded", least_loaded::choose),
-            Self::PowerOfTwo => built_in("power_of_two", power_of_two::choose),
-            Self::PrefixAffinity => built_in("prefix_affinity", prefix_affinity::choose),
-            Self::Custom(strategy) => Arc::clone(strategy),
+            Self::Smart => "smart",
+            Self::RoundRobin => "round_robin",
+            Self::PriorityOnly => "priority_only",
+            Self::Random => "random",
+            Self::LeastLoaded => "least_loaded",
+            Self::PowerOfTwo => "power_of_two",
+            Self::PrefixAffinity => "prefix_affinity",
+            Self::Custom(strategy) => strategy.name(),
+        }
+    }
+
+    /// Chooses one of the candidates. Only `smart` uses the `weights`.
+    pub(in crate::endpoints) fn choose<'a>(
+        &self,
+        weights: Weights,
+        candidates: &Candidates<'a>,
+    ) -> Option<Choice<'a>> {
+        match self {
+            Self::Smart => smart::choose(weights, candidates),
+            Self::RoundRobin => simple::round_robin(candidates),
+            Self::PriorityOnly => simple::priority_only(candidates),
+            Self::Random => simple::random(candidates),
+            Self::LeastLoaded => simple::least_loaded(candidates),
+            Self::PowerOfTwo => power_of_two::choose(candidates),
+            Self::PrefixAffinity => prefix_affinity::choose(candidates),
+            Self::Custom(strategy) => strategy.choose(candidates),
         }
     }
 }
 
-/// Finds a strategy by the name that a configuration file gives it.
+/// Finds a strategy by its name in a configuration file.
 ///
 /// ```
 /// use tower_triage::route::StrategyChoice;
@@ -75,26 +89,41 @@ impl StrategyChoice {
 impl FromStr for StrategyChoice {
     type Err = UnknownStrategy;
 
-    /// Returns the strategy with this name.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the name is none of [`NAMES`](Self::NAMES).
+    /// Returns the strategy with this name, which is one of [`NAMES`](Self::NAMES).
     fn from_str(name: &str) -> Result<Self, UnknownStrategy> {
-        Ok(match name {
-            "smart" => Self::Smart,
-            "round_robin" => Self::RoundRobin,
-            "priority_only" => Self::PriorityOnly,
-            "random" => Self::Random,
-            "least_loaded" => Self::LeastLoaded,
-            "power_of_two" => Self::PowerOfTwo,
-            "prefix_affinity" => Self::PrefixAffinity,
-            _ => {
-                let name = name.to_owned();
-                return Err(UnknownStrategy { name });
-            }
+        use StrategyChoice::*;
+        let choices = [
+            Smart,
+            RoundRobin,
+            PriorityOnly,
+            Random,
+            LeastLoaded,
+            PowerOfTwo,
+            PrefixAffinity,
+        ];
+        let mut choices = choices.into_iter();
+        let found = choices.find(|choice| choice.name() == name);
+        found.ok_or_else(|| UnknownStrategy {
+            name: name.to_owned(),
         })
     }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for StrategyChoice {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        name.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A name that no strategy of the crate has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is unknown: the choices are {}", StrategyChoice::NAMES.join(", "))]
+#[non_exhaustive]
+pub struct UnknownStrategy {
+    /// The name that was given.
+    pub name: String,
 }
 
 /// Compares custom strategies by identity, so that one equals itself and its clones.
@@ -114,18 +143,32 @@ mod tests {
     #[test]
     fn custom_strategies_are_equal_by_identity() {
         use StrategyChoice::{Custom, Random, Smart};
+
+        #[derive(Debug)]
+        struct Own;
+
+        impl Strategy for Own {
+            fn name(&self) -> &'static str {
+                "own"
+            }
+
+            fn choose<'a>(&self, _: &Candidates<'a>) -> Option<Choice<'a>> {
+                None
+            }
+        }
+
         assert!(Random == Random && Random != Smart);
-        let random = || Custom(Random.strategy(Weights::default()));
-        let own = random();
+        let new = || Custom(Arc::new(Own));
+        let own = new();
         assert!(own == own.clone());
-        assert!(own != random() && own != Random);
+        assert!(own != new() && own != Random);
     }
 
     #[test]
     fn each_name_selects_the_strategy_of_that_name() {
         for name in StrategyChoice::NAMES {
             let choice: StrategyChoice = name.parse().unwrap();
-            assert_eq!(choice.strategy(Weights::default()).name(), name);
+            assert_eq!(choice.name(), name);
         }
     }
 

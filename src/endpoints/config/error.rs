@@ -1,6 +1,6 @@
 //! Errors and warnings of a routing configuration.
 
-use super::StrategyChoice;
+use crate::short_number::Short;
 
 /// The reason why a [`RoutingConfig`](crate::route::RoutingConfig) is invalid, with the field and the values that are
 /// allowed.
@@ -41,7 +41,7 @@ pub enum InvalidRouting {
         model: String,
     },
     /// The share of retries is outside the range from 0 to 1.
-    #[error("`retry_share` = {share} must be between 0 and 1")]
+    #[error("`retry_share` = {} must be between 0 and 1", Short(*share))]
     RetryShare {
         /// The share that was configured.
         share: f64,
@@ -55,15 +55,6 @@ pub enum InvalidRouting {
     /// The duration of an ejection is 0, so that each ejection would end at once.
     #[error("`eject_seconds` must be above 0; to eject no endpoint, set `eject_after` = 0")]
     NoEjection,
-}
-
-/// A name that no strategy of the crate has.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is unknown: the choices are {}", StrategyChoice::NAMES.join(", "))]
-#[non_exhaustive]
-pub struct UnknownStrategy {
-    /// The name that was given.
-    pub name: String,
 }
 
 /// A value in a [`RoutingConfig`](crate::route::RoutingConfig) that is allowed and may be a mistake.

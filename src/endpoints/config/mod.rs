@@ -1,9 +1,7 @@
 //! The routing configuration. A value that is invalid is an error, and a value that may be a mistake is a warning.
 
-mod aliases;
 mod choices;
 mod error;
-mod fair_by;
 #[cfg(feature = "serde")]
 mod read;
 
@@ -11,11 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use choices::StrategyChoice;
-pub use error::{InvalidRouting, RoutingWarning, UnknownStrategy};
-pub use fair_by::FairBy;
+pub use choices::{StrategyChoice, UnknownStrategy};
+pub use error::{InvalidRouting, RoutingWarning};
 
-use super::{FallbackWhen, ModelRoom, Strategy, Weights};
+use super::{FallbackWhen, Weights};
+use crate::Discipline;
 
 /// The settings of the router, with aliases, fallbacks, the strategy, retries and ejection.
 ///
@@ -41,43 +39,30 @@ pub struct RoutingConfig {
     /// The weights of the strategy `smart`, which must sum to 100. Default: priority 50, load 30, latency 20.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::weights"))]
     pub weights: Weights,
-    /// Other names for models, each with the model that it stands for. Default: empty.
-    ///
-    /// If endpoints serve a model of the alias's own name, that model is tried before the target. Aliases have one
-    /// level, so a target that is itself an alias is not followed further.
+    /// Other names for models, each with the model that it stands for. Default: empty. Aliases have one level. If endpoints
+    /// serve a model of the alias's own name, that model is tried before the target.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::aliases"))]
     pub aliases: BTreeMap<String, String>,
-    /// The models to try, in order, when the endpoints cannot serve the model that was asked for. Default: empty.
-    ///
-    /// An alias without fallbacks takes those of its target. Fallbacks have one level. Each fallback names a model
-    /// rather than an alias, and the fallbacks of a fallback are not tried.
+    /// The models to try, in order, when the endpoints cannot serve the model that was asked for. Default: empty. An alias
+    /// without fallbacks takes those of its target. Fallbacks have one level, and name models rather than aliases.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::fallbacks"))]
     pub fallbacks: BTreeMap<String, Vec<String>>,
-    /// The condition on which a request goes to a fallback. With `unavailable`, which is the default, the endpoints of
-    /// the model asked for must all be unable to serve it. With `busy`, it is enough that they are all busy.
+    /// The condition on which a request goes to a fallback. Default `unavailable`.
     pub fallback_when: FallbackWhen,
-    /// The cost of a request to its tenant's share, with the discipline `fair`. With `tokens`, which is the default, the
-    /// cost grows with the tokens of the prompt and the answer. With `requests`, each request costs 1.
+    /// The cost of a request to its tenant's share, with the discipline `fair`. Default `tokens`.
     pub fair_by: FairBy,
-    /// The number of times that a failed request is tried again, each time at another endpoint. Default 2.
-    ///
-    /// If all other endpoints are used up, the client gets the failure. A request is tried again at most once after a
-    /// connection that broke off. A request with a streamed body is not tried again.
+    /// The number of times that a failed request is tried again, each time at another endpoint. Default 2. It is at most 1
+    /// after a connection that broke off, and 0 for a request with a streamed body.
     pub max_retries: u32,
-    /// The number of retries that a model may have per request, in addition to 10 retries a second that are always
-    /// allowed. Default 0.2.
-    ///
-    /// The router counts the requests of the last 10 seconds that could be tried again. The value must be from 0 to 1,
-    /// and is rounded up to one divided by a whole number (1, 1/2, 1/3 and so on).
+    /// The number of retries that a model may have per request of the last 10 seconds, in addition to 10 retries a second
+    /// that are always allowed. It must be from 0 to 1, and is rounded up to one divided by a whole number. Default 0.2.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::share"))]
     pub retry_share: f64,
     /// The largest request body in bytes that is kept for a retry. Default 1 MiB.
     pub retry_body_limit_bytes: usize,
     /// The number of failures in a row that take an endpoint out of service for a while. Default 5. With 0, endpoints
-    /// are not ejected.
-    ///
-    /// Responses that break off are counted apart, with the same limit. A request that fails at several endpoints
-    /// counts against the first one only.
+    /// are not ejected. Responses that break off are counted apart. A request that fails at several endpoints counts
+    /// against the first one only.
     pub eject_after: u32,
     /// The share of a model's endpoints that may be ejected at a time, in per cent from 0 to 100 and rounded down.
     /// Default 50.
@@ -86,33 +71,28 @@ pub struct RoutingConfig {
     /// this is not 0. An endpoint with several models stays in service if one of them would lose too many endpoints.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::percent"))]
     pub max_ejected_percent: u32,
-    /// The duration of the first ejection. Each further ejection in a row lasts twice as long as the one before, up to
-    /// a minute, or up to this value if it is longer. Default 1 s.
+    /// The duration of the first ejection, above 0. Each further ejection in a row lasts twice as long as the one before, up
+    /// to a minute, or up to this value if it is longer. Default 1 s.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "eject_seconds", deserialize_with = "read::seconds")
     )]
     pub eject_for: Duration,
-    /// The partitions of the waiting room, by model. Each bounds the requests that wait for its model and sets their
-    /// order.
-    ///
-    /// By default a model has no partition of its own, so the bound and the order of the whole room apply.
+    /// The partitions of the waiting room, by model. Default: empty, so the bound and the order of the whole room apply.
     pub rooms: BTreeMap<String, ModelRoom>,
     /// The upper bound on the size of every [`ModelRoom`], however large it is configured. Default 1,000.
-    ///
-    /// A model without a size of its own is bounded only by the whole waiting room.
     pub room_ceiling: usize,
 }
 
 impl Default for RoutingConfig {
     fn default() -> Self {
         Self {
-            strategy: StrategyChoice::Smart,
+            strategy: StrategyChoice::default(),
             weights: Weights::default(),
             aliases: BTreeMap::new(),
             fallbacks: BTreeMap::new(),
-            fallback_when: FallbackWhen::Unavailable,
-            fair_by: FairBy::Tokens,
+            fallback_when: FallbackWhen::default(),
+            fair_by: FairBy::default(),
             max_retries: 2,
             retry_share: 0.2,
             retry_body_limit_bytes: 1 << 20,
@@ -126,18 +106,18 @@ impl Default for RoutingConfig {
 }
 
 impl RoutingConfig {
-    /// Sets the strategy that picks one of the endpoints that can serve a request now. Default `smart`.
-    #[must_use]
-    pub fn strategy(mut self, strategy: StrategyChoice) -> Self {
-        self.strategy = strategy;
-        self
-    }
-
-    /// Sets the weights of the strategy `smart`, which must sum to 100. Default: priority 50, load 30, latency 20.
-    #[must_use]
-    pub fn weights(mut self, weights: Weights) -> Self {
-        self.weights = weights;
-        self
+    setters! {
+        strategy: StrategyChoice,
+        weights: Weights,
+        fallback_when: FallbackWhen,
+        max_retries: u32,
+        retry_share: f64,
+        retry_body_limit_bytes: usize,
+        eject_after: u32,
+        max_ejected_percent: u32,
+        eject_for: Duration,
+        fair_by: FairBy,
+        room_ceiling: usize,
     }
 
     /// Adds `alias` as another name for the model `target`.
@@ -159,75 +139,10 @@ impl RoutingConfig {
         self
     }
 
-    /// Sets the condition on which a request goes to a fallback. Default `unavailable`.
-    #[must_use]
-    pub fn fallback_when(mut self, when: FallbackWhen) -> Self {
-        self.fallback_when = when;
-        self
-    }
-
-    /// Sets the number of times that a failed request is tried again at another endpoint. Default 2.
-    #[must_use]
-    pub fn max_retries(mut self, retries: u32) -> Self {
-        self.max_retries = retries;
-        self
-    }
-
-    /// Sets the number of retries that a model may have per request, from 0 to 1, in addition to 10 retries a second.
-    /// Default 0.2.
-    #[must_use]
-    pub fn retry_share(mut self, share: f64) -> Self {
-        self.retry_share = share;
-        self
-    }
-
-    /// Sets the largest request body in bytes that is kept for a retry. Default 1 MiB.
-    #[must_use]
-    pub fn retry_body_limit_bytes(mut self, bytes: usize) -> Self {
-        self.retry_body_limit_bytes = bytes;
-        self
-    }
-
-    /// Sets the number of failures in a row that take an endpoint out of service for a while. Default 5. With 0,
-    /// endpoints are not ejected.
-    #[must_use]
-    pub fn eject_after(mut self, failures: u32) -> Self {
-        self.eject_after = failures;
-        self
-    }
-
-    /// Sets the share of a model's endpoints that may be ejected at a time, from 0 to 100 per cent. Default 50.
-    #[must_use]
-    pub fn max_ejected_percent(mut self, percent: u32) -> Self {
-        self.max_ejected_percent = percent;
-        self
-    }
-
-    /// Sets the duration of the first ejection, above 0. Each further ejection in a row lasts twice as long. Default 1 s.
-    #[must_use]
-    pub fn eject_for(mut self, duration: Duration) -> Self {
-        self.eject_for = duration;
-        self
-    }
-
-    /// Sets the cost of a request to its tenant's share, with the discipline `fair`. Default `tokens`.
-    #[must_use]
-    pub fn fair_by(mut self, fair_by: FairBy) -> Self {
-        self.fair_by = fair_by;
-        self
-    }
-
     /// Sets the partition of the waiting room for `model`, which bounds its waiters and sets their order.
     #[must_use]
     pub fn room(mut self, model: impl Into<String>, room: ModelRoom) -> Self {
         self.rooms.insert(model.into(), room);
-        self
-    }
-
-    /// Sets the upper bound on the size of every [`ModelRoom`], in waiting requests. Default 1,000.
-    #[must_use]
-    pub fn room_ceiling(mut self, requests: usize) -> Self {
-        self.room_ceiling = requests;
         self
     }
 
@@ -237,73 +152,43 @@ impl RoutingConfig {
     ///
     /// Returns the first invalid value, with its field and the values that are allowed.
     pub fn validate(&self) -> Result<(), InvalidRouting> {
-        check_weights(self.weights)?;
-        let share = self.retry_share;
-        if !(0.0..=1.0).contains(&share) {
-            return Err(InvalidRouting::RetryShare { share });
-        }
-        let percent = self.max_ejected_percent;
-        if percent > 100 {
-            return Err(InvalidRouting::MaxEjectedPercent { percent });
-        }
+        check_weights(&self.weights)?;
+        check_retry_share(&self.retry_share)?;
+        check_max_ejected_percent(&self.max_ejected_percent)?;
         if self.eject_for.is_zero() {
             return Err(InvalidRouting::NoEjection);
         }
-        aliases::validate(&self.aliases)?;
-        if let Some((model, _)) = empty_fallback(&self.fallbacks) {
-            let model = model.clone();
-            return Err(InvalidRouting::EmptyFallback { model });
-        }
-        Ok(())
+        check_aliases(&self.aliases)?;
+        check_fallbacks(&self.fallbacks)
     }
 
-    /// Validates this configuration and returns it as the rules by which [`Endpoints`](crate::endpoints::Endpoints)
-    /// choose.
+    /// Validates this configuration and returns it as the rules of [`Endpoints`](crate::endpoints::Endpoints).
     ///
     /// # Errors
     ///
     /// Returns the same errors as [`validate`](Self::validate).
     pub fn rules(&self) -> Result<RoutingRules, InvalidRouting> {
         self.validate()?;
-        Ok(RoutingRules::unchecked(self.clone()))
+        let config = Arc::new(self.clone());
+        Ok(RoutingRules { config })
     }
 
-    /// Returns the values that are allowed and may be mistakes.
+    /// Returns the values that are allowed and may be mistakes, which are aliases whose target is an alias, too.
     #[must_use]
     pub fn warnings(&self) -> Vec<RoutingWarning> {
-        aliases::warnings(&self.aliases).collect()
+        let aliases = self.aliases.iter();
+        let of_aliases = aliases.filter(|(_, target)| self.aliases.contains_key(*target));
+        of_aliases
+            .map(|(alias, target)| RoutingWarning::AliasOfAlias {
+                alias: alias.clone(),
+                target: target.clone(),
+            })
+            .collect()
     }
 }
 
-/// The rules by which [`Endpoints`](crate::endpoints::Endpoints) resolve a name to models and choose an endpoint.
-///
-/// [`RoutingConfig::rules`] makes them from a configuration that it has checked. The default rules are those of an
-/// empty configuration, which means the strategy `smart` without aliases or fallbacks.
-#[derive(Debug, Clone)]
-pub struct RoutingRules {
-    pub(crate) config: Arc<RoutingConfig>,
-    pub(in crate::endpoints) strategy: Arc<dyn Strategy>,
-}
-
-impl RoutingRules {
-    /// Makes rules from a configuration that is known to be valid.
-    fn unchecked(config: RoutingConfig) -> Self {
-        Self {
-            strategy: config.strategy.strategy(config.weights),
-            config: Arc::new(config),
-        }
-    }
-}
-
-impl Default for RoutingRules {
-    fn default() -> Self {
-        Self::unchecked(RoutingConfig::default())
-    }
-}
-
-/// Returns an error if `weights` do not sum to 100.
-fn check_weights(weights: Weights) -> Result<(), InvalidRouting> {
-    let Weights {
+fn check_weights(weights: &Weights) -> Result<(), InvalidRouting> {
+    let &Weights {
         priority,
         load,
         latency,
@@ -318,8 +203,179 @@ fn check_weights(weights: Weights) -> Result<(), InvalidRouting> {
     }
 }
 
-/// Returns the first entry with an empty name, if there is one.
-fn empty_fallback(fallbacks: &BTreeMap<String, Vec<String>>) -> Option<(&String, &Vec<String>)> {
+fn check_retry_share(&share: &f64) -> Result<(), InvalidRouting> {
+    match (0.0..=1.0).contains(&share) {
+        true => Ok(()),
+        false => Err(InvalidRouting::RetryShare { share }),
+    }
+}
+
+fn check_max_ejected_percent(&percent: &u32) -> Result<(), InvalidRouting> {
+    match percent {
+        0..=100 => Ok(()),
+        _ => Err(InvalidRouting::MaxEjectedPercent { percent }),
+    }
+}
+
+/// Returns an error if a name is empty or if aliases lead back to themselves.
+fn check_aliases(aliases: &BTreeMap<String, String>) -> Result<(), InvalidRouting> {
+    for (alias, target) in aliases {
+        if alias.is_empty() || target.is_empty() {
+            let (alias, target) = (alias.clone(), target.clone());
+            return Err(InvalidRouting::EmptyAlias { alias, target });
+        }
+        if let Some(chain) = cycle(aliases, alias) {
+            return Err(InvalidRouting::AliasCycle { chain });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the names of the cycle that `start` belongs to, with `start` at both ends.
+fn cycle(aliases: &BTreeMap<String, String>, start: &str) -> Option<Vec<String>> {
+    let mut chain = vec![start.to_owned()];
+    let mut next = aliases.get(start)?;
+    // If `start` only leads into a cycle of other aliases, the bound ends the loop. A later `start` inside that cycle
+    // finds it.
+    while chain.len() <= aliases.len() {
+        chain.push(next.clone());
+        if next == start {
+            return Some(chain);
+        }
+        next = aliases.get(next)?;
+    }
+    None
+}
+
+fn check_fallbacks(fallbacks: &BTreeMap<String, Vec<String>>) -> Result<(), InvalidRouting> {
     let mut fallbacks = fallbacks.iter();
-    fallbacks.find(|(model, chain)| model.is_empty() || chain.iter().any(String::is_empty))
+    match fallbacks.find(|(model, chain)| model.is_empty() || chain.iter().any(String::is_empty)) {
+        Some((model, _)) => Err(InvalidRouting::EmptyFallback {
+            model: model.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// A configuration that [`RoutingConfig::rules`] has checked. The default is an empty configuration.
+#[derive(Debug, Clone, Default)]
+pub struct RoutingRules {
+    pub(crate) config: Arc<RoutingConfig>,
+}
+
+/// The cost of a request to its tenant's share, with the discipline [`Fair`](crate::Discipline::Fair).
+///
+/// A configuration file names it `"tokens"` or `"requests"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum FairBy {
+    /// Charges the tokens of the prompt, as they are estimated, and twice the tokens of the answer when that ends. So two
+    /// tenants that always wait get the same number of tokens, to within the work in flight (VTC; Sheng et al., OSDI 24).
+    ///
+    /// The answer's `usage` has the tokens, also those of the prompt beyond the estimate. Without it, each event of a stream
+    /// counts as a token, and so do four bytes of other text, while audio and embeddings count as 0.
+    ///
+    /// A request costs at least 1. Its prompt costs at most the model's `context_length`, and each choice of its answer
+    /// costs at most the smaller of that and the request's `max_tokens`. A `usage` that reports more than this, or 0,
+    /// is ignored. The router asks endpoints for `accept-encoding: identity`, so that it can read answers.
+    #[default]
+    Tokens,
+    /// Charges 1 for each request, whatever its length.
+    Requests,
+}
+
+/// The settings of the part of the waiting room that belongs to one model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[non_exhaustive]
+pub struct ModelRoom {
+    /// The number of requests that may wait. Default 0.
+    pub max_size: usize,
+    /// The number of requests that may wait per slot of the model's endpoints. Default 0.
+    ///
+    /// The larger of the two bounds applies. If both are 0, only the size of the whole room counts.
+    pub max_size_per_slot: usize,
+    /// The order among requests of equal priority. Default `None`, which takes the order of the whole room.
+    pub discipline: Option<Discipline>,
+}
+
+impl ModelRoom {
+    setters! {
+        max_size: usize,
+        max_size_per_slot: usize,
+        discipline: Discipline,
+    }
+
+    /// Returns the number of requests that may wait for `slots` slots, or `None` if only the whole room bounds them.
+    pub(crate) fn max_size_for(&self, slots: usize, ceiling: usize) -> Option<usize> {
+        let size = self
+            .max_size
+            .max(self.max_size_per_slot.saturating_mul(slots));
+        let is_limited = self.max_size > 0 || self.max_size_per_slot > 0;
+        is_limited.then(|| size.min(ceiling))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn max_size_is_the_larger_one_under_the_ceiling() {
+        for (max_size, per_slot, slots, expected) in [
+            (0, 0, 8, None),
+            (5, 0, 8, Some(5)),
+            (0, 3, 8, Some(24)),
+            (30, 3, 8, Some(30)),
+            (10, 3, 8, Some(24)),
+            (5_000, 0, 1, Some(1_000)),
+            (0, usize::MAX, 2, Some(1_000)),
+            (0, 3, 0, Some(0)),
+        ] {
+            let room = ModelRoom::default()
+                .max_size(max_size)
+                .max_size_per_slot(per_slot);
+            assert_eq!(
+                room.max_size_for(slots, 1_000),
+                expected,
+                "{room:?} {slots}"
+            );
+        }
+    }
+
+    fn aliases(pairs: &[(&str, &str)]) -> RoutingConfig {
+        let config = RoutingConfig::default();
+        let pairs = pairs.iter();
+        pairs.fold(config, |config, &(alias, to)| config.alias(alias, to))
+    }
+
+    #[test]
+    fn a_circle_is_refused_and_named() {
+        for (pairs, chain) in [
+            (&[("a", "a")][..], "a → a"),
+            (&[("a", "b"), ("b", "a")], "a → b → a"),
+            (&[("x", "b"), ("b", "c"), ("c", "b")], "b → c → b"),
+        ] {
+            let error = aliases(pairs).validate().unwrap_err().to_string();
+            assert!(error.contains(chain), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_alias_of_an_alias_is_a_warning() {
+        let config = aliases(&[("a", "b"), ("b", "c"), ("d", "c")]);
+        assert_eq!(config.validate(), Ok(()));
+        let (alias, target) = ("a".to_owned(), "b".to_owned());
+        let warning = RoutingWarning::AliasOfAlias { alias, target };
+        assert_eq!(config.warnings(), [warning]);
+    }
+
+    #[test]
+    fn an_empty_name_is_refused() {
+        assert!(aliases(&[("", "b")]).validate().is_err());
+        assert!(aliases(&[("a", "")]).validate().is_err());
+    }
 }

@@ -26,11 +26,6 @@ impl OnDemand {
         self.0.client_waits.is_watched.store(is_watched, Relaxed);
     }
 
-    #[inline]
-    fn watches_client_waits(&self) -> bool {
-        self.0.client_waits.is_watched.load(Relaxed)
-    }
-
     /// Returns the number of requests that wait for their clients, of which those that wait in both directions count twice.
     pub(crate) fn client_waits(&self) -> u32 {
         self.0.client_waits.count.load(Relaxed)
@@ -42,80 +37,54 @@ impl OnDemand {
     }
 }
 
-/// The wait of one direction of a request for its client, which begins as `false` and has to end as `false`.
+/// The wait of one direction of a request for its client, which ends when this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct ClientWait(bool);
+pub(crate) struct ClientWait {
+    on_demand: Option<OnDemand>,
+    is_waiting: bool,
+}
 
 impl ClientWait {
-    /// Sets whether a request to this endpoint waits for its client.
-    #[inline]
-    pub(crate) fn set(&mut self, is_waiting: bool, endpoint: &EndpointRef) {
-        let is_watched = || {
-            endpoint
-                .on_demand()
-                .is_some_and(OnDemand::watches_client_waits)
-        };
-        // A wait that was counted is taken back, even if waits are not counted any more.
-        if self.0 != is_waiting
-            && (self.0 || is_watched())
-            && let Some(on_demand) = endpoint.on_demand()
-        {
-            self.count(is_waiting, on_demand);
-        }
-    }
-
-    #[cold]
-    fn count(&mut self, is_waiting: bool, on_demand: &OnDemand) {
-        let count = &on_demand.0.client_waits.count;
-        match (std::mem::replace(&mut self.0, is_waiting), is_waiting) {
-            (false, true) => _ = count.fetch_add(1, Relaxed),
-            (true, false) => _ = count.fetch_sub(1, Relaxed),
-            _ => {}
-        }
-    }
-}
-
-/// The wait of a request body for its client.
-#[derive(Debug, Default)]
-pub(crate) struct UploadWait(Option<CountedUpload>);
-
-#[derive(Debug)]
-struct CountedUpload {
-    on_demand: OnDemand,
-    clients: ClientWait,
-}
-
-impl UploadWait {
-    /// Returns the wait of a request to this endpoint.
+    /// Returns the wait of a request to this endpoint, which begins later.
     #[inline]
     pub(crate) fn at(endpoint: &EndpointRef) -> Self {
-        let on_demand = endpoint.on_demand();
-        let on_demand = on_demand.filter(|it| it.watches_client_waits());
-        Self(on_demand.cloned().map(|on_demand| CountedUpload {
-            on_demand,
-            clients: ClientWait::default(),
-        }))
+        Self {
+            on_demand: endpoint.on_demand().cloned(),
+            is_waiting: false,
+        }
     }
 
-    /// Sets whether the body waits for the client, and not for the endpoint.
+    /// Sets whether the request waits for its client, and not for the endpoint.
     #[inline]
-    pub(crate) fn set_waiting(&mut self, is_waiting: bool) {
-        if let Some(watched) = &mut self.0 {
-            watched.clients.count(is_waiting, &watched.on_demand);
-        }
+    pub(crate) fn set(&mut self, is_waiting: bool) {
+        let Some(on_demand) = self
+            .on_demand
+            .as_ref()
+            .filter(|_| self.is_waiting != is_waiting)
+        else {
+            return;
+        };
+        let waits = &on_demand.0.client_waits;
+        match is_waiting {
+            true if !waits.is_watched.load(Relaxed) => return,
+            true => waits.count.fetch_add(1, Relaxed),
+            // A wait that was counted is taken back, even if waits are not counted any more.
+            false => waits.count.fetch_sub(1, Relaxed),
+        };
+        self.is_waiting = is_waiting;
     }
 
     /// Counts a part of the request that was sent, which ends the wait for the client.
     pub(crate) fn on_sent(&mut self) {
-        if let Some(watched) = &mut self.0 {
-            watched.on_demand.0.client_waits.sent.fetch_add(1, Relaxed);
+        if let Some(on_demand) = &self.on_demand {
+            on_demand.0.client_waits.sent.fetch_add(1, Relaxed);
         }
-        self.set_waiting(false);
+        self.set(false);
     }
 }
 
-impl Drop for CountedUpload {
+impl Drop for ClientWait {
     fn drop(&mut self) {
-        self.clients.count(false, &self.on_demand);
+        self.set(false);
     }
 }

@@ -1,7 +1,5 @@
-//! The end of an endpoint that is started on demand, as far as it is known.
-//!
-//! A request without an answer makes its endpoint suspect: the endpoint may have ended, or may only have closed a
-//! connection. The launcher settles the suspicion, because it learns of an end a moment after the connected clients do.
+//! The end of an endpoint that is started on demand, as far as it is known. A request without an answer makes its endpoint
+//! suspect, because it may have ended. The launcher settles the suspicion: it learns of an end a moment after the clients.
 
 use std::time::Duration;
 
@@ -19,15 +17,14 @@ pub(crate) enum EndpointEnd {
     Killed,
 }
 
-/// The starts, the end and the suspicions of an endpoint, as counts by which requests and the launcher find what is new
-/// to them.
+/// The starts, the end and the suspicions of an endpoint.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct EndpointLife {
-    /// The number of times that it was started.
+    /// The number of starts.
     starts: u64,
-    /// The way in which it ended, until its next start.
+    /// The end, until the next start.
     end: Option<EndpointEnd>,
-    /// The number of suspicions, each of which is a request without an answer.
+    /// The number of suspicions.
     suspicions: u64,
     /// The number of suspicions that the launcher has taken.
     taken: u64,
@@ -118,12 +115,9 @@ impl EndpointRef {
         }
     }
 
-    /// Waits until it is known whether the endpoint has ended since its start number `starts`, because a request got an
-    /// error in place of an answer. Returns how it ended, or `None` if an end did not become known.
-    ///
-    /// # Cancel safety
-    ///
-    /// The launcher settles the suspicion even if this is dropped.
+    /// Waits until it is known whether the endpoint has ended since its start number `starts`, because a request got no
+    /// answer. Returns how it ended, or `None` if an end did not become known. The launcher settles the suspicion even if
+    /// this future is dropped.
     pub(crate) async fn end_since(&self, starts: u64) -> Option<EndpointEnd> {
         let on_demand = self.on_demand()?;
         let mut life = on_demand.0.life.subscribe();

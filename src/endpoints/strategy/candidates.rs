@@ -8,39 +8,54 @@ use std::time::Duration;
 
 use super::Choice;
 use crate::admit::KeptSlots;
-use crate::endpoints::backends::Backend;
+use crate::endpoints::backends::{Backend, ModelBackends};
 use crate::endpoints::endpoint_word::{Admissible, Snapshot};
 use crate::endpoints::latency::CoarseInstant;
-use crate::endpoints::{EndpointRef, Lane};
+use crate::endpoints::{Demand, EndpointRef, Lane};
 
 /// The endpoints that can serve a request because they have the model, have the capabilities and are healthy.
 ///
-/// An endpoint that has a health check is left out until it has answered a request or had its first check, as long as
-/// another endpoint has a slot free. If all others are busy, the strategy is called a second time, to choose among the
-/// endpoints that were left out.
+/// An endpoint that has yet to pass its first health check is left out as long as another endpoint has a slot free. If all
+/// others are busy, the strategy is called a second time, for the endpoints that were left out.
 pub struct Candidates<'a> {
-    pub(crate) backends: &'a [Backend],
-    pub(crate) query: &'a Lane,
+    backends: &'a [Backend],
+    query: &'a Lane,
     /// `true` in the second call, for which the candidates are the endpoints that have yet to be checked.
     pub(crate) last_resort: bool,
     /// The slots of each endpoint that are reserved for higher levels, so that the request has to leave them free.
-    pub(crate) kept: KeptSlots,
-    pub(crate) prefix: Option<u64>,
-    pub(crate) next_rotation: &'a AtomicU64,
+    kept: KeptSlots,
+    prefix: Option<u64>,
+    next_rotation: &'a AtomicU64,
     /// The position in the rotation, which is drawn at the first use.
-    pub(crate) rotation: Cell<Option<u64>>,
+    rotation: Cell<Option<u64>>,
     /// The time, which is read at the first use.
-    pub(crate) now: Cell<Option<CoarseInstant>>,
+    now: Cell<Option<CoarseInstant>>,
 }
 
 impl<'a> Candidates<'a> {
+    pub(in crate::endpoints) fn new(
+        model: &'a ModelBackends,
+        demand: &'a Demand,
+        kept: KeptSlots,
+    ) -> Self {
+        Self {
+            backends: &model.backends,
+            query: &demand.asked,
+            last_resort: false,
+            kept,
+            prefix: demand.prefix,
+            next_rotation: &model.rotation,
+            rotation: Cell::new(None),
+            now: Cell::new(None),
+        }
+    }
+
     /// Returns the candidates that have a slot free, in the order of the registry.
     pub fn free(&self) -> impl Iterator<Item = Candidate<'a>> {
         self.all().filter(|candidate| candidate.is_free())
     }
 
-    /// Returns the best free candidate, or the first of several that are equally good. It loops by hand because
-    /// `min_by` would move each candidate.
+    /// Returns the first of the best free candidates. It loops by hand because `min_by` would move each candidate.
     pub(super) fn best(
         &self,
         better: impl Fn(&Candidate<'a>, &Candidate<'a>) -> bool,
@@ -62,8 +77,7 @@ impl<'a> Candidates<'a> {
         backends.filter_map(move |backend| Candidate::new(backend, query, last_resort, kept))
     }
 
-    /// Returns the number of endpoints that have the model, even if they cannot serve the request. It is the bound for
-    /// [`get`](Self::get).
+    /// Returns the number of endpoints that have the model, which is the bound for [`get`](Self::get).
     #[must_use]
     pub fn len(&self) -> usize {
         self.backends.len()
@@ -82,10 +96,8 @@ impl<'a> Candidates<'a> {
         Candidate::new(backend, self.query, self.last_resort, self.kept)
     }
 
-    /// Returns the position of this request in a rotation over the endpoints of its model.
-    ///
-    /// The positions count up from 0, one for each request that asks. A request draws its position at the first call
-    /// and keeps it.
+    /// Returns the position of this request in a rotation over the endpoints of its model. The positions count up from 0,
+    /// one for each request that asks.
     #[must_use]
     pub fn rotation(&self) -> u64 {
         let rotation = self
@@ -96,25 +108,24 @@ impl<'a> Candidates<'a> {
         rotation
     }
 
-    /// Returns a hash of the beginning of the prompt, which is equal for requests that share it. Returns `None` if it
-    /// is not known.
+    /// Returns a hash of the beginning of the prompt, if it is known. It is equal for requests that share the beginning.
     #[must_use]
     pub fn prefix(&self) -> Option<u64> {
         self.prefix
     }
 
-    /// Returns a candidate's average time until the head of a response arrives. It is zero if there was no response
-    /// lately.
+    /// Returns a candidate's average time until the head of a response arrives, or zero without a response lately.
     #[must_use]
     pub fn first_byte_latency(&self, candidate: &Candidate<'_>) -> Duration {
-        Duration::from_micros(candidate.first_byte_micros(self.now()).into())
-    }
-
-    /// Returns the average of [`first_byte_latency`](Self::first_byte_latency), where a longer sample replaces the
-    /// average at once.
-    #[must_use]
-    pub fn peak_latency(&self, candidate: &Candidate<'_>) -> Duration {
-        Duration::from_micros(candidate.peak_micros(self.now()).into())
+        Duration::from_micros(
+            candidate
+                .backend
+                .state
+                .latency
+                .first_byte
+                .micros(self.now())
+                .into(),
+        )
     }
 
     /// Returns the time of the decision. The clock is read once, so that all candidates are compared at the same time.
@@ -153,18 +164,6 @@ impl<'a> Candidate<'a> {
         })
     }
 
-    /// Returns the average time until the head of a response, in microseconds.
-    #[inline]
-    pub(super) fn first_byte_micros(&self, now: CoarseInstant) -> u32 {
-        self.backend.state.latency.first_byte.micros(now)
-    }
-
-    /// Returns the average in microseconds in which a longer sample replaces the average at once.
-    #[inline]
-    pub(super) fn peak_micros(&self, now: CoarseInstant) -> u32 {
-        self.backend.state.latency.peak.micros(now)
-    }
-
     /// Returns `true` if the request would be the probe of a half-open endpoint.
     pub(crate) fn is_probe(&self) -> bool {
         self.seen.flags().admissible() == Admissible::Probe
@@ -194,9 +193,8 @@ impl<'a> Candidate<'a> {
         self.seen.limit()
     }
 
-    /// Returns `true` if the endpoint has a slot free for the request, besides those reserved for higher levels.
-    ///
-    /// An endpoint has at most one slot until it has answered a request or passed a check.
+    /// Returns `true` if the endpoint has a slot free for the request, besides those reserved for higher levels. A new
+    /// endpoint has at most one slot.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.seen.is_free() && self.seen.in_use() + self.kept < self.seen.limit()

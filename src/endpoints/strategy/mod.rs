@@ -1,34 +1,26 @@
 //! Strategies, which pick one of the endpoints that can serve a request now.
 //!
-//! A [`Strategy`] only states a preference. The router finds the candidates before it calls the strategy. Afterwards it
-//! takes the slot if the endpoint is still as the strategy saw it. So a strategy cannot overload an endpoint or choose
-//! one that lacks something that the request needs.
+//! A [`Strategy`] only states a preference: the router finds the candidates before, and takes the slot afterwards, if the
+//! endpoint is still as the strategy saw it.
 
-mod ask;
 mod candidates;
-pub(super) mod least_loaded;
 pub(super) mod power_of_two;
 pub(super) mod prefix_affinity;
-pub(super) mod priority_only;
-pub(super) mod random;
-pub(super) mod round_robin;
+pub(super) mod simple;
 pub(super) mod smart;
 
+use std::cell::Cell;
 use std::fmt;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub(crate) use ask::{ask, forbid_in_strategy};
 pub use candidates::{Candidate, Candidates};
 pub use smart::Weights;
 
 /// A policy that chooses one of the endpoints that can serve a request now.
 ///
-/// Many threads call it at once, and the router calls it again if another request took the slot meanwhile. It must not
-/// block or do I/O, and should not allocate. While requests wait, it runs under the lock of the waiting room, so it
-/// must not use a [`RouteHandle`](crate::route::RouteHandle). Methods that need the lock panic inside a strategy, at
-/// every call. [`Candidates`] reports the load of each endpoint instead.
-///
-/// If a strategy panics, the router logs an error and takes the first candidate that is free.
+/// Many threads call it at once. It must not block or do I/O, and should not allocate. While requests wait, it runs under the
+/// lock of the waiting room, so it must not use a [`RouteHandle`](crate::route::RouteHandle): methods that need the lock
+/// panic inside a strategy. If a strategy panics, the router logs an error and takes the first candidate that is free.
 ///
 /// ```
 /// use tower_triage::endpoints::{Candidates, Choice, Strategy};
@@ -57,10 +49,8 @@ pub trait Strategy: fmt::Debug + Send + Sync + 'static {
     /// Returns the name of the strategy for a [`Decision`](super::Decision), for logs and for metrics.
     fn name(&self) -> &'static str;
 
-    /// Chooses one of [`candidates.free()`](Candidates::free), or returns `None` if all candidates are busy.
-    ///
-    /// If it returns `None` while a candidate is free, or chooses a busy candidate, the router takes the first free
-    /// one.
+    /// Chooses one of [`candidates.free()`](Candidates::free). If it returns `None` or chooses a busy candidate, the router
+    /// takes the first free one.
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>>;
 }
 
@@ -89,35 +79,33 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// A strategy that the crate defines by a function.
-struct BuiltIn<F> {
-    name: &'static str,
-    choose: F,
+thread_local! {
+    /// `true` while this thread runs a strategy.
+    static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-impl<F> Strategy for BuiltIn<F>
-where
-    F: for<'a> Fn(&Candidates<'a>) -> Option<Choice<'a>> + Send + Sync + 'static,
-{
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
-        (self.choose)(candidates)
-    }
+/// Returns the choice of a strategy, or `None` if it panics. The caller then takes the first candidate that is free.
+///
+/// The router calls a strategy while it hands a slot over. If requests wait, this happens under the gate's lock and in
+/// the task of another request. So the panic of a strategy is caught, and a strategy must not wait for the router that
+/// called it.
+pub(super) fn ask<'a>(choose: impl FnOnce() -> Option<Choice<'a>>) -> Option<Choice<'a>> {
+    // A strategy may call another router, so this call may run inside another one.
+    let outer = ASKING.replace(true);
+    // Unwinding is safe here because the candidates have only cells that cache a number and the clock.
+    let chosen = catch_unwind(AssertUnwindSafe(choose));
+    ASKING.set(outer);
+    chosen.unwrap_or_else(|_| {
+        tracing::error!("a routing strategy panicked; the first endpoint that is free is taken");
+        None
+    })
 }
 
-impl<F> fmt::Debug for BuiltIn<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-/// Makes a strategy of a name and a function.
-pub(super) fn built_in(
-    name: &'static str,
-    choose: impl for<'a> Fn(&Candidates<'a>) -> Option<Choice<'a>> + Send + Sync + 'static,
-) -> Arc<dyn Strategy> {
-    Arc::new(BuiltIn { name, choose })
+/// Panics if a strategy called `method`, which waits for the router's lock, even if the lock is free at that moment.
+pub(crate) fn forbid_in_strategy(method: &str) {
+    assert!(
+        !ASKING.get(),
+        "`{method}` was called by a `Strategy`, which must not wait for the router that asks it; \
+         `Candidates` says how busy each endpoint is"
+    );
 }

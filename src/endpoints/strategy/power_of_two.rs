@@ -12,7 +12,13 @@ pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
         return Some(Choice::new(first));
     };
     let load = |candidate: &Candidate<'a>| {
-        let latency = candidate.peak_micros(candidates.now()).max(1);
+        let latency = candidate
+            .backend
+            .state
+            .latency
+            .peak
+            .micros(candidates.now())
+            .max(1);
         u64::from(candidate.in_flight() + 1) * u64::from(latency)
     };
     Some(Choice::new(match load(&second) < load(&first) {
@@ -27,9 +33,8 @@ const MAX_TRIES: usize = 8;
 
 /// Draws a free candidate with its index, each with the same probability, and leaves out the index `except`.
 ///
-/// A random index is drawn again until its candidate is free. Taking the next free one instead would favour endpoints
-/// that follow a run of busy ones. If most endpoints are busy, one pass over all of them draws among those that are
-/// free.
+/// A random index is drawn again until its candidate is free, because the next free one would favour endpoints that follow a
+/// run of busy ones. If most endpoints are busy, one pass over all of them draws among those that are free.
 fn draw<'a>(candidates: &Candidates<'a>, except: Option<usize>) -> Option<(usize, Candidate<'a>)> {
     let places = candidates.len();
     let free_at = |place: usize| {

@@ -3,14 +3,14 @@
 //! It uses rendezvous hashing with bounded loads. Each endpoint has a weight for each beginning, and the endpoint with
 //! the highest weight gets the prompt. When endpoints come and go, only the prompts of those endpoints move.
 
-use super::{Candidate, Candidates, Choice, least_loaded};
+use super::{Candidate, Candidates, Choice, simple};
 
 /// Chooses by the prefix, or like `least_loaded` if the prefix is unknown or does not lead to an endpoint with room.
 pub(crate) fn choose<'a>(candidates: &Candidates<'a>) -> Option<Choice<'a>> {
     let prefix = candidates.prefix();
     match prefix.and_then(|prefix| by_prefix(prefix, candidates)) {
         Some(candidate) => Some(Choice::new(candidate)),
-        None => least_loaded::choose(candidates),
+        None => simple::least_loaded(candidates),
     }
 }
 
@@ -64,8 +64,8 @@ impl<'a> Rendezvous<'a> {
 
 /// Returns `true` if an endpoint that serves `own` requests with `limit` slots has room for one more.
 ///
-/// An endpoint has room while fewer than half of its slots are taken. It also has room while it serves less than 5/4 of
-/// its share of all requests in flight, which its slots determine.
+/// It has room while fewer than half of its slots are taken, or while it serves less than 5/4 of its share of all requests in
+/// flight, which its slots determine.
 fn has_room(own: u32, limit: u32, in_flight: u64, slots: u64) -> bool {
     let (own, limit) = (u128::from(own), u128::from(limit));
     2 * own < limit || 4 * own * u128::from(slots) < 5 * u128::from(in_flight) * limit

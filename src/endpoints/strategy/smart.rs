@@ -35,25 +35,10 @@ impl Default for Weights {
 }
 
 impl Weights {
-    /// Sets the weight of the endpoint's priority number. Default 50.
-    #[must_use]
-    pub fn priority(mut self, weight: u32) -> Self {
-        self.priority = weight;
-        self
-    }
-
-    /// Sets the weight of the number of requests that the endpoint has in flight. Default 30.
-    #[must_use]
-    pub fn load(mut self, weight: u32) -> Self {
-        self.load = weight;
-        self
-    }
-
-    /// Sets the weight of the time that the endpoint takes to answer. Default 20.
-    #[must_use]
-    pub fn latency(mut self, weight: u32) -> Self {
-        self.latency = weight;
-        self
+    setters! {
+        priority: u32,
+        load: u32,
+        latency: u32,
     }
 }
 
@@ -69,7 +54,12 @@ pub(crate) fn choose<'a>(weights: Weights, candidates: &Candidates<'a>) -> Optio
         }
         let latency = match weights.latency {
             0 => 0,
-            _ => candidate.first_byte_micros(candidates.now()),
+            _ => candidate
+                .backend
+                .state
+                .latency
+                .first_byte
+                .micros(candidates.now()),
         };
         // The score at once includes the full weight of the latency, so the difference cannot be negative.
         let score = at_once - lateness(weights, latency);

@@ -106,7 +106,10 @@ fn only_capable_admissible_endpoints_serve() {
         let named = |name: &str| all.iter().find(|it| it.name() == name).unwrap();
         named("sick").set_healthy(false);
         _ = named("ejected").state().word.eject();
-        _ = named("drained").state().word.set_draining(true);
+        _ = named("drained")
+            .state()
+            .word
+            .set(HealthFlags::DRAINING, true);
         named("shut").set_limit(0);
         let allowed = HashSet::from(["good", "fine"]);
         for nth in 0..200 {
@@ -240,14 +243,14 @@ fn a_draining_endpoint_gets_nothing_new() {
                 });
             }
             for _ in 0..60 {
-                _ = drained.state().word.set_draining(true);
+                _ = drained.state().word.set(HealthFlags::DRAINING, true);
                 let mut least = drained.in_flight();
                 for _ in 0..50 {
                     let now = drained.in_flight();
                     assert!(now <= least, "{least} in flight, then {now}");
                     least = now;
                 }
-                _ = drained.state().word.set_draining(false);
+                _ = drained.state().word.set(HealthFlags::DRAINING, false);
                 thread::yield_now();
             }
             done.store(true, SeqCst);

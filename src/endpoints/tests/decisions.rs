@@ -243,7 +243,7 @@ impl Pair {
                 if let Some((endpoint, mut state)) = self.pair_at(at) {
                     let word = &endpoint.state().word;
                     assert_eq!(
-                        word.set_draining(draining).is_new(),
+                        word.set(HealthFlags::DRAINING, draining).is_new(),
                         state.draining != draining
                     );
                     state.draining = draining;

@@ -31,7 +31,9 @@ fn counts(endpoints: &Endpoints, name: &str) -> (usize, usize, usize) {
     };
     let own: Vec<&EndpointRef> = all.iter().filter(serves).collect();
     let out = own.iter().filter(|own| !own.healthy());
-    let open = own.iter().filter(|own| own.state().word.is_in_service());
+    let open = own
+        .iter()
+        .filter(|own| own.state().word.flags().is_in_service());
     (own.len(), out.count(), open.count())
 }
 
@@ -157,7 +159,7 @@ fn down_or_draining_endpoints_cannot_stand_in() {
         for endpoint in &all[1..] {
             match down {
                 true => _ = endpoint.set_healthy(false),
-                false => _ = endpoint.state().word.set_draining(true),
+                false => _ = endpoint.state().word.set(HealthFlags::DRAINING, true),
             }
         }
         assert!(endpoints.eject(&all[0]).is_none());
@@ -190,7 +192,7 @@ fn an_endpoint_that_never_answered_cannot_stand_in() {
     all[0].set_healthy(true);
     assert!(endpoints.eject(&all[0]).is_some(), "it was never asked");
     _ = all[0].state().word.close();
-    all[1].state().ejection.failed(5);
+    all[1].state().ejection.failures.failed(5);
     assert!(endpoints.eject(&all[0]).is_none());
     _ = all[1].state().word.answered();
     assert!(endpoints.eject(&all[0]).is_some());

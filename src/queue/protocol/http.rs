@@ -154,7 +154,8 @@ pub(super) fn rejection(headers: &HeaderMap, rejected: &sealed::Rejected<'_>) ->
             queue_full(state.retry_after(full.estimated_wait))
         }
         _ => {
-            let rejection = state.rejection(reason, || rejected.estimated_wait());
+            let wants_stream = || wants_stream(headers);
+            let rejection = state.rejection(reason, wants_stream, || rejected.estimated_wait());
             let mut response = rejection.into_response_to(headers);
             insert_timing(response.headers_mut(), waited, state.options());
             response

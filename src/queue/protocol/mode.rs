@@ -16,7 +16,7 @@ use tower_service::Service;
 use super::http::{Http, rejection};
 use super::sealed;
 use crate::gate::BodyPermit;
-use crate::http::Rejection;
+use crate::http::{Rejection, wants_stream};
 use crate::queue::queue_time::QueueTime;
 use crate::queue::response_body::{QueueResponseBody, RenderedBody};
 use crate::service::{ResponseOptions, insert_timing};
@@ -104,7 +104,8 @@ where
             None => rejection(headers, &rejected).map(Into::into),
             Some(render) => {
                 let state = rejected.state;
-                let rejection = state.rejection(&rejected.reason, || rejected.estimated_wait());
+                let (reason, wants_stream) = (&rejected.reason, || wants_stream(headers));
+                let rejection = state.rejection(reason, wants_stream, || rejected.estimated_wait());
                 let mut response = (render.0)(&rejection, headers);
                 insert_timing(response.headers_mut(), rejected.waited, state.options());
                 response.map(Into::into)

@@ -1,16 +1,12 @@
 //! Metrics that are published through the `metrics` facade.
-//!
-//! The keys of the counters of each request are built once for each endpoint, model and outcome, because building a key
-//! costs more than a routing decision. The keys are looked up in the recorder of the moment, so a recorder that is
-//! installed late is used, too.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use metrics::{
-    Key, Label, Level, Metadata, SharedString, Unit, counter, describe_counter, describe_gauge,
-    describe_histogram, gauge, histogram, with_recorder,
+    SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
 };
 
 use super::RequestOutcome;
@@ -36,9 +32,6 @@ const LIMIT: &str = "triage_endpoint_limit";
 const ADAPTIVE: &str = "triage_endpoint_limit_adaptive";
 const HEALTHY: &str = "triage_endpoint_healthy";
 
-static METADATA: Metadata<'static> =
-    Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
-
 fn describe() {
     let fallbacks = "Requests that another model served because the one asked for could not.";
     let retries = "Requests that were tried again after they failed at this endpoint.";
@@ -52,6 +45,12 @@ fn describe() {
     ] {
         describe_counter!(counter, Unit::Count, what);
     }
+    let what = "How long requests waited for a slot, of those that had to wait and got one.";
+    describe_histogram!(QUEUE_WAIT, Unit::Seconds, what);
+    describe_gauges();
+}
+
+fn describe_gauges() {
     for (gauge, what) in [
         (QUEUE_DEPTH, "Requests that wait."),
         (RUNNING, "Requests that are being served."),
@@ -63,22 +62,12 @@ fn describe() {
     ] {
         describe_gauge!(gauge, Unit::Count, what);
     }
-    for (gauge, what) in [
-        (
-            LEVEL_ESTIMATE,
-            "How long one more request of a level would wait; NaN while that is not known.",
-        ),
-        (
-            LEVEL_TARGET,
-            "The wait from which on requests of a level are refused; +Inf without one.",
-        ),
-    ] {
-        describe_gauge!(gauge, Unit::Seconds, what);
-    }
+    let estimate = "How long one more request of a level would wait; NaN while that is not known.";
+    let target = "The wait from which on requests of a level are refused; +Inf without one.";
+    describe_gauge!(LEVEL_ESTIMATE, Unit::Seconds, estimate);
+    describe_gauge!(LEVEL_TARGET, Unit::Seconds, target);
     describe_gauge!(ADAPTIVE, "Whether an endpoint's limit adapts: 1 or 0.");
     describe_gauge!(HEALTHY, "Whether an endpoint is healthy: 1 or 0.");
-    let what = "How long requests waited for a slot, of those that had to wait and got one.";
-    describe_histogram!(QUEUE_WAIT, Unit::Seconds, what);
 }
 
 /// Counters of requests, waits, retries, fallbacks and changes of health, with the gauges of endpoints and levels.
@@ -106,24 +95,21 @@ impl Metrics {
         decision: Option<&Decision>,
         outcome: RequestOutcome,
     ) {
-        let idx = outcome.idx();
-        if let (Some(decision), Ok(idx)) = (decision, idx) {
-            if decision.via == Via::Fallback {
-                fell_back(decision);
+        let served_by = decision.filter(|_| !matches!(outcome, RequestOutcome::Rejected(_)));
+        let (endpoint, model) = match served_by {
+            Some(decision) => (decision.endpoint.name().to_owned(), shared(&decision.model)),
+            None => {
+                let known = asked.filter(|asked| endpoints.is_configured(asked));
+                let model = known.map_or(SharedString::const_str("other"), shared);
+                ("none".to_owned(), model)
             }
-            let count = |key: &Key| {
-                with_recorder(|recorder| recorder.register_counter(key, &METADATA)).increment(1);
-            };
-            return match series(&decision.endpoint).requests(decision, idx) {
-                Some(key) => count(key),
-                None => count(&requests(decision, idx)),
-            };
-        }
-        let known = asked.filter(|asked| endpoints.is_configured(asked));
-        let model = known.map_or(SharedString::const_str("other"), shared);
-        let outcome = idx.map_or_else(|code| code, |idx| OUTCOMES[idx]);
-        counter!(REQUESTS, "endpoint" => "none", "model" => model, "outcome" => outcome)
+        };
+        counter!(REQUESTS, "endpoint" => endpoint, "model" => model, "outcome" => outcome.label())
             .increment(1);
+        if let Some(decision) = served_by.filter(|decision| decision.via == Via::Fallback) {
+            let (asked, model) = (shared(&decision.asked), shared(&decision.model));
+            counter!(FALLBACKS, "asked" => asked, "model" => model).increment(1);
+        }
     }
 
     /// Records the level and the wait of a request that has waited and got a slot.
@@ -165,11 +151,6 @@ impl Metrics {
         }
         status.levels.iter().for_each(record_level);
     }
-}
-
-fn fell_back(decision: &Decision) {
-    let (asked, model) = (shared(&decision.asked), shared(&decision.model));
-    counter!(FALLBACKS, "asked" => asked, "model" => model).increment(1);
 }
 
 fn set_endpoint(endpoint: &str, values: [f64; 4]) {
@@ -233,60 +214,16 @@ fn shared(name: &Arc<str>) -> SharedString {
     SharedString::from_shared(Arc::clone(name))
 }
 
-/// The keys of one endpoint's counters, by the index of the model and of the outcome. Each key is built when it is
-/// first used.
-#[derive(Debug)]
-struct MetricKeys(Box<[OnceLock<Box<ByOutcome>>]>);
-
-fn series(endpoint: &EndpointRef) -> &MetricKeys {
-    endpoint.extension(|endpoint| {
-        let models = endpoint.models.len().min(usize::from(u16::MAX));
-        MetricKeys((0..models).map(|_| OnceLock::new()).collect())
-    })
-}
-
-type ByOutcome = [OnceLock<Key>; OUTCOMES.len()];
-
-impl MetricKeys {
-    /// Returns the key for requests of `decision` with the outcome at `idx`. Returns `None` for a model beyond the last
-    /// index.
-    fn requests(&self, decision: &Decision, idx: usize) -> Option<&Key> {
-        let by_outcome = self.0.get(usize::from(decision.nth_model))?;
-        let by_outcome = by_outcome.get_or_init(Box::default);
-        Some(by_outcome[idx].get_or_init(|| requests(decision, idx)))
-    }
-}
-
-fn requests(decision: &Decision, idx: usize) -> Key {
-    let labels = vec![
-        Label::new("endpoint", decision.endpoint.name().to_owned()),
-        Label::new("model", shared(&decision.model)),
-        Label::new("outcome", OUTCOMES[idx]),
-    ];
-    Key::from_parts(REQUESTS, labels)
-}
-
-/// The labels of all outcomes except rejections.
-const OUTCOMES: [&str; 6] = [
-    "ok",
-    "client_error",
-    "server_error",
-    "broke_off",
-    "failed",
-    "cancelled",
-];
-
 impl RequestOutcome {
-    /// Returns the outcome's index in [`OUTCOMES`], or the code of a rejection as the error.
-    fn idx(self) -> Result<usize, &'static str> {
-        Ok(match self {
-            Self::Answered(status) if status.is_server_error() => 2,
-            Self::Answered(status) if status.is_client_error() => 1,
-            Self::Answered(_) => 0,
-            Self::Reset => 3,
-            Self::Failed => 4,
-            Self::Cancelled => 5,
-            Self::Rejected(code) => return Err(code),
-        })
+    fn label(self) -> &'static str {
+        match self {
+            Self::Answered(status) if status.is_server_error() => "server_error",
+            Self::Answered(status) if status.is_client_error() => "client_error",
+            Self::Answered(_) => "ok",
+            Self::Reset => "broke_off",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Rejected(code) => code,
+        }
     }
 }

@@ -5,13 +5,34 @@
 
 #[cfg(feature = "metrics")]
 mod facade;
-#[cfg(not(feature = "metrics"))]
-#[path = "no_facade.rs"]
-mod facade;
 
 use http::StatusCode;
 
+#[cfg(feature = "metrics")]
 pub(super) use facade::Metrics;
+
+/// The metrics without the feature, which count nothing, so that callers need not check the feature.
+#[cfg(not(feature = "metrics"))]
+#[derive(Debug, Default)]
+pub(super) struct Metrics {}
+
+#[cfg(not(feature = "metrics"))]
+impl Metrics {
+    pub(super) fn ended(
+        &self,
+        _: &crate::endpoints::Endpoints,
+        _asked: Option<&std::sync::Arc<str>>,
+        _: Option<&crate::endpoints::Decision>,
+        _: RequestOutcome,
+    ) {
+    }
+
+    pub(super) fn waited(&self, _: impl FnOnce() -> (String, std::time::Duration)) {}
+
+    pub(super) fn retried(&self, _: &crate::endpoints::EndpointRef) {}
+
+    pub(super) fn health_changed(&self, _: &crate::endpoints::EndpointRef) {}
+}
 
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

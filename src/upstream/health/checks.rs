@@ -12,7 +12,8 @@ use tokio::time::sleep;
 use super::probe::{CheckError, Prober};
 use super::schedule::run_checks;
 use crate::admit::PoolId;
-use crate::endpoints::{EndpointRef, HealthReporter};
+use crate::endpoints::EndpointRef;
+use crate::route::RouteHandle;
 use crate::upstream::connect::Connector;
 use crate::upstream::engine::read_engines;
 
@@ -39,17 +40,17 @@ pub struct HealthChecks {
 type Decided = watch::Sender<HashMap<PoolId, EndpointRef>>;
 
 impl HealthChecks {
-    pub(crate) fn start(connector: Connector, reporter: HealthReporter) -> Self {
+    pub(crate) fn start(connector: Connector, router: RouteHandle) -> Self {
         let checker = Checker {
             prober: Prober::new(connector),
-            reporter,
+            router,
             decided: Decided::default(),
         };
         // The receiver is created before the endpoints are read, so that every later change is noticed.
-        let changed = checker.reporter.sink().changes();
+        let changed = checker.router.changes();
         let mut supervisors = JoinSet::new();
-        let (prober, reporter) = (checker.prober.clone(), checker.reporter.clone());
-        supervisors.spawn(read_engines(prober, reporter, changed.clone()));
+        let (prober, router) = (checker.prober.clone(), checker.router.clone());
+        supervisors.spawn(read_engines(prober, router, changed.clone()));
         supervisors.spawn(supervise(checker.clone(), changed));
         Self {
             checker,
@@ -65,13 +66,13 @@ impl HealthChecks {
     /// The future may be dropped and created again at any time.
     pub async fn first_results(&self) {
         let Checker {
-            reporter, decided, ..
+            router, decided, ..
         } = &self.checker;
-        let endpoints = reporter.sink().endpoints();
+        let endpoints = router.endpoints();
         let mut awaited: Vec<_> = endpoints.iter().filter(is_checked).cloned().collect();
         // Endpoints that have had their result, have lost their check or have left are not awaited any more.
         let has_come = |decided: &HashMap<PoolId, EndpointRef>| {
-            let endpoints = reporter.sink().endpoints();
+            let endpoints = router.endpoints();
             awaited.retain(|awaited| {
                 let is_it = |other: &EndpointRef| is_same_check(awaited, other);
                 !decided.get(&awaited.pool()).is_some_and(is_it) && endpoints.iter().any(is_it)
@@ -123,15 +124,14 @@ fn first_pause(nth: usize, count: usize, interval: Duration) -> Duration {
 #[derive(Clone)]
 struct Checker {
     prober: Prober,
-    reporter: HealthReporter,
+    router: RouteHandle,
     decided: Decided,
 }
 
 impl Checker {
     /// Stops outdated checks and starts new ones, so that they match the current endpoints.
     async fn update(&self, running: &mut HashMap<PoolId, Running>) {
-        let sink = self.reporter.sink();
-        let endpoints = sink.endpoints();
+        let endpoints = self.router.endpoints();
         let is_outdated = |running: &Running| {
             let is_it = |now: &EndpointRef| is_same_check(&running.endpoint, now);
             !endpoints.iter().any(is_it)
@@ -143,7 +143,7 @@ impl Checker {
                 .send_modify(|decided| _ = decided.remove(&pool));
             let mut checked = endpoints.iter().filter(is_checked);
             if !checked.any(|now| now.is_same(&endpoint)) {
-                sink.forget_checks(&endpoint);
+                self.router.forget_checks(&endpoint);
             } // otherwise the next check decides
         }
         // Checks start in the registry's order, as documented.
@@ -176,11 +176,11 @@ impl Checker {
                 }
                 (Err(error), None) => tracing::debug!(endpoint = name, %error, "check failed"),
                 (Ok(()), _) => {
-                    self.reporter.sink().check_passed(&endpoint);
+                    self.router.check_passed(&endpoint);
                 }
             }
             if let Some(up) = up {
-                self.reporter.sink().set_healthy(&endpoint, up);
+                self.router.set_healthy(&endpoint, up);
             }
             if std::mem::take(&mut first) {
                 self.decided.send_modify(|decided| {
