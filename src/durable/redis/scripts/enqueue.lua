@@ -15,9 +15,15 @@ local function known(id)
   return info(id)
 end
 
+local keys = {}
+for i = 6, #ARGV, 7 do
+  keys[#keys + 1] = job_key(ARGV[i])
+end
+local may_be_known = call('EXISTS', unpack(keys)) > 0
+local stored = {}
+
 local function enqueue(id, facts, cancel_after, delay_ms, fingerprint, is_awaited, body)
-  local key = job_key(id)
-  if call('EXISTS', key) == 1 then
+  if (may_be_known or stored[id]) and call('EXISTS', job_key(id)) == 1 then
     return known(id)
   end
   local job = job_of(id, facts, NEW)
@@ -56,7 +62,7 @@ local function enqueue(id, facts, cancel_after, delay_ms, fingerprint, is_awaite
     job.place = IS_FAIR and 't' or 'n'
     append(job)
   end
-  call('HSET', key, 'i', facts, 's', pack(job), 'b', body)
+  call('HSET', job.key, 'i', facts, 's', pack(job), 'b', body)
   if job.idempotency ~= '' then
     call('SET', P .. 'i:' .. job.idempotency, id .. fingerprint)
   end
@@ -66,6 +72,7 @@ local function enqueue(id, facts, cancel_after, delay_ms, fingerprint, is_awaite
   end
   add('n', 'live', 1)
   add('tenants', 'l' .. job.tenant, 1)
+  stored[id] = true
   return NOW
 end
 

@@ -12,7 +12,7 @@ if held and (held['a'] or held['q' .. queue]) then
   return {1, {}}
 end
 -- The taken requests are listed without tables of their own, because Redis spends time on each table.
-local taken, count, PARTS = {}, 0, 5
+local taken, started, PARTS = {}, 0, 5
 max = math.min(max, room_of_queue(queue))
 
 local function start(job, body)
@@ -22,25 +22,25 @@ local function start(job, body)
   job.not_before, job.sent = '', ''
   local state, fence = put(job), job.message .. '/' .. job.attempts .. '/' .. ME
   at_end('SADD', P .. 'own:' .. ME, job.id .. ' ' .. fence)
-  local at = PARTS * count
+  local at = PARTS * started
   taken[at + 1], taken[at + 2], taken[at + 3], taken[at + 4], taken[at + 5] = job.id, job.facts, state, fence, body
-  count = count + 1
+  started = started + 1
 end
 
-while count < max do
+while started < max do
   local job, key, is_alone = head(queue, held, weights, true)
   if not job then
     break
   end
   charge_tenant(job, tenant_weights)
   -- Requests behind this one in the stream are taken together with it, if no other request can go between them.
-  local wanted = is_alone and max - count or 1
+  local wanted = is_alone and max - started or 1
   local entries = call('XREADGROUP', 'GROUP', GROUP, ME, 'COUNT', wanted, 'STREAMS', key, '>')[1][2]
   call('HSET', P .. 'heads', key, entries[#entries][1])
   for i, entry in ipairs(entries) do
     local body
     if i == 1 then
-      body = call('HGET', job_key(job.id), 'b')
+      body = call('HGET', job.key, 'b')
     else
       job, body = read(entry[2][2], true)
     end

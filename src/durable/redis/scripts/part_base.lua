@@ -60,7 +60,7 @@ local function job_of(id, facts, state)
   local status, attempts, place, message, owner, rank, arrival, created, started, ended, deadline, not_before,
     response_status, reason, pieces, dropped, sent, finished, outcome, watchers = struct.unpack(STATE, state)
   return {
-    id = id, facts = facts, level = level, cost = cost, listed = listed, queue = queue, tenant = tenant, webhook = webhook,
+    id = id, key = job_key(id), facts = facts, level = level, cost = cost, listed = listed, queue = queue, tenant = tenant, webhook = webhook,
     idempotency = idempotency, status = status, attempts = tonumber(attempts), place = place, message = message,
     owner = owner, rank = rank, arrival = arrival, created = created, started = started, ended = ended,
     deadline = deadline, not_before = not_before, response_status = response_status, reason = reason, pieces = pieces,
@@ -79,7 +79,7 @@ end
 -- Stores the state of a request, and returns it packed.
 local function put(job)
   local state = pack(job)
-  call('HSET', job_key(job.id), 's', state)
+  call('HSET', job.key, 's', state)
   return state
 end
 
@@ -163,14 +163,14 @@ end
 -- the facts and the state behind that, and `rb` and the response. Notices for one process share an entry of its stream,
 -- up to a size in bytes.
 local notices = {}
-local MAX_ENTRY = 16384
+local MAX_ENTRY = 4096
 
 -- Sends the notices for a process. They are not replicated, because a process that reconnects asks for missed news
--- anyway. The stream of a process takes at most 20 MiB.
+-- anyway. The stream of a process takes about 16 MiB at most.
 local function send_notices(process, list)
   local key = P .. 'r:' .. process
   redis.set_repl(redis.REPL_NONE)
-  call('XADD', key, 'MAXLEN', '~', 1024, '*', unpack(list))
+  call('XADD', key, 'MAXLEN', '~', 2048, '*', unpack(list))
   call('PEXPIRE', key, 60000)
   redis.set_repl(redis.REPL_ALL)
   notices[process] = nil

@@ -95,7 +95,7 @@ local LONGEST_WEBHOOK = 90000000
 
 -- Lets an ended request be forgotten after a time in ms, with its idempotency key and the pieces of its response.
 local function keep_for(job, ms)
-  call('PEXPIRE', job_key(job.id), ms)
+  call('PEXPIRE', job.key, ms)
   if job.idempotency ~= '' then
     call('PEXPIRE', P .. 'i:' .. job.idempotency, ms)
   end
@@ -120,9 +120,9 @@ local function conclude(job, status, reason, response_status, response)
   job.place, job.message, job.owner, job.not_before, job.watchers = '', '', '', '', ''
   local state = pack(job)
   if response then
-    call('HSET', job_key(job.id), 's', state, 'rb', response)
+    call('HSET', job.key, 's', state, 'rb', response)
   else
-    call('HSET', job_key(job.id), 's', state)
+    call('HSET', job.key, 's', state)
   end
   add('n', 'live', -1)
   add('tenants', 'l' .. job.tenant, -1)

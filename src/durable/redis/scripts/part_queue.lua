@@ -140,10 +140,11 @@ local function no_level(queue, level)
   call('ZREM', key, level)
   set_number('n', 'a:' .. level .. ':' .. queue, 0)
   local had, counts = share_keys(level, queue)
-  call('DEL', had, counts)
   if call('EXISTS', key) == 0 then
     call('SREM', P .. 'ready', queue)
-    call('DEL', P .. 'shares:' .. queue)
+    call('DEL', had, counts, P .. 'shares:' .. queue)
+  else
+    call('DEL', had, counts)
   end
 end
 

@@ -4,9 +4,8 @@ if not job then
   return false
 end
 if job.status == 'failed' then
-  local key = job_key(job.id)
-  call('PERSIST', key)
-  call('HDEL', key, 'rb', 'wt')
+  call('PERSIST', job.key)
+  call('HDEL', job.key, 'rb', 'wt')
   job.attempts, job.started, job.ended, job.deadline, job.not_before = 0, '', '', '', ''
   job.response_status, job.finished, job.outcome, job.reason = '', '', '', ''
   drop_pieces(job)
