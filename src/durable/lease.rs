@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::{RequestId, RequestInfo};
+use super::{QueueHead, RequestId, RequestInfo};
 
 /// The right to run one attempt of a request and to record its outcome.
 ///
@@ -56,10 +56,13 @@ pub struct Fetched {
     /// `true` while every other request of the queue has to wait, so the next one that may begin is a
     /// [change](super::Store::changed) of the backlog. The default of `false` means that the store does not know.
     pub is_last: bool,
+    /// The head of the queue behind this request, so that the worker does not have to [ask](super::Store::backlog) for
+    /// it. The default of `None` means that the store does not know or that the queue has none.
+    pub next: Option<Box<QueueHead>>,
 }
 
 impl Fetched {
-    /// Returns a request that a worker has taken, with `is_last` at its default.
+    /// Returns a request that a worker has taken, with `is_last` and `next` at their defaults.
     #[must_use]
     pub fn new(lease: Lease, info: RequestInfo, request: Bytes) -> Self {
         Self {
@@ -67,6 +70,7 @@ impl Fetched {
             info,
             request,
             is_last: false,
+            next: None,
         }
     }
 

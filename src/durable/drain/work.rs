@@ -114,7 +114,9 @@ impl DrainStore {
         let mut taken = self.at(side).fetch(queue, max).await?;
         for fetched in &mut taken {
             fetched.lease = side.mark(&fetched.lease);
-            fetched.is_last = false; // the other store may hold further requests
+            // The other store may hold further requests, and more urgent ones.
+            fetched.is_last = false;
+            fetched.next = None;
         }
         Ok(taken)
     }

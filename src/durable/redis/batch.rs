@@ -176,9 +176,12 @@ impl Shared {
     }
 }
 
-/// Returns `true` if at least one request is stored, by this call or by an earlier one. Its reply then has two parts,
-/// the kind and a detail.
+/// Returns `true` if at least one request is stored, by this call or by an earlier one. Its reply is then the time or the
+/// request, and not a reason.
 fn has_stored(replies: &Value) -> bool {
-    let is_stored = |reply: &Value| matches!(reply, Value::Array(parts) if parts.len() == 2);
+    let is_stored = |reply: &Value| match reply {
+        Value::BulkString(text) => text.first().is_some_and(u8::is_ascii_digit),
+        reply => matches!(reply, Value::Array(_)),
+    };
     matches!(replies, Value::Array(replies) if replies.iter().any(is_stored))
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use redis::Value;
 
-use super::reply::{self, Unexpected};
+use super::reply;
 use super::scripts;
 use super::shared::{Shared, ms};
 use crate::durable::{
@@ -63,43 +63,35 @@ impl Shared {
             let ms = duration.map(|duration| ms(duration).to_string());
             ms.unwrap_or_default().into_bytes()
         };
-        let flag = |is_set: bool| u8::from(is_set).to_string().into_bytes();
         let is_watched = self.watchers.is_watched(request.id);
         let item = vec![
             request.id.to_string().into_bytes(),
-            request.queue.clone().into_bytes(),
-            level.to_string().into_bytes(),
-            request.tenant.clone(),
-            request.cost.to_string().into_bytes(),
+            reply::facts(&request, level, &key),
             maybe(request.cancel_after),
             maybe(request.delay),
-            key,
             fingerprint,
-            request.webhook.clone().unwrap_or_default().into_bytes(),
-            flag(request.is_listed),
-            flag(is_watched),
+            u8::from(is_watched).to_string().into_bytes(),
             request.request.to_vec(),
         ];
         let value = self.run_batched(|batches| &batches.enqueue, item).await?;
-        let mut parts = self.items(value)?.into_iter();
-        let kind = self.read(reply::bytes(parts.next().unwrap_or(Value::Nil)))?;
-        match (kind.as_slice(), parts.next()) {
-            (b"new", Some(now)) => {
-                let now = self.read(reply::time(now))?;
+        if let Value::Array(_) = &value {
+            return Ok(Enqueued::Known(self.read(reply::info(value))?));
+        }
+        match self.read(reply::text(value))?.as_str() {
+            "full" => Err(StoreError::QueueFull {
+                max_size: config.max_size,
+            }),
+            "tenant_full" => Err(StoreError::TenantQueueFull {
+                max_size: config.max_size_per_tenant,
+            }),
+            "reused" => Err(StoreError::IdempotencyKeyReused),
+            now => {
+                let now = self.read(reply::parse_time(now))?;
                 if is_watched {
                     self.watchers.on_asked(request.id);
                 }
                 Ok(Enqueued::New(new_info(request, level, now)))
             }
-            (b"known", Some(info)) => Ok(Enqueued::Known(self.read(reply::info(info))?)),
-            (b"full", _) => Err(StoreError::QueueFull {
-                max_size: config.max_size,
-            }),
-            (b"tenant_full", _) => Err(StoreError::TenantQueueFull {
-                max_size: config.max_size_per_tenant,
-            }),
-            (b"reused", _) => Err(StoreError::IdempotencyKeyReused),
-            _ => Err(self.link.unexpected(Unexpected)),
         }
     }
 

@@ -60,16 +60,18 @@ fn text(error: Unexpected) -> String {
     error.to_string()
 }
 
+/// Handles the notices of one entry. Each of them begins with its kind and an id, or the name of a queue.
 fn on_entry(shared: &Shared, fields: Value) -> Result<(), Unexpected> {
     let mut fields = reply::items(fields)?.into_iter();
-    let kind = reply::bytes(fields.next().ok_or(Unexpected)?)?;
-    let detail = fields.next().ok_or(Unexpected)?;
-    match kind.as_slice() {
-        b"a" => shared.watchers.on_found(reply::found(detail, fields)?),
-        b"e" => shared.watchers.on_end(reply::id(detail)?),
-        b"o" => shared.watchers.on_piece(reply::id(detail)?),
-        b"c" => shared.claim.notify_one(),
-        _ => shared.on_new_work(reply::new_head(detail, fields)?),
+    while let Some(kind) = fields.next() {
+        let detail = fields.next().ok_or(Unexpected)?;
+        match reply::bytes(kind)?.as_slice() {
+            b"a" => shared.watchers.on_found(reply::found(detail, &mut fields)?),
+            b"e" => shared.watchers.on_end(reply::id(detail)?),
+            b"o" => shared.watchers.on_piece(reply::id(detail)?),
+            b"c" => shared.claim.notify_one(),
+            _ => shared.on_new_work(reply::new_head(fields.by_ref())?),
+        }
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use redis::Value;
 
-use crate::durable::{Found, QueueHead, RequestId, RequestInfo, RequestStatus};
+use crate::durable::{Found, NewRequest, QueueHead, RequestId, RequestInfo, RequestStatus};
 
 /// An error for a reply that does not have the format of its script.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub(super) fn maybe<T>(
 }
 
 pub(super) fn number<T: std::str::FromStr>(value: Value) -> Result<T, Unexpected> {
-    text(value)?.parse().map_err(|_| Unexpected)
+    parse(&text(value)?)
 }
 
 pub(super) fn data(value: Value) -> Result<Bytes, Unexpected> {
@@ -63,103 +63,135 @@ pub(super) fn id(value: Value) -> Result<RequestId, Unexpected> {
 
 /// Returns a time from milliseconds since 1970.
 pub(super) fn time(value: Value) -> Result<SystemTime, Unexpected> {
-    let ms = number(value)?;
+    parse_time(&text(value)?)
+}
+
+pub(super) fn parse_time(ms: &str) -> Result<SystemTime, Unexpected> {
     SystemTime::UNIX_EPOCH
-        .checked_add(Duration::from_millis(ms))
+        .checked_add(Duration::from_millis(parse(ms)?))
         .ok_or(Unexpected)
 }
 
-/// The hash fields that describe a request, in the order in which the function `info` of the scripts returns them.
-pub(super) const FIELDS: &[&str] = &[
-    "q", "l", "t", "st", "at", "c", "s", "e", "d", "nb", "r", "rs", "li",
-];
-
-/// Reads a request from its fields in the order of [`FIELDS`], with its id at the end.
+/// Reads a request from its id, its facts and its state, as the function `info` of the scripts returns them.
 pub(super) fn info(value: Value) -> Result<RequestInfo, Unexpected> {
-    let [
-        queue,
-        level,
-        tenant,
-        status,
-        attempts,
-        created,
-        started,
-        ended,
-        deadline,
-        not_before,
-        reason,
-        response_status,
-        listed,
-        name,
-    ] = parts(value)?;
-    let mut info = RequestInfo::queued(id(name)?, time(created)?);
-    info.queue = text(queue)?;
-    info.level = number(level)?;
-    info.tenant = bytes(tenant)?;
-    info.status = RequestStatus::from_name(&text(status)?).ok_or(Unexpected)?;
-    info.attempts = number(attempts)?;
-    info.started = maybe(started, time)?;
-    info.ended = maybe(ended, time)?;
-    info.deadline = maybe(deadline, time)?;
-    info.not_before = maybe(not_before, time)?;
-    info.reason = maybe(reason, text)?;
-    info.response_status = maybe(response_status, number)?;
-    info.is_listed = number::<u8>(listed)? == 1;
+    let [name, facts, state] = parts(value)?;
+    let facts = Facts::read(&bytes(facts)?)?;
+    describe(id(name)?, facts, &text(state)?)
+}
+
+/// Reads the head of a queue from its id, its facts, its state, and the number of requests of the queue that may begin.
+pub(super) fn head(value: Value) -> Result<QueueHead, Unexpected> {
+    let [name, facts, state, runnable] = parts(value)?;
+    let facts = Facts::read(&bytes(facts)?)?;
+    let cost = facts.cost;
+    let mut head = QueueHead::new(describe(id(name)?, facts, &text(state)?)?);
+    head.cost = cost;
+    head.runnable = number(runnable)?;
+    Ok(head)
+}
+
+fn describe(id: RequestId, facts: Facts, state: &str) -> Result<RequestInfo, Unexpected> {
+    // The parts are in the order in which the function `pack` of the scripts joins them.
+    let parts: Vec<&str> = state.split('\0').collect();
+    let part = |index: usize| parts.get(index).copied().filter(|part| !part.is_empty());
+    let time_at = |index: usize| part(index).map(parse_time).transpose();
+    let mut info = RequestInfo::queued(id, time_at(7)?.ok_or(Unexpected)?);
+    info.queue = facts.queue;
+    info.level = facts.level;
+    info.tenant = facts.tenant;
+    info.is_listed = facts.is_listed;
+    info.status = part(0)
+        .and_then(RequestStatus::from_name)
+        .ok_or(Unexpected)?;
+    info.attempts = part(1).map_or(Err(Unexpected), parse)?;
+    info.started = time_at(8)?;
+    info.ended = time_at(9)?;
+    info.deadline = time_at(10)?;
+    info.not_before = time_at(11)?;
+    info.response_status = part(12).map(parse).transpose()?;
+    info.reason = part(13).map(str::to_owned);
     Ok(info)
 }
 
-/// Reads an ended request from a notification: its id, and then its fields and response. Empty fields count as absent.
-pub(super) fn found(id: Value, told: impl Iterator<Item = Value>) -> Result<Found, Unexpected> {
-    let mut fields: Vec<Value> = told.collect();
-    let response = fields.pop().ok_or(Unexpected)?;
-    // The first three fields are queue, level and tenant. The names may be empty, so an empty one is kept.
-    for field in fields.iter_mut().skip(3) {
-        *field = unless_empty(std::mem::replace(field, Value::Nil));
+/// The facts of a request that never change and that a front reads again.
+struct Facts {
+    level: u8,
+    cost: u32,
+    is_listed: bool,
+    queue: String,
+    tenant: Vec<u8>,
+}
+
+impl Facts {
+    /// Reads facts from the form in which [`facts`] packs them.
+    fn read(packed: &[u8]) -> Result<Self, Unexpected> {
+        let mut parts = packed.splitn(4, |byte| *byte == 0);
+        let mut next = || parts.next().ok_or(Unexpected);
+        let number = |part| {
+            let text = std::str::from_utf8(part).map_err(|_| Unexpected)?;
+            parse::<u32>(text)
+        };
+        let (level, cost, listed) = (number(next()?)?, number(next()?)?, number(next()?)?);
+        let mut rest = next()?;
+        let mut sized = || {
+            let (size, others) = rest.split_first_chunk().ok_or(Unexpected)?;
+            let size = u32::from_be_bytes(*size) as usize;
+            let (part, others) = others.split_at_checked(size).ok_or(Unexpected)?;
+            rest = others;
+            Ok(part.to_vec())
+        };
+        Ok(Self {
+            level: u8::try_from(level).map_err(|_| Unexpected)?,
+            cost,
+            is_listed: listed == 1,
+            queue: String::from_utf8(sized()?).map_err(|_| Unexpected)?,
+            tenant: sized()?,
+        })
     }
-    fields.push(id);
-    let response = data(response)?;
+}
+
+/// Packs the facts of a request that never change, in the form that the function `job_of` of the scripts reads.
+/// `idempotency` is the key of its idempotency key, or empty.
+pub(super) fn facts(request: &NewRequest, level: u8, idempotency: &[u8]) -> Vec<u8> {
+    let listed = u8::from(request.is_listed);
+    let mut packed = format!("{level}\0{}\0{listed}\0", request.cost).into_bytes();
+    let webhook = request.webhook.as_deref().unwrap_or_default();
+    for part in [
+        request.queue.as_bytes(),
+        &request.tenant,
+        webhook.as_bytes(),
+        idempotency,
+    ] {
+        packed.extend((part.len() as u32).to_be_bytes());
+        packed.extend(part);
+    }
+    packed
+}
+
+fn parse<T: std::str::FromStr>(text: &str) -> Result<T, Unexpected> {
+    text.parse().map_err(|_| Unexpected)
+}
+
+/// Reads an ended request from its notice: its id, and then its facts, its state and its response under a name.
+pub(super) fn found(
+    id: Value,
+    notice: &mut impl Iterator<Item = Value>,
+) -> Result<Found, Unexpected> {
+    let mut next = || notice.next().ok_or(Unexpected);
+    let (facts, state, _, response) = (next()?, next()?, next()?, data(next()?)?);
     Ok(Found {
-        info: info(Value::Array(fields))?,
+        info: info(Value::Array(vec![id, facts, state]))?,
+        // A response that is too large for a notice is empty here.
         response: Some(response).filter(|response| !response.is_empty()),
     })
 }
 
 /// Reads the head of a queue from a notification. Returns `None` if the notification only names the queue, for instance
 /// because the queue already had a head.
-pub(super) fn new_head(
-    queue: Value,
-    told: impl Iterator<Item = Value>,
-) -> Result<Option<QueueHead>, Unexpected> {
-    let fields: Vec<Value> = told.collect();
-    if fields.is_empty() {
+pub(super) fn new_head(told: impl Iterator<Item = Value>) -> Result<Option<QueueHead>, Unexpected> {
+    let told: Vec<Value> = told.collect();
+    if told.is_empty() {
         return Ok(None);
     }
-    let [
-        name,
-        level,
-        tenant,
-        created,
-        deadline,
-        listed,
-        cost,
-        runnable,
-    ] = fields.try_into().map_err(|_| Unexpected)?;
-    let mut info = RequestInfo::queued(id(name)?, time(created)?);
-    info.queue = text(queue)?;
-    info.level = number(level)?;
-    info.tenant = bytes(tenant)?;
-    info.deadline = maybe(unless_empty(deadline), time)?;
-    info.is_listed = number::<u8>(listed)? == 1;
-    let mut head = QueueHead::new(info);
-    head.cost = number(cost)?;
-    head.runnable = number(runnable)?;
-    Ok(Some(head))
-}
-
-/// Returns the field, or `Nil` if it is empty.
-fn unless_empty(field: Value) -> Value {
-    match field {
-        Value::BulkString(text) if text.is_empty() => Value::Nil,
-        field => field,
-    }
+    head(Value::Array(told)).map(Some)
 }

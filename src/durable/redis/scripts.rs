@@ -13,7 +13,7 @@ macro_rules! scripts {
                 $(include_str!(concat!("scripts/part_", $part, ".lua")),)*
                 "local function run()\n",
                 include_str!(concat!("scripts/", $file, ".lua")),
-                "\nend\nlocal result = run()\nsave()\nreturn result\n",
+                "\nend\nlocal result = run()\nsave()\nreturn result\nend\nreturn script()\n",
             ))
         });)*
     };

@@ -152,13 +152,14 @@ impl Shared {
         let mut command = redis::cmd("HMGET");
         let fields = self
             .link
-            .command(command.arg(key).arg(reply::FIELDS))
+            .command(command.arg(key).arg("i").arg("s"))
             .await?;
-        let mut fields = self.items(fields)?;
-        if fields.first().is_none_or(|queue| *queue == Value::Nil) {
+        let [facts, state] = self.read(reply::parts(fields))?;
+        if facts == Value::Nil {
             return Ok(None);
         }
-        fields.push(Value::BulkString(id.to_string().into_bytes()));
-        self.read(reply::info(Value::Array(fields))).map(Some)
+        let name = Value::BulkString(id.to_string().into_bytes());
+        self.read(reply::info(Value::Array(vec![name, facts, state])))
+            .map(Some)
     }
 }

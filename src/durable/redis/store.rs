@@ -93,12 +93,10 @@ fn process_name() -> std::io::Result<String> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .or_else(|_| std::env::var("HOSTNAME"))
         .unwrap_or_else(|_| "host".to_owned());
-    Ok(format!(
-        "{}:{}:{}",
-        host.trim(),
-        std::process::id(),
-        RequestId::random()?
-    ))
+    let host = host.trim().replace(',', "-"); // commas separate the watchers of a request
+    // Half an id is unique enough within one process of one host, and Redis stores this name often.
+    let id = RequestId::random()?.to_string();
+    Ok(format!("{host}:{}:{}", std::process::id(), &id[..16]))
 }
 
 fn header(config: &RedisConfig) -> String {

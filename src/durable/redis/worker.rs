@@ -7,9 +7,10 @@ use redis::Value;
 use tokio::sync::oneshot;
 
 use super::batch::Item;
+use super::reply::{self, Unexpected};
+use super::scripts;
 use super::shared::{Shared, ms};
-use super::{reply, scripts};
-use crate::durable::{Backlog, Fetched, Lease, Outcome, QueueHead, StoreError};
+use crate::durable::{Backlog, Fetched, Lease, Outcome, StoreError};
 
 impl Shared {
     pub(super) async fn backlog(&self) -> Result<Backlog, StoreError> {
@@ -19,11 +20,7 @@ impl Shared {
         let [next, heads] = self.read(reply::parts(value))?;
         let mut queues = Vec::new();
         for head in self.items(heads)? {
-            let [info, cost, runnable] = self.read(reply::parts(head))?;
-            let mut head = QueueHead::new(self.read(reply::info(info))?);
-            head.cost = self.read(reply::number(cost))?;
-            head.runnable = self.read(reply::number(runnable))?;
-            queues.push(head);
+            queues.push(self.read(reply::head(head))?);
         }
         Ok(Backlog {
             version,
@@ -70,17 +67,22 @@ impl Shared {
             call = call.arg(tenant.as_bytes()).arg((*weight).max(1));
         }
         let value = self.link.run(&call).await?;
-        let [ready, requests] = self.read(reply::parts(value))?;
+        let [next, requests] = self.read(reply::parts(value))?;
+        let mut parts = self.items(requests)?.into_iter();
         let mut taken = Vec::new();
-        for fetched in self.items(requests)? {
-            let [info, fence, request] = self.read(reply::parts(fetched))?;
+        while let Some(id) = parts.next() {
+            let mut next = || self.read(parts.next().ok_or(Unexpected));
+            let info = Value::Array(vec![id, next()?, next()?]);
+            let (fence, request) = (next()?, next()?);
             let info = self.read(reply::info(info))?;
             let lease = Lease::new(info.id, info.attempts, self.read(reply::text(fence))?);
-            let request = self.read(reply::data(request))?;
-            taken.push(Fetched::new(lease, info, request));
+            taken.push(Fetched::new(lease, info, self.read(reply::data(request))?));
         }
         if let Some(last) = taken.last_mut() {
-            last.is_last = ready == Value::Int(0);
+            last.is_last = next == Value::Int(0);
+            if let Value::Array(_) = &next {
+                last.next = Some(Box::new(self.read(reply::head(next))?));
+            }
         }
         Ok(taken)
     }
@@ -100,7 +102,8 @@ impl Shared {
             Outcome::Responded { status, response } => {
                 ("responded", status.to_string(), response.to_vec())
             }
-            Outcome::Failed { reason } => ("failed", reason.clone(), Vec::new()),
+            // A zero byte would end the reason in the packed state of the request.
+            Outcome::Failed { reason } => ("failed", reason.replace('\0', " "), Vec::new()),
             Outcome::Retry { after, counts } => {
                 let counts = u8::from(*counts).to_string();
                 ("retry", ms(*after).to_string(), counts.into_bytes())

@@ -160,6 +160,7 @@ where
             refresh: self.refresh.clone(),
             running: JoinSet::new(),
             outdated: 0,
+            next: None,
             batch: 1,
             last_head: None,
             is_refused: false,

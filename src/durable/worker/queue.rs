@@ -34,6 +34,8 @@ pub(super) struct Queue<S> {
     pub(super) running: JoinSet<()>,
     /// The number of the reading up to which the head is outdated, because the worker has taken requests since.
     pub(super) outdated: u64,
+    /// The head that the last fetch returned, which is valid until a reading shows a newer one.
+    pub(super) next: Option<QueueHead>,
     /// The largest number of requests to take at once. It doubles while all requests that the store hands out are at
     /// least as urgent as the slots were granted for, and falls back to 1 otherwise.
     pub(super) batch: usize,
@@ -158,7 +160,8 @@ where
         // The number is read before the fetch, because a reading that begins from now on may already show the requests
         // that follow the taken ones.
         let begun = self.refresh.begun();
-        let fetched = match shared.store.fetch(&self.name, starts.len()).await {
+        self.next = None;
+        let mut fetched = match shared.store.fetch(&self.name, starts.len()).await {
             Ok(fetched) => fetched,
             Err(error) => {
                 drop(starts); // other requests may use the slots meanwhile
@@ -176,6 +179,10 @@ where
             false => 1,
         };
         let is_drained = fetched.last().is_some_and(|fetched| fetched.is_last);
+        self.next = fetched
+            .last_mut()
+            .and_then(|last| last.next.take())
+            .map(|next| *next);
         let may_give_back = self.last_head.replace(head.id) != Some(head.id);
         for (fetched, start) in fetched.into_iter().zip(starts) {
             // Another worker took the request that the slot was granted for. A less urgent request must not use a slot
@@ -190,9 +197,8 @@ where
             let run = attempt::run(Arc::clone(&shared), service, slot, fetched);
             self.running.spawn(run);
         }
-        self.outdated = match is_drained {
-            // After the last request of a queue, the store itself reports the next one, so another reading is
-            // unnecessary.
+        self.outdated = match is_drained || self.next.is_some() {
+            // The next head is known, or the store itself reports it, so another reading is unnecessary.
             true => begun,
             false => self.refresh.ask(),
         };
@@ -219,8 +225,11 @@ where
     /// Returns the most urgent request of the queue, or `None` while the known one is outdated.
     fn head(&mut self) -> Option<QueueHead> {
         let heads = self.heads.borrow_and_update();
-        let head = heads.head.clone();
-        head.filter(|_| heads.round > self.outdated)
+        if heads.round <= self.outdated {
+            return self.next.clone();
+        }
+        self.next = None;
+        heads.head.clone()
     }
 
     /// Returns `true` if the latest reading began after the worker last took requests.

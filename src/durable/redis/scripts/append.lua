@@ -3,12 +3,12 @@ local job = read(ARGV[3])
 if not job or not job.running or job.fence ~= ARGV[4] then
   return 0
 end
-local key, mark = job_key(job.id), ARGV[4] .. ' ' .. ARGV[5]
-if call('HGET', key, 'cs') == mark then
+if job.sent == ARGV[5] then
   return 1
 end
-local number = call('HINCRBY', key, 'cn', 1)
-call('HSET', key, 'cs', mark)
-call('XADD', P .. 'o:' .. job.id, 'MAXLEN', 1024, number .. '-1', 'd', ARGV[6])
+job.pieces = (tonumber(job.pieces) or 0) + 1
+job.sent = ARGV[5]
+call('XADD', P .. 'o:' .. job.id, 'MAXLEN', 1024, job.pieces .. '-1', 'd', ARGV[6])
+put(job)
 tell_piece(job)
 return 1

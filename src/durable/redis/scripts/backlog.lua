@@ -17,11 +17,7 @@ if not (held and held['a']) then
     if not (held and held['q' .. queue]) and room_of_queue(queue) > 0 then
       local job = head(queue, held, weights, false)
       if job then
-        local ready = 0
-        for _, level in ipairs(call('ZRANGE', P .. 'l:' .. queue, 0, -1)) do
-          ready = ready + number('n', 'q:' .. level .. ':' .. queue)
-        end
-        heads[#heads + 1] = {info(job.id), call('HGET', job_key(job.id), 'co'), ready}
+        heads[#heads + 1] = head_of(job)
       end
     end
   end

@@ -3,7 +3,7 @@ local job = read(ARGV[3])
 if not job then
   return false
 end
-if not job.ended then
+if not has_ended(job) then
   conclude(job, 'canceled', 'request_canceled')
 end
 return info(ARGV[3])

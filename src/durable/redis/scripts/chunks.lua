@@ -6,12 +6,14 @@ if not job then
   return false
 end
 local pieces = call('XRANGE', P .. 'o:' .. job.id, '(' .. ARGV[4] .. '-1', '+')
-if #pieces == 0 and not job.ended then
-  watch(job.id, job.watchers, 'o')
+if #pieces == 0 and not has_ended(job) then
+  watch(job, 'o')
 end
 local found = {}
 for i, piece in ipairs(pieces) do
   found[i] = {string.match(piece[1], '^(%d+)'), piece[2][2]}
 end
-local counts = call('HMGET', job_key(job.id), 'cn', 'cd')
-return {job.ended and 1 or 0, found, counts[1] or '0', counts[2] or '0'}
+local function count_of(pieces)
+  return pieces == '' and '0' or pieces
+end
+return {has_ended(job) and 1 or 0, found, count_of(job.pieces), count_of(job.dropped)}

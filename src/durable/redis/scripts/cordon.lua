@@ -4,7 +4,7 @@ local late = call('ZRANGEBYSCORE', P .. 'deadlines', '-inf', now, 'LIMIT', 0, 25
 for _, id in ipairs(late) do
   call('ZREM', P .. 'deadlines', id)
   local job = read(id)
-  if job and not job.ended then
+  if job and not has_ended(job) then
     expire(job)
   end
 end

@@ -19,10 +19,9 @@ for _, name in ipairs(names) do
   if counted.q > 0 then
     local job = head_of_level(queue, level, nil)
     if job then
-      local times = call('HMGET', job_key(job.id), 'c', 'nb')
-      oldest = times[1]
-      if job.attempts == 0 and times[2] and tonumber(times[2]) > tonumber(oldest) then
-        oldest = times[2]
+      oldest = job.created
+      if job.attempts == 0 and job.not_before ~= '' and tonumber(job.not_before) > tonumber(oldest) then
+        oldest = job.not_before
       end
     end
   end

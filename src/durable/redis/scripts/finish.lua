@@ -6,12 +6,15 @@ local function finish(id, fence, kind, detail, more)
   if not job then
     return 0
   end
-  local mark = fence .. ' ' .. kind .. ' ' .. detail
+  -- A reason may have spaces, so the outcome of a failure is compared by the state.
+  local outcome = kind == 'failed' and kind or kind .. '/' .. detail
   if not job.running or job.fence ~= fence then
-    local is_same = job.finished == mark and (kind ~= 'responded' or call('HGET', job_key(id), 'rb') == more)
+    local is_same = job.finished == fence and job.outcome == outcome
+      and (kind ~= 'failed' or job.reason == detail)
+      and (kind ~= 'responded' or call('HGET', job_key(id), 'rb') == more)
     return is_same and 1 or 0
   end
-  job.finished = mark
+  job.finished, job.outcome = fence, outcome
   if kind == 'responded' then
     if tonumber(detail) < 400 then
       conclude(job, 'succeeded', nil, detail, more)
@@ -22,7 +25,6 @@ local function finish(id, fence, kind, detail, more)
     conclude(job, 'failed', detail)
   else
     release(job)
-    call('HSET', job_key(id), 'fb', mark)
     drop_pieces(job)
     if more == '0' then
       job.attempts = job.attempts - 1
@@ -30,6 +32,7 @@ local function finish(id, fence, kind, detail, more)
     local after = tonumber(detail)
     if after > 0 then
       delay(job, now + after)
+      put(job)
     else
       requeue(job)
     end

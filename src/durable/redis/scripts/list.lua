@@ -12,9 +12,9 @@ end
 local ids = call('ZREVRANGEBYSCORE', key, before ~= '' and '(' .. before or '+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, 500)
 local found = {}
 for i = 1, #ids, 2 do
-  local current = call('HGET', job_key(ids[i]), 'st')
-  if current and (status == '' or current == status) then
-    found[#found + 1] = info(ids[i])
+  local request = info(ids[i])
+  if request[2] and (status == '' or status == string.match(request[3], '^%Z*')) then
+    found[#found + 1] = request
     if #found == max then
       return {ids[i + 1], found}
     end

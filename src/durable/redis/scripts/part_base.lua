@@ -6,18 +6,10 @@
 --
 -- A request is a hash `j:<id>` with these fields:
 --
--- - q queue, l level, t tenant, co cost, b the request itself, li listed
--- - wh webhook, wt tries of the webhook, ik the key of its idempotency key
--- - st status, at attempts, r reason, rs status of the response, rb the response
--- - c created, s started, e ended, d deadline, nb not before, all in milliseconds
--- - n its rank, ln its number among the arrivals of its level
--- - pl its place while it is queued: `n` with the new requests, `r` with the requests that came back, `t` and `u`
---   likewise within its tenant, `d` delayed, `p` parked
--- - m its message, ow the process that has it, f the fence of its lease
--- - fb the fence of the lease that was finished last, and after a space the outcome
--- - cn the number of its pieces, cd the number of pieces of earlier attempts, cs the sender's number of the last piece
--- - w the processes that wait for it, one on each line: `e<name>` for its end, `a<name>` for its end with the whole
---   request, `o<name>` for a piece
+-- - i the facts that never change, as the client packs them
+-- - s the state, as `pack` packs it
+-- - b the request itself, rb the response
+-- - wt the tries of the webhook
 local P = KEYS[1] .. ':'
 local settings = {string.match(ARGV[1], '^(%d+) (%a+) (%d+) (%d+) (%d+)$')}
 local RETENTION, IS_FAIR = tonumber(settings[1]), settings[2] == 'fair'
@@ -31,38 +23,84 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 -- The time as text, because Redis spends time on the conversion of each Lua number that it receives.
 local NOW = string.format('%.0f', now)
 
+-- The rest is a function, because Lua then needs less time to give its functions access to the values above.
+local function script()
+
 local function job_key(id)
   return P .. 'j:' .. id
 end
 
+-- Returns the request as the client reads it: its id, facts and state. The facts are nil if it is unknown.
 local function info(id)
-  local fields = call('HMGET', job_key(id), 'q', 'l', 't', 'st', 'at', 'c', 's', 'e', 'd', 'nb', 'r', 'rs', 'li')
-  fields[14] = id
-  return fields
+  local fields = call('HMGET', job_key(id), 'i', 's')
+  return {id, fields[1], fields[2]}
 end
 
-local function read(id)
-  local v = call('HMGET', job_key(id), 'st', 'q', 'l', 't', 'at', 'pl', 'm', 'ow', 'n', 'd', 'wh', 'ik', 'f', 'fb', 'ln', 'cn', 'w', 'c',
-    's', 'li')
-  if not v[1] then
-    return nil
-  end
+-- The facts and the state of a request are each packed into one field, because Redis spends time on each field that a
+-- script reads or writes. The facts are texts that end with a zero byte, and then texts that begin with their length.
+local FACTS, STATE = '>sssI4c0I4c0I4c0I4c0', string.rep('s', 20)
+
+-- Returns a request from its packed fields. Absent values are empty. It has:
+--
+-- - facts: level, cost, listed (1 or 0), queue, tenant, webhook, and the key of its idempotency key
+-- - status, attempts, and the place while it is queued: `n` with the new requests, `r` with the requests that came back,
+--   `t` and `u` likewise within its tenant, `d` delayed, `p` parked
+-- - message, and the process that has it (owner)
+-- - rank, and its number among the arrivals of its level
+-- - created, started, ended, deadline and not_before, all in milliseconds
+-- - response_status and reason
+-- - pieces, the number of pieces of its response; dropped, the number of pieces of earlier attempts; and sent, the
+--   sender's number of the last piece
+-- - finished, the fence of the lease that was finished last, and its outcome
+-- - watchers, the processes that wait for it, separated by commas: `e<name>` for its end, `a<name>` for its end with the
+--   whole request, `o<name>` for a piece
+-- - fence, the one of its lease while it runs
+local function job_of(id, facts, state)
+  local level, cost, listed, queue, tenant, webhook, idempotency = struct.unpack(FACTS, facts)
+  local status, attempts, place, message, owner, rank, arrival, created, started, ended, deadline, not_before,
+    response_status, reason, pieces, dropped, sent, finished, outcome, watchers = struct.unpack(STATE, state)
   return {
-    id = id, status = v[1], queue = v[2], level = v[3], tenant = v[4], attempts = tonumber(v[5]), place = v[6],
-    message = v[7], owner = v[8], rank = v[9], deadline = v[10], webhook = v[11], idempotency = v[12], fence = v[13],
-    finished = v[14], arrival = v[15], pieces = v[16], watchers = v[17], created = v[18],
-    started = v[19], listed = v[20],
-    running = v[1] == 'starting' or v[1] == 'processing',
-    ended = v[1] == 'succeeded' or v[1] == 'failed' or v[1] == 'canceled' or v[1] == 'aborted',
+    id = id, key = job_key(id), facts = facts, level = level, cost = cost, listed = listed, queue = queue, tenant = tenant, webhook = webhook,
+    idempotency = idempotency, status = status, attempts = tonumber(attempts), place = place, message = message,
+    owner = owner, rank = rank, arrival = arrival, created = created, started = started, ended = ended,
+    deadline = deadline, not_before = not_before, response_status = response_status, reason = reason, pieces = pieces,
+    dropped = dropped, sent = sent, finished = finished, outcome = outcome, watchers = watchers,
+    fence = message .. '/' .. attempts .. '/' .. owner, running = status == 'starting' or status == 'processing',
   }
 end
 
--- Numbers in hashes. `n` counts requests by level and queue: q ready, d delayed, k parked, r running, a arrivals.
--- `meta` has the number of live requests and the last rank, and `tenants` has the live requests by tenant. `busy` has
--- the running requests (`a` all, `q<queue>`, `t<tenant>`), and `totals` counts events. Each number is read once, and
--- written once at the end, however many requests the script serves. A number that is 0 is not stored.
-local numbers = {n = {}, meta = {}, tenants = {}, busy = {}, totals = {}}
-local changed = {}
+-- Packs the state of a request.
+local function pack(job)
+  return struct.pack(STATE, job.status, job.attempts, job.place, job.message, job.owner, job.rank, job.arrival,
+    job.created, job.started, job.ended, job.deadline, job.not_before, job.response_status, job.reason, job.pieces,
+    job.dropped, job.sent, job.finished, job.outcome, job.watchers)
+end
+
+-- Stores the state of a request, and returns it packed.
+local function put(job)
+  local state = pack(job)
+  call('HSET', job.key, 's', state)
+  return state
+end
+
+-- Returns a request, or nil if it is unknown. With `with_body`, also returns its body.
+local function read(id, with_body)
+  local found = with_body and call('HMGET', job_key(id), 'i', 's', 'b') or call('HMGET', job_key(id), 'i', 's')
+  if found[1] then
+    return job_of(id, found[1], found[2]), found[3]
+  end
+end
+
+local function has_ended(job)
+  return not job.running and job.status ~= 'queued'
+end
+
+-- Numbers in hashes. `n` counts requests by level and queue: q ready, d delayed, k parked, r running, a arrivals. It also
+-- has the last rank (`rank`), and counts the live requests (`live`) and the running ones (`busy`, `b:<queue>`).
+-- `tenants` counts requests by tenant: l live, b running. `totals` counts events. Each number is read once, and written
+-- once at the end, however many requests the script serves. A number that is 0 is not stored.
+local numbers = {n = {}, tenants = {}, totals = {}}
+local changed = {n = {}, tenants = {}, totals = {}}
 
 local function number(hash, field)
   local value = numbers[hash][field]
@@ -73,36 +111,84 @@ local function number(hash, field)
   return value
 end
 
+-- Reads several numbers of `n` in one command.
+local function read_numbers(...)
+  local values = call('HMGET', P .. 'n', ...)
+  for i, field in ipairs({...}) do
+    numbers.n[field] = numbers.n[field] or tonumber(values[i] or 0)
+  end
+end
+
 local function set_number(hash, field, value)
   numbers[hash][field] = value
-  changed[hash] = changed[hash] or {}
   changed[hash][field] = true
-  return value
 end
 
 local function add(hash, field, by)
-  return set_number(hash, field, number(hash, field) + by)
+  local value = (numbers[hash][field] or number(hash, field)) + by
+  numbers[hash][field] = value
+  changed[hash][field] = true
+  return value
 end
 
 -- Writes a table of arguments, in portions of a size that Lua can unpack.
 local function write(command, key, arguments)
   for first = 1, #arguments, 1000 do
-    call(command, key, unpack(arguments, first, math.min(first + 999, #arguments)))
+    local last = math.min(first + 999, #arguments)
+    if command == 'XACK' then
+      call(command, key, GROUP, unpack(arguments, first, last))
+    else
+      call(command, key, unpack(arguments, first, last))
+    end
   end
 end
 
 -- Additions to lists and removals from lists that the rest of the script does not read. Those for the same list are
 -- made in one command.
-local collected = {}
+local collected = {SADD = {}, SREM = {}, XACK = {}, XDEL = {}, ZADD = {}}
 
-local function at_end(command, key, ...)
-  local list = collected[command .. key]
+local function at_end(command, key, argument, second)
+  local list = collected[command][key]
   if not list then
-    list = {command = command, key = key}
-    collected[command .. key] = list
+    list = {}
+    collected[command][key] = list
+  end
+  list[#list + 1] = argument
+  if second then
+    list[#list + 1] = second
+  end
+end
+
+-- Notices for processes, by process. A notice is a kind and an id. The kind `a` (the whole request after its end) has
+-- the facts and the state behind that, and `rb` and the response. Notices for one process share an entry of its stream,
+-- up to a size in bytes.
+local notices = {}
+local MAX_ENTRY = 4096
+
+-- Sends the notices for a process. They are not replicated, because a process that reconnects asks for missed news
+-- anyway. The stream of a process takes about 16 MiB at most.
+local function send_notices(process, list)
+  local key = P .. 'r:' .. process
+  redis.set_repl(redis.REPL_NONE)
+  call('XADD', key, 'MAXLEN', '~', 2048, '*', unpack(list))
+  call('PEXPIRE', key, 60000)
+  redis.set_repl(redis.REPL_ALL)
+  notices[process] = nil
+end
+
+-- Notifies a process of a request.
+local function tell(process, ...)
+  local list = notices[process]
+  if not list then
+    list = {bytes = 0}
+    notices[process] = list
   end
   for _, argument in ipairs({...}) do
     list[#list + 1] = argument
+    list.bytes = list.bytes + #argument
+  end
+  if list.bytes > MAX_ENTRY then
+    send_notices(process, list)
   end
 end
 
@@ -115,12 +201,17 @@ local function save()
     local told = {'q', queue}
     if job then
       local ready = number('n', 'q:' .. job.level .. ':' .. queue)
-      told = {'q', queue, job.id, job.level, job.tenant, NOW, job.deadline or '', job.listed, job.cost, ready}
+      told = {'q', queue, job.id, job.facts, pack(job), ready}
     end
     call('XADD', P .. 'notifications', 'MAXLEN', '~', 256, '*', unpack(told))
   end
-  for _, list in pairs(collected) do
-    write(list.command, list.key, list)
+  for process, list in pairs(notices) do
+    send_notices(process, list)
+  end
+  for command, lists in pairs(collected) do
+    for key, list in pairs(lists) do
+      write(command, key, list)
+    end
   end
   for hash, fields in pairs(changed) do
     local set, gone = {}, {}
@@ -139,13 +230,14 @@ local function save()
 end
 
 -- Registers this process for news of a request. `kind` is `e` for its end, and `o` for its pieces.
-local function watch(job_id, watchers, kind)
+local function watch(job, kind)
   local watcher = kind .. ME
-  local lines = watchers and '\n' .. watchers .. '\n' or ''
-  local function has(line)
-    return string.find(lines, '\n' .. line .. '\n', 1, true)
+  local watchers = ',' .. job.watchers .. ','
+  local function has(name)
+    return string.find(watchers, ',' .. name .. ',', 1, true)
   end
   if not (has(watcher) or kind == 'e' and has('a' .. ME)) then
-    call('HSET', job_key(job_id), 'w', watchers and watchers .. '\n' .. watcher or watcher)
+    job.watchers = job.watchers == '' and watcher or job.watchers .. ',' .. watcher
+    put(job)
   end
 end

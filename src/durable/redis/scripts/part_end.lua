@@ -1,32 +1,15 @@
 -- Running requests, and how requests end.
 
--- Sends a notification to a process. It is not replicated, because a process that reconnects asks for missed news
--- anyway.
-local told = {}
-local function tell(process, ...)
-  local key = P .. 'r:' .. process
-  redis.set_repl(redis.REPL_NONE)
-  call('XADD', key, 'MAXLEN', '~', 4096, '*', ...)
-  if not told[key] then
-    told[key] = true
-    call('PEXPIRE', key, 60000)
-  end
-  redis.set_repl(redis.REPL_ALL)
-end
-
--- The largest response in bytes that a notification includes, so that the stream of a process takes at most 16 MiB. The
--- process reads a larger response from the request.
+-- The largest response in bytes that a notice includes. The process reads a larger response from the request.
 local MAX_TOLD = 4096
 
 -- Notifies the processes that wait for the end of a request.
-local function tell_end(job, status, reason, response_status, response)
-  for watcher in string.gmatch(job.watchers or '', '[^\n]+') do
+local function tell_end(job, watchers, state, response)
+  for watcher in string.gmatch(watchers, '[^,]+') do
     local process = string.sub(watcher, 2)
     if string.sub(watcher, 1, 1) == 'a' then
-      -- The fields are in the order of `info`. Absent values are empty.
       local told_response = response and #response <= MAX_TOLD and response or ''
-      tell(process, 'a', job.id, job.queue, job.level, job.tenant, status, job.attempts, job.created, job.started or '', NOW,
-        job.deadline or '', '', reason or '', response_status or '', job.listed, told_response)
+      tell(process, 'a', job.id, job.facts, state, 'rb', told_response)
     else
       tell(process, 'e', job.id)
     end
@@ -35,7 +18,7 @@ end
 
 -- Notifies the processes that wait for a piece of its response.
 local function tell_piece(job)
-  for watcher in string.gmatch(job.watchers or '', '[^\n]+') do
+  for watcher in string.gmatch(job.watchers, '[^,]+') do
     if string.sub(watcher, 1, 1) == 'o' then
       tell(string.sub(watcher, 2), 'o', job.id)
     end
@@ -62,11 +45,17 @@ local function unpark(name, max)
 end
 
 -- Takes a running request from its worker.
+local has_written = false
 local function release(job)
   local key = stream_key(job)
-  -- This write is not held back. A Redis without free memory refuses a script if its first write may need memory, but
-  -- outcomes must be recorded.
-  call('XACK', key, GROUP, job.message)
+  if has_written then
+    at_end('XACK', key, job.message)
+  else
+    -- The first write is not held back. A Redis without free memory refuses a script if its first write may need
+    -- memory, but outcomes must be recorded.
+    call('XACK', key, GROUP, job.message)
+    has_written = true
+  end
   at_end('XDEL', key, job.message)
   at_end('SREM', P .. 'own:' .. job.owner, job.id .. ' ' .. job.fence)
   local was_full = room_of_queue(job.queue) == 0
@@ -84,11 +73,11 @@ local function release(job)
   end
 end
 
--- Drops the pieces of an attempt that is repeated. Their numbers are not used again.
+-- Drops the pieces of an attempt that is repeated. Their numbers are not used again. The caller stores the state.
 local function drop_pieces(job)
-  if job.pieces then
+  if job.pieces ~= '' then
     call('DEL', P .. 'o:' .. job.id)
-    call('HSET', job_key(job.id), 'cd', job.pieces)
+    job.dropped = job.pieces
   end
 end
 
@@ -106,11 +95,11 @@ local LONGEST_WEBHOOK = 90000000
 
 -- Lets an ended request be forgotten after a time in ms, with its idempotency key and the pieces of its response.
 local function keep_for(job, ms)
-  call('PEXPIRE', job_key(job.id), ms)
-  if job.idempotency then
-    call('PEXPIRE', job.idempotency, ms)
+  call('PEXPIRE', job.key, ms)
+  if job.idempotency ~= '' then
+    call('PEXPIRE', P .. 'i:' .. job.idempotency, ms)
   end
-  if job.pieces then
+  if job.pieces ~= '' then
     call('PEXPIRE', P .. 'o:' .. job.id, ms)
   end
 end
@@ -126,37 +115,28 @@ local function conclude(job, status, reason, response_status, response)
     unqueue(job)
   end
   tally(job.queue, status .. ' ' .. (reason or ''))
-  local key = job_key(job.id)
-  local fields = {'st', status, 'e', NOW}
-  local function set(name, value)
-    fields[#fields + 1] = name
-    fields[#fields + 1] = value
+  local watchers = job.watchers
+  job.status, job.ended, job.reason, job.response_status = status, NOW, reason or '', response_status or ''
+  job.place, job.message, job.owner, job.not_before, job.watchers = '', '', '', '', ''
+  local state = pack(job)
+  if response then
+    call('HSET', job.key, 's', state, 'rb', response)
+  else
+    call('HSET', job.key, 's', state)
   end
-  if job.finished then
-    set('fb', job.finished)
-  end
-  if reason then
-    set('r', reason)
-  end
-  if response_status then
-    set('rs', response_status)
-    set('rb', response)
-  end
-  call('HSET', key, unpack(fields))
-  call('HDEL', key, 'ow', 'f', 'pl', 'm', 'nb', 'w')
-  add('meta', 'live', -1)
-  add('tenants', job.tenant, -1)
-  if job.deadline then
+  add('n', 'live', -1)
+  add('tenants', 'l' .. job.tenant, -1)
+  if job.deadline ~= '' then
     call('ZREM', P .. 'deadlines', job.id)
   end
   at_end('ZADD', P .. 'ended', NOW, job.id .. job.tenant)
   local keep = RETENTION
-  if job.webhook then
+  if job.webhook ~= '' then
     call('ZADD', P .. 'webhooks', NOW, job.id)
     keep = math.max(RETENTION, LONGEST_WEBHOOK)
   end
   keep_for(job, keep)
-  tell_end(job, status, reason, response_status, response)
+  tell_end(job, watchers, state, response)
 end
 
 -- Ends a request at its deadline.

@@ -68,14 +68,15 @@ end
 -- Returns true if the request at this message of a stream may start. Otherwise removes the message.
 local function may_start(job, key, message, held)
   if job and job.status == 'queued' and job.message == message then
-    if job.deadline and tonumber(job.deadline) <= now then
+    if job.deadline ~= '' and tonumber(job.deadline) <= now then
       expire(job)
     elseif held and held['t' .. job.tenant] or room_of_tenant(job.tenant) == 0 then
       local name = park(job.tenant, job.queue)
       unqueue(job)
       call('ZADD', P .. 'parked:' .. name, job.rank, job.id)
       call('SADD', P .. 'parks', name)
-      call('HSET', job_key(job.id), 'pl', 'p')
+      job.place = 'p'
+      put(job)
       count('k', job, 1)
     else
       return true
@@ -137,8 +138,7 @@ local function charge_tenant(job, weights)
   if is_of_tenant(job.place) then
     local had, counts = share_keys(job.level, job.queue)
     call('HSET', counts, 'v', call('ZSCORE', had, job.tenant))
-    local cost = tonumber(call('HGET', job_key(job.id), 'co'))
-    call('ZINCRBY', had, tostring(cost / (weights[job.tenant] or 1)), job.tenant)
+    call('ZINCRBY', had, tostring(job.cost / (weights[job.tenant] or 1)), job.tenant)
   end
 end
 
@@ -174,6 +174,15 @@ local function head(queue, held, weights, take)
       return job, key, is_alone and not start
     end
   end
+end
+
+-- Returns a head as the client reads it: its id, facts and state, and the number of ready requests of its queue.
+local function head_of(job)
+  local ready = 0
+  for _, level in ipairs(call('ZRANGE', P .. 'l:' .. job.queue, 0, -1)) do
+    ready = ready + number('n', 'q:' .. level .. ':' .. job.queue)
+  end
+  return {job.id, job.facts, pack(job), ready}
 end
 
 local function split(text)

@@ -38,24 +38,28 @@ local function count(kind, job, by)
   return add('n', kind .. ':' .. job.level .. ':' .. job.queue, by)
 end
 
--- Returns the number of requests that may still start. `who` is the field of `busy` that counts the running ones.
-local function room(who, limit)
-  return limit > 0 and math.max(limit - number('busy', who), 0) or math.huge
+-- Returns the number of requests that may still start. `hash` and `field` are the number that counts the running ones.
+local function room(hash, field, limit)
+  return limit > 0 and math.max(limit - number(hash, field), 0) or math.huge
 end
 
 local function room_of_queue(queue)
-  return math.min(room('a', MAX_RUNNING), room('q' .. queue, MAX_OF_QUEUE))
+  return math.min(room('n', 'busy', MAX_RUNNING), room('n', 'b:' .. queue, MAX_OF_QUEUE))
 end
 
 local function room_of_tenant(tenant)
-  return room('t' .. tenant, MAX_OF_TENANT)
+  return room('tenants', 'b' .. tenant, MAX_OF_TENANT)
 end
 
 local function runs(job, by)
-  count('r', job, by)
-  add('busy', 'a', by)
-  add('busy', 'q' .. job.queue, by)
-  add('busy', 't' .. job.tenant, by)
+  local of_level, of_queue = 'r:' .. job.level .. ':' .. job.queue, 'b:' .. job.queue
+  if not numbers.n[of_level] then
+    read_numbers(of_level, of_queue, 'busy', 'live')
+  end
+  add('n', of_level, by)
+  add('n', of_queue, by)
+  add('n', 'busy', by)
+  add('tenants', 'b' .. job.tenant, by)
 end
 
 -- Tells workers that the most urgent request of a queue may have changed.
@@ -65,7 +69,7 @@ end
 
 -- Tells workers of a request that was just stored in an empty queue.
 local function notify_first(job)
-  news[job.queue] = news[job.queue] == nil and job.cost and job or false
+  news[job.queue] = news[job.queue] == nil and job.is_new and job or false
 end
 
 -- Adds a request to the stream of its place, and to the ready requests. Sets the message and arrival of the job.
@@ -80,7 +84,7 @@ local function append(job)
     message = call('XADD', key, '*', 'i', job.id, 'n', job.rank)
   end
   job.message = message
-  if not job.arrival then
+  if job.arrival == '' then
     job.arrival = count('a', job, 1)
   end
   local is_news = job.place == 'r' or job.place == 'u'
@@ -109,23 +113,26 @@ local function append(job)
   end
 end
 
+-- Returns the next rank as text.
 local function next_rank()
-  return add('meta', 'rank', 1)
+  return string.format('%.0f', add('n', 'rank', 1))
 end
 
 -- Puts a taken or parked request back, before the requests that came later.
 local function requeue(job)
   job.place = IS_FAIR and 'u' or 'r'
   append(job)
-  call('HSET', job_key(job.id), 'st', 'queued', 'pl', job.place, 'm', job.message, 'ln', job.arrival, 'at', job.attempts)
+  job.status = 'queued'
+  put(job)
 end
 
 -- Puts a request before its first attempt into its queue, behind the requests that came earlier.
 local function arrive(job)
-  job.arrival, job.rank = nil, next_rank()
+  job.arrival, job.rank = '', next_rank()
   job.place = IS_FAIR and 't' or 'n'
   append(job)
-  call('HSET', job_key(job.id), 'st', 'queued', 'pl', job.place, 'm', job.message, 'ln', job.arrival, 'n', job.rank)
+  job.status = 'queued'
+  put(job)
 end
 
 local function no_level(queue, level)
@@ -133,10 +140,11 @@ local function no_level(queue, level)
   call('ZREM', key, level)
   set_number('n', 'a:' .. level .. ':' .. queue, 0)
   local had, counts = share_keys(level, queue)
-  call('DEL', had, counts)
   if call('EXISTS', key) == 0 then
     call('SREM', P .. 'ready', queue)
-    call('DEL', P .. 'shares:' .. queue)
+    call('DEL', had, counts, P .. 'shares:' .. queue)
+  else
+    call('DEL', had, counts)
   end
 end
 
@@ -169,10 +177,11 @@ local function unqueue(job)
   end
 end
 
+-- Lets a request wait until a time. The caller stores its state.
 local function delay(job, until_ms)
-  call('ZADD', P .. 'delayed', until_ms, job.id)
+  job.status, job.place, job.not_before = 'queued', 'd', string.format('%.0f', until_ms)
+  call('ZADD', P .. 'delayed', job.not_before, job.id)
   count('d', job, 1)
-  call('HSET', job_key(job.id), 'st', 'queued', 'pl', 'd', 'nb', until_ms, 'at', job.attempts)
   notify(job.queue)
 end
 

@@ -8,8 +8,7 @@ for i = 3, #ARGV, 2 do
     call('XCLAIM', stream_key(job), GROUP, ME, 0, job.message, 'JUSTID')
   else
     gone[#gone + 1] = ARGV[i]
-    local mark = ARGV[i + 1] .. ' '
-    if job and job.finished and string.sub(job.finished, 1, #mark) == mark then
+    if job and job.finished == ARGV[i + 1] then
       gone[#gone + 1] = 'd'
     else
       gone[#gone + 1] = job and job.status == 'canceled' and 'c' or 'l'

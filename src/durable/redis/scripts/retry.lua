@@ -4,18 +4,18 @@ if not job then
   return false
 end
 if job.status == 'failed' then
-  local key = job_key(job.id)
-  call('PERSIST', key)
-  call('HDEL', key, 'e', 's', 'd', 'r', 'rs', 'rb', 'nb', 'fb', 'wt')
+  call('PERSIST', job.key)
+  call('HDEL', job.key, 'rb', 'wt')
+  job.attempts, job.started, job.ended, job.deadline, job.not_before = 0, '', '', '', ''
+  job.response_status, job.finished, job.outcome, job.reason = '', '', '', ''
   drop_pieces(job)
-  if job.idempotency then
-    call('PERSIST', job.idempotency)
+  if job.idempotency ~= '' then
+    call('PERSIST', P .. 'i:' .. job.idempotency)
   end
   call('ZREM', P .. 'ended', job.id .. job.tenant)
   call('ZREM', P .. 'webhooks', job.id)
-  add('meta', 'live', 1)
-  add('tenants', job.tenant, 1)
-  call('HSET', key, 'at', 0)
+  add('n', 'live', 1)
+  add('tenants', 'l' .. job.tenant, 1)
   arrive(job)
 end
 return info(ARGV[3])

@@ -8,13 +8,13 @@ if ARGV[4] ~= '' then
   return 1
 end
 call('ZREM', key, id)
-local kept = call('HMGET', job_key(id), 'e', 'ik')
-if kept[1] then
-  local forgotten_at = tonumber(kept[1]) + RETENTION
+local job = read(id)
+if job and job.ended ~= '' then
+  local forgotten_at = job.ended + RETENTION
   call('PEXPIREAT', job_key(id), forgotten_at)
   call('PEXPIREAT', P .. 'o:' .. id, forgotten_at)
-  if kept[2] then
-    call('PEXPIREAT', kept[2], forgotten_at)
+  if job.idempotency ~= '' then
+    call('PEXPIREAT', P .. 'i:' .. job.idempotency, forgotten_at)
   end
 end
 return 1

@@ -2,10 +2,9 @@
 -- or is unknown, and 0 for the others.
 local ended = {}
 for i = 3, #ARGV do
-  local fields = call('HMGET', job_key(ARGV[i]), 'st', 'w')
-  local status = fields[1]
-  if status == 'queued' or status == 'starting' or status == 'processing' then
-    watch(ARGV[i], fields[2], 'e')
+  local job = read(ARGV[i])
+  if job and not has_ended(job) then
+    watch(job, 'e')
     ended[i - 2] = 0
   else
     ended[i - 2] = 1
