@@ -4,7 +4,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::{Discipline, KeptSlots, Priority, setters};
+use super::{Discipline, KeptSlots, Priority};
+use crate::setters::setters;
 
 /// A backend that can serve a limited number of requests at a time.
 ///
@@ -248,11 +249,9 @@ impl Partition {
         }
     }
 
-    setters! { ()
-        /// Sets the number of requests that may wait in the partition.
-        max_size(max_size: impl Into<Option<usize>>) |own| own.max_size = max_size.into();
-        /// Sets the order among waiters of equal priority in one of the partition's lanes.
-        discipline(discipline: impl Into<Option<Discipline>>) |own| own.discipline = discipline.into();
+    setters! {
+        max_size: impl Into<Option<usize>>,
+        discipline: impl Into<Option<Discipline>>,
     }
 }
 

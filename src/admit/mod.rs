@@ -35,7 +35,7 @@ pub use capacity::{
     LeaseError, OnDemandCapacity, Partition, PoolId, PoolSet, SlotState, SlotUsage,
 };
 pub use config::{InvalidWaitingRoom, KeptSlots, ReservedSlots, TargetWait};
-pub(crate) use config::{room_methods, setters};
+pub(crate) use config::{room_methods, room_setters};
 #[cfg(feature = "serde")]
 pub(crate) use level_status::seconds;
 pub use limiter::{AdaptiveLimit, InvalidAdaptiveLimit, LimitAlgorithm};

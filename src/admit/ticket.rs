@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Priority, setters};
+use super::Priority;
 use crate::clock::now;
+use crate::setters::setters;
 
 /// The tenant that a request belongs to.
 ///
@@ -144,50 +145,67 @@ impl Ticket {
         self
     }
 
-    setters! { ()
-        /// Sets the tenant that the request belongs to.
-        tenant(tenant: Tenant) |ticket| ticket.tenant = tenant;
-        /// Sets the part of its tenant's share that the request uses.
-        cost(cost: u32) |ticket| ticket.cost = cost;
-        /// Sets the user's own number for the request.
-        id(id: u64) |ticket| ticket.id = id;
-        /// Marks the request as one that comes back after it had a slot and failed. It goes before all requests of its
-        /// level that arrived later, and under [`Fair`](super::Discipline::Fair) before those of its own tenant. Its
-        /// `arrival` has to be the first one, because a request without an arrival goes last. A full room rejects it
-        /// like any other.
-        requeued() |ticket| ticket.requeued = true;
-        /// Marks the request as sent again by its client, so that it goes behind the first attempts of its level.
-        /// Clients that retry at once gain nothing by it.
-        client_retry() |ticket| ticket.client_retry = true;
-        /// Exempts the request from the bounds of the waiting room. This is for work that is stored elsewhere and may
-        /// wait for hours.
-        ///
-        /// Neither the bounds of the room, of its partition and of its tenant nor `target_wait` refuse, displace or
-        /// evict such a request, and its wait goes on after `max_wait`. It does not count towards these bounds, and its
-        /// wait is not measured. Its own deadline still holds, and so do its tenant's limit of slots and
-        /// [`no_wait`](Self::no_wait).
-        ///
-        /// Use it with [`Gate::acquire`](crate::Gate::acquire), and with a ticket that the work [keeps up to
-        /// date](crate::gate::Acquire::set_ticket). A layer whose waiting room is full rejects requests before it reads
-        /// their tickets.
-        ///
-        /// ```
-        /// use tower_triage::{Gate, Priority, SlotPool, Ticket, WaitingRoomConfig};
-        ///
-        /// # #[tokio::main(flavor = "current_thread")]
-        /// # async fn main() {
-        /// // Without a waiting room, other requests are rejected if the slot is busy.
-        /// let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default().max_size(0));
-        /// let running = gate.try_acquire(&()).unwrap();
-        /// let batch = tokio::spawn(gate.acquire(Ticket::from(Priority(1)).patient(), ()));
-        /// tokio::task::yield_now().await;
-        /// drop(running);
-        /// assert!(batch.await.unwrap().is_ok());
-        /// # }
-        /// ```
-        patient() |ticket| ticket.patient = true;
-        /// Makes the waiting room reject the request if every slot is busy.
-        no_wait() |ticket| ticket.wait = false;
+    setters! {
+        tenant: Tenant,
+        cost: u32,
+        id: u64,
+    }
+
+    /// Marks the request as one that comes back after it had a slot and failed. It goes before all requests of its
+    /// level that arrived later, and under [`Fair`](super::Discipline::Fair) before those of its own tenant. Its
+    /// `arrival` has to be the first one, because a request without an arrival goes last. A full room rejects it
+    /// like any other.
+    #[must_use]
+    pub fn requeued(mut self) -> Self {
+        self.requeued = true;
+        self
+    }
+
+    /// Marks the request as sent again by its client, so that it goes behind the first attempts of its level.
+    /// Clients that retry at once gain nothing by it.
+    #[must_use]
+    pub fn client_retry(mut self) -> Self {
+        self.client_retry = true;
+        self
+    }
+
+    /// Exempts the request from the bounds of the waiting room. This is for work that is stored elsewhere and may
+    /// wait for hours.
+    ///
+    /// Neither the bounds of the room, of its partition and of its tenant nor `target_wait` refuse, displace or
+    /// evict such a request, and its wait goes on after `max_wait`. It does not count towards these bounds, and its
+    /// wait is not measured. Its own deadline still holds, and so do its tenant's limit of slots and
+    /// [`no_wait`](Self::no_wait).
+    ///
+    /// Use it with [`Gate::acquire`](crate::Gate::acquire), and with a ticket that the work [keeps up to
+    /// date](crate::gate::Acquire::set_ticket). A layer whose waiting room is full rejects requests before it reads
+    /// their tickets.
+    ///
+    /// ```
+    /// use tower_triage::{Gate, Priority, SlotPool, Ticket, WaitingRoomConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// // Without a waiting room, other requests are rejected if the slot is busy.
+    /// let gate = Gate::new(SlotPool::new(1), WaitingRoomConfig::default().max_size(0));
+    /// let running = gate.try_acquire(&()).unwrap();
+    /// let batch = tokio::spawn(gate.acquire(Ticket::from(Priority(1)).patient(), ()));
+    /// tokio::task::yield_now().await;
+    /// drop(running);
+    /// assert!(batch.await.unwrap().is_ok());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn patient(mut self) -> Self {
+        self.patient = true;
+        self
+    }
+
+    /// Makes the waiting room reject the request if every slot is busy.
+    #[must_use]
+    pub fn no_wait(mut self) -> Self {
+        self.wait = false;
+        self
     }
 }
 

@@ -5,6 +5,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{EngineMetrics, HealthCheck};
 use crate::admit::AdaptiveLimit;
+use crate::setters::setters;
 
 /// A model that an endpoint serves, with the abilities that it has there.
 ///

@@ -10,6 +10,7 @@ use http::uri::PathAndQuery;
 use super::EndpointRef;
 #[cfg(feature = "client")]
 use crate::admit::{LimitOutcome, LimitSample};
+use crate::setters::setters;
 
 /// The place where an engine of language models reports its load, in the text format of Prometheus.
 ///

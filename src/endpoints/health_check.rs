@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 
+use crate::setters::setters;
+
 /// The settings of an endpoint's health check.
 ///
 /// A check is a `GET` on a connection of its own, with the endpoint's own headers. It passes if a response with a

@@ -23,19 +23,6 @@
 //!
 //! [`Capacity`]: crate::admit::Capacity
 
-/// Defines a method of a builder for each of these public fields.
-macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident: $type:ty,)+) => {$(
-        #[doc = concat!("Sets [`", stringify!($field), "`](#structfield.", stringify!($field), ").")]
-        $(#[$doc])*
-        #[must_use]
-        pub fn $field(mut self, $field: $type) -> Self {
-            self.$field = $field.into();
-            self
-        }
-    )+};
-}
-
 mod backends;
 mod capacity;
 mod change;

@@ -65,13 +65,9 @@ impl RetryAfter {
     }
 
     setters! {
-        /// Sets the source of the seconds.
         mode: RetryAfterMode,
-        /// Sets the smallest number that is sent.
         min_seconds: u64,
-        /// Sets the largest number that is sent by estimate, including jitter.
         max_seconds: u64,
-        /// Sets the largest share of an estimate that is added at random.
         jitter: f64,
     }
 

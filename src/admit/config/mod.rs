@@ -155,14 +155,14 @@ pub struct WaitingRoomConfig {
 
 /// Defines methods that change `self` and return it. Each has an expression for the change of `self`, or of the field
 /// of `self` that is named first.
-macro_rules! setters {
+macro_rules! room_setters {
     ($place:tt $($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) |$config:ident| $set:expr;)*) => {
         $(
             $(#[$doc])*
             #[must_use]
             pub fn $name(mut self, $($arg: $type),*) -> Self {
                 let this = &mut self;
-                let $config = $crate::admit::setters!(@of this $place);
+                let $config = $crate::admit::room_setters!(@of this $place);
                 $set;
                 self
             }
@@ -171,13 +171,13 @@ macro_rules! setters {
     (@of $this:ident ()) => { $this };
     (@of $this:ident ($field:ident)) => { &mut $this.$field };
 }
-pub(crate) use setters;
+pub(crate) use room_setters;
 
 /// Defines a method for each field of a waiting room's configuration. With the argument `$room`, the methods belong to
 /// a type that has the configuration in the field `$room`.
 macro_rules! room_methods {
     ($($room:ident)?) => {
-        $crate::admit::setters! { ($($room)?)
+        $crate::admit::room_setters! { ($($room)?)
             /// Lets `max_size` requests wait.
             max_size(max_size: usize) |room| room.max_size = max_size;
             /// Lets `max_size` requests of one tenant wait. `None` and 0 remove this bound.

@@ -1,6 +1,7 @@
 //! The configuration of an adaptive concurrency limit.
 
-use crate::admit::{SlotPool, setters};
+use crate::admit::SlotPool;
+use crate::setters::setters;
 
 /// A concurrency limit that is found by measurement, for a service whose limit is unknown or changes.
 ///
@@ -67,15 +68,11 @@ pub enum LimitAlgorithm {
 }
 
 impl AdaptiveLimit {
-    setters! { ()
-        /// Sets the algorithm that finds the limit.
-        algorithm(algorithm: LimitAlgorithm) |limit| limit.algorithm = algorithm;
-        /// Sets the lowest limit.
-        min(min: usize) |limit| limit.min = min;
-        /// Sets the highest limit.
-        max(max: usize) |limit| limit.max = max;
-        /// Sets the limit before the first measurement.
-        initial(initial: usize) |limit| limit.initial = initial;
+    setters! {
+        algorithm: LimitAlgorithm,
+        min: usize,
+        max: usize,
+        initial: usize,
     }
 
     /// Checks the configuration.

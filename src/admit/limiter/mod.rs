@@ -10,7 +10,7 @@ mod window;
 
 use std::time::{Duration, Instant};
 
-use super::setters;
+use crate::setters::setters;
 use aimd::Aimd;
 pub use config::{AdaptiveLimit, InvalidAdaptiveLimit, LimitAlgorithm};
 use vegas::Vegas;
@@ -166,9 +166,8 @@ impl LimitSample {
         }
     }
 
-    setters! { ()
-        /// Sets `waiting`, which is `true` if requests wait for a slot.
-        waiting(waiting: bool) |sample| sample.waiting = waiting;
+    setters! {
+        waiting: bool,
     }
 
     /// Returns `true` if the limit was used so far that the call says something about a higher limit.

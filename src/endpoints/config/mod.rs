@@ -14,6 +14,7 @@ pub use error::{InvalidRouting, RoutingWarning};
 
 use super::{FallbackWhen, Weights};
 use crate::Discipline;
+use crate::setters::setters;
 
 /// The settings of the router, with aliases, fallbacks, the strategy, retries and ejection.
 ///

@@ -1,6 +1,7 @@
 //! `smart` picks the endpoint with the highest score, which weighs priority, load and latency.
 
 use super::{Candidates, Choice};
+use crate::setters::setters;
 
 /// The weights of the strategy `smart`, which are shares of 100.
 ///

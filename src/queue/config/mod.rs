@@ -167,31 +167,16 @@ impl QueueConfig {
     }
 
     setters! {
-        /// Sets the number of requests that run at a time.
         concurrency: Concurrency,
-        /// Allows requests to wait, or rejects each request that finds all slots busy.
         enabled: bool,
-        /// Replaces the configuration of the whole waiting room.
         room: WaitingRoomConfig,
-        /// Sets the behaviour of the service while the waiting room is full.
         overflow: Overflow,
-        /// Sets the treatment of a request for a stream of events while every slot is busy.
         streaming: Streaming,
-        /// Sets the time for which a request holds its slot.
         hold: Hold,
-        /// Adds the time of a wait of 1 ms or longer to the response as `server-timing`, or leaves it out.
         server_timing: bool,
-        /// Allows a request for a stream of events to ask for an answer while it waits, or ignores such requests.
         status_stream: bool,
-        /// Sets the time after which rejected clients are asked to return.
         retry_after: RetryAfter,
-    }
-
-    /// Sets the request header that names the priority level.
-    #[must_use]
-    pub fn priority_header(mut self, name: impl Into<String>) -> Self {
-        self.priority_header = name.into();
-        self
+        priority_header: impl Into<String>,
     }
 
     /// Sets the request header that names the tenant. With `None`, all requests belong to one tenant.
