@@ -79,52 +79,88 @@ impl HeaderClassifier {
     ///   `x-stainless-retry-count` or `x-retry-attempt` is more than 0, or if `x-envoy-attempt-count` is more than 1.
     #[must_use]
     pub fn ticket(&self, headers: &HeaderMap, arrival: Instant) -> Ticket {
-        // If a header has several values, the first one counts.
-        let mut ticket = Ticket::new(self.priority(headers), arrival);
-        if let Some(name) = self.tenant_header.as_ref().and_then(|it| headers.get(it)) {
+        let found = self.find(headers);
+        let priority = match found.priority {
+            Some(name) => self.levels.parse(name.as_bytes()),
+            None => self.levels.default_priority(),
+        };
+        let mut ticket = Ticket::new(priority, arrival);
+        if let Some(name) = found.tenant {
             ticket = ticket.tenant(Tenant::copied(name.as_bytes()));
         }
-        let timeouts = TIMEOUTS.iter().filter_map(|(name, parse)| {
-            let value = headers.get(name)?.to_str().ok()?;
-            parse(value.trim_ascii())
-        });
-        if let Some(timeout) = timeouts.min() {
+        if let Some(timeout) = found.timeout() {
             ticket = ticket.timeout(timeout);
         }
-        if FIRST_ATTEMPTS
-            .iter()
-            .any(|(name, first)| is_above(headers, name, *first))
-        {
+        if found.is_retry {
             ticket = ticket.client_retry();
         }
         ticket
     }
+
+    /// Finds the headers of a ticket in one pass, because each look-up would hash a name.
+    fn find<'a>(&self, headers: &'a HeaderMap) -> TicketHeaders<'a> {
+        let mut found = TicketHeaders::default();
+        for (name, value) in headers {
+            // These are separate checks because one header may have two roles. If a header has several values, the
+            // first one counts.
+            if *name == self.priority_header {
+                found.priority.get_or_insert(value);
+            }
+            if self.tenant_header.as_ref() == Some(name) {
+                found.tenant.get_or_insert(value);
+            }
+            match name.as_str() {
+                "x-request-timeout" => _ = found.request_timeout.get_or_insert(value),
+                "grpc-timeout" => _ = found.grpc_timeout.get_or_insert(value),
+                // OpenAI and Anthropic clients add this one to every request, and older ones the next.
+                "x-stainless-read-timeout" => _ = found.read_timeout.get_or_insert(value),
+                "x-stainless-timeout" => _ = found.older_read_timeout.get_or_insert(value),
+                // The clients of OpenAI and Anthropic, and others, count retries. Envoy counts attempts.
+                "x-stainless-retry-count" | "x-retry-attempt" => {
+                    found.is_retry |= is_above(value, 0)
+                }
+                "x-envoy-attempt-count" => found.is_retry |= is_above(value, 1),
+                _ => {}
+            }
+        }
+        found
+    }
 }
 
-type Parse = fn(&str) -> Option<Duration>;
+/// The headers that make up a ticket.
+#[derive(Default)]
+struct TicketHeaders<'a> {
+    priority: Option<&'a HeaderValue>,
+    tenant: Option<&'a HeaderValue>,
+    request_timeout: Option<&'a HeaderValue>,
+    grpc_timeout: Option<&'a HeaderValue>,
+    read_timeout: Option<&'a HeaderValue>,
+    older_read_timeout: Option<&'a HeaderValue>,
+    is_retry: bool,
+}
 
-/// The headers with the time after which the client gives up.
-static TIMEOUTS: [(HeaderName, Parse); 4] = [
-    (HeaderName::from_static("x-request-timeout"), seconds),
-    (HeaderName::from_static("grpc-timeout"), grpc_timeout),
-    // OpenAI and Anthropic clients add this one to every request, and older ones the next.
-    (HeaderName::from_static("x-stainless-read-timeout"), seconds),
-    (HeaderName::from_static("x-stainless-timeout"), seconds),
-];
+impl TicketHeaders<'_> {
+    /// Returns the shortest of the timeouts that the client sends.
+    fn timeout(&self) -> Option<Duration> {
+        let read = |value: Option<&HeaderValue>, parse: fn(&str) -> Option<Duration>| {
+            parse(value?.to_str().ok()?.trim_ascii())
+        };
+        [
+            read(self.request_timeout, seconds),
+            read(self.grpc_timeout, grpc_timeout),
+            read(self.read_timeout, seconds),
+            read(self.older_read_timeout, seconds),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+}
 
-/// The headers with the number of an attempt, and that number for the first one.
-static FIRST_ATTEMPTS: [(HeaderName, u64); 3] = [
-    // The clients of OpenAI and Anthropic, and others, count retries. Envoy counts attempts.
-    (HeaderName::from_static("x-stainless-retry-count"), 0),
-    (HeaderName::from_static("x-retry-attempt"), 0),
-    (HeaderName::from_static("x-envoy-attempt-count"), 1),
-];
-
-/// Returns `true` if a header of this name has a number above `first`.
-fn is_above(headers: &HeaderMap, name: &HeaderName, first: u64) -> bool {
-    let number = |value: &HeaderValue| value.to_str().ok()?.trim().parse::<u64>().ok();
-    let mut numbers = headers.get_all(name).iter().filter_map(number);
-    numbers.any(|number| number > first)
+/// Returns `true` if this is a number above `first`.
+fn is_above(value: &HeaderValue, first: u64) -> bool {
+    let number = value.to_str().ok().and_then(|it| it.trim().parse().ok());
+    number.is_some_and(|number: u64| number > first)
 }
 
 /// Returns `true` if the client accepts a stream of server-sent events. It does if an `Accept` header names
