@@ -155,7 +155,7 @@ impl Capacity for Endpoints {
                 model: target.model.clone(),
                 asked: demand.asked.name.clone(),
                 via: target.via,
-                strategy: table.rules.config.strategy.name(),
+                strategy: table.strategy_name,
                 score: choice.score,
                 retries: demand.asked.failures(),
                 nth_model: candidate.backend.nth_model,

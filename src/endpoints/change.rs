@@ -176,9 +176,9 @@ impl Endpoints {
 fn reconfigured(old: &EndpointRef, endpoint: &Endpoint) -> EndpointRef {
     // The limit changes only with its configuration, because an operator or measurements may have changed it since.
     let slots = |endpoint: &Endpoint| (endpoint.max_concurrent, endpoint.limit);
+    // Measurements begin as configured if there were no slots, and otherwise from the limit that there was.
+    let had_none = old.config().limit.is_none() && old.own_limit() == 0;
     let changed = old.changed_to(endpoint.clone());
-    // Measurements leave a limit of 0 as it is.
-    let had_none = slots(old.config()) == (0, None);
     let begins = endpoint.limit.is_none() || had_none;
     if begins && slots(old.config()) != slots(endpoint) {
         changed.set_own_limit(endpoint.initial_slots());

@@ -143,11 +143,11 @@ impl Endpoint {
         load: EngineMetrics,
         ///
         /// ```
-        /// use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm},
-        /// use tower_triage::endpoints::Endpoint,
+        /// use tower_triage::admit::{AdaptiveLimit, LimitAlgorithm};
+        /// use tower_triage::endpoints::Endpoint;
         ///
-        /// let aimd = AdaptiveLimit::default().algorithm(LimitAlgorithm::Aimd).max(64),
-        /// let vllm = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:8000")).limit(aimd),
+        /// let aimd = AdaptiveLimit::default().algorithm(LimitAlgorithm::Aimd).max(64);
+        /// let vllm = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:8000")).limit(aimd);
         /// ```
         limit: AdaptiveLimit,
     }

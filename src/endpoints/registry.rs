@@ -32,7 +32,7 @@ impl Registry {
     /// # Errors
     ///
     /// Returns an error if two endpoints have one name, or if a setting of an endpoint is invalid. Names must be printable.
-    /// A URL has `http` or `https`, a host, and perhaps a port and a path. An endpoint has at least 1 slot, lists each model
+    /// A URL has `http` or `https`, a host, and perhaps a port and a path. An endpoint lists each model
     /// once, and adds no header of a single connection or request.
     pub fn new(endpoints: Vec<Endpoint>) -> Result<Self, InvalidRegistry> {
         let mut names = HashSet::new();

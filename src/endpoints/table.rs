@@ -25,6 +25,8 @@ use crate::admit::{KeptSlots, LeaseError, Partition, PoolId};
 pub(crate) struct RoutingTable {
     pub(super) registry: Arc<Registry>,
     pub(crate) rules: RoutingRules,
+    /// The name of the strategy. It is asked for once, because a strategy may be user code.
+    pub(super) strategy_name: &'static str,
     pub(crate) endpoints: Arc<[EndpointRef]>,
     /// The endpoints that have left the registry and still have requests in flight.
     pub(super) leaving: Vec<EndpointRef>,
@@ -74,6 +76,7 @@ impl RoutingTable {
         Self {
             by_name: names.zip(0..).collect(),
             resolutions,
+            strategy_name: rules.config.strategy.name(),
             registry,
             rules,
             by_pool: endpoints.iter().map(EndpointRef::pool).zip(0..).collect(),

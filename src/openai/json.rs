@@ -8,82 +8,94 @@ use std::borrow::Cow;
 use std::fmt;
 
 use memchr::memchr;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
+use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
-/// The fields of an object, in the order of the text and with repetitions.
-pub(super) struct Fields<'a>(Vec<(&'a RawValue, &'a RawValue)>);
+/// Reads an object that has not been checked, and passes each field to `read`, in the order of the text and with
+/// repetitions. Nothing is collected, so the memory does not grow with the number of fields.
+///
+/// # Errors
+///
+/// Returns an error if the text is not one JSON object.
+pub(super) fn read_object<'a>(
+    text: &'a str,
+    read: impl FnMut(Cow<'a, str>, &'a RawValue),
+) -> serde_json::Result<()> {
+    let mut from = Deserializer::from_str(text);
+    from.deserialize_map(EachField(read))?;
+    from.end()
+}
 
-impl<'a> Fields<'a> {
-    /// Returns the fields of `value`, of which there are none unless it is an object.
-    pub(super) fn of(value: &'a RawValue) -> Self {
-        match value.get().starts_with('{') {
-            true => serde_json::from_str(value.get()).expect(CHECKED),
-            false => Self(Vec::new()),
+/// Passes each field of `value` to `read`. There are none unless it is an object.
+pub(super) fn each_field<'a>(value: &'a RawValue, read: impl FnMut(Cow<'a, str>, &'a RawValue)) {
+    if value.get().starts_with('{') {
+        read_object(value.get(), read).expect(CHECKED);
+    }
+}
+
+/// Returns the last field of this name in `value`.
+pub(super) fn last_field<'a>(value: &'a RawValue, name: &str) -> Option<&'a RawValue> {
+    let mut last = None;
+    each_field(value, |key, value| {
+        if key == name {
+            last = Some(value);
         }
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Cow<'a, str>, &'a RawValue)> {
-        // The name of a known field has no half of a surrogate pair in it.
-        self.0
-            .iter()
-            .filter_map(|(key, value)| Some((string(key)?, *value)))
-    }
-
-    /// Returns the last field of this name.
-    pub(super) fn last(&self, name: &str) -> Option<&'a RawValue> {
-        let is_named = |key: &RawValue| string(key).is_some_and(|key| key == name);
-        let mut fields = self.0.iter().rev();
-        fields.find_map(|(key, value)| is_named(key).then_some(*value))
-    }
-}
-
-impl<'de> Deserialize<'de> for Fields<'de> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct EachField;
-
-        impl<'de> Visitor<'de> for EachField {
-            type Value = Fields<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Fields(fields))
-            }
-        }
-
-        from.deserialize_map(EachField)
-    }
-}
-
-/// An element of an array.
-pub(super) enum Item<'a> {
-    Object(Fields<'a>),
-    Other(&'a RawValue),
-}
-
-/// Returns the elements of `value`, of which there are none unless it is an array.
-pub(super) fn items(value: &RawValue) -> Vec<Item<'_>> {
-    if !value.get().starts_with('[') {
-        return Vec::new();
-    }
-    // Most arrays have only objects. Then one pass reads the array and the fields.
-    if let Ok(objects) = serde_json::from_str::<Vec<Fields<'_>>>(value.get()) {
-        return objects.into_iter().map(Item::Object).collect();
-    }
-    let items: Vec<&RawValue> = serde_json::from_str(value.get()).expect(CHECKED);
-    let items = items.into_iter();
-    let items = items.map(|item| match item.get().starts_with('{') {
-        true => Item::Object(Fields::of(item)),
-        false => Item::Other(item),
     });
-    items.collect()
+    last
+}
+
+/// Passes each element of `value` to `read`. There are none unless it is an array.
+pub(super) fn each_item<'a>(value: &'a RawValue, read: impl FnMut(&'a RawValue)) {
+    if value.get().starts_with('[') {
+        let mut from = Deserializer::from_str(value.get());
+        from.deserialize_seq(EachItem(read)).expect(CHECKED);
+    }
+}
+
+/// Returns `true` if `value` is an array with elements.
+pub(super) fn has_items(value: &RawValue) -> bool {
+    let inside = value.get().strip_prefix('[');
+    inside.is_some_and(|inside| !inside.trim_ascii_start().starts_with(']'))
+}
+
+/// A visitor that passes on each field of an object as it comes.
+struct EachField<F>(F);
+
+impl<'de, F: FnMut(Cow<'de, str>, &'de RawValue)> Visitor<'de> for EachField<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
+            // The name of a known field has no half of a surrogate pair in it.
+            if let Some(key) = string(key) {
+                (self.0)(key, value);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A visitor that passes on each element of an array as it comes.
+struct EachItem<F>(F);
+
+impl<'de, F: FnMut(&'de RawValue)> Visitor<'de> for EachItem<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
+        while let Some(item) = items.next_element::<&RawValue>()? {
+            (self.0)(item);
+        }
+        Ok(())
+    }
 }
 
 const CHECKED: &str = "a value was checked when it was skipped";
@@ -200,17 +212,34 @@ mod tests {
         ] {
             assert_eq!(raw(value).get(), value.trim());
             for json in [format!("[{value},7]"), format!(" [ {value}\n, 7 ] ")] {
-                let [first, second] = &items(raw(&json))[..] else {
-                    panic!("not two items: {json}");
-                };
-                match first {
-                    Item::Object(fields) => {
-                        assert_eq!(fields.iter().count(), value.matches(':').count())
-                    }
-                    Item::Other(first) => assert_eq!(first.get(), value.trim()),
-                }
-                assert!(matches!(second, Item::Other(seven) if seven.get() == "7"));
+                let mut items = Vec::new();
+                each_item(raw(&json), |item| items.push(item.get()));
+                assert_eq!(items, [value.trim(), "7"]);
+                assert!(has_items(raw(&json)));
             }
         }
+    }
+
+    #[test]
+    fn an_array_has_items_or_not() {
+        for (json, expected) in [
+            ("[]", false),
+            ("[ \n ]", false),
+            ("[[]]", true),
+            ("{}", false),
+        ] {
+            assert_eq!(has_items(raw(json)), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_equal_fields_is_found() {
+        let json = raw(r#"{"a":1,"\u0061":{"b":[2]},"c":3}"#);
+        assert_eq!(
+            last_field(json, "a").map(RawValue::get),
+            Some(r#"{"b":[2]}"#)
+        );
+        assert!(last_field(json, "b").is_none());
+        assert!(last_field(raw("[]"), "a").is_none());
     }
 }

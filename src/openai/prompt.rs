@@ -3,7 +3,7 @@
 
 use serde_json::value::RawValue;
 
-use super::json::{Fields, Item, chars, items, quoted, string};
+use super::json::{chars, each_field, each_item, quoted, string};
 use super::prefix::Prefix;
 
 /// The facts about a prompt.
@@ -29,31 +29,19 @@ enum Role {
 impl Prompt {
     /// Reads the `messages` of a chat.
     pub(super) fn messages(&mut self, list: &RawValue) {
-        for message in items(list) {
-            if let Item::Object(message) = message {
-                self.object(&message, Role::Message);
-            }
-        }
+        each_item(list, |message| self.object(message, Role::Message));
     }
 
     /// Reads a text, or a list of texts, of tokens, of lists of tokens, of messages or of parts.
     pub(super) fn input(&mut self, input: &RawValue) {
         self.text(input);
-        for item in items(input) {
-            match item {
-                Item::Object(item) => self.object(&item, Role::Input),
-                Item::Other(item) => {
-                    self.texts += u32::from(item.get().starts_with(['"', '[']));
-                    self.text(item);
-                    self.token(item);
-                    for token in items(item) {
-                        if let Item::Other(token) = token {
-                            self.token(token);
-                        }
-                    }
-                }
-            }
-        }
+        each_item(input, |item| {
+            self.object(item, Role::Input);
+            self.texts += u32::from(item.get().starts_with(['"', '[']));
+            self.text(item);
+            self.token(item);
+            each_item(item, |token| self.token(token));
+        });
     }
 
     /// Returns this prompt followed by `next`.
@@ -66,19 +54,18 @@ impl Prompt {
         }
     }
 
-    fn object(&mut self, object: &Fields<'_>, role: Role) {
+    /// Adds a value if it is an object.
+    fn object(&mut self, object: &RawValue, role: Role) {
         let (mut kind, mut text, mut is_user) = (None, None, false);
-        for (key, value) in object.iter() {
-            match &*key {
-                "content" if role != Role::Part => self.content(value),
-                "role" if role != Role::Part => {
-                    is_user = string(value).is_some_and(|role| role == "user");
-                }
-                "type" => kind = string(value),
-                "text" => text = Some(value),
-                _ => {}
+        each_field(object, |key, value| match &*key {
+            "content" if role != Role::Part => self.content(value),
+            "role" if role != Role::Part => {
+                is_user = string(value).is_some_and(|role| role == "user");
             }
-        }
+            "type" => kind = string(value),
+            "text" => text = Some(value),
+            _ => {}
+        });
         if is_user {
             self.prefix.close();
         }
@@ -94,12 +81,10 @@ impl Prompt {
 
     fn content(&mut self, content: &RawValue) {
         self.text(content);
-        for part in items(content) {
-            match part {
-                Item::Object(part) => self.object(&part, Role::Part),
-                Item::Other(part) => self.text(part),
-            }
-        }
+        each_item(content, |part| {
+            self.object(part, Role::Part);
+            self.text(part);
+        });
     }
 
     /// Adds a value if it is a string.

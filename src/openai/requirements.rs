@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde_json::value::RawValue;
 
-use super::json::{Fields, items, string};
+use super::json::{has_items, last_field, read_object, string};
 use super::prompt::Prompt;
 use crate::endpoints::{Requirements, RouteError};
 
@@ -55,25 +55,19 @@ pub(super) fn read(body: &[u8]) -> Result<(Requirements<'_>, Range<usize>, u64),
     if !body.trim_ascii_start().starts_with('{') {
         return Err(RouteError::malformed("not a JSON object"));
     }
-    let fields: Fields<'_> = serde_json::from_str(body).map_err(RouteError::malformed)?;
-
-    let (mut asked, mut model) = (Requirements::new(""), None);
+    let (mut asked, mut model, mut has_two_models) = (Requirements::new(""), None, false);
     let (mut max_tokens, mut is_unbounded) = (None, false);
     let (mut instructions, mut prompt) = (Prompt::default(), Prompt::default());
-    for (key, value) in fields.iter() {
+    read_object(body, |key, value| {
         match &*key {
-            // Parsers differ in the field that counts if there are two, and the choice of the endpoint would, too.
-            "model" if model.is_some() => {
-                return Err(RouteError::malformed("duplicate field `model`"));
-            }
-            "model" => model = Some(value),
+            "model" => has_two_models |= model.replace(value).is_some(),
             "stream" => asked.stream = value.get() == "true",
             "messages" => prompt.messages(value),
             "prompt" | "input" => prompt.input(value),
             "instructions" | "system" => instructions.input(value),
-            "tools" => asked.tools |= !items(value).is_empty(),
+            "tools" => asked.tools |= has_items(value),
             "response_format" => asked.json_mode |= is_json(value),
-            "text" => asked.json_mode |= Fields::of(value).last("format").is_some_and(is_json),
+            "text" => asked.json_mode |= last_field(value, "format").is_some_and(is_json),
             // Endpoints differ in the field that they use, so the largest bounds a client that sends several.
             "max_tokens" | "max_completion_tokens" | "max_output_tokens" | "n_predict" => {
                 match value.get().parse::<u32>() {
@@ -87,6 +81,11 @@ pub(super) fn read(body: &[u8]) -> Result<(Requirements<'_>, Range<usize>, u64),
             }
             key => is_unbounded |= BOUNDS_OF_OTHERS.contains(&key),
         }
+    })
+    .map_err(RouteError::malformed)?;
+    // Parsers differ in the field that counts if there are two, and the choice of the endpoint would, too.
+    if has_two_models {
+        return Err(RouteError::malformed("duplicate field `model`"));
     }
 
     let model = model.ok_or_else(RouteError::model_missing)?;
@@ -113,7 +112,7 @@ fn name(written: &RawValue) -> Result<Cow<'_, str>, RouteError> {
 
 /// Returns `true` if a format, as in `response_format`, limits the answer to JSON.
 fn is_json(format: &RawValue) -> bool {
-    let kind = Fields::of(format).last("type").and_then(string);
+    let kind = last_field(format, "type").and_then(string);
     matches!(kind.as_deref(), Some("json_object" | "json_schema"))
 }
 

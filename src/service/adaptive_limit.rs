@@ -23,9 +23,11 @@ impl LayerState<SlotPool> {
         config.validate()?;
         self.change_limit(|limiter| {
             let now = self.gate.capacity().usage().slots;
-            match limiter {
-                Some(limiter) => limiter.reconfigure(config).ok(),
-                None => Limiter::new(&config.initial(now))
+            match (&mut *limiter, now) {
+                (Some(limiter), _) => limiter.reconfigure(config).ok(),
+                // No slots yet, so it begins as configured.
+                (None, 0) => Limiter::new(config).ok().map(|new| *limiter = Some(new)),
+                (None, now) => Limiter::new(&config.initial(now))
                     .ok()
                     .map(|new| *limiter = Some(new)),
             };

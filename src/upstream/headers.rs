@@ -12,14 +12,19 @@ use super::target::host;
 use crate::endpoints::{Endpoint, EndpointRef};
 use crate::http::{is_hop_by_hop, named_by_connection};
 
+/// The headers that requests to one endpoint carry in place of the client's. The type is private, because users may keep
+/// an extension of any type at the endpoint.
+struct OwnHeaders(HeaderMap);
+
 /// Returns the headers that requests to `endpoint` carry in place of the client's. These are `Host` and the headers of
 /// its configuration.
 pub(super) fn own(endpoint: &EndpointRef) -> &HeaderMap {
-    endpoint.extension(|endpoint: &Endpoint| {
+    let own = endpoint.extension(|endpoint: &Endpoint| {
         let mut headers = endpoint.headers.clone();
         headers.insert(HOST, host(&endpoint.url));
-        headers
-    })
+        OwnHeaders(headers)
+    });
+    &own.0
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

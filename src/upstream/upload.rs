@@ -114,7 +114,8 @@ impl<B: Body> Body for Upload<B> {
         let Some(progress) = this.progress else {
             return frame;
         };
-        let is_over = this.body.is_end_stream(); // asked without the lock, because this is a caller's code
+        // Asked without the lock, because this is a caller's code, and not after the body's end.
+        let is_over = matches!(frame, Poll::Ready(Some(Ok(_)))) && this.body.is_end_stream();
         let mut state = progress.lock();
         match &frame {
             Poll::Pending => state.taken = None,

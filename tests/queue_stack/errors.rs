@@ -2,7 +2,9 @@
 
 use super::*;
 use std::error::Error;
+use std::fmt;
 use std::io;
+use std::pin::pin;
 
 /// The first error of this type, from `error` down.
 fn find<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
@@ -55,4 +57,27 @@ async fn a_boxed_error_keeps_its_source_through_a_stack() {
         "{error:?}"
     );
     assert_eq!(error.to_string(), "request timed out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_frees_the_slot_though_its_future_is_kept() {
+    async fn check<F>(future: F, handle: QueueHandle)
+    where
+        F: Future<Output: fmt::Debug>,
+    {
+        let mut future = pin!(future);
+        let answer = future.as_mut().await;
+        assert_eq!(format!("{answer:?}"), "Err(\"failed\")");
+        assert_eq!(handle.status().running, 0);
+    }
+    let inner = || {
+        service_fn(|_: Request<Full<Bytes>>| async { Err::<Response<Full<Bytes>>, _>("failed") })
+    };
+    let request = || Request::new(Full::default());
+    let layer = QueueLayer::new(QueueConfig::new(1));
+    check(layer.layer(inner()).call(request()), layer.handle()).await;
+    let layer = QueueLayer::until_headers(QueueConfig::new(1));
+    check(layer.layer(inner()).call(request()), layer.handle()).await;
+    let layer = QueueLayer::new(QueueConfig::new(1)).status_stream();
+    check(layer.layer(inner()).call(request()), layer.handle()).await;
 }

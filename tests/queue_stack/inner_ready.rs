@@ -329,7 +329,11 @@ fn no_order_of_events_loses_a_readiness() {
 
 #[tokio::test]
 async fn many_requests_with_hang_ups_leave_no_waiter_behind() {
-    let config = || QueueConfig::inner().max_size(10_000);
+    // A busy machine must refuse none of them for a long wait.
+    let config = || {
+        let config = QueueConfig::inner().max_size(10_000);
+        config.target_wait(TargetWait::Off)
+    };
     let echo = service_fn(|job: Job| async move {
         tokio::task::yield_now().await;
         Ok::<_, &'static str>(job.name)

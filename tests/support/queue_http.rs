@@ -35,11 +35,6 @@ pub(crate) async fn until(what: &str, happened: impl Fn() -> bool) {
     panic!("it never happened that {what}");
 }
 
-/// Long enough for a wrong event to happen.
-pub(crate) async fn a_while() {
-    tokio::time::sleep(Duration::from_millis(30)).await;
-}
-
 /// A handler that records the requests it was called for, and finishes them when the test says so.
 #[derive(Clone)]
 pub(crate) struct Jobs(Arc<State>);

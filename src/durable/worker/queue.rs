@@ -191,6 +191,8 @@ where
             if fetched.info.level > head.level && may_give_back {
                 drop(start);
                 self.running.spawn(give_back(Arc::clone(&shared), fetched));
+                // The request that is given back goes before the one that followed it.
+                self.next = None;
                 continue;
             }
             let Start { service, slot } = start;

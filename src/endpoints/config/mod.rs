@@ -310,11 +310,12 @@ impl ModelRoom {
         discipline: Discipline,
     }
 
-    /// Returns the number of requests that may wait for `slots` slots, or `None` if only the whole room bounds them.
+    /// Returns the number of requests that may wait for `slots` slots, or `None` if only the whole room bounds them. No
+    /// slots count as one, because requests wait for an endpoint without slots, too.
     pub(crate) fn max_size_for(&self, slots: usize, ceiling: usize) -> Option<usize> {
         let size = self
             .max_size
-            .max(self.max_size_per_slot.saturating_mul(slots));
+            .max(self.max_size_per_slot.saturating_mul(slots.max(1)));
         let is_limited = self.max_size > 0 || self.max_size_per_slot > 0;
         is_limited.then(|| size.min(ceiling))
     }
@@ -334,7 +335,7 @@ mod tests {
             (10, 3, 8, Some(24)),
             (5_000, 0, 1, Some(1_000)),
             (0, usize::MAX, 2, Some(1_000)),
-            (0, 3, 0, Some(0)),
+            (0, 3, 0, Some(3)),
         ] {
             let room = ModelRoom::default()
                 .max_size(max_size)

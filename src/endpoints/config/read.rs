@@ -39,7 +39,14 @@ pub(super) fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D
 }
 
 pub(super) fn percent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    checked(deserializer, super::check_max_ejected_percent)
+    // Read as a wide number, so that a negative one has the same answer as one that is too large.
+    let percent = i64::deserialize(deserializer)?;
+    match u32::try_from(percent) {
+        Ok(percent @ 0..=100) => Ok(percent),
+        _ => Err(D::Error::custom(format_args!(
+            "{percent} must be a whole number between 0 and 100"
+        ))),
+    }
 }
 
 pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {

@@ -55,9 +55,9 @@ where
         permit: &mut Option<BodyPermit>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Response<Self::Body>, S::Error>> {
-        let response = ready!(future.poll(cx))?;
-        let response = Self::respond(response, permit.take(), Duration::ZERO);
-        Poll::Ready(Ok(response))
+        let result = ready!(future.poll(cx));
+        let permit = permit.take(); // an error gives the slot back at once
+        Poll::Ready(result.map(|response| Self::respond(response, permit, Duration::ZERO)))
     }
 
     #[doc(hidden)]

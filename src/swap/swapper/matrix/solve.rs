@@ -52,7 +52,8 @@ pub(super) struct Solver<'a> {
     relevant: Mask,
     /// The cost of stopping each model, by bit.
     costs: &'a [u64],
-    /// The masks of each node, without those that others contain.
+    /// The masks of each node, without those that others contain. Empty for nodes that have nothing to do with the
+    /// target.
     known: Vec<Vec<Mask>>,
 }
 
@@ -71,8 +72,9 @@ impl<'a> Solver<'a> {
             known: Vec::with_capacity(nodes.len()),
         };
         // A node comes after its parts, so their masks are known.
-        for node in nodes {
-            solver.known.push(solver.masks_of(node));
+        for (node, is_needed) in nodes.iter().zip(needed(nodes, target)) {
+            let masks = is_needed.then(|| solver.masks_of(node));
+            solver.known.push(masks.unwrap_or_default());
         }
         solver
     }
@@ -168,6 +170,22 @@ impl<'a> Solver<'a> {
         // Always found, because the cost is of a combination.
         first.map_or(chosen, |part| self.first_of(part, chosen, rest, cost))
     }
+}
+
+/// Tells for each node if the target is in it, or in a node that it is a part of.
+fn needed(nodes: &[MatrixNode], target: Mask) -> Vec<bool> {
+    let mut needed: Vec<bool> = nodes.iter().map(|node| node.models & target != 0).collect();
+    // A node comes after its parts, so all nodes that a node is a part of were seen before it.
+    for (i, node) in nodes.iter().enumerate().rev() {
+        if needed[i] {
+            let parts = node.parts.iter();
+            parts.for_each(|part| match *part {
+                MatrixPart::Node(part) => needed[part] = true,
+                MatrixPart::Model(_) => {}
+            });
+        }
+    }
+    needed
 }
 
 /// Returns the bits of a mask, one mask for each. Ends because each round clears one.

@@ -1,5 +1,4 @@
 //! What belongs to callers is dropped without the gate's lock: a destructor may use the gate.
-#![cfg(not(loom))]
 
 use std::convert::Infallible;
 use std::pin::Pin;

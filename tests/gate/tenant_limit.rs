@@ -1,5 +1,4 @@
 //! A tenant's limit of slots, and the ways in which a slot is given back.
-#![cfg(not(loom))]
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -1,5 +1,4 @@
 //! A waiter whose ticket changes while it waits, and waiters that are patient.
-#![cfg(not(loom))]
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,26 +1,18 @@
 //! `Forward` against endpoints that behave, misbehave and vanish, over real sockets.
 
-#[path = "support/log.rs"]
+#[path = "../support/log.rs"]
 mod log;
-#[path = "support/upstream.rs"]
+#[path = "../support/upstream.rs"]
 mod upstream;
 
-#[path = "forward/bodies.rs"]
 mod bodies;
-#[path = "forward/early_answers.rs"]
 mod early_answers;
-#[path = "forward/failed_answers.rs"]
 mod failed_answers;
-#[path = "forward/kept_connections.rs"]
 mod kept_connections;
-#[path = "forward/own_headers.rs"]
 mod own_headers;
-#[path = "forward/timeouts.rs"]
 mod timeouts;
 #[cfg(feature = "tls")]
-#[path = "forward/tls.rs"]
 mod tls;
-#[path = "forward/trailers.rs"]
 mod trailers;
 
 use std::error::Error;

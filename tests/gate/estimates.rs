@@ -1,5 +1,4 @@
 //! A gate's estimate of the next arrival's wait.
-#![cfg(not(loom))]
 
 use std::time::Duration;
 

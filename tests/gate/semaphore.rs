@@ -1,5 +1,4 @@
 //! A gate on Tokio: time, closing, names of permits, and what goes wrong around it.
-#![cfg(not(loom))]
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};

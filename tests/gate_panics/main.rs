@@ -1,7 +1,7 @@
 //! A capacity is user code: one that panics counts as busy. No panic reaches a request, and no slot is lost.
 #![cfg(not(loom))]
 
-#[path = "support/log.rs"]
+#[path = "../support/log.rs"]
 mod log;
 
 use std::convert::Infallible;

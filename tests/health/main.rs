@@ -1,26 +1,18 @@
 //! Health checks over real sockets, and what they change for waiting requests.
 
-#[path = "support/log.rs"]
+#[path = "../support/log.rs"]
 mod log;
-#[path = "support/upstream.rs"]
+#[path = "../support/upstream.rs"]
 mod upstream;
 
-#[path = "health/busy.rs"]
 mod busy;
-#[path = "health/changes.rs"]
 mod changes;
-#[path = "health/engine_load.rs"]
 mod engine_load;
-#[path = "health/logs.rs"]
 mod logs;
-#[path = "health/results.rs"]
 mod results;
-#[path = "health/spread.rs"]
 mod spread;
 #[cfg(feature = "tls")]
-#[path = "health/tls.rs"]
 mod tls;
-#[path = "health/waiting.rs"]
 mod waiting;
 
 use std::convert::Infallible;

@@ -1,11 +1,13 @@
 //! `QueueLayer` in an axum app, on real sockets.
 #![cfg(not(loom))]
 
-#[path = "support/queue_http.rs"]
+#[path = "../support/queue_http.rs"]
 mod http_app;
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
@@ -15,7 +17,7 @@ use axum::response::IntoResponse;
 use axum::routing::get as on_get;
 use axum::{Json, Router};
 use futures_util::future::join_all;
-use http_app::{Client, Jobs, Reply, a_while, get, serve, stream, until};
+use http_app::{Client, Jobs, Reply, get, serve, stream, until};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -108,8 +110,9 @@ async fn requests_over_the_rooms_size_are_rejected_at_once() {
         assert_eq!(reply.status, 503);
         assert_eq!(reply.code().await, "queue_full");
     }
+    // Another request has its answer before any of those that wait.
+    assert_eq!(app.client("late").send().await.code().await, "queue_full");
     assert_eq!(app.depth(), 10);
-    a_while().await;
     assert!(answered.try_recv().is_err());
     app.jobs.finish(11);
     for _ in 0..10 {
@@ -246,9 +249,9 @@ mod streamed {
             parts.send(part).unwrap();
             assert_eq!(first.next().await.unwrap(), part);
         }
-        a_while().await;
+        let status = handle.status();
+        assert_eq!((status.running, status.depth), (1, 1));
         assert!(started.try_recv().is_err());
-        assert_eq!(handle.status().running, 1);
         drop(parts);
         assert_eq!(first.next().await, None);
         drop(started.recv().await.unwrap());
@@ -403,8 +406,7 @@ async fn a_limit_lowered_under_load_retires_returned_slots() {
     until("44 wait", || app.depth() == 44).await;
     app.handle.reconfigure(QueueConfig::new(5)).unwrap();
     app.jobs.finish(15);
-    until("15 came back", || app.jobs.running() == 5).await;
-    a_while().await;
+    until("15 came back", || app.handle.status().running == 5).await;
     assert_eq!((app.jobs.running(), app.depth()), (5, 44));
     app.jobs.finish(49);
     for reply in join_all(sent).await {
@@ -519,15 +521,14 @@ async fn shutting_down_rejects_waiters_and_lets_running_requests_finish() {
     let later = app.client("later").send().await;
     assert_eq!(later.code().await, "shutting_down");
 
-    let handle = app.handle.clone();
-    let closed = tokio::spawn(async move { handle.closed().await });
-    a_while().await;
-    assert!(!closed.is_finished());
+    let mut closed = pin!(app.handle.closed());
+    let noop = &mut Context::from_waker(Waker::noop());
+    assert!(closed.as_mut().poll(noop).is_pending());
     app.jobs.finish(3);
     for reply in join_all(running).await {
         assert_eq!(reply.unwrap().text().await, "served");
     }
-    closed.await.unwrap();
+    closed.await;
     assert_eq!(app.jobs.started(), ["a", "b", "c"]);
 }
 

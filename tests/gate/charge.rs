@@ -1,5 +1,4 @@
 //! Fair shares of service that is known only once it was given: `Permit::charge`.
-#![cfg(not(loom))]
 
 use std::collections::VecDeque;
 use std::pin::Pin;

@@ -1,0 +1,10 @@
+//! `Gate` on Tokio.
+#![cfg(not(loom))]
+
+mod charge;
+mod destructors;
+mod estimates;
+mod on_demand;
+mod semaphore;
+mod set_ticket;
+mod tenant_limit;
