@@ -1,5 +1,6 @@
 //! A limit of 0: no request runs, until the limit is raised.
 
+use tower_triage::admit::AdaptiveLimit;
 use tower_triage::queue::Concurrency;
 
 use super::*;
@@ -37,11 +38,14 @@ async fn a_limit_of_zero_without_waiting_refuses_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_raised_limit_lets_the_waiters_go() {
     let adaptive = QueueConfig::default().concurrency(Concurrency::Adaptive(Default::default()));
-    for raised in [QueueConfig::new(2), adaptive] {
+    // A limit that adapts begins as configured, not with the 0 slots that there were.
+    let initial = AdaptiveLimit::default().initial;
+    for (raised, limit) in [(QueueConfig::new(2), 2), (adaptive, initial)] {
         let (queue, handle) = queue(QueueConfig::new(0), explosive());
         let sent = send(&queue, normal("waits")).await;
         assert!(!is_done(&sent).await);
         handle.reconfigure(raised).unwrap();
+        assert_eq!(handle.status().limit, limit);
         assert_eq!(sent.await.unwrap(), Ok("waits"));
 
         handle.reconfigure(QueueConfig::new(0)).unwrap();

@@ -113,6 +113,12 @@ async fn the_limit_survives_a_change_of_the_configuration_within_its_bounds() {
     // To a number and back.
     assert_eq!(change(None, 7), 7);
     assert_eq!(change(Some(aimd()), 7), 7);
+    // Without slots, measurements begin as configured, unless an operator gave some.
+    assert_eq!(change(None, 0), 0);
+    assert_eq!(change(Some(aimd().initial(9)), 0), 9);
+    assert_eq!(change(None, 0), 0);
+    router.endpoint("a").set_limit(5);
+    assert_eq!(change(Some(aimd().initial(9)), 0), 5);
 }
 
 #[tokio::test(start_paused = true)]
