@@ -104,8 +104,8 @@ pub use outcome::Outcome;
 pub use redis::{ConnectError, RedisConfig, RedisStore};
 pub use request::{Idempotency, NewRequest};
 pub use store::{
-    Backlog, BacklogChange, Chunk, Chunks, DueWebhook, Enqueued, Found, Pause, PauseScope,
-    QueueHead, Store, StoreFuture,
+    Backlog, BacklogChange, Chunk, Chunks, DueWebhook, Enqueued, Found, FreePlace, IdleWorker,
+    Pause, PauseScope, QueueHead, Store, StoreFuture,
 };
 pub use wire::{
     InvalidStored, decode_request, decode_response, encode_request, encode_response, fingerprint,

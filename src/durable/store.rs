@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Weak;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -33,6 +34,12 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Returns an error if the store is full, if another request has the idempotency key, or if the write fails.
     fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued>;
+
+    /// Registers a worker of this process, until that is dropped.
+    ///
+    /// If the worker has a free place and no other request of the queue waits, the store may let a new request begin in
+    /// the same step in which it is stored. The default does nothing, so each request is [fetched](Self::fetch).
+    fn register_worker(&self, _worker: Weak<dyn IdleWorker>) {}
 
     /// Returns the stored request with the same identifier, or with the same idempotency key and fingerprint. The given
     /// request itself is not stored.
@@ -153,6 +160,15 @@ pub trait Store: Send + Sync + 'static {
     /// must not follow.
     fn close(&self) -> StoreFuture<'_, ()>;
 }
+
+/// A worker as a [`Store`] sees it, while it stores a request: a source of free places.
+pub trait IdleWorker: Send + Sync {
+    /// Returns a place for a request of this queue, or `None` if the request would have to wait for a slot.
+    fn try_place(&self, queue: &str) -> Option<FreePlace>;
+}
+
+/// A place for one request, which runs in it as soon as the function is called. Dropping the function frees the place.
+pub type FreePlace = Box<dyn FnOnce(Fetched) + Send>;
 
 /// A request as a store returns it, with the response if that is at hand.
 #[derive(Debug, Clone, PartialEq)]

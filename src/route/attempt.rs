@@ -103,6 +103,15 @@ impl Attempt {
         settings.classifier.ticket(headers, arrived)
     }
 
+    /// Sets the tenant to which the tokens of a request are charged, for a slot that was given without a ticket.
+    #[inline]
+    fn set_share(&self, headers: &HeaderMap, demand: &Demand, permit: &mut Permit<Endpoints>) {
+        if self.shared.charges_tokens() {
+            let ticket = self.classify(headers, gate::now());
+            permit.set_share(demand, &ticket);
+        }
+    }
+
     /// Replaces the model's name in the body if another model serves the request.
     fn rename_model<B: Body<Data = Bytes>>(
         &self,
@@ -162,10 +171,7 @@ where
         demand: &Demand,
         permit: &mut Permit<Endpoints>,
     ) {
-        if self.shared.charges_tokens() {
-            let ticket = self.classify(request.headers(), gate::now());
-            permit.set_share(demand, &ticket);
-        }
+        self.set_share(request.headers(), demand, permit);
     }
 
     /// Takes the slot that the request brings along. If the slot's endpoint cannot serve the request, the slot goes
@@ -176,10 +182,16 @@ where
         demand: &Demand,
     ) -> Option<Permit<Endpoints>> {
         let gate = &self.shared.state.gate;
-        let permit = PermitExtension::take_from(request.extensions_mut(), gate)?;
+        let mut permit = PermitExtension::take_from(request.extensions_mut(), gate)?;
         let table = gate.capacity().table.load();
-        let fits = table.fits(&demand.asked, permit.lease());
-        Some(permit).filter(|_| fits)
+        if !table.fits(&demand.asked, permit.lease()) {
+            return None;
+        }
+        if permit.charger().is_none() {
+            // The slot was taken without a ticket.
+            self.set_share(request.headers(), demand, &mut permit);
+        }
+        Some(permit)
     }
 
     fn on_queued(

@@ -2,6 +2,7 @@
 
 mod checker;
 mod cluster;
+mod direct;
 mod drain;
 mod failover;
 mod faults;

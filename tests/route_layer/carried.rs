@@ -1,12 +1,12 @@
 //! Slots of endpoints that were acquired ahead, and ride in their requests.
 
 use bytes::Bytes;
-use http::Request;
-use http_body_util::Full;
+use http::{HeaderValue, Request, Response};
+use http_body_util::{BodyExt, Full};
 use tower_triage::endpoints::{Endpoints, Model, Requirements};
 use tower_triage::gate::{Permit, PermitExtension};
 use tower_triage::route::RoutingConfig;
-use tower_triage::{Priority, QueueConfig, Ticket};
+use tower_triage::{Discipline, Priority, QueueConfig, Ticket};
 
 use super::support::{TestRouter, endpoint, settle, status, two};
 
@@ -49,6 +49,47 @@ async fn a_request_goes_to_the_endpoint_of_the_slot_that_it_brings_along() {
     drop(response);
     assert_eq!(router.in_flight()[&name], 0);
     other.ok();
+}
+
+/// A slot of `try_acquire` has no tenant until a request brings it along.
+#[tokio::test(start_paused = true)]
+async fn the_tokens_of_a_slot_without_a_ticket_are_charged_to_the_tenant_of_its_request() {
+    let queue = QueueConfig::default().discipline(Discipline::Fair);
+    let endpoints = [endpoint("a", 1, &["m"])];
+    let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue);
+    let of_tenant = |mut request: Request<Full<Bytes>>, tenant: &'static str| {
+        let tenant = HeaderValue::from_static(tenant);
+        request.headers_mut().insert("x-tenant-id", tenant);
+        request
+    };
+    let gate = router.handle.gate();
+    let demand = gate.capacity().demand(&Requirements::new("m"));
+    let permit = gate.try_acquire(&demand).unwrap().into_extension();
+    let first = router.send(of_tenant(asking("m", &permit), "one"));
+    let first_call = router.call().await;
+    let mut waiters = Vec::new();
+    for tenant in ["one", "two"] {
+        let body = Full::from(r#"{"model":"m"}"#);
+        waiters.push(router.send(of_tenant(Request::new(body), tenant)));
+        settle().await;
+    }
+    let mut answer = Response::new(Full::from(r#"{"usage":{"completion_tokens":500}}"#));
+    let json = HeaderValue::from_static("application/json");
+    answer.headers_mut().insert("content-type", json);
+    first_call.answer(answer);
+    first.await.unwrap().into_body().collect().await.unwrap();
+    for tenant in ["two", "one"] {
+        let call = router.call().await;
+        assert_eq!(call.headers["x-tenant-id"], tenant);
+        call.ok();
+        settle().await;
+        drop(
+            waiters
+                .remove(if tenant == "two" { 1 } else { 0 })
+                .await
+                .unwrap(),
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

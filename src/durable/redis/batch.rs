@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use redis::{Script, Value};
 use tokio::sync::oneshot;
 
+use super::direct::{Direct, Startable};
 use super::reply::Unexpected;
 use super::scripts;
 use super::shared::Shared;
@@ -47,9 +48,17 @@ pub(super) struct Batch {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<(Item, Reply)>,
+    waiting: VecDeque<Waiting>,
     /// `true` while a task makes calls of this script.
     is_busy: bool,
+}
+
+/// An item that waits for its call.
+struct Waiting {
+    item: Item,
+    reply: Reply,
+    /// The new request, if it may begin as soon as it is stored.
+    startable: Option<Startable>,
 }
 
 type Reply = oneshot::Sender<Result<Value, StoreError>>;
@@ -63,7 +72,7 @@ impl Batch {
     }
 
     /// Returns the items of the next call. If the list is empty, the task that makes the calls ends.
-    fn next_call(&self) -> Vec<(Item, Reply)> {
+    fn next_call(&self) -> Vec<Waiting> {
         let mut state = self.lock();
         let mut items = Vec::new();
         let mut bytes = 0;
@@ -71,7 +80,7 @@ impl Batch {
             let Some(next) = state.waiting.pop_front() else {
                 break;
             };
-            bytes += next.0.iter().map(Vec::len).sum::<usize>();
+            bytes += next.item.iter().map(Vec::len).sum::<usize>();
             items.push(next);
         }
         // The flag changes under the same lock as the queue, so a later item starts a new task.
@@ -106,11 +115,17 @@ impl Shared {
         self: &Arc<Self>,
         batch: impl Fn(&Batches) -> &Batch + Send + 'static,
         item: Item,
+        startable: Option<Startable>,
     ) -> Result<Value, StoreError> {
         let (reply, answer) = oneshot::channel();
+        let waiting = Waiting {
+            item,
+            reply,
+            startable,
+        };
         let is_first = {
             let mut state = batch(&self.batches).lock();
-            state.waiting.push_back((item, reply));
+            state.waiting.push_back(waiting);
             !std::mem::replace(&mut state.is_busy, true)
         };
         if is_first {
@@ -137,30 +152,21 @@ impl Shared {
         })
     }
 
-    async fn run_batch(&self, batch: &Batch, items: Vec<(Item, Reply)>) {
-        let mut call = self.call(batch.script);
-        let is_enqueue = std::ptr::eq(batch, &self.batches.enqueue);
-        if is_enqueue {
-            let config = &self.config.store;
-            call = call
-                .arg(config.max_size)
-                .arg(config.max_size_per_tenant)
-                .arg(u8::from(self.config.replicas > 0));
+    async fn run_batch(self: &Arc<Self>, batch: &Batch, waiting: Vec<Waiting>) {
+        let (mut items, mut callers, mut startable) = (Vec::new(), Vec::new(), Vec::new());
+        for one in waiting {
+            items.push(one.item);
+            callers.push(one.reply);
+            startable.push(one.startable);
         }
-        let (arguments, callers): (Vec<Item>, Vec<Reply>) = items.into_iter().unzip();
-        for argument in arguments.iter().flatten() {
-            call = call.arg(argument);
-        }
-        let result = match &self.replicas {
-            Some(replicas) if is_enqueue => replicas.run(&call, has_stored).await,
-            _ => self.link.run(&call).await,
+        let replies = match std::ptr::eq(batch, &self.batches.enqueue) {
+            true => self.run_enqueue(items, startable).await,
+            false => {
+                let call = self.call(batch.script).args(&items);
+                let replies = self.link.run(&call).await;
+                replies.and_then(|value| self.replies(value, items.len()))
+            }
         };
-        let replies = result
-            .and_then(|value| self.items(value))
-            .and_then(|replies| match replies.len() == callers.len() {
-                true => Ok(replies),
-                false => Err(self.link.unexpected(Unexpected)),
-            });
         match replies {
             Ok(replies) => {
                 for (caller, reply) in callers.into_iter().zip(replies) {
@@ -172,6 +178,39 @@ impl Shared {
                     let _ = caller.send(Err(error.clone()));
                 }
             }
+        }
+    }
+}
+
+impl Shared {
+    /// Stores the requests of one call. Those that have begun by that go to their worker.
+    async fn run_enqueue(
+        self: &Arc<Self>,
+        mut items: Vec<Item>,
+        startable: Vec<Option<Startable>>,
+    ) -> Result<Vec<Value>, StoreError> {
+        let direct = Direct::new(self, &mut items, startable);
+        let config = &self.config.store;
+        let call = self
+            .call(&scripts::ENQUEUE)
+            .arg(config.max_size)
+            .arg(config.max_size_per_tenant)
+            .arg(u8::from(self.config.replicas > 0))
+            .args(&items);
+        let result = match &self.replicas {
+            Some(replicas) => replicas.run(&call, has_stored).await,
+            None => self.link.run(&call).await,
+        };
+        let replies = result.and_then(|value| self.replies(value, items.len()))?;
+        self.read(direct.finish(&items, replies))
+    }
+
+    /// Reads one reply for each item of a call.
+    fn replies(&self, value: Value, items: usize) -> Result<Vec<Value>, StoreError> {
+        let replies = self.items(value)?;
+        match replies.len() == items {
+            true => Ok(replies),
+            false => Err(self.link.unexpected(Unexpected)),
         }
     }
 }

@@ -48,10 +48,14 @@ impl Leases {
         number
     }
 
-    /// Ends a fetch, and adds the leases that it returned.
-    pub(super) fn end_fetch<'a>(&self, number: u64, leases: impl Iterator<Item = &'a Lease>) {
+    /// Ends a fetch, whose leases were [added](Self::add) before.
+    pub(super) fn end_fetch(&self, number: u64) {
+        self.lock().fetches.remove(&number);
+    }
+
+    /// Adds the leases that a fetch returned.
+    pub(super) fn add<'a>(&self, leases: impl Iterator<Item = &'a Lease>) {
         let mut state = self.lock();
-        state.fetches.remove(&number);
         for lease in leases {
             let held = Held {
                 fence: lease.fence().to_owned(),

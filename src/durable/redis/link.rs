@@ -225,6 +225,11 @@ impl<'a> Call<'a> {
         self
     }
 
+    /// Adds the arguments of all items.
+    pub(super) fn args(self, items: &[Vec<Vec<u8>>]) -> Self {
+        items.iter().flatten().fold(self, Self::arg)
+    }
+
     /// Adds a number, or an empty argument for `None`.
     pub(super) fn maybe(self, value: Option<u64>) -> Self {
         match value {

@@ -7,6 +7,10 @@
 //! the running requests. While a script call is on its way, other requests that need the same script wait and then
 //! share the next call.
 //!
+//! A process that has both a front and a worker asks the worker for free slots just before it stores requests. The script
+//! then starts as many of them as there are slots, if no other request of the queue waits. This saves a second script,
+//! which would fetch the requests.
+//!
 //! A store uses two or three connections. One runs the scripts, and one waits for notifications, such as new work and
 //! the ends of requests that this process waits for. With [`RedisConfig::replicas`], a third one stores the requests
 //! that must be replicated.
@@ -14,6 +18,7 @@
 mod batch;
 mod check;
 mod config;
+mod direct;
 mod front;
 mod leases;
 mod link;

@@ -7,6 +7,7 @@ use redis::{Script, Value};
 use tokio::sync::{Notify, watch};
 
 use super::batch::Batches;
+use super::direct::IdleWorkers;
 use super::leases::Leases;
 use super::link::{Call, Link};
 use super::replicas::Replicas;
@@ -31,6 +32,7 @@ pub(super) struct Shared {
     pub(super) batches: Batches,
     pub(super) watchers: Watchers,
     pub(super) leases: Leases,
+    pub(super) workers: IdleWorkers,
     pub(super) version: watch::Sender<Version>,
     /// The signal that wakes the task that renews leases.
     pub(super) claim: Notify,

@@ -1,6 +1,6 @@
 //! The store as its users see it: how it is opened, and its operations.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::batch::Batches;
+use super::direct::IdleWorkers;
 use super::leases::Leases;
 use super::link::Link;
 use super::operators::scope_name;
@@ -18,9 +19,9 @@ use super::watchers::Watchers;
 use super::{ConnectError, RedisConfig, reply, scripts, upkeep};
 use crate::Discipline;
 use crate::durable::{
-    Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing,
-    NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo,
-    Stop, Store, StoreError, StoreFuture,
+    Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, IdleWorker, Lease,
+    Listing, NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId,
+    RequestInfo, Stop, Store, StoreError, StoreFuture,
 };
 
 /// A [`Store`] on Redis, for many front ends and workers.
@@ -79,6 +80,7 @@ impl RedisStore {
             batches: Batches::new(),
             watchers: Watchers::default(),
             leases: Leases::default(),
+            workers: IdleWorkers::default(),
             version: watch::Sender::default(),
             claim: Notify::new(),
             config,
@@ -136,6 +138,10 @@ fn weights(config: &RedisConfig) -> String {
 impl Store for RedisStore {
     fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
         Box::pin(self.shared.enqueue(request))
+    }
+
+    fn register_worker(&self, worker: Weak<dyn IdleWorker>) {
+        self.shared.workers.add(worker);
     }
 
     fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {

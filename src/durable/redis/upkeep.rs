@@ -197,7 +197,9 @@ impl Shared {
     /// Registers for the end of a request, and records it if the request has already ended.
     pub(super) async fn watch(self: &Arc<Self>, id: RequestId) -> Result<(), StoreError> {
         let item = vec![id.to_string().into_bytes()];
-        let reply = self.run_batched(|batches| &batches.watch, item).await?;
+        let reply = self
+            .run_batched(|batches| &batches.watch, item, None)
+            .await?;
         self.on_watch(id, &reply);
         Ok(())
     }

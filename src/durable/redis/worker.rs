@@ -40,7 +40,8 @@ impl Shared {
         let result = self.fetch_once(&queue, max).await;
         let fetched = result.as_deref().unwrap_or_default();
         self.leases
-            .end_fetch(number, fetched.iter().map(|fetched| &fetched.lease));
+            .add(fetched.iter().map(|fetched| &fetched.lease));
+        self.leases.end_fetch(number);
         if result.is_err() {
             // Redis may have handed out requests although the reply failed. The renewal task finds these leases as
             // strays.
@@ -89,7 +90,9 @@ impl Shared {
 
     pub(super) async fn called(self: Arc<Self>, lease: Lease) -> Result<(), StoreError> {
         let item = item(&lease);
-        let reply = self.run_batched(|batches| &batches.called, item).await;
+        let reply = self
+            .run_batched(|batches| &batches.called, item, None)
+            .await;
         reply.map(drop)
     }
 
@@ -111,7 +114,9 @@ impl Shared {
         };
         let mut item = item(&lease);
         item.extend([kind.as_bytes().to_vec(), detail.into_bytes(), more]);
-        let reply = self.run_batched(|batches| &batches.finish, item).await?;
+        let reply = self
+            .run_batched(|batches| &batches.finish, item, None)
+            .await?;
         let has_effect = reply == Value::Int(1);
         self.leases.remove(&lease);
         Ok(has_effect)

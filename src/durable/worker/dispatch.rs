@@ -2,21 +2,23 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use http_body_util::Full;
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::{Notify, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tower_service::Service;
 
 use super::Shared;
+use super::direct::{self, Idle};
 use super::queue::Queue;
-use crate::durable::{Backlog, BacklogChange, QueueHead};
+use crate::durable::{Backlog, BacklogChange, IdleWorker, QueueHead};
 
 /// The most urgent request of a queue, as one reading of the backlog showed it.
 #[derive(Debug, Default)]
@@ -77,6 +79,15 @@ where
         names: HashMap::new(),
         tasks: JoinSet::new(),
     };
+    let (started, direct) = unbounded_channel();
+    let idle: Arc<dyn IdleWorker> = Arc::new(Idle {
+        shared: Arc::clone(&shared),
+        service: Mutex::new(queues.service.clone()),
+        started,
+    });
+    shared.store.register_worker(Arc::downgrade(&idle));
+    let mut direct_task = JoinSet::new(); // a `JoinSet` aborts its task when the worker is dropped
+    direct_task.spawn(direct::run(Arc::clone(&shared), direct));
     while !shared.shutdown.is_cancelled() {
         let round = refresh.begin();
         let look = shared.health.until_done(|| shared.store.backlog());
@@ -99,7 +110,9 @@ where
             queues.show_new(refresh.begin(), *head);
         }
     }
+    drop(idle);
     while queues.tasks.join_next().await.is_some() {}
+    while direct_task.join_next().await.is_some() {}
 }
 
 /// The tasks of all queues that have a backlog or have requests that still run.

@@ -1,6 +1,7 @@
 //! The worker, which takes requests from a store when it has slots for them, and runs them in a service.
 
 mod attempt;
+mod direct;
 mod dispatch;
 mod events;
 mod guard;
@@ -36,6 +37,9 @@ pub use slots::{NoSlot, Slot, SlotWait, Slots};
 /// the request that is the most urgent by then. So an urgent request that arrives meanwhile goes first, on whichever
 /// machine it arrived. A level below those of the online traffic gets exactly the slots that the online traffic leaves
 /// free.
+///
+/// A store on Redis lets a request begin in the step that stores it, if the worker of the same process has a free slot and
+/// no other request of the queue waits.
 ///
 /// The slots come from a [`Gate`](crate::Gate) that [`slots`](Self::slots) sets. A slot travels in the extensions of
 /// its request, where the layer of that gate finds it and so skips its own wait. The gate's bounds on waiters and waits

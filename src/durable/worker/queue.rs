@@ -246,7 +246,7 @@ fn is_late(rejection: &Rejection) -> bool {
 }
 
 /// Puts a request that was taken but not started back into its queue.
-async fn give_back(shared: Arc<Shared>, fetched: Fetched) {
+pub(super) async fn give_back(shared: Arc<Shared>, fetched: Fetched) {
     let again = Outcome::Retry {
         after: Duration::ZERO,
         counts: false,

@@ -21,6 +21,12 @@ use crate::{RejectReason, Ticket};
 pub trait Slots: Send + Sync + 'static {
     /// Begins a wait for a slot, on behalf of a request of this queue.
     fn wait(&self, queue: &str, ticket: Ticket) -> Box<dyn SlotWait>;
+
+    /// Returns a slot for a request of this queue if one is free and no request waits. The default returns `None`, so
+    /// each request [waits](Self::wait) for its slot.
+    fn try_slot(&self, _queue: &str) -> Option<Slot> {
+        None
+    }
 }
 
 /// A wait for a slot. Dropping it ends the wait, and gives back a slot that was granted meanwhile.
@@ -77,6 +83,11 @@ impl Slots for Gate<SlotPool> {
             demand: || (),
         })
     }
+
+    fn try_slot(&self, _queue: &str) -> Option<Slot> {
+        let permit = self.try_acquire(&())?;
+        Some(Slot::new(permit.into_extension()))
+    }
 }
 
 #[cfg(feature = "route")]
@@ -93,6 +104,12 @@ impl Slots for Gate<Endpoints> {
             acquire: self.acquire(ticket.patient(), demand()),
             demand,
         })
+    }
+
+    fn try_slot(&self, queue: &str) -> Option<Slot> {
+        let demand = self.capacity().demand(&Requirements::new(queue));
+        let permit = self.try_acquire(&demand)?;
+        Some(Slot::new(permit.into_extension()))
     }
 }
 

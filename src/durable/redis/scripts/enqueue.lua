@@ -1,7 +1,8 @@
 -- Stores requests, except those that are known or that exceed a limit. ARGV[3] is the limit of live requests, and
 -- ARGV[4] the limit for one tenant, or 0. ARGV[5] is 1 if the caller waits for replicas. ARGV from 6 are the fields of
 -- each request, in the order of the parameters of `enqueue`. Returns for each request the time, the known request, or
--- the reason why it was not stored.
+-- the reason why it was not stored. For a request that begins at once, it returns `started`, the time, the state, and
+-- the fence of the lease.
 local max_size, max_size_per_tenant, touches = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 
 -- The state of a request that has done nothing yet.
@@ -16,13 +17,44 @@ local function known(id)
 end
 
 local keys = {}
-for i = 6, #ARGV, 7 do
+for i = 6, #ARGV, 8 do
   keys[#keys + 1] = job_key(ARGV[i])
 end
 local may_be_known = call('EXISTS', unpack(keys)) > 0
 local stored = {}
 
-local function enqueue(id, facts, cancel_after, delay_ms, fingerprint, is_awaited, body)
+-- The queues in which no request waits, so that a new one may begin at once.
+local is_idle = {}
+
+local function may_begin(job)
+  local queue = job.queue
+  if is_idle[queue] == nil then
+    is_idle[queue] = call('EXISTS', P .. 'pauses', P .. 'parks') == 0 and call('SISMEMBER', P .. 'ready', queue) == 0
+  end
+  return is_idle[queue] and room_of_queue(queue) > 0 and room_of_tenant(job.tenant) > 0
+end
+
+-- The streams with messages of requests that began at once. They are read at the end, so that the requests are pending.
+local unread = {}
+
+-- Starts a request, or puts it into its queue. `has_slot` is 1 if this process has a slot for it. Returns the fence of
+-- the lease if the request has begun.
+local function start_or_queue(job, delay_ms, has_slot)
+  delay_ms = tonumber(delay_ms)
+  if delay_ms and delay_ms > 0 then
+    delay(job, now + delay_ms)
+  elseif has_slot == '1' and may_begin(job) then
+    job.place = 's'
+    unread[send(job)] = true
+    return begin(job)
+  else
+    job.place = IS_FAIR and 't' or 'n'
+    append(job)
+    is_idle[job.queue] = false
+  end
+end
+
+local function enqueue(id, facts, cancel_after, delay_ms, fingerprint, is_awaited, body, has_slot)
   if (may_be_known or stored[id]) and call('EXISTS', job_key(id)) == 1 then
     return known(id)
   end
@@ -55,14 +87,9 @@ local function enqueue(id, facts, cancel_after, delay_ms, fingerprint, is_awaite
     job.deadline = string.format('%.0f', now + cancel_after)
     call('ZADD', P .. 'deadlines', job.deadline, id)
   end
-  delay_ms = tonumber(delay_ms)
-  if delay_ms and delay_ms > 0 then
-    delay(job, now + delay_ms)
-  else
-    job.place = IS_FAIR and 't' or 'n'
-    append(job)
-  end
-  call('HSET', job.key, 'i', facts, 's', pack(job), 'b', body)
+  local fence = start_or_queue(job, delay_ms, has_slot)
+  local state = pack(job)
+  call('HSET', job.key, 'i', facts, 's', state, 'b', body)
   if job.idempotency ~= '' then
     call('SET', P .. 'i:' .. job.idempotency, id .. fingerprint)
   end
@@ -73,11 +100,14 @@ local function enqueue(id, facts, cancel_after, delay_ms, fingerprint, is_awaite
   add('n', 'live', 1)
   add('tenants', 'l' .. job.tenant, 1)
   stored[id] = true
-  return NOW
+  return fence and {'started', NOW, state, fence} or NOW
 end
 
 local results = {}
-for i = 6, #ARGV, 7 do
-  results[#results + 1] = enqueue(unpack(ARGV, i, i + 6))
+for i = 6, #ARGV, 8 do
+  results[#results + 1] = enqueue(unpack(ARGV, i, i + 7))
+end
+for key in pairs(unread) do
+  call('XREADGROUP', 'GROUP', GROUP, ME, 'STREAMS', key, '>')
 end
 return results

@@ -17,11 +17,9 @@ max = math.min(max, room_of_queue(queue))
 
 local function start(job, body)
   not_ready(job)
-  runs(job, 1)
-  job.status, job.attempts, job.started, job.owner = 'starting', job.attempts + 1, NOW, ME
+  local fence = begin(job)
   job.not_before, job.sent = '', ''
-  local state, fence = put(job), job.message .. '/' .. job.attempts .. '/' .. ME
-  at_end('SADD', P .. 'own:' .. ME, job.id .. ' ' .. fence)
+  local state = put(job)
   local at = PARTS * started
   taken[at + 1], taken[at + 2], taken[at + 3], taken[at + 4], taken[at + 5] = job.id, job.facts, state, fence, body
   started = started + 1

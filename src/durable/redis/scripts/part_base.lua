@@ -44,7 +44,7 @@ local FACTS, STATE = '>sssI4c0I4c0I4c0I4c0', string.rep('s', 20)
 --
 -- - facts: level, cost, listed (1 or 0), queue, tenant, webhook, and the key of its idempotency key
 -- - status, attempts, and the place while it is queued: `n` with the new requests, `r` with the requests that came back,
---   `t` and `u` likewise within its tenant, `d` delayed, `p` parked
+--   `t` and `u` likewise within its tenant, `d` delayed, `p` parked, `s` started as soon as it was stored
 -- - message, and the process that has it (owner)
 -- - rank, and its number among the arrivals of its level
 -- - created, started, ended, deadline and not_before, all in milliseconds

@@ -62,6 +62,16 @@ local function runs(job, by)
   add('tenants', 'b' .. job.tenant, by)
 end
 
+-- Lets a request run in this process. Its message is known and about to be read. The caller stores its state. Returns
+-- the fence of the lease.
+local function begin(job)
+  runs(job, 1)
+  job.status, job.attempts, job.started, job.owner = 'starting', job.attempts + 1, NOW, ME
+  local fence = job.message .. '/' .. job.attempts .. '/' .. ME
+  at_end('SADD', P .. 'own:' .. ME, job.id .. ' ' .. fence)
+  return fence
+end
+
 -- Tells workers that the most urgent request of a queue may have changed.
 local function notify(queue)
   news[queue] = false
@@ -72,10 +82,8 @@ local function notify_first(job)
   news[job.queue] = news[job.queue] == nil and job.is_new and job or false
 end
 
--- Adds a request to the stream of its place, and to the ready requests. Sets the message and arrival of the job.
--- Workers are told only if the next request may change, because a worker that knows of a backlog looks again after it
--- has taken from it.
-local function append(job)
+-- Adds a request to the stream of its place, and sets its message. Returns the stream.
+local function send(job)
   local key = stream_key(job)
   local message = call('XADD', key, 'NOMKSTREAM', '*', 'i', job.id, 'n', job.rank)
   if not message then
@@ -84,6 +92,14 @@ local function append(job)
     message = call('XADD', key, '*', 'i', job.id, 'n', job.rank)
   end
   job.message = message
+  return key
+end
+
+-- Adds a request to the stream of its place, and to the ready requests. Sets the message and arrival of the job.
+-- Workers are told only if the next request may change, because a worker that knows of a backlog looks again after it
+-- has taken from it.
+local function append(job)
+  send(job)
   if job.arrival == '' then
     job.arrival = count('a', job, 1)
   end
