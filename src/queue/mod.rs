@@ -28,11 +28,13 @@ mod clone_or_share_inner;
 mod config;
 mod delayed_head;
 mod error;
+mod exempt;
 mod future;
 mod handle;
 mod layer;
 #[cfg(feature = "load")]
 mod load;
+mod map_response_body;
 #[cfg(feature = "tonic")]
 mod named_service;
 mod protocol;
@@ -48,9 +50,11 @@ pub use clone_or_share_inner::CloneOrShareInner;
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
 pub use delayed_head::DelayedHead;
 pub use error::{BoxedError, QueueError};
+pub use exempt::{Exempt, NoExemptions};
 pub use future::QueueFuture;
 pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};
+pub use map_response_body::{MapResponseBody, MapResponseBodyFuture, MapResponseBodyLayer};
 pub use protocol::{Http, HttpMode, Plain, Protocol, UntilBodyEnds, UntilHeaders, WithStatus};
 pub use queue_time::QueueTime;
 pub use request::QueueRequest;
