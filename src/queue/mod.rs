@@ -21,7 +21,8 @@
 //!
 //! With [`QueueLayer::limit`] there is only a limit. With [`QueueLayer::until_headers`] a slot is free as soon as the
 //! response's head is there. With [`QueueLayer::plain`] the service need not be HTTP. With
-//! [`Concurrency::Adaptive`] the limit is found by measurement.
+//! [`Concurrency::Adaptive`] the limit is found by measurement. With [`QueueLayer::exempt`] health checks pass without a
+//! slot. With [`QueueLayer::map_response_body`] a configuration can leave the queue out.
 
 mod classify;
 mod clone_or_share_inner;

@@ -8,8 +8,8 @@
 //!       ──> WaitingForSlot ──> WaitingForInner ──> Calling
 //! ```
 //!
-//! Both waiting states may also end in a rejection or a failure. Only these states allocate, so a request that finds a
-//! slot free is spared the cost of waiting.
+//! Both waiting states may also end in a rejection or a failure. Only these states and `Exempt` allocate, so a request
+//! that finds a slot free is spared the cost of waiting.
 
 mod queued;
 

@@ -24,7 +24,7 @@ async fn one_runs(mut app: App) {
     let (mut counted, items) = app.count().await;
     items.send(Ok(note("one"))).unwrap();
     assert_eq!(counted.message().await.unwrap().unwrap().text, "one");
-    let refused = say(&app, "refused").await.unwrap_err();
+    let refused = say(&app, "now").await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     drop(items);
     assert_eq!(counted.message().await.unwrap(), None);
@@ -86,7 +86,7 @@ async fn a_mapped_queue_may_stand_around_a_single_service() {
 }
 
 #[tokio::test]
-async fn the_health_service_passes_a_full_room() {
+async fn an_exempt_call_passes_a_full_room() {
     let queue = QueueLayer::new(QueueConfig::new(0).max_size(0))
         .exempt(|request: &http::Request<_>| request.uri().path().ends_with("/Say"))
         .map_response_body(Body::new);
