@@ -318,16 +318,16 @@ impl<K, M, E> QueueLayer<Http<K, M, E>> {
     /// use axum::{Router, routing::get};
     /// use tower_triage::{QueueConfig, QueueLayer};
     ///
-    /// let queue = QueueLayer::new(QueueConfig::new(8)).exempt(|request| {
-    ///     request.uri().path() == "/health" || request.headers().contains_key("upgrade")
-    /// });
+    /// let queue = QueueLayer::new(QueueConfig::new(8))
+    ///     .exempt(|request| ["/health", "/metrics", "/socket"].contains(&request.uri().path()));
     /// let app: Router = Router::new()
     ///     .route("/chat", get(|| async { "hello" }))
     ///     .route("/health", get(|| async { "ok" }))
     ///     .layer(queue);
     /// ```
     ///
-    /// In front of a gRPC server, exempt its health service by the path `/grpc.health.v1.Health/Check`.
+    /// Decide by the path, because every client can send any header. The paths of the gRPC health service begin with
+    /// `/grpc.health.v1.Health/`.
     ///
     /// In axum, there are two ways without a closure. Routes that are merged after `.layer` are
     /// [outside of the queue](Self#once-per-request). With `.route_layer` in place of `.layer`, requests for unknown paths
@@ -370,8 +370,8 @@ impl<K, M, E> QueueLayer<Http<K, M, E>> {
     ///
     /// Call it last, because it returns a layer of another type. The slot is held until the mapped body drops the
     /// original one or reads it to its end. The [time of the wait](super::QueueResponseBody::queue_time) and the
-    /// [reason of a rejection](super::QueueResponseBody::reason) are known to `map` only; with
-    /// [`status_stream`](Self::status_stream) they are also extensions of the response.
+    /// [reason of a rejection](super::QueueResponseBody::reason) are known to `map` only. With
+    /// [`status_stream`](QueueLayer::status_stream) they are also extensions of the response.
     #[must_use]
     pub fn map_response_body<B, N, F>(self, map: F) -> MapResponseBodyLayer<Self, F>
     where
