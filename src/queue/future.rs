@@ -41,6 +41,11 @@ where
         &self.state.gate
     }
 
+    #[inline(always)]
+    fn exempts(&self, request: &mut Req) -> bool {
+        self.protocol.exempts(request)
+    }
+
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket {
         let settings = self.state.settings();
         let settings = sealed::Settings(&settings);

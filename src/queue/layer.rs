@@ -11,8 +11,9 @@ use tower_layer::Layer;
 
 use super::classify::{ClassifyContext, DefaultPriority, FromHeaders};
 use super::handle::QueueHandle;
+use super::map_response_body::MapResponseBodyLayer;
 use super::protocol::{Http, Plain, Render, UntilBodyEnds, UntilHeaders, WithStatus};
-use super::response_body::RenderedBody;
+use super::response_body::{QueueResponseBody, RenderedBody};
 use super::service::Queue;
 use super::shared_inner::{InnerServices, SharedInner};
 use super::{Concurrency, InvalidQueueConfig, QueueConfig};
@@ -272,7 +273,7 @@ fn refuse(error: &InvalidQueueConfig) -> ! {
     panic!("invalid `QueueConfig`: {error}")
 }
 
-impl<K, M> QueueLayer<Http<K, M>> {
+impl<K, M, E> QueueLayer<Http<K, M, E>> {
     /// Reads tickets with a closure instead of from headers. The [context](ClassifyContext) has the ticket that the headers
     /// say, with the caller's deadline and tenant.
     ///
@@ -289,7 +290,7 @@ impl<K, M> QueueLayer<Http<K, M>> {
     /// # let _: axum::Router = axum::Router::new().layer(queue);
     /// ```
     #[must_use]
-    pub fn classify<B, F>(self, classify: F) -> QueueLayer<Http<F, M>>
+    pub fn classify<B, F>(self, classify: F) -> QueueLayer<Http<F, M, E>>
     where
         F: Fn(&Request<B>, &ClassifyContext<'_>) -> Ticket,
     {
@@ -298,12 +299,85 @@ impl<K, M> QueueLayer<Http<K, M>> {
 
     /// Reads tickets with a [`Classify`](super::Classify) instead of from headers.
     #[must_use]
-    pub fn classify_with<N>(self, classify: N) -> QueueLayer<Http<N, M>> {
+    pub fn classify_with<N>(self, classify: N) -> QueueLayer<Http<N, M, E>> {
         self.map_protocol(|http| Http {
             classify,
             mode: http.mode,
+            exempt: http.exempt,
             tells_queue_time: http.tells_queue_time,
         })
+    }
+
+    /// Lets the requests pass for which `exempt` returns `true`: health checks, metrics, WebSockets.
+    ///
+    /// An exempt request takes no slot, is not counted, and is passed to the inner service even if the room is full or
+    /// closed. It waits only until the inner service is ready. A second call replaces the first closure. Layers without
+    /// exemptions pay nothing for them.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// let queue = QueueLayer::new(QueueConfig::new(8))
+    ///     .exempt(|request| ["/health", "/metrics", "/socket"].contains(&request.uri().path()));
+    /// let app: Router = Router::new()
+    ///     .route("/chat", get(|| async { "hello" }))
+    ///     .route("/health", get(|| async { "ok" }))
+    ///     .layer(queue);
+    /// ```
+    ///
+    /// Decide by the path, because every client can send any header. The paths of the gRPC health service begin with
+    /// `/grpc.health.v1.Health/`.
+    ///
+    /// In axum, there are two ways without a closure. Routes that are merged after `.layer` are
+    /// [outside of the queue](Self#once-per-request). With `.route_layer` in place of `.layer`, requests for unknown paths
+    /// are outside as well, so they get a 404 even if the room is full.
+    ///
+    /// With [`Overflow::Backpressure`](super::Overflow::Backpressure), `poll_ready` waits for room before there is a
+    /// request, so exempt requests wait there, too. A layer with exemptions cannot [share](Self::share_inner) its inner
+    /// service, which only the head of the room may poll.
+    #[must_use]
+    pub fn exempt<B, F>(self, exempt: F) -> QueueLayer<Http<K, M, F>>
+    where
+        F: Fn(&Request<B>) -> bool + Clone + Send + 'static,
+    {
+        self.inner.add_cloned(); // exempt requests poll clones of the inner service
+        self.map_protocol(|http| Http {
+            classify: http.classify,
+            mode: http.mode,
+            exempt,
+            tells_queue_time: http.tells_queue_time,
+        })
+    }
+
+    /// Maps the body of every response with `map`, so that the response keeps the inner service's own type.
+    ///
+    /// Services that are a queue or not by configuration need this, because both have to return the same type. So does
+    /// code that asks for a service with that very type. Pass the constructor that boxes any body: `axum::body::Body::new`,
+    /// `tonic::body::Body::new`, or `http_body_util::combinators::BoxBody::new`.
+    ///
+    /// ```
+    /// use axum::{Router, body::Body, routing::get};
+    /// use tower::util::option_layer;
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// let config = Some(QueueConfig::new(8)); // `None` if the queue is disabled
+    /// let queue = config.map(|config| QueueLayer::new(config).map_response_body(Body::new));
+    /// let app: Router = Router::new()
+    ///     .route("/", get(|| async { "hello" }))
+    ///     .layer(option_layer(queue));
+    /// ```
+    ///
+    /// Call it last, because it returns a layer of another type. The slot is held until the mapped body drops the
+    /// original one or reads it to its end. The [time of the wait](super::QueueResponseBody::queue_time) and the
+    /// [reason of a rejection](super::QueueResponseBody::reason) are known to `map` only. With
+    /// [`status_stream`](QueueLayer::status_stream) they are also extensions of the response.
+    #[must_use]
+    pub fn map_response_body<B, N, F>(self, map: F) -> MapResponseBodyLayer<Self, F>
+    where
+        F: Fn(QueueResponseBody<B>) -> N + Clone,
+    {
+        MapResponseBodyLayer::new(self, map)
     }
 
     /// Tells the inner service the time that each request waited, as a [`QueueTime`](super::QueueTime) among the
@@ -327,7 +401,7 @@ impl<K, M> QueueLayer<Http<K, M>> {
     }
 }
 
-impl<K> QueueLayer<Http<K>> {
+impl<K, E> QueueLayer<Http<K, UntilBodyEnds, E>> {
     /// Answers a client that asks for it [while its request waits](Self#status-while-waiting), with its position. So the inner
     /// service, its future and error, the requests and the bodies have to be `Send` and to borrow nothing.
     ///
@@ -340,10 +414,11 @@ impl<K> QueueLayer<Http<K>> {
     ///     .layer(QueueLayer::new(QueueConfig::new(8)).status_stream());
     /// ```
     #[must_use]
-    pub fn status_stream(self) -> QueueLayer<Http<K, WithStatus>> {
+    pub fn status_stream(self) -> QueueLayer<Http<K, WithStatus, E>> {
         self.map_protocol(|http| Http {
             classify: http.classify,
             mode: WithStatus(http.mode),
+            exempt: http.exempt,
             tells_queue_time: http.tells_queue_time,
         })
     }
@@ -458,8 +533,8 @@ impl<P> QueueLayer<P> {
     ///
     /// - Returns [`CannotShare`](InvalidQueueConfig::CannotShare) if the concurrency is not [`Concurrency::Inner`].
     ///   With a number of slots, several requests would use the inner service at a time.
-    /// - Returns [`NotAlone`](InvalidQueueConfig::NotAlone) if this layer or a clone of it has made a service already,
-    ///   or if this method was called before. An inner service that is shared must be the only one behind its waiting
+    /// - Returns [`NotAlone`](InvalidQueueConfig::NotAlone) if this layer or a clone of it has made a service or exempts
+    ///   requests, or if this method was called before. An inner service that is shared must be the only one behind its waiting
     ///   room.
     pub fn share_inner(self) -> Result<SharedQueueLayer<P>, InvalidQueueConfig> {
         match self.state.settings().config.concurrency {

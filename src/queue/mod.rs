@@ -21,18 +21,21 @@
 //!
 //! With [`QueueLayer::limit`] there is only a limit. With [`QueueLayer::until_headers`] a slot is free as soon as the
 //! response's head is there. With [`QueueLayer::plain`] the service need not be HTTP. With
-//! [`Concurrency::Adaptive`] the limit is found by measurement.
+//! [`Concurrency::Adaptive`] the limit is found by measurement. With [`QueueLayer::exempt`] health checks pass without a
+//! slot. With [`QueueLayer::map_response_body`] a configuration can leave the queue out.
 
 mod classify;
 mod clone_or_share_inner;
 mod config;
 mod delayed_head;
 mod error;
+mod exempt;
 mod future;
 mod handle;
 mod layer;
 #[cfg(feature = "load")]
 mod load;
+mod map_response_body;
 #[cfg(feature = "tonic")]
 mod named_service;
 mod protocol;
@@ -48,9 +51,11 @@ pub use clone_or_share_inner::CloneOrShareInner;
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
 pub use delayed_head::DelayedHead;
 pub use error::{BoxedError, QueueError};
+pub use exempt::{Exempt, NoExemptions};
 pub use future::QueueFuture;
 pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};
+pub use map_response_body::{MapResponseBody, MapResponseBodyFuture, MapResponseBodyLayer};
 pub use protocol::{Http, HttpMode, Plain, Protocol, UntilBodyEnds, UntilHeaders, WithStatus};
 pub use queue_time::QueueTime;
 pub use request::QueueRequest;

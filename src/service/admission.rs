@@ -3,12 +3,13 @@
 //! ```text
 //! start ──> Rejected                                   the waiting room is full
 //!       ──> Failed                                     the inner service failed before it was called
+//!       ──> Exempt                                     the request takes no slot
 //!       ──> Calling                                    a slot is free and the inner service ready
 //!       ──> WaitingForSlot ──> WaitingForInner ──> Calling
 //! ```
 //!
-//! Both waiting states may also end in a rejection or a failure. Only these states allocate, so a request that finds a
-//! slot free is spared the cost of waiting.
+//! Both waiting states may also end in a rejection or a failure. Only these states and `Exempt` allocate, so a request
+//! that finds a slot free is spared the cost of waiting.
 
 mod queued;
 
@@ -23,6 +24,7 @@ use tower_service::Service;
 
 use super::adaptive_limit::MeasuredCall;
 use super::call_watch::{CallWatch, WatchedCall};
+use super::exempt_call::ExemptCall;
 use super::ready_state::Prepared;
 use super::waiting::{
     Admitted, InnerWait, PendingCall, SlotOutcome, SlotWait, WaitOutcome, WaitTimes,
@@ -47,6 +49,12 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>:
 
     /// Returns the gate that the request has to pass.
     fn gate(&self) -> &Gate<C>;
+
+    /// Returns `true` if the request passes without a slot. Such a request is prepared for the inner service here.
+    #[inline(always)]
+    fn exempts(&self, _request: &mut Req) -> bool {
+        false
+    }
 
     /// Returns the ticket of a request that arrives at `now` and has to wait.
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket;
@@ -110,7 +118,7 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>:
     }
 
     /// Passes the inner service's response on, with the permit. The permit is `None` if the inner service was not
-    /// called.
+    /// called, or was called for a request that takes no slot.
     fn respond(
         result: Result<S::Response, S::Error>,
         permit: Option<Self::Held>,
@@ -162,6 +170,8 @@ pin_project! {
         // A state of its own, so that plain calls do not have to look for a watch. Boxed with its future, because the
         // state then needs no word to tell itself from `Calling`.
         CallingWatched { call: Pin<Box<WatchedCall<C, F>>> },
+        // Boxed with its future for the same reason.
+        Exempt { call: Pin<Box<ExemptCall<S, Req, F>>> },
     }
 }
 
@@ -200,10 +210,13 @@ where
     fn start(
         handler: &mut H,
         inner: &mut S,
-        request: Req,
+        mut request: Req,
         demand: C::Demand,
         prepared: Option<Prepared<Shared<C>>>,
     ) -> Self {
+        if handler.exempts(&mut request) {
+            return Self::call_exempt(inner, request);
+        }
         if handler.gate().expects_extensions() {
             return Self::start_carrying(handler, inner, request, demand, prepared);
         }
@@ -211,6 +224,16 @@ where
             Some(permit) => Self::call_now(handler, inner, request, permit, prepared),
             None => Self::wait_for_slot(handler, inner, request, demand, prepared),
         }
+    }
+
+    /// Starts a request that takes no slot.
+    #[inline(never)]
+    fn call_exempt(inner: &mut S, request: Req) -> Self {
+        // A service may be ready only for the instance that was polled, so the request takes a service along.
+        let clone = inner.clone();
+        let inner = std::mem::replace(inner, clone);
+        let call = Box::pin(ExemptCall::new(inner, request));
+        Self::Exempt { call }
     }
 
     /// Starts a request that may bring its slot along.
@@ -453,6 +476,10 @@ where
                 let permit = watch.answered(|| H::is_overloaded(&result));
                 Poll::Ready(Some(H::respond(result, Some(permit.into()), waited)))
             }
+            StateProj::Exempt { call } => {
+                let result = ready!(call.as_mut().poll(cx));
+                Poll::Ready(Some(H::respond(result, None, Duration::ZERO)))
+            }
             StateProj::Rejected { answer } => Poll::Ready(Some(*take(answer))),
             StateProj::Failed { error } => {
                 let failed = Err(take(error));
@@ -516,7 +543,7 @@ where
 }
 
 /// Takes the content of a state that ends.
-fn take<T>(held: &mut Option<T>) -> T {
+pub(super) fn take<T>(held: &mut Option<T>) -> T {
     held.take().unwrap_or_else(|| completed())
 }
 

@@ -8,6 +8,7 @@
 mod adaptive_limit;
 mod admission;
 mod call_watch;
+mod exempt_call;
 mod layer_state;
 mod queue_status;
 mod ready_state;

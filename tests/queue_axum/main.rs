@@ -1,8 +1,10 @@
 //! `QueueLayer` in an axum app, on real sockets.
 #![cfg(not(loom))]
 
+mod exempt;
 #[path = "../support/queue_http.rs"]
 mod http_app;
+mod optional;
 
 use std::net::SocketAddr;
 use std::pin::pin;

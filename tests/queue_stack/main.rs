@@ -5,6 +5,7 @@ mod adaptive;
 mod backpressure;
 mod carried;
 mod errors;
+mod exempt;
 mod grpc;
 mod inner_not_ready;
 mod inner_ready;

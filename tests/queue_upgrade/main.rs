@@ -12,7 +12,9 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
-use tower_triage::{Gate, Priority, QueueConfig, QueueLayer, SlotPool, Ticket, WaitingRoomConfig};
+use tower_triage::{
+    Gate, Priority, QueueConfig, QueueHandle, QueueLayer, SlotPool, Ticket, WaitingRoomConfig,
+};
 
 /// Longer than every step here.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -77,14 +79,34 @@ async fn until(what: &str, is: impl Fn() -> bool) {
 async fn an_upgraded_connection_holds_no_slot_of_the_queue() {
     let queue = QueueLayer::new(QueueConfig::new(1));
     let handle = queue.handle();
-    let handler = async |request| upgrade(request, ());
-    let addr = serve(Router::new().route("/", get(handler)).layer(queue)).await;
+    let router = || Router::new().route("/", get(async |request| upgrade(request, ())));
+    two_are_upgraded(serve(router().layer(queue)).await, &handle).await;
+
+    let queue = QueueLayer::new(QueueConfig::new(1)).map_response_body(Body::new);
+    let handle = queue.handle();
+    two_are_upgraded(serve(router().layer(queue)).await, &handle).await;
+}
+
+/// Upgrades two connections through a queue of one slot.
+async fn two_are_upgraded(addr: SocketAddr, handle: &QueueHandle) {
     let mut clients = [ask(addr).await, ask(addr).await];
     for client in &mut clients {
         is_upgraded(client).await;
     }
     until("slots are free", || handle.status().running == 0).await;
     assert_eq!(handle.status().served, 2);
+}
+
+#[tokio::test]
+async fn an_exempt_upgrade_is_not_counted() {
+    let queue = QueueLayer::new(QueueConfig::new(0))
+        .exempt(|request| request.headers().contains_key("upgrade"));
+    let handle = queue.handle();
+    let router = Router::new().route("/", get(async |request| upgrade(request, ())));
+    let addr = serve(router.layer(queue)).await;
+    is_upgraded(&mut ask(addr).await).await;
+    let status = handle.status();
+    assert_eq!((status.depth, status.running, status.served), (0, 0, 0));
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ pub enum InvalidQueueConfig {
     CannotShare,
     /// An inner service that is shared must be the only one behind its waiting room.
     #[error(
-        "this layer has an inner service already: one that can't be cloned needs a layer, and so a waiting room, of its own"
+        "this layer has an inner service or exempts requests: an inner service that can't be cloned needs a layer, and so a waiting room, of its own, without exemptions"
     )]
     NotAlone,
     /// The settings in `retry_after` contradict each other.

@@ -15,6 +15,7 @@ use crate::admit::{Priority, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Gate, Permit, PermitExtension};
 use crate::http::{grpc_content_type, is_overload, queue_full, wants_stream};
 use crate::queue::classify::{Classify, ClassifyContext, FromHeaders};
+use crate::queue::exempt::{Exempt, NoExemptions};
 use crate::queue::queue_time::QueueTime;
 use crate::service::insert_timing;
 
@@ -23,11 +24,13 @@ use crate::service::insert_timing;
 /// The inner service takes `http::Request<_>` and returns an `http::Response` with a body of
 /// [`Bytes`], as those of axum, tonic and hyper have. The service's error is passed on. The mode `M` determines the time
 /// that a slot is held and the body of a response: [`UntilBodyEnds`], [`UntilHeaders`](super::UntilHeaders) or
-/// [`WithStatus`](super::WithStatus).
+/// [`WithStatus`](super::WithStatus). The rule `E` names the requests that pass without a slot: [`NoExemptions`], or the
+/// closure of [`QueueLayer::exempt`](crate::QueueLayer::exempt).
 #[derive(Clone)]
-pub struct Http<K = FromHeaders, M = UntilBodyEnds> {
+pub struct Http<K = FromHeaders, M = UntilBodyEnds, E = NoExemptions> {
     pub(in crate::queue) classify: K,
     pub(in crate::queue) mode: M,
+    pub(in crate::queue) exempt: E,
     /// `true` if the inner service gets the time of the wait as an extension of the request.
     pub(in crate::queue) tells_queue_time: bool,
 }
@@ -37,28 +40,39 @@ impl<K, M> Http<K, M> {
         Self {
             classify,
             mode,
+            exempt: NoExemptions,
             tells_queue_time: false,
         }
     }
 }
 
-impl<K, M> fmt::Debug for Http<K, M> {
+impl<K, M, E> fmt::Debug for Http<K, M, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Http").finish_non_exhaustive()
     }
 }
 
-impl<K, M> sealed::Sealed for Http<K, M> {}
+impl<K, M, E> sealed::Sealed for Http<K, M, E> {}
 
 #[diagnostic::do_not_recommend]
-impl<B, R, S, K, M> Protocol<Request<B>, S> for Http<K, M>
+impl<B, R, S, K, M, E> Protocol<Request<B>, S> for Http<K, M, E>
 where
     S: Service<Request<B>, Response = Response<R>>,
     K: Classify<Request<B>> + Clone,
     M: HttpMode<K, B, R, S>,
+    E: Exempt<Request<B>> + Clone + Send + 'static,
 {
     type Response = Response<M::Body>;
     type Error = S::Error;
+
+    #[inline(always)]
+    fn exempts(&self, request: &mut Request<B>) -> bool {
+        let is_exempt = self.exempt.is_exempt(request);
+        if is_exempt {
+            self.on_admitted(request, Duration::ZERO);
+        }
+        is_exempt
+    }
 
     fn ticket(
         &self,

@@ -67,6 +67,13 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
     /// [`QueueError`](super::QueueError).
     type Error;
 
+    /// Returns `true` if the request passes without a slot. Such a request is prepared for the inner service here.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn exempts(&self, _request: &mut Req) -> bool {
+        false
+    }
+
     #[doc(hidden)]
     fn ticket(&self, request: &Req, settings: &sealed::Settings<'_>, arrival: Instant) -> Ticket;
 

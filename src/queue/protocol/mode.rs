@@ -17,6 +17,7 @@ use super::http::{Http, rejection};
 use super::sealed;
 use crate::gate::BodyPermit;
 use crate::http::{Rejection, wants_stream};
+use crate::queue::exempt::Exempt;
 use crate::queue::queue_time::QueueTime;
 use crate::queue::response_body::{QueueResponseBody, RenderedBody};
 use crate::service::{ResponseOptions, insert_timing};
@@ -35,11 +36,12 @@ where
     /// Returns the response to a request that has just been queued, if the response may begin before the wait is over.
     #[doc(hidden)]
     #[inline]
-    fn on_queued(
-        _: sealed::Queued<'_, S, Request<B>, Http<K, Self>>,
+    fn on_queued<E>(
+        _: sealed::Queued<'_, S, Request<B>, Http<K, Self, E>>,
     ) -> Option<Response<Self::Body>>
     where
         S: Clone,
+        E: Exempt<Request<B>> + Clone + Send + 'static,
     {
         None
     }

@@ -13,6 +13,7 @@ use super::{Http, sealed};
 use crate::gate::BodyPermit;
 use crate::http::wants_stream;
 use crate::queue::classify::Classify;
+use crate::queue::exempt::Exempt;
 use crate::queue::response_body::QueueResponseBody;
 use crate::service::{StatusStream, ask_for_identity, asks_for_status, status_response};
 
@@ -37,11 +38,12 @@ where
 {
     type Body = QueueResponseBody<R>;
 
-    fn on_queued(
-        sealed::Queued(mut queued): sealed::Queued<'_, S, Request<B>, Http<K, Self>>,
+    fn on_queued<E>(
+        sealed::Queued(mut queued): sealed::Queued<'_, S, Request<B>, Http<K, Self, E>>,
     ) -> Option<Response<Self::Body>>
     where
         S: Clone,
+        E: Exempt<Request<B>> + Clone + Send + 'static,
     {
         let (handler, request) = queued.parts()?;
         if !asks_for_status(request)
