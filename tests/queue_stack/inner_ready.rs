@@ -378,7 +378,11 @@ where
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_requests_on_many_threads_leave_no_waiter_behind() {
-    let config = || QueueConfig::inner().max_size(10_000);
+    let config = || {
+        QueueConfig::inner()
+            .max_size(10_000)
+            .target_wait(TargetWait::Off)
+    };
     let echo = service_fn(|job: Job| async move {
         tokio::task::yield_now().await;
         Ok::<_, &'static str>(job.name)
