@@ -8,7 +8,8 @@ use crate::admit::AdaptiveLimit;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Concurrency {
-    /// A fixed number of requests, up to [`SlotPool::MAX`](crate::SlotPool::MAX). Larger numbers are lowered to that.
+    /// A fixed number of requests, up to 1,048,575 ([`SlotPool::MAX`](crate::SlotPool::MAX)). A larger number is lowered
+    /// to that.
     ///
     /// With 0, no request runs. Requests wait as they do while all slots are busy, until the limit is raised or their
     /// wait ends. If they may not wait, they are rejected at once.
@@ -50,7 +51,7 @@ impl Default for Concurrency {
     }
 }
 
-/// The behaviour of a service while its waiting room is full.
+/// The behaviour of a service towards requests for which its waiting room has no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -67,6 +68,11 @@ pub enum Overflow {
     /// because of its ticket: its tenant may have too many waiters, or its deadline may have passed. The
     /// [`target_wait`](crate::WaitingRoomConfig::target_wait) is off.
     Backpressure,
+    /// No request waits: a request that finds every slot busy is rejected at once as
+    /// [`RejectReason::Shed`](crate::RejectReason::Shed). The size of the waiting room counts as 0.
+    ///
+    /// A [`QueueLayer`](crate::QueueLayer) rejects without its lock, unless slots are reserved or tenants have a limit.
+    Shed,
 }
 
 /// The treatment of a request for a stream of events while every slot is busy.

@@ -50,4 +50,7 @@ pub enum InvalidQueueConfig {
     /// The settings in `retry_after` contradict each other.
     #[error(transparent)]
     RetryAfter(#[from] InvalidRetryAfter),
+    /// Clients do not take the status for overload.
+    #[error("`overload_status` is {0}: it must be 503 or 429")]
+    OverloadStatus(u16),
 }

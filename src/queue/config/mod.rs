@@ -10,7 +10,7 @@ mod read;
 
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, StatusCode};
 
 use crate::admit::{
     AdaptiveLimit, Discipline, PriorityLevels, ReservedSlots, TargetWait, Tenant,
@@ -120,6 +120,9 @@ pub struct QueueConfig {
     /// The request header that names the tenant. A tenant is the entity that has shares and limits: a team, a key, or,
     /// with `x-session-id`, a conversation. With `None`, all requests belong to one tenant. Default `x-tenant-id`.
     pub tenant_header: Option<String>,
+    /// `true` if requests get their tickets from their headers. If `false`, each request has the default priority, and
+    /// neither a tenant nor a deadline. Default `true`. This field is not read from a file.
+    pub read_headers: bool,
     /// The treatment of a request for a stream of events while every slot is busy. Default [`Streaming::Queue`].
     pub streaming: Streaming,
     /// The time for which a request holds its slot. Default [`Hold::Body`].
@@ -135,10 +138,17 @@ pub struct QueueConfig {
     /// The time after which rejected clients are asked to return. By default 1 s to 60 s, estimated from the rate at
     /// which the waiting room empties.
     pub retry_after: RetryAfter,
+    /// The HTTP status of rejections that mean overload: 503 or 429. The gRPC status follows from it: `UNAVAILABLE` or
+    /// `RESOURCE_EXHAUSTED`. Default 503.
+    ///
+    /// These are the rejections because every slot is busy and the request may not wait, or not any longer. A tenant's
+    /// own limit (429), the request's own deadline (504) and the shutdown (503) have a status of their own.
+    pub overload_status: StatusCode,
 }
 
 impl QueueConfig {
-    /// Creates a configuration that runs `concurrency` requests at a time, with defaults for everything else.
+    /// Creates a configuration that runs `concurrency` requests at a time, with defaults for everything else. A number
+    /// above 1,048,575 ([`SlotPool::MAX`](crate::SlotPool::MAX)) is lowered to that.
     #[must_use]
     pub fn new(concurrency: usize) -> Self {
         Self::default().concurrency(Concurrency::Limit(concurrency))
@@ -166,6 +176,39 @@ impl QueueConfig {
         Self::default().concurrency(Concurrency::Adaptive(limit))
     }
 
+    /// Creates the configuration of a plain limit: `concurrency` requests run at a time, and all others wait, first come,
+    /// first served, for as long as it takes. The headers of requests are not read, and those of responses stay as they
+    /// are. [`QueueLayer::limit`](super::QueueLayer::limit) makes a layer of it.
+    ///
+    /// ```
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// # let may_wait = true;
+    /// let config = if may_wait { QueueConfig::unbounded(8) } else { QueueConfig::shed(8) };
+    /// let queue = QueueLayer::until_headers(config);
+    /// ```
+    #[must_use]
+    pub fn unbounded(concurrency: usize) -> Self {
+        Self::new(concurrency)
+            .max_size(usize::MAX)
+            .max_wait(None)
+            .target_wait(TargetWait::Off)
+            .server_timing(false)
+            .read_headers(false)
+    }
+
+    /// Creates a configuration that runs `concurrency` requests at a time and rejects all others at once as
+    /// [overloaded](Overflow::Shed), with a `Retry-After` of 1 s. The headers of requests are not read.
+    /// [`QueueLayer::shed`](super::QueueLayer::shed) makes a layer of it.
+    #[must_use]
+    pub fn shed(concurrency: usize) -> Self {
+        Self::new(concurrency)
+            .overflow(Overflow::Shed)
+            .retry_after(RetryAfter::fixed(1))
+            .server_timing(false)
+            .read_headers(false)
+    }
+
     setters! {
         concurrency: Concurrency,
         enabled: bool,
@@ -176,7 +219,9 @@ impl QueueConfig {
         server_timing: bool,
         status_stream: bool,
         retry_after: RetryAfter,
+        overload_status: StatusCode,
         priority_header: impl Into<String>,
+        read_headers: bool,
     }
 
     /// Sets the request header that names the tenant. With `None`, all requests belong to one tenant.
@@ -204,10 +249,14 @@ impl QueueConfig {
             return Err(InvalidQueueConfig::InnerKeepsNoSlots);
         }
         self.retry_after.validate()?;
-        Ok(())
+        match self.overload_status {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Ok(()),
+            other => Err(InvalidQueueConfig::OverloadStatus(other.as_u16())),
+        }
     }
 
-    /// Returns the classifier that reads tickets from request headers.
+    /// Returns the classifier that reads tickets from request headers. Without [`read_headers`](Self::read_headers), it
+    /// returns the default ticket for every request.
     ///
     /// # Errors
     ///
@@ -220,7 +269,8 @@ impl QueueConfig {
             tenant_header
                 .map(|name| header_name("tenant_header", name))
                 .transpose()?,
-        ))
+        )
+        .reading(self.read_headers))
     }
 
     /// Returns the waiting room, with a size of 0 if requests may not wait.
@@ -231,7 +281,8 @@ impl QueueConfig {
         if self.overflow == Overflow::Backpressure {
             room.target_wait = TargetWait::Off;
         }
-        match self.enabled && room.max_wait != Some(Duration::ZERO) {
+        room.sheds = self.overflow == Overflow::Shed;
+        match self.enabled && room.max_wait != Some(Duration::ZERO) && !room.sheds {
             true => room,
             false => room.max_size(0),
         }
@@ -252,11 +303,13 @@ impl Default for QueueConfig {
             overflow: Overflow::Reject,
             priority_header: "x-priority".into(),
             tenant_header: Some("x-tenant-id".into()),
+            read_headers: true,
             streaming: Streaming::Queue,
             hold: Hold::Body,
             server_timing: true,
             status_stream: true,
             retry_after: RetryAfter::default(),
+            overload_status: StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -282,11 +335,13 @@ mod tests {
             .overflow(Overflow::Backpressure)
             .priority_header("x-class")
             .tenant_header("x-team")
+            .read_headers(false)
             .streaming(Streaming::Reject)
             .hold(Hold::Headers)
             .server_timing(false)
             .status_stream(false)
-            .retry_after(retry_after.clone());
+            .retry_after(retry_after.clone())
+            .overload_status(StatusCode::TOO_MANY_REQUESTS);
         let expected = QueueConfig {
             concurrency: Concurrency::Limit(9),
             enabled: false,
@@ -294,11 +349,13 @@ mod tests {
             overflow: Overflow::Backpressure,
             priority_header: "x-class".into(),
             tenant_header: Some("x-team".into()),
+            read_headers: false,
             streaming: Streaming::Reject,
             hold: Hold::Headers,
             server_timing: false,
             status_stream: false,
             retry_after,
+            overload_status: StatusCode::TOO_MANY_REQUESTS,
         };
         assert_eq!(config, expected);
         assert_eq!(config.tenant_header(None).tenant_header, None);
@@ -352,6 +409,10 @@ mod tests {
             (
                 ok().retry_after(RetryAfter::estimate().jitter(1.5)),
                 "`retry_after.jitter` is 1.5",
+            ),
+            (
+                ok().overload_status(StatusCode::INTERNAL_SERVER_ERROR),
+                "`overload_status` is 500: it must be 503 or 429",
             ),
         ];
         for (config, expected) in cases {
