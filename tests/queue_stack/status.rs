@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
 use tower_triage::queue::{
-    DelayedHead, FromHeaders, Http, QueueResponseBody, QueueTime, WithStatus,
+    DelayedHead, FromHeaders, Http, QueueResponseBody, QueueTime, RequestHead, WithStatus,
 };
 use tower_triage::rejection::RetryAfter;
 

@@ -1,6 +1,8 @@
 //! `QueueLayer` in a tonic server, called by a tonic client over a real socket.
 #![cfg(not(loom))]
 
+mod overload;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};

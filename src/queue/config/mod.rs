@@ -113,7 +113,7 @@ pub struct QueueConfig {
     /// The waiting room. Here, a `max_size` or a `max_wait` of 0 is the same as `enabled: false`. In any case, a
     /// request that has a slot waits for up to `max_wait` for the inner service to be ready.
     pub room: WaitingRoomConfig,
-    /// The behaviour of the service while the waiting room is full. Default [`Overflow::Reject`].
+    /// The behaviour towards requests for which the waiting room has no place. Default [`Overflow::Reject`].
     pub overflow: Overflow,
     /// The request header that names the priority level. Default `x-priority`.
     pub priority_header: String,
@@ -324,7 +324,12 @@ fn header_name(field: &'static str, value: &str) -> Result<HeaderName, InvalidQu
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::Instant;
+
+    use http::HeaderMap;
+
     use super::*;
+    use crate::admit::Priority;
 
     #[test]
     fn each_method_sets_its_field() {
@@ -366,6 +371,26 @@ mod tests {
         let config = QueueConfig::inner().max_size(7).weight("team-a", 4);
         let room = WaitingRoomConfig::default().max_size(7).weight("team-a", 4);
         assert_eq!(config, QueueConfig::inner().room(room));
+    }
+
+    #[test]
+    fn without_read_headers_every_request_has_the_default_ticket() {
+        let names = ["x-priority", "x-tenant-id", "x-request-timeout"];
+        let headers = names.map(|name| (HeaderName::from_static(name), "high".parse().unwrap()));
+        let mut headers = HeaderMap::from_iter(headers);
+        headers.insert("x-request-timeout", "1".parse().unwrap());
+        let arrival = Instant::now();
+        for config in [QueueConfig::unbounded(1), QueueConfig::shed(1)] {
+            let default = config.room.levels.default_priority();
+            let classifier = config.classifier().unwrap();
+            assert_eq!(classifier.priority(&headers), default);
+            let ticket = classifier.ticket(&headers, arrival);
+            assert_eq!((ticket.priority, ticket.deadline), (default, None));
+            assert_eq!(ticket.tenant, Tenant::default());
+            let classifier = config.read_headers(true).classifier().unwrap();
+            assert_eq!(classifier.priority(&headers), Priority::HIGHEST);
+            assert!(classifier.ticket(&headers, arrival).deadline.is_some());
+        }
     }
 
     #[test]
