@@ -25,7 +25,8 @@ use crate::service::LayerState;
 /// limit of 1 stays a limit of 1, even if the layer is around two routes that are served on four connections.
 ///
 /// A slot is held until the response's body ends. A connection that a handler upgrades, for example to a WebSocket,
-/// gives its slot back with the 101 (see [`Hold`](super::Hold)).
+/// gives its slot back with the 101. An endless stream of events keeps its slot for as long as it is open (see
+/// [`Hold`](super::Hold) for both).
 ///
 /// The [body](super::QueueResponseBody) of a response knows how long its request waited, and why it was rejected.
 ///

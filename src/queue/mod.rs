@@ -19,7 +19,7 @@
 //!     .layer(QueueLayer::new(config));
 //! ```
 //!
-//! With [`QueueLayer::limit`] there is only a limit. With [`QueueLayer::until_headers`] a slot is free as soon as the
+//! With [`QueueLayer::limit`] there is only a limit, and with [`QueueLayer::shed`] no request waits. With [`QueueLayer::until_headers`] a slot is free as soon as the
 //! response's head is there. With [`QueueLayer::plain`] the service need not be HTTP. With
 //! [`Concurrency::Adaptive`] the limit is found by measurement.
 

@@ -94,6 +94,24 @@ pub enum Streaming {
 /// body, and hyper hands the connection from the server to the handler past every layer. A handler can hold a slot for
 /// as long as its connection is open: it acquires a [`Permit`](crate::gate::Permit) from a [`Gate`](crate::Gate), and
 /// keeps it in the task that serves the connection.
+///
+/// **An endless stream keeps its slot for as long as it is open.** A dashboard that follows a stream of events holds a
+/// slot per open tab, so a few of them take all slots, and other requests wait in vain. Such routes belong outside the
+/// limit, or behind a layer of their own that holds slots until the headers:
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower_triage::queue::Hold;
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// # async fn handler() {}
+/// let until_headers = QueueLayer::new(QueueConfig::new(64).hold(Hold::Headers));
+/// let events = Router::new().route("/events", get(handler)).layer(until_headers);
+/// let app: Router = Router::new()
+///     .route("/work", get(handler))
+///     .layer(QueueLayer::new(QueueConfig::new(8)))
+///     .merge(events); // after the layer, so that it does not count
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]

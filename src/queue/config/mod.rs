@@ -126,6 +126,9 @@ pub struct QueueConfig {
     /// The treatment of a request for a stream of events while every slot is busy. Default [`Streaming::Queue`].
     pub streaming: Streaming,
     /// The time for which a request holds its slot. Default [`Hold::Body`].
+    ///
+    /// With the default, a dashboard that follows an endless stream of events holds its slot for as long as it is open.
+    /// [`Hold`] shows how to keep such routes from taking all slots.
     pub hold: Hold,
     /// `true` if `server-timing` is added to the responses of requests that waited for 1 ms or longer, with the time of
     /// the wait. Default `true`.

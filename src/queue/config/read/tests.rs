@@ -13,7 +13,8 @@ const EXAMPLE: &str = r#"
 enabled = true                   # false: saturated backends answer 503 at once
 max_size = 100                   # how many may wait; 0 is the same as enabled = false
 max_wait_seconds = 30            # or "none"
-overflow = "reject"              # "reject" | "backpressure"
+overflow = "reject"              # "reject" | "backpressure" | "shed"
+overload_status = 503            # 503 | 429
 discipline = "fifo"              # "fifo" | "fair" | "deadline"
 priorities = ["high", "normal"]  # highest first; names are matched case-insensitively
 default_priority = "normal"      # what a missing or unknown name gets
