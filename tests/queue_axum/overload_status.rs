@@ -16,6 +16,7 @@ async fn parts(reply: Reply) -> (u16, String, String) {
 #[tokio::test]
 async fn a_full_room_answers_with_the_configured_status() {
     let config = QueueConfig::new(1).max_size(1).overload_status(LIMITED);
+    let config = config.retry_after(RetryAfter::fixed(7)); // with the same seconds, only the status differs
     let (app, _running) = busy(config.clone()).await;
     let _waiting = app.wait(app.client("waiting")).await;
     let (status, code, kind) = parts(app.client("refused").send().await).await;
