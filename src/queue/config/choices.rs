@@ -68,7 +68,7 @@ pub enum Overflow {
     /// because of its ticket: its tenant may have too many waiters, or its deadline may have passed. The
     /// [`target_wait`](crate::WaitingRoomConfig::target_wait) is off.
     Backpressure,
-    /// No request waits: a request that finds every slot busy is rejected at once as
+    /// The service lets no request wait. It rejects each one that finds every slot busy at once, as
     /// [`RejectReason::Shed`](crate::RejectReason::Shed). The size of the waiting room counts as 0.
     ///
     /// A [`QueueLayer`](crate::QueueLayer) rejects without its lock, unless slots are reserved or tenants have a limit.
