@@ -29,7 +29,7 @@
 //!
 //! | reason | HTTP | `code` | gRPC |
 //! |---|---|---|---|
-//! | the request would wait for too long, or has | 503 | `overloaded` | 14 `UNAVAILABLE`, pushback |
+//! | the request would wait for too long, or has; or all slots are busy, and requests are shed | 503 | `overloaded` | 14 `UNAVAILABLE`, pushback |
 //! | the waiting room is full | 503 | `queue_full` | 14, pushback |
 //! | the request waited for `max_wait` | 503 | `queue_timeout` | 14, pushback |
 //! | all slots are busy, and the request may not wait | 503 | `queue_disabled`; `not_queued`, or `streaming_not_queued` for a stream under `streaming = "reject"` | 14, pushback |
@@ -37,6 +37,9 @@
 //! | the service is shutting down | 503 | `shutting_down` | 14, pushback |
 //! | as many requests of the tenant wait as may | 429 | `tenant_queue_full` | 8 `RESOURCE_EXHAUSTED`, pushback |
 //! | the request's own deadline has passed, or is nearer than its service takes | 504 | `deadline_exceeded` | 4 `DEADLINE_EXCEEDED` |
+//!
+//! [`overload_status`](crate::QueueConfig::overload_status) changes each 503 of this table, but for the shutdown, into
+//! 429 `RESOURCE_EXHAUSTED`.
 //!
 //! A router adds these:
 //!
@@ -60,6 +63,6 @@
 //! same status in the headers of a response without a body, which gRPC-Web clients read, too.
 //!
 //! For the layers around it, a rejection has its [`RejectReason`](crate::RejectReason) in its extensions.
-//! [`QueueLayer::on_reject`](crate::QueueLayer::on_reject) replaces how rejections are written, by any response.
+//! [`QueueLayer::on_reject`](crate::QueueLayer::on_reject) answers with another rejection, or with any response.
 
 pub use crate::http::{InvalidRetryAfter, Rejection, RetryAfter, RetryAfterMode, ToRejection};

@@ -94,6 +94,12 @@ pub(crate) fn rows() -> Vec<Row> {
             &[("an answer through the layer", "rejection/idle")],
         ),
         row(
+            "rejection, requests are shed",
+            "rejection/shed",
+            Some("rejection/request"),
+            &[],
+        ),
+        row(
             "RequestQueue, in and out, 100 wait",
             "in-out/queue",
             Some("in-out/none"),
@@ -218,29 +224,32 @@ fn rejection(way: &str, n: u64) {
         response.headers_mut().insert("content-type", json);
         Ok::<_, Infallible>(response)
     });
-    let layer = QueueLayer::new(QueueConfig::new(1).max_size(1));
+    let layer = match way {
+        "shed" => QueueLayer::shed(1),
+        _ => QueueLayer::new(QueueConfig::new(1).max_size(1)),
+    };
     let forever = layer.layer(service_fn(|_: Request<Empty<Bytes>>| {
         pending::<Result<Response<Full<Bytes>>, Infallible>>()
     }));
     // The only slot and the only place are taken, by requests as urgent as those that are rejected.
+    let (inside, status) = match way {
+        "full" => (2, 503),
+        "shed" => (1, 503),
+        _ => (0, 200),
+    };
     let mut waiting = Vec::new();
-    if way == "full" {
-        for _ in 0..2 {
-            let mut request = Box::pin(forever.clone().oneshot(request(client_headers())));
-            let mut cx = Context::from_waker(Waker::noop());
-            assert!(request.as_mut().poll(&mut cx).is_pending());
-            waiting.push(request);
-        }
+    for _ in 0..inside {
+        let mut request = Box::pin(forever.clone().oneshot(request(client_headers())));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(request.as_mut().poll(&mut cx).is_pending());
+        waiting.push(request);
     }
     let (service, headers) = (layer.layer(handler), client_headers());
     for _ in 0..n {
         let request = black_box(request(headers.clone()));
         if way != "request" {
             let Ok(response) = now(service.clone().oneshot(request));
-            assert_eq!(
-                response.status().as_u16(),
-                if way == "full" { 503 } else { 200 }
-            );
+            assert_eq!(response.status().as_u16(), status);
             drop(black_box(response));
         }
     }

@@ -44,6 +44,10 @@ pub enum RejectReason<N = Infallible> {
     /// The waiting room is disabled, so requests can't wait.
     #[error("every slot is busy and queueing is disabled")]
     Disabled,
+    /// Every slot is busy, and requests are shed instead of queued (see
+    /// [`Overflow::Shed`](crate::queue::Overflow::Shed)).
+    #[error("the service is overloaded: every slot is busy")]
+    Shed,
     /// This request must not wait (see [`Ticket::wait`](super::Ticket::wait)).
     #[error("every slot is busy and this request is not to wait")]
     NotQueued,
@@ -72,6 +76,7 @@ impl RejectReason {
             Self::TimedOut => RejectReason::TimedOut,
             Self::DeadlinePassed => RejectReason::DeadlinePassed,
             Self::Disabled => RejectReason::Disabled,
+            Self::Shed => RejectReason::Shed,
             Self::NotQueued => RejectReason::NotQueued,
             Self::Displaced => RejectReason::Displaced,
             Self::ShuttingDown => RejectReason::ShuttingDown,

@@ -19,7 +19,7 @@ pub struct RoomStats {
     pub cancelled: u64,
     /// Leases that were put back at once, because the request had left or a better request got the slot.
     pub unclaimed: u64,
-    /// Requests that were rejected as [`RejectReason::Full`].
+    /// Requests that were rejected as [`RejectReason::Full`] or as [`RejectReason::Shed`].
     pub full: u64,
     /// Requests that were rejected as [`RejectReason::Overloaded`].
     pub overloaded: u64,
@@ -44,7 +44,7 @@ pub struct RoomStats {
 impl RoomStats {
     pub(crate) fn reject<N>(&mut self, why: &RejectReason<N>) {
         let count = match why {
-            RejectReason::Full => &mut self.full,
+            RejectReason::Full | RejectReason::Shed => &mut self.full,
             RejectReason::Overloaded { .. } => &mut self.overloaded,
             RejectReason::TenantFull => &mut self.tenant_full,
             RejectReason::TimedOut => &mut self.timed_out,

@@ -65,10 +65,10 @@ const GIVEN_BITS: u32 = OUT_BITS + 4;
 const GIVEN: u64 = 1 << GIVEN_BITS;
 
 impl SlotPool {
-    /// The highest possible limit.
+    /// The highest possible limit, 1,048,575.
     pub const MAX: usize = OUT as usize;
 
-    /// Creates a pool of `limit` slots, but at most [`MAX`](Self::MAX).
+    /// Creates a pool of `limit` slots. A limit above 1,048,575 ([`MAX`](Self::MAX)) is lowered to that.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {

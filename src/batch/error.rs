@@ -44,7 +44,7 @@ impl<T> fmt::Display for EnqueueError<T> {
 /// Writes the message for a rejection by a waiting room without slots.
 fn refusal(why: &RejectReason<TooLarge>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(match why {
-        RejectReason::Full => "the queue is full",
+        RejectReason::Full | RejectReason::Shed => "the queue is full",
         RejectReason::Overloaded { .. } => "it would have to wait for too long",
         RejectReason::TenantFull => "this tenant's share of the queue is full",
         RejectReason::TimedOut => "it was not taken within the longest wait allowed",

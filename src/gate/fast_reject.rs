@@ -14,7 +14,7 @@ use crate::admit::{Capacity, MAX_LEVELS, WaitingRoom, time_for};
 use crate::clock;
 use crate::sync::{AtomicU64, Relaxed};
 
-/// The rejection of a request from a full room, whatever the request's ticket says.
+/// The rejection of a request without the lock, whatever the request's ticket says.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoomFull {
     /// The time that one more request would have waited, if it is known.
@@ -82,12 +82,17 @@ impl FullNotice {
         if !is_full {
             return None;
         }
-        // The last counter is for requests of an unknown level, and for levels that are out of range.
-        let counter = level.map_or(MAX_LEVELS, usize::from).min(MAX_LEVELS);
-        self.rejected[counter].fetch_add(1, Relaxed); // relaxed, because it is a statistic
+        self.count(level);
         Some(RoomFull {
             estimated_wait: self.estimated_wait(waiting + 1),
         })
+    }
+
+    /// Counts a request that was rejected without the lock.
+    pub(crate) fn count(&self, level: Option<u8>) {
+        // The last counter is for requests of an unknown level, and for levels that are out of range.
+        let counter = level.map_or(MAX_LEVELS, usize::from).min(MAX_LEVELS);
+        self.rejected[counter].fetch_add(1, Relaxed); // relaxed, because it is a statistic
     }
 
     /// Returns the number of requests that were rejected without the lock.

@@ -82,8 +82,8 @@ pub use crate::admit::{LaneHead, LevelStatus};
 pub use crate::http::PermitBody;
 
 use crate::admit::{
-    Capacity, PoolId, PoolSet, RejectReason, ServiceSample, SlotPool, Ticket, WaitingRoomConfig,
-    ask,
+    Capacity, PoolId, PoolSet, RejectReason, ServiceSample, SlotPool, SlotUsage, Ticket,
+    WaitingRoomConfig, ask,
 };
 pub(crate) use crate::clock::now;
 use crate::sync::Arc;
@@ -471,7 +471,23 @@ impl Gate<SlotPool> {
         self.origin.fast_reject(level)
     }
 
-    /// Changes the number of slots, up to [`SlotPool::MAX`].
+    /// Rejects a request without the lock if every slot is busy. For layers whose requests may not wait.
+    ///
+    /// Returns `None` if the lock is needed: while a request waits, as a patient one may, and while the gate is closed,
+    /// or reserves slots, or limits tenants. Also returns `None` if a slot has become free, which the request then gets
+    /// under the lock.
+    pub(crate) fn fast_shed(&self) -> Option<RoomFull> {
+        let SlotUsage { slots, in_use } = self.capacity().usage();
+        if in_use < slots || !self.origin.waiting_word().is_clear() {
+            return None;
+        }
+        self.origin.full.count(None); // shedding reads no level
+        Some(RoomFull {
+            estimated_wait: None,
+        })
+    }
+
+    /// Changes the number of slots, up to 1,048,575 ([`SlotPool::MAX`]). A larger number is lowered to that.
     ///
     /// A lower limit takes effect as permits come back. With a limit of 0, requests are served again only once the
     /// limit is raised.

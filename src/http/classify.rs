@@ -34,6 +34,8 @@ pub struct HeaderClassifier {
     levels: PriorityLevels,
     priority_header: HeaderName,
     tenant_header: Option<HeaderName>,
+    /// `false` if every request gets the default ticket.
+    reads_headers: bool,
 }
 
 impl HeaderClassifier {
@@ -49,7 +51,14 @@ impl HeaderClassifier {
             levels,
             priority_header,
             tenant_header,
+            reads_headers: true,
         }
+    }
+
+    /// Makes the classifier read headers, or give every request the default ticket.
+    pub(crate) fn reading(mut self, reads_headers: bool) -> Self {
+        self.reads_headers = reads_headers;
+        self
     }
 
     /// Returns the priority levels with their names.
@@ -61,7 +70,8 @@ impl HeaderClassifier {
     /// Returns the priority of a request with these headers, which is equal to that of its [`ticket`](Self::ticket).
     #[must_use]
     pub fn priority(&self, headers: &HeaderMap) -> Priority {
-        match headers.get(&self.priority_header) {
+        let name = self.reads_headers.then_some(&self.priority_header);
+        match name.and_then(|name| headers.get(name)) {
             Some(name) => self.levels.parse(name.as_bytes()),
             None => self.levels.default_priority(),
         }
@@ -79,7 +89,10 @@ impl HeaderClassifier {
     ///   `x-stainless-retry-count` or `x-retry-attempt` is more than 0, or if `x-envoy-attempt-count` is more than 1.
     #[must_use]
     pub fn ticket(&self, headers: &HeaderMap, arrival: Instant) -> Ticket {
-        let found = self.find(headers);
+        let found = match self.reads_headers {
+            true => self.find(headers),
+            false => TicketHeaders::default(),
+        };
         let priority = match found.priority {
             Some(name) => self.levels.parse(name.as_bytes()),
             None => self.levels.default_priority(),

@@ -5,6 +5,7 @@
 //! served, and [`RetryAfter`] computes the time of the retry.
 
 mod body;
+mod cached;
 mod classify;
 #[cfg(any(feature = "route", feature = "durable"))]
 mod hop_by_hop;
@@ -16,6 +17,7 @@ mod sse;
 mod timing;
 
 pub use body::PermitBody;
+pub(crate) use cached::at_once;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
 #[cfg(all(test, feature = "route"))]
@@ -25,7 +27,7 @@ pub(crate) use hop_by_hop::is_hop_by_hop;
 #[cfg(any(feature = "client", feature = "durable"))]
 pub(crate) use hop_by_hop::named_by_connection;
 pub use rejection::{Rejection, ToRejection};
-pub(crate) use rejection::{is_overload, queue_full, streaming_not_queued};
+pub(crate) use rejection::{is_overload, rejection, streaming_not_queued};
 pub(crate) use render::grpc_content_type;
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};
 pub(crate) use short_body::read_short;

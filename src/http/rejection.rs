@@ -4,7 +4,6 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -72,6 +71,28 @@ impl Rejection {
             param: None,
             retry_after: None,
         }
+    }
+
+    /// Replaces the HTTP status. The kind and the gRPC status follow from it, as in [`new`](Self::new), and a kind that
+    /// was set before is lost. The wait before a retry stays if trying again helps with the new status, too.
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tower_triage::RejectReason;
+    /// use tower_triage::rejection::ToRejection;
+    ///
+    /// let full = RejectReason::<std::convert::Infallible>::Full.to_rejection();
+    /// assert_eq!((full.status().as_u16(), full.grpc_status()), (503, 14));
+    /// let full = full.with_status(StatusCode::TOO_MANY_REQUESTS);
+    /// assert_eq!((full.status().as_u16(), full.grpc_status()), (429, 8));
+    /// assert_eq!((full.kind(), full.code()), ("rate_limit_error", "queue_full"));
+    /// ```
+    #[must_use]
+    pub fn with_status(mut self, status: StatusCode) -> Self {
+        (self.status, self.kind) = (status, kind(status));
+        self.grpc_status = grpc_status(status);
+        self.retry_after = self.retry_after.filter(|_| is_overload(status));
+        self
     }
 
     /// Sets the parameter of the request that is at fault.
@@ -221,6 +242,10 @@ impl<N: ToRejection> ToRejection for RejectReason<N> {
                 "queue_disabled",
                 "every slot is busy and queueing is disabled",
             ),
+            Self::Shed => (
+                "overloaded",
+                "the service is overloaded: every slot is busy",
+            ),
             Self::NotQueued => ("not_queued", NOT_TO_WAIT),
             Self::Displaced => (
                 "displaced",
@@ -254,32 +279,42 @@ impl<N: ToRejection> RejectReason<N> {
     }
 }
 
+impl<N> RejectReason<N> {
+    /// Returns `true` if every slot is busy and the request may not wait, or not any longer. The status of these
+    /// rejections is configured.
+    fn is_overload(&self) -> bool {
+        match self {
+            Self::Full
+            | Self::Overloaded { .. }
+            | Self::TimedOut
+            | Self::Disabled
+            | Self::Shed
+            | Self::NotQueued
+            | Self::Displaced => true,
+            // A tenant's own limit is 429 in any case, and its own deadline 504.
+            Self::TenantFull | Self::DeadlinePassed => false,
+            Self::ShuttingDown | Self::Unservable(_) => false,
+        }
+    }
+}
+
+/// Returns the rejection for a reason, with the status `overload` if the reason is that every slot is busy.
+pub(crate) fn rejection<N: ToRejection>(
+    reason: &RejectReason<N>,
+    overload: StatusCode,
+) -> Rejection {
+    let rejection = reason.to_rejection();
+    match reason.is_overload() {
+        true => rejection.with_status(overload),
+        false => rejection,
+    }
+}
+
 impl ToRejection for Infallible {
     fn to_rejection(&self) -> Rejection {
         match *self {}
     }
 }
-
-/// Returns the HTTP response of a full waiting room to a request that has not waited. Only the seconds differ, so there
-/// is one response for each number of seconds. It is built once and then cloned, because cloning headers hashes no
-/// names.
-pub(crate) fn queue_full(retry_after: u64) -> Response<Bytes> {
-    static CACHED: [OnceLock<Response<Bytes>>; MAX_CACHED] =
-        [const { OnceLock::new() }; MAX_CACHED];
-    let write = || {
-        let rejection = RejectReason::<Infallible>::Full.to_rejection();
-        let wait = Duration::from_secs(retry_after);
-        rejection.with_retry_after(wait).into_response()
-    };
-    let seconds = usize::try_from(retry_after).unwrap_or(usize::MAX);
-    match CACHED.get(seconds) {
-        Some(kept) => kept.get_or_init(write).clone(),
-        None => write(), // the configured maximum is longer than the cache
-    }
-}
-
-/// The number of cached responses, for 0 s up to the default maximum of 60 s.
-const MAX_CACHED: usize = 61;
 
 fn grpc_status(status: StatusCode) -> i32 {
     match status.as_u16() {
@@ -304,8 +339,7 @@ fn kind(status: StatusCode) -> &'static str {
 const NOT_TO_WAIT: &str = "every slot is busy and this request is not to wait";
 
 /// Returns the rejection of a stream that may not wait because it is one.
-pub(crate) fn streaming_not_queued() -> Rejection {
-    let status = StatusCode::SERVICE_UNAVAILABLE;
+pub(crate) fn streaming_not_queued(status: StatusCode) -> Rejection {
     Rejection::new(status, "streaming_not_queued", NOT_TO_WAIT)
 }
 
@@ -321,7 +355,7 @@ pub(crate) fn is_overload(status: StatusCode) -> bool {
 mod tests {
     use super::*;
 
-    const REASONS: [(RejectReason, u16, i32, &str); 9] = [
+    const REASONS: [(RejectReason, u16, i32, &str); 10] = [
         (
             RejectReason::Overloaded {
                 retry_after: Duration::ZERO,
@@ -331,6 +365,7 @@ mod tests {
             "overloaded",
         ),
         (RejectReason::Full, 503, 14, "queue_full"),
+        (RejectReason::Shed, 503, 14, "overloaded"),
         (RejectReason::TimedOut, 503, 14, "queue_timeout"),
         (RejectReason::Disabled, 503, 14, "queue_disabled"),
         (RejectReason::ShuttingDown, 503, 14, "shutting_down"),
@@ -370,6 +405,40 @@ mod tests {
             assert_eq!(
                 fresh.into_response().body(),
                 rejection.into_response().body()
+            );
+        }
+    }
+
+    #[test]
+    fn a_new_status_changes_kind_and_grpc_status_and_keeps_the_wait() {
+        let wait = Duration::from_secs(3);
+        let full = RejectReason::<Infallible>::Full.to_rejection();
+        let full = full.with_kind("busy").with_retry_after(wait);
+        let limited = full.clone().with_status(StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!((limited.status().as_u16(), limited.grpc_status()), (429, 8));
+        assert_eq!(limited.kind(), "rate_limit_error");
+        assert_eq!(limited.retry_after(), Some(wait));
+        assert_eq!(limited.code(), full.code());
+        let teapot = full.with_status(StatusCode::IM_A_TEAPOT);
+        assert_eq!(
+            (teapot.kind(), teapot.grpc_status()),
+            ("invalid_request_error", 2)
+        );
+        assert_eq!(teapot.retry_after(), None);
+    }
+
+    #[test]
+    fn the_status_of_overload_replaces_503_only_where_slots_are_busy() {
+        for (reason, status, ..) in REASONS {
+            let changed = rejection(&reason, StatusCode::TOO_MANY_REQUESTS);
+            let expected = match reason {
+                RejectReason::ShuttingDown | RejectReason::DeadlinePassed => status,
+                _ => 429,
+            };
+            assert_eq!(changed.status(), expected, "{reason:?}");
+            assert_eq!(
+                rejection(&reason, StatusCode::SERVICE_UNAVAILABLE),
+                reason.to_rejection()
             );
         }
     }

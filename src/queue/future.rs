@@ -16,6 +16,7 @@ use crate::admit::{Capacity, RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Gate, Permit};
 use crate::service::{
     Admission, AdmissionHandler, HoldPermit, JustQueued, LayerState, MeasuredCall, Prepare,
+    ResponseOptions,
 };
 
 /// The handler of a queue's requests, which reads their tickets and writes rejections and responses.
@@ -95,8 +96,11 @@ where
                 .priority(request, &sealed::Settings(&settings))?;
             Some(settings.config.room.levels.clamp(priority).0)
         };
-        let full = self.state.gate.fast_reject(level)?; // works without the lock
-        let reason = RejectReason::Full;
+        // Neither takes the lock.
+        let (reason, full) = match self.state.options().contains(ResponseOptions::SHED) {
+            true => (RejectReason::Shed, self.state.gate.fast_shed()?),
+            false => (RejectReason::Full, self.state.gate.fast_reject(level)?),
+        };
         tracing::debug!(%reason, "request rejected");
         let rejected = sealed::Rejected {
             state: &self.state,

@@ -1,23 +1,22 @@
 //! The layer that puts a waiting room in front of a service.
 
-use std::error::Error;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
-use http_body::Body;
+use http::Request;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
 use super::classify::{ClassifyContext, DefaultPriority, FromHeaders};
 use super::handle::QueueHandle;
 use super::map_response_body::MapResponseBodyLayer;
-use super::protocol::{Http, Plain, Render, UntilBodyEnds, UntilHeaders, WithStatus};
-use super::response_body::{QueueResponseBody, RenderedBody};
+use super::on_reject::{OnReject, RejectAnswer};
+use super::protocol::{Http, Plain, UntilBodyEnds, UntilHeaders, WithStatus};
+use super::request_head::RequestHead;
+use super::response_body::QueueResponseBody;
 use super::service::Queue;
 use super::shared_inner::{InnerServices, SharedInner};
 use super::{Concurrency, InvalidQueueConfig, QueueConfig};
-use crate::admit::{SlotPool, TargetWait, Ticket};
+use crate::admit::{SlotPool, Ticket};
 use crate::gate::Gate;
 use crate::http::Rejection;
 use crate::service::LayerState;
@@ -28,7 +27,8 @@ use crate::service::LayerState;
 /// limit of 1 stays a limit of 1, even if the layer is around two routes that are served on four connections.
 ///
 /// A slot is held until the response's body ends. A connection that a handler upgrades, for example to a WebSocket,
-/// gives its slot back with the 101 (see [`Hold`](super::Hold)).
+/// gives its slot back with the 101. An endless stream of events keeps its slot for as long as it is open (see
+/// [`Hold`](super::Hold) for both).
 ///
 /// The [body](super::QueueResponseBody) of a response knows how long its request waited, and why it was rejected.
 ///
@@ -138,7 +138,7 @@ impl QueueLayer {
     #[must_use]
     #[track_caller]
     pub fn new(config: QueueConfig) -> Self {
-        Self::try_new(config).unwrap_or_else(|error| refuse(&error))
+        or_panic(Self::try_new(config))
     }
 
     /// Creates a layer as [`new`](Self::new) does, but returns an error instead of a panic.
@@ -148,6 +148,56 @@ impl QueueLayer {
     /// Returns an error if the configuration is invalid. The message has the field, its value and the allowed values.
     pub fn try_new(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
         Self::with(config, Http::new(FromHeaders, UntilBodyEnds::default()))
+    }
+
+    /// Creates a plain limit on concurrent requests: `limit` requests of an HTTP or gRPC service run at a time, each
+    /// until its response's body ends. All services made by the layer share the limit. The configuration is
+    /// [`QueueConfig::unbounded`].
+    ///
+    /// Requests over the limit wait, as with Tower's
+    /// [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html): all of them, first
+    /// come, first served, for as long as it takes. The layer admits every request, and leaves all headers as they are.
+    /// The wait is in the response future, so a timeout outside the layer bounds it, and dropping the future ends it.
+    /// To bound the number of waiters and the time of a wait, use [`new`](Self::new). To let no request wait, use
+    /// [`shed`](Self::shed).
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_triage::QueueLayer;
+    ///
+    /// let app: Router = Router::new()
+    ///     .route("/", get(|| async { "hello" }))
+    ///     .layer(QueueLayer::limit(8));
+    /// ```
+    ///
+    /// With a limit of 0, requests wait until the [handle](Self::handle) raises it. A limit above 1,048,575
+    /// ([`SlotPool::MAX`]) is lowered to that number.
+    #[must_use]
+    pub fn limit(limit: usize) -> Self {
+        Self::new(QueueConfig::unbounded(limit))
+    }
+
+    /// Creates a limit under which no request waits: `limit` requests of an HTTP or gRPC service run at a time, each
+    /// until its response's body ends. Every request over the limit is rejected at once. All services made by the layer
+    /// share the limit. The configuration is [`QueueConfig::shed`].
+    ///
+    /// A rejection is a 503 with the code `overloaded` and a `Retry-After` of 1 s, or the gRPC status `UNAVAILABLE`. It
+    /// takes no lock and reads no header but the content type, which tells gRPC from HTTP.
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_triage::QueueLayer;
+    ///
+    /// # let may_wait = false;
+    /// let queue = if may_wait { QueueLayer::limit(8) } else { QueueLayer::shed(8) };
+    /// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(queue);
+    /// ```
+    ///
+    /// With a limit of 0, every request is rejected until the [handle](Self::handle) raises the limit. A limit above
+    /// 1,048,575 ([`SlotPool::MAX`]) is lowered to that number.
+    #[must_use]
+    pub fn shed(limit: usize) -> Self {
+        Self::new(QueueConfig::shed(limit))
     }
 }
 
@@ -175,7 +225,7 @@ impl QueueLayer<Http<FromHeaders, UntilHeaders>> {
     #[must_use]
     #[track_caller]
     pub fn until_headers(config: QueueConfig) -> Self {
-        Self::try_until_headers(config).unwrap_or_else(|error| refuse(&error))
+        or_panic(Self::try_until_headers(config))
     }
 
     /// Makes a layer as [`until_headers`](Self::until_headers) does, without a panic.
@@ -185,38 +235,6 @@ impl QueueLayer<Http<FromHeaders, UntilHeaders>> {
     /// If the configuration is invalid: which field, its value, and what is allowed.
     pub fn try_until_headers(config: QueueConfig) -> Result<Self, InvalidQueueConfig> {
         Self::with(config, Http::new(FromHeaders, UntilHeaders))
-    }
-}
-
-impl QueueLayer<Http<DefaultPriority>> {
-    /// Creates a plain limit on concurrent requests: `limit` requests of an HTTP or gRPC service run at a time, each
-    /// until its response's body ends. All services made by the layer share the limit.
-    ///
-    /// Requests over the limit wait, as with Tower's
-    /// [`ConcurrencyLimit`](https://docs.rs/tower/0.5/tower/limit/struct.ConcurrencyLimit.html): all of them, first
-    /// come, first served, for as long as it takes. The layer admits every request, and leaves all headers as they are.
-    /// The wait is in the response future, so a timeout outside the layer bounds it, and dropping the future ends it.
-    /// To bound the number of waiters and the time of a wait, use [`new`](QueueLayer::new).
-    ///
-    /// ```
-    /// use axum::{Router, routing::get};
-    /// use tower_triage::QueueLayer;
-    ///
-    /// let app: Router = Router::new()
-    ///     .route("/", get(|| async { "hello" }))
-    ///     .layer(QueueLayer::limit(8));
-    /// ```
-    ///
-    /// With a limit of 0, requests wait until the [handle](Self::handle) raises it.
-    #[must_use]
-    pub fn limit(limit: usize) -> Self {
-        let config = QueueConfig::new(limit)
-            .max_size(usize::MAX)
-            .max_wait(None)
-            .target_wait(TargetWait::Off)
-            .server_timing(false);
-        let protocol = Http::new(DefaultPriority, UntilBodyEnds::default());
-        Self::with(config, protocol).unwrap_or_else(|error| refuse(&error))
     }
 }
 
@@ -253,7 +271,7 @@ impl QueueLayer<Plain> {
     #[must_use]
     #[track_caller]
     pub fn plain(config: QueueConfig) -> Self {
-        Self::try_plain(config).unwrap_or_else(|error| refuse(&error))
+        or_panic(Self::try_plain(config))
     }
 
     /// Creates a layer as [`plain`](Self::plain) does, but returns an error instead of a panic.
@@ -267,10 +285,14 @@ impl QueueLayer<Plain> {
     }
 }
 
-/// Panics with the error of an invalid configuration.
+/// Returns the layer, or panics with the error of an invalid configuration, at the caller's location.
 #[track_caller]
-fn refuse(error: &InvalidQueueConfig) -> ! {
-    panic!("invalid `QueueConfig`: {error}")
+fn or_panic<P>(layer: Result<QueueLayer<P>, InvalidQueueConfig>) -> QueueLayer<P> {
+    // A closure, as in `unwrap_or_else`, would hide the caller.
+    match layer {
+        Ok(layer) => layer,
+        Err(error) => panic!("invalid `QueueConfig`: {error}"),
+    }
 }
 
 impl<K, M, E> QueueLayer<Http<K, M, E>> {
@@ -423,37 +445,55 @@ impl<K, E> QueueLayer<Http<K, UntilBodyEnds, E>> {
         })
     }
 
-    /// Writes rejections with `render`, which gets the rejection and the request's headers and returns any response.
-    /// The response is sent as it is, with `server-timing` if it waited for 1 ms or longer; to gRPC clients, too.
+    /// Answers rejected requests with `answer`, which gets the rejection and the head of the request. It returns any
+    /// response, or a [`Rejection`].
     ///
-    /// The response is sent as it is, also to gRPC clients. Only `server-timing` is added, if that is configured. The
-    /// body may be a stream. If the body fails, so does the client's response, as with a body of the inner service.
+    /// A [`Rejection`] is written in the form that the request asks for, as JSON or as a gRPC status:
     ///
     /// ```
-    /// use axum::Json;
-    /// use axum::response::IntoResponse;
-    /// use http::HeaderMap;
-    /// use tower_triage::rejection::Rejection;
+    /// use http::StatusCode;
     /// use tower_triage::{QueueConfig, QueueLayer};
     ///
-    /// let sorry = |why: &Rejection, _: &HeaderMap| {
-    ///     let wait = why.retry_after().map_or(1, |wait| wait.as_secs());
-    ///     let retry_after = [("retry-after", wait.to_string())];
-    ///     (why.status(), retry_after, Json(why.message().to_owned())).into_response()
-    /// };
-    /// let queue = QueueLayer::new(QueueConfig::new(8)).on_reject(sorry);
+    /// let queue = QueueLayer::new(QueueConfig::new(8))
+    ///     .on_reject(|why, _| why.clone().with_status(StatusCode::TOO_MANY_REQUESTS));
     /// # let _: axum::Router = axum::Router::new().layer(queue);
     /// ```
+    ///
+    /// A response is sent as it is, also to gRPC clients. Only `server-timing` is added, if that is configured and the
+    /// request waited for 1 ms or longer. The body may be a stream. If the body fails, so does the client's response, as
+    /// with a body of the inner service.
+    ///
+    /// An API with two shapes of errors chooses between them by the path. Status and `Retry-After` stay the same here:
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http_body_util::Full;
+    /// use serde_json::json;
+    /// use tower_triage::QueueLayer;
+    ///
+    /// fn anthropic(message: &str) -> Bytes {
+    ///     let error = json!({ "type": "overloaded_error", "message": message });
+    ///     json!({ "type": "error", "error": error }).to_string().into()
+    /// }
+    ///
+    /// let queue = QueueLayer::shed(8).on_reject(|why, request| {
+    ///     let openai = why.clone().into_response();
+    ///     let is_messages = request.uri().path() == "/v1/messages";
+    ///     openai.map(|body| Full::new(if is_messages { anthropic(why.message()) } else { body }))
+    /// });
+    /// # let _: axum::Router = axum::Router::new().layer(queue);
+    /// ```
+    ///
+    /// The closure runs for rejected requests only. It can't wait, because a request that waits before it is refused
+    /// would hold memory and a connection without a limit. A future is therefore [refused](super::RejectAnswer) by the
+    /// compiler.
     #[must_use]
-    pub fn on_reject<F, B>(mut self, render: F) -> Self
+    pub fn on_reject<F, A>(mut self, answer: F) -> Self
     where
-        F: Fn(&Rejection, &HeaderMap) -> Response<B> + Send + Sync + 'static,
-        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+        F: Fn(&Rejection, &RequestHead<'_>) -> A + Send + Sync + 'static,
+        A: RejectAnswer,
     {
-        let render = Render(Box::new(move |rejection: &_, headers: &_| {
-            render(rejection, headers).map(RenderedBody::new)
-        }));
-        self.protocol.mode.render = Some(Arc::new(render));
+        self.protocol.mode.on_reject = Some(OnReject::new(answer));
         self
     }
 }

@@ -19,7 +19,7 @@
 //!     .layer(QueueLayer::new(config));
 //! ```
 //!
-//! With [`QueueLayer::limit`] there is only a limit. With [`QueueLayer::until_headers`] a slot is free as soon as the
+//! With [`QueueLayer::limit`] there is only a limit, and with [`QueueLayer::shed`] no request waits. With [`QueueLayer::until_headers`] a slot is free as soon as the
 //! response's head is there. With [`QueueLayer::plain`] the service need not be HTTP. With
 //! [`Concurrency::Adaptive`] the limit is found by measurement. With [`QueueLayer::exempt`] health checks pass without a
 //! slot. With [`QueueLayer::map_response_body`] a configuration can leave the queue out.
@@ -38,9 +38,11 @@ mod load;
 mod map_response_body;
 #[cfg(feature = "tonic")]
 mod named_service;
+mod on_reject;
 mod protocol;
 mod queue_time;
 mod request;
+mod request_head;
 mod response_body;
 mod service;
 mod shared_inner;
@@ -56,9 +58,11 @@ pub use future::QueueFuture;
 pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};
 pub use map_response_body::{MapResponseBody, MapResponseBodyFuture, MapResponseBodyLayer};
+pub use on_reject::RejectAnswer;
 pub use protocol::{Http, HttpMode, Plain, Protocol, UntilBodyEnds, UntilHeaders, WithStatus};
 pub use queue_time::QueueTime;
 pub use request::QueueRequest;
+pub use request_head::RequestHead;
 pub use response_body::QueueResponseBody;
 pub use service::Queue;
 pub use shared_inner::SharedInner;

@@ -80,7 +80,7 @@ struct OwnBody {
 }
 
 /// The content of a body that the queue itself made.
-pub(super) enum OwnContent {
+pub enum OwnContent {
     /// The default form of a rejection.
     Whole(Bytes),
     /// A rejection that the user's closure wrote, or a status stream.
@@ -266,7 +266,7 @@ impl<B> fmt::Debug for QueueResponseBody<B> {
 /// A body of any type, as the user's `on_reject` returned it.
 ///
 /// The mutex is never contended. It makes the body `Sync`, although the bodies of axum and tonic are not.
-pub(crate) struct RenderedBody(Mutex<Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>>);
+pub struct RenderedBody(Mutex<Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>>);
 
 impl RenderedBody {
     pub(super) fn new<B>(body: B) -> Self

@@ -134,3 +134,44 @@ impl<S: fmt::Debug, P> fmt::Debug for Queue<S, P> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::pending;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use http::{Request, Response};
+    use http_body_util::Empty;
+    use tower::{Layer, service_fn};
+
+    use super::*;
+    use crate::queue::QueueLayer;
+
+    #[test]
+    fn shedding_takes_no_lock() {
+        let layer = QueueLayer::shed(0);
+        let mut service = layer.layer(service_fn(|_: Request<()>| {
+            pending::<Result<Response<Empty<bytes::Bytes>>, Infallible>>()
+        }));
+        let shared = Arc::clone(service.handler.state.gate.shared());
+        let locked = crate::gate::with_lock::WithLock::lock(&*shared);
+        let (answers, answered) = mpsc::channel();
+        // In a thread of its own, so that a wait for the lock fails the test and does not hang it.
+        std::thread::spawn(move || {
+            let mut call = Box::pin(service.call(Request::new(())));
+            let polled = call
+                .as_mut()
+                .poll(&mut Context::from_waker(std::task::Waker::noop()));
+            let status = polled.map(|response| response.map(|response| response.status()));
+            answers.send(status).unwrap();
+        });
+        let answer = answered.recv_timeout(Duration::from_secs(10));
+        assert_eq!(
+            answer,
+            Ok(Poll::Ready(Ok(http::StatusCode::SERVICE_UNAVAILABLE)))
+        );
+        drop(locked);
+    }
+}

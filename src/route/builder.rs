@@ -175,7 +175,10 @@ impl RouteLayerBuilder {
     #[must_use]
     #[track_caller]
     pub fn build(self) -> RouteLayer {
-        self.try_build().unwrap_or_else(|error| panic!("{error}"))
+        match self.try_build() {
+            Ok(layer) => layer,
+            Err(error) => panic!("{error}"), // in a closure, the location would be this line
+        }
     }
 
     /// Builds the layer, or reports the first invalid setting.

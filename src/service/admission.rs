@@ -134,6 +134,8 @@ bitflags! {
         const HOLD_BODY = 1;
         /// Set if a response reports in `server-timing` the time that its request waited.
         const SERVER_TIMING = 1 << 1;
+        /// Set if a request that finds every slot busy is rejected at once.
+        const SHED = 1 << 2;
     }
 }
 

@@ -97,13 +97,6 @@ impl<C: Capacity> LayerState<C> {
         self.settings.load()
     }
 
-    /// Returns the number of seconds for `retry-after`.
-    pub(crate) fn retry_after(&self, estimated_wait: Option<Duration>) -> u64 {
-        let settings = self.settings.load();
-        let retry_after = &settings.config.retry_after;
-        retry_after.seconds(estimated_wait, fastrand::f64())
-    }
-
     /// Returns the options for responses. They are bits of the gate, because a permit reads them without the settings.
     #[inline]
     pub(crate) fn options(&self) -> ResponseOptions {
@@ -156,6 +149,10 @@ impl Settings {
         let mut options = ResponseOptions::empty();
         options.set(ResponseOptions::HOLD_BODY, self.config.hold == Hold::Body);
         options.set(ResponseOptions::SERVER_TIMING, self.config.server_timing);
+        options.set(
+            ResponseOptions::SHED,
+            self.config.overflow == Overflow::Shed,
+        );
         options
     }
 
@@ -168,6 +165,12 @@ impl Settings {
             self.config.concurrency.adaptive().is_some(),
         );
         prepare
+    }
+
+    /// Returns the number of seconds for `retry-after`.
+    pub(crate) fn retry_after(&self, estimated_wait: Option<Duration>) -> u64 {
+        let retry_after = &self.config.retry_after;
+        retry_after.seconds(estimated_wait, fastrand::f64())
     }
 
     pub(crate) fn rejects_streams(&self) -> bool {

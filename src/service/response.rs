@@ -11,7 +11,7 @@ use super::{LayerState, ResponseOptions};
 use crate::admit::{Capacity, RejectReason};
 #[cfg(feature = "route")]
 use crate::http::PermitBody;
-use crate::http::{Rejection, ToRejection, insert_server_timing, streaming_not_queued};
+use crate::http::{Rejection, ToRejection, insert_server_timing, rejection, streaming_not_queued};
 #[cfg(feature = "route")]
 use crate::queue::QueueTime;
 
@@ -68,20 +68,23 @@ impl<C: Capacity> LayerState<C> {
         wants_stream: impl FnOnce() -> bool,
         estimated_wait: impl FnOnce() -> Option<Duration>,
     ) -> Rejection {
+        let settings = self.settings();
+        let status = settings.config.overload_status;
         let rejection = match reason {
-            RejectReason::NotQueued if self.settings().rejects_streams() && wants_stream() => {
-                streaming_not_queued()
+            RejectReason::NotQueued if settings.rejects_streams() && wants_stream() => {
+                streaming_not_queued(status)
             }
-            _ => reason.to_rejection(),
+            _ => rejection(reason, status),
         };
         if !rejection.is_retryable() {
             return rejection;
         }
         let wait = match reason {
             RejectReason::Overloaded { retry_after } => Some(*retry_after),
+            RejectReason::Shed => None, // no request waits, so a wait is never estimated
             _ => estimated_wait(),
         };
-        let seconds = self.retry_after(wait);
+        let seconds = settings.retry_after(wait);
         rejection.with_retry_after(Duration::from_secs(seconds))
     }
 

@@ -218,8 +218,8 @@ async fn a_larger_max_size_holds_at_once() {
 
 #[tokio::test]
 async fn on_reject_writes_the_rejection() {
-    let layer = QueueLayer::new(config()).on_reject(|rejection, headers| {
-        assert_eq!(headers["x-name"], "me");
+    let layer = QueueLayer::new(config()).on_reject(|rejection, request| {
+        assert_eq!(request.headers()["x-name"], "me");
         Response::new(rejection.code().to_owned())
     });
     let mut room = FullRoom::of(layer);

@@ -1,10 +1,14 @@
 //! `QueueLayer` in an axum app, on real sockets.
 #![cfg(not(loom))]
 
+mod constructors;
 mod exempt;
 #[path = "../support/queue_http.rs"]
 mod http_app;
+mod on_reject;
 mod optional;
+mod overload_status;
+mod shed;
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -450,31 +454,6 @@ async fn responses_of_waiters_say_how_long_they_waited() {
 }
 
 #[tokio::test]
-async fn rejections_can_be_written_by_the_user() {
-    let config = QueueConfig::new(1)
-        .max_size(0)
-        .retry_after(RetryAfter::fixed(7));
-    let layer = QueueLayer::new(config).on_reject(|rejection: &Rejection, headers: &HeaderMap| {
-        let name = headers["x-name"].to_str().unwrap();
-        let seconds = rejection.retry_after().unwrap().as_secs();
-        let text = format!("{name}: {}, {seconds} s", rejection.code());
-        Response::builder()
-            .status(418)
-            .header("x-teapot", "yes")
-            .body(text)
-            .unwrap()
-    });
-    let app = App::with(layer).await;
-    let running = app.run("running").await;
-    let refused = app.client("refused").send().await;
-    assert_eq!(refused.status, 418);
-    assert_eq!(refused.header("x-teapot"), "yes");
-    assert_eq!(refused.text().await, "refused: queue_disabled, 7 s");
-    app.jobs.finish(1);
-    assert_eq!(running.await.unwrap().status, 200);
-}
-
-#[tokio::test]
 async fn tickets_can_be_read_by_the_user() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&asked);
@@ -620,69 +599,6 @@ async fn a_limit_alone_lets_all_others_wait_in_order() {
     assert_eq!((jobs.peak(), came.len()), (1, 122));
     assert_eq!(came.last().unwrap(), "last");
     assert_eq!(handle.status().stats.rejected(), 0);
-}
-
-#[test]
-fn constructors_panic_with_the_field_where_they_are_called() {
-    fn nameless() -> QueueConfig {
-        QueueConfig::new(1).priority_header("")
-    }
-    let message = |make: fn() -> QueueHandle| {
-        let panic = std::panic::catch_unwind(make).unwrap_err();
-        *panic.downcast::<String>().unwrap()
-    };
-    for make in [
-        || QueueLayer::new(nameless()).handle(),
-        || QueueLayer::plain(nameless()).handle(),
-    ] {
-        assert!(message(make).contains("`priority_header` is"));
-    }
-    assert!(QueueLayer::try_new(nameless()).is_err());
-    assert!(QueueLayer::try_plain(nameless()).is_err());
-}
-
-#[tokio::test]
-async fn rejections_can_be_any_response_of_axum() {
-    let layer = QueueLayer::new(QueueConfig::new(1).max_size(0)).on_reject(
-        |rejection: &Rejection, _: &HeaderMap| {
-            let body = Json(serde_json::json!({ "busy": rejection.code() }));
-            (StatusCode::IM_A_TEAPOT, [("x-teapot", "yes")], body).into_response()
-        },
-    );
-    let app = App::with(layer).await;
-    let running = app.run("running").await;
-    let refused = app.client("refused").send().await;
-    assert_eq!(refused.status, 418);
-    assert_eq!(refused.header("x-teapot"), "yes");
-    assert_eq!(refused.header("content-type"), "application/json");
-    assert_eq!(refused.text().await, r#"{"busy":"queue_disabled"}"#);
-    app.jobs.finish(1);
-    assert_eq!(running.await.unwrap().status, 200);
-}
-
-#[tokio::test]
-async fn a_rejection_may_stream_and_break_off() {
-    let (parts, body) = mpsc::unbounded_channel::<Result<&'static str, std::io::Error>>();
-    let body = Mutex::new(Some(body));
-    let layer = QueueLayer::new(QueueConfig::new(1).max_size(0)).on_reject(
-        move |_: &Rejection, _: &HeaderMap| {
-            let body = body.lock().unwrap().take().unwrap();
-            let parts = futures_util::stream::unfold(body, |mut parts| async move {
-                Some((parts.recv().await?, parts))
-            });
-            axum::body::Body::from_stream(parts).into_response()
-        },
-    );
-    let app = App::with(layer).await;
-    let running = app.run("running").await;
-    let mut refused = app.client("refused").send().await;
-    parts.send(Ok("sorry")).unwrap();
-    assert_eq!(refused.next().await.unwrap(), "sorry");
-    parts.send(Err(std::io::Error::other("broken"))).unwrap();
-    let end = http_body_util::BodyExt::frame(&mut refused.body).await;
-    assert!(end.unwrap().is_err(), "a body that fails is not complete");
-    app.jobs.finish(1);
-    assert_eq!(running.await.unwrap().status, 200);
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ async fn exempt_requests_pass_a_full_and_a_closed_room() {
         .status_stream();
     pass(layer.layer(slow()), layer.handle()).await;
     let layer = QueueLayer::new(config())
-        .on_reject(|rejection: &Rejection, _: &http::HeaderMap| {
+        .on_reject(|rejection: &Rejection, _| {
             let mut response = Response::new(String::new());
             *response.status_mut() = rejection.status();
             response

@@ -19,6 +19,7 @@ mod panics;
 mod plain;
 #[path = "../support/queue_service.rs"]
 mod service;
+mod shed;
 mod shutdown;
 mod stacks;
 mod status;
@@ -43,7 +44,7 @@ use tower::buffer::Buffer;
 use tower::limit::ConcurrencyLimit;
 use tower::load_shed::LoadShed;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt, service_fn};
-use tower_triage::admit::TargetWait;
+use tower_triage::admit::{ReservedSlots, TargetWait};
 use tower_triage::queue::{BoxedError, ClassifyContext, Overflow, Plain, Queue, Streaming};
 use tower_triage::rejection::Rejection;
 use tower_triage::{

@@ -106,8 +106,8 @@ async fn a_panic_in_on_reject_holds_nothing() {
         Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::default()))
     });
     let config = QueueConfig::new(1).max_size(1).max_wait(secs(1.0));
-    let render = |_: &Rejection, _: &_| -> Response<String> { panic!("the rendering panics") };
-    let layer = QueueLayer::new(config).on_reject(render);
+    let layer = QueueLayer::new(config)
+        .on_reject(|_, _| -> Response<String> { panic!("the rendering panics") });
     let (queue, handle) = (layer.layer(echo), layer.handle());
     let holding = queue.clone().oneshot(request(&[])).await.unwrap();
     assert_eq!(handle.status().running, 0, "an empty body holds nothing");

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, StreamBody};
 use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
 use tower_triage::queue::{
-    DelayedHead, FromHeaders, Http, QueueResponseBody, QueueTime, WithStatus,
+    DelayedHead, FromHeaders, Http, QueueResponseBody, QueueTime, RequestHead, WithStatus,
 };
 use tower_triage::rejection::RetryAfter;
 
@@ -309,7 +309,7 @@ async fn a_rejection_is_an_event_with_the_same_body_and_when_to_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rejection_in_the_user_s_words_is_an_event() {
-    let sorry = |_: &Rejection, _: &HeaderMap| {
+    let sorry = |_: &Rejection, _: &RequestHead<'_>| {
         let mut response = Response::new(Full::<Bytes>::from(r#"{"sorry": true}"#));
         *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
         let json = HeaderValue::from_static("application/json");

@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 
 mod optional;
+mod overload;
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -25,6 +25,28 @@ async fn waiters_are_rejected_when_the_last_endpoint_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_router_sheds_with_the_status_of_overload_alone() {
+    let endpoints = [endpoint("a", 1, &["m"])];
+    let queue = QueueConfig::shed(1).overload_status(StatusCode::TOO_MANY_REQUESTS);
+    let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue);
+    router.ask("m");
+    let running = router.call().await;
+    let refused = router.ask("m").await.unwrap();
+    assert_eq!(
+        (refused.status().as_u16(), header(&refused, "retry-after")),
+        (429, "1")
+    );
+    assert_eq!(code(refused).await, "overloaded");
+    assert_eq!(router.handle.status().stats.full, 1);
+
+    router.handle.set_healthy(&router.endpoint("a"), false);
+    let unhealthy = router.ask("m").await.unwrap();
+    assert_eq!(unhealthy.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(code(unhealthy).await, "no_healthy_backend");
+    running.ok();
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiters_take_the_fallback_when_the_last_endpoint_leaves() {
     let routing = RoutingConfig::default().fallbacks("m", ["n"]);
     let mut router = TestRouter::new(

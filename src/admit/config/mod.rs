@@ -151,6 +151,9 @@ pub struct WaitingRoomConfig {
     /// The tenants' shares of the slots and of a full room under [`Discipline::Fair`]. All other tenants weigh 1.
     /// Default empty. `tenant_weights` in a file.
     pub weights: HashMap<Tenant, u32>,
+    /// `true` if a room of size 0 rejects requests as [`RejectReason::Shed`](crate::RejectReason::Shed). Set by a
+    /// layer with [`Overflow::Shed`](crate::queue::Overflow::Shed).
+    pub(crate) sheds: bool,
 }
 
 /// Defines methods that change `self` and return it. Each has an expression for the change of `self`, or of the field
@@ -293,6 +296,7 @@ impl Default for WaitingRoomConfig {
             lend: false,
             level_weights: HashMap::new(),
             weights: HashMap::new(),
+            sheds: false,
         }
     }
 }
@@ -335,6 +339,7 @@ mod tests {
             lend: true,
             level_weights: HashMap::from([("gold".to_owned(), 3)]),
             weights: HashMap::from([("team-a".into(), 4)]),
+            sheds: false,
         };
         assert_eq!(room, expected);
 

@@ -184,7 +184,7 @@ impl RoomBase {
     ) -> Option<RejectReason<N>> {
         // Checked first, because this reason says most about the configuration.
         if self.config.max_size == 0 && !ticket.patient {
-            return Some(RejectReason::Disabled);
+            return Some(self.why_no_room());
         }
         if !ticket.wait {
             return Some(RejectReason::NotQueued);
@@ -197,8 +197,16 @@ impl RoomBase {
     /// Returns the reason for evicting a waiter from a room that became smaller.
     pub(crate) fn why_evicted<N>(&self) -> RejectReason<N> {
         match self.config.max_size {
-            0 => RejectReason::Disabled,
+            0 => self.why_no_room(),
             _ => RejectReason::Full,
+        }
+    }
+
+    /// Returns the reason for a rejection by a room of size 0.
+    fn why_no_room<N>(&self) -> RejectReason<N> {
+        match self.config.sheds {
+            true => RejectReason::Shed,
+            false => RejectReason::Disabled,
         }
     }
 

@@ -8,7 +8,8 @@ use crate::admit::AdaptiveLimit;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Concurrency {
-    /// A fixed number of requests, up to [`SlotPool::MAX`](crate::SlotPool::MAX). Larger numbers are lowered to that.
+    /// A fixed number of requests, up to 1,048,575 ([`SlotPool::MAX`](crate::SlotPool::MAX)). A larger number is lowered
+    /// to that.
     ///
     /// With 0, no request runs. Requests wait as they do while all slots are busy, until the limit is raised or their
     /// wait ends. If they may not wait, they are rejected at once.
@@ -50,7 +51,7 @@ impl Default for Concurrency {
     }
 }
 
-/// The behaviour of a service while its waiting room is full.
+/// The behaviour of a service towards requests for which its waiting room has no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -67,6 +68,11 @@ pub enum Overflow {
     /// because of its ticket: its tenant may have too many waiters, or its deadline may have passed. The
     /// [`target_wait`](crate::WaitingRoomConfig::target_wait) is off.
     Backpressure,
+    /// The service lets no request wait. It rejects each one that finds every slot busy at once, as
+    /// [`RejectReason::Shed`](crate::RejectReason::Shed). The size of the waiting room counts as 0.
+    ///
+    /// A [`QueueLayer`](crate::QueueLayer) rejects without its lock, unless slots are reserved or tenants have a limit.
+    Shed,
 }
 
 /// The treatment of a request for a stream of events while every slot is busy.
@@ -88,6 +94,24 @@ pub enum Streaming {
 /// body, and hyper hands the connection from the server to the handler past every layer. A handler can hold a slot for
 /// as long as its connection is open: it acquires a [`Permit`](crate::gate::Permit) from a [`Gate`](crate::Gate), and
 /// keeps it in the task that serves the connection.
+///
+/// **An endless stream keeps its slot for as long as it is open.** A dashboard that follows a stream of events holds a
+/// slot per open tab, so a few of them take all slots, and other requests wait in vain. Such routes belong outside the
+/// limit, or behind a layer of their own that holds slots until the headers:
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower_triage::queue::Hold;
+/// use tower_triage::{QueueConfig, QueueLayer};
+///
+/// # async fn handler() {}
+/// let until_headers = QueueLayer::new(QueueConfig::new(64).hold(Hold::Headers));
+/// let events = Router::new().route("/events", get(handler)).layer(until_headers);
+/// let app: Router = Router::new()
+///     .route("/work", get(handler))
+///     .layer(QueueLayer::new(QueueConfig::new(8)))
+///     .merge(events); // after the layer, so that it does not count
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]

@@ -31,7 +31,7 @@ pub enum InvalidQueueConfig {
     ConcurrencyIsFixed,
     /// Requests have to wait for the inner service to be ready, but the configuration forbids waiting.
     #[error(
-        "`concurrency` is \"inner\", which needs a waiting room: set `enabled`, `max_size` and `max_wait_seconds` so that requests may wait"
+        "`concurrency` is \"inner\", which needs a waiting room: set `enabled`, `overflow`, `max_size` and `max_wait_seconds` so that requests may wait"
     )]
     InnerNeedsRoom,
     /// Slots are reserved while their number is unknown.
@@ -50,4 +50,7 @@ pub enum InvalidQueueConfig {
     /// The settings in `retry_after` contradict each other.
     #[error(transparent)]
     RetryAfter(#[from] InvalidRetryAfter),
+    /// Clients do not take the status for overload.
+    #[error("`overload_status` is {0}: it must be 503 or 429")]
+    OverloadStatus(u16),
 }

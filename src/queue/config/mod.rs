@@ -10,7 +10,7 @@ mod read;
 
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, StatusCode};
 
 use crate::admit::{
     AdaptiveLimit, Discipline, PriorityLevels, ReservedSlots, TargetWait, Tenant,
@@ -113,16 +113,22 @@ pub struct QueueConfig {
     /// The waiting room. Here, a `max_size` or a `max_wait` of 0 is the same as `enabled: false`. In any case, a
     /// request that has a slot waits for up to `max_wait` for the inner service to be ready.
     pub room: WaitingRoomConfig,
-    /// The behaviour of the service while the waiting room is full. Default [`Overflow::Reject`].
+    /// The behaviour towards requests for which the waiting room has no place. Default [`Overflow::Reject`].
     pub overflow: Overflow,
     /// The request header that names the priority level. Default `x-priority`.
     pub priority_header: String,
     /// The request header that names the tenant. A tenant is the entity that has shares and limits: a team, a key, or,
     /// with `x-session-id`, a conversation. With `None`, all requests belong to one tenant. Default `x-tenant-id`.
     pub tenant_header: Option<String>,
+    /// `true` if requests get their tickets from their headers. If `false`, each request has the default priority, and
+    /// neither a tenant nor a deadline. Default `true`. This field is not read from a file.
+    pub read_headers: bool,
     /// The treatment of a request for a stream of events while every slot is busy. Default [`Streaming::Queue`].
     pub streaming: Streaming,
     /// The time for which a request holds its slot. Default [`Hold::Body`].
+    ///
+    /// With the default, a dashboard that follows an endless stream of events holds its slot for as long as it is open.
+    /// [`Hold`] shows how to keep such routes from taking all slots.
     pub hold: Hold,
     /// `true` if `server-timing` is added to the responses of requests that waited for 1 ms or longer, with the time of
     /// the wait. Default `true`.
@@ -135,10 +141,17 @@ pub struct QueueConfig {
     /// The time after which rejected clients are asked to return. By default 1 s to 60 s, estimated from the rate at
     /// which the waiting room empties.
     pub retry_after: RetryAfter,
+    /// The HTTP status of rejections that mean overload: 503 or 429. The gRPC status follows from it: `UNAVAILABLE` or
+    /// `RESOURCE_EXHAUSTED`. Default 503.
+    ///
+    /// These are the rejections because every slot is busy and the request may not wait, or not any longer. A tenant's
+    /// own limit (429), the request's own deadline (504) and the shutdown (503) have a status of their own.
+    pub overload_status: StatusCode,
 }
 
 impl QueueConfig {
-    /// Creates a configuration that runs `concurrency` requests at a time, with defaults for everything else.
+    /// Creates a configuration that runs `concurrency` requests at a time, with defaults for everything else. A number
+    /// above 1,048,575 ([`SlotPool::MAX`](crate::SlotPool::MAX)) is lowered to that.
     #[must_use]
     pub fn new(concurrency: usize) -> Self {
         Self::default().concurrency(Concurrency::Limit(concurrency))
@@ -166,6 +179,39 @@ impl QueueConfig {
         Self::default().concurrency(Concurrency::Adaptive(limit))
     }
 
+    /// Creates the configuration of a plain limit: `concurrency` requests run at a time, and all others wait, first come,
+    /// first served, for as long as it takes. The headers of requests are not read, and those of responses stay as they
+    /// are. [`QueueLayer::limit`](super::QueueLayer::limit) makes a layer of it.
+    ///
+    /// ```
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// # let may_wait = true;
+    /// let config = if may_wait { QueueConfig::unbounded(8) } else { QueueConfig::shed(8) };
+    /// let queue = QueueLayer::until_headers(config);
+    /// ```
+    #[must_use]
+    pub fn unbounded(concurrency: usize) -> Self {
+        Self::new(concurrency)
+            .max_size(usize::MAX)
+            .max_wait(None)
+            .target_wait(TargetWait::Off)
+            .server_timing(false)
+            .read_headers(false)
+    }
+
+    /// Creates a configuration that runs `concurrency` requests at a time and rejects all others at once as
+    /// [overloaded](Overflow::Shed), with a `Retry-After` of 1 s. The headers of requests are not read.
+    /// [`QueueLayer::shed`](super::QueueLayer::shed) makes a layer of it.
+    #[must_use]
+    pub fn shed(concurrency: usize) -> Self {
+        Self::new(concurrency)
+            .overflow(Overflow::Shed)
+            .retry_after(RetryAfter::fixed(1))
+            .server_timing(false)
+            .read_headers(false)
+    }
+
     setters! {
         concurrency: Concurrency,
         enabled: bool,
@@ -176,7 +222,9 @@ impl QueueConfig {
         server_timing: bool,
         status_stream: bool,
         retry_after: RetryAfter,
+        overload_status: StatusCode,
         priority_header: impl Into<String>,
+        read_headers: bool,
     }
 
     /// Sets the request header that names the tenant. With `None`, all requests belong to one tenant.
@@ -204,10 +252,14 @@ impl QueueConfig {
             return Err(InvalidQueueConfig::InnerKeepsNoSlots);
         }
         self.retry_after.validate()?;
-        Ok(())
+        match self.overload_status {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Ok(()),
+            other => Err(InvalidQueueConfig::OverloadStatus(other.as_u16())),
+        }
     }
 
-    /// Returns the classifier that reads tickets from request headers.
+    /// Returns the classifier that reads tickets from request headers. Without [`read_headers`](Self::read_headers), it
+    /// returns the default ticket for every request.
     ///
     /// # Errors
     ///
@@ -220,7 +272,8 @@ impl QueueConfig {
             tenant_header
                 .map(|name| header_name("tenant_header", name))
                 .transpose()?,
-        ))
+        )
+        .reading(self.read_headers))
     }
 
     /// Returns the waiting room, with a size of 0 if requests may not wait.
@@ -231,7 +284,8 @@ impl QueueConfig {
         if self.overflow == Overflow::Backpressure {
             room.target_wait = TargetWait::Off;
         }
-        match self.enabled && room.max_wait != Some(Duration::ZERO) {
+        room.sheds = self.overflow == Overflow::Shed;
+        match self.enabled && room.max_wait != Some(Duration::ZERO) && !room.sheds {
             true => room,
             false => room.max_size(0),
         }
@@ -252,11 +306,13 @@ impl Default for QueueConfig {
             overflow: Overflow::Reject,
             priority_header: "x-priority".into(),
             tenant_header: Some("x-tenant-id".into()),
+            read_headers: true,
             streaming: Streaming::Queue,
             hold: Hold::Body,
             server_timing: true,
             status_stream: true,
             retry_after: RetryAfter::default(),
+            overload_status: StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -271,7 +327,12 @@ fn header_name(field: &'static str, value: &str) -> Result<HeaderName, InvalidQu
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::Instant;
+
+    use http::HeaderMap;
+
     use super::*;
+    use crate::admit::Priority;
 
     #[test]
     fn each_method_sets_its_field() {
@@ -282,11 +343,13 @@ mod tests {
             .overflow(Overflow::Backpressure)
             .priority_header("x-class")
             .tenant_header("x-team")
+            .read_headers(false)
             .streaming(Streaming::Reject)
             .hold(Hold::Headers)
             .server_timing(false)
             .status_stream(false)
-            .retry_after(retry_after.clone());
+            .retry_after(retry_after.clone())
+            .overload_status(StatusCode::TOO_MANY_REQUESTS);
         let expected = QueueConfig {
             concurrency: Concurrency::Limit(9),
             enabled: false,
@@ -294,11 +357,13 @@ mod tests {
             overflow: Overflow::Backpressure,
             priority_header: "x-class".into(),
             tenant_header: Some("x-team".into()),
+            read_headers: false,
             streaming: Streaming::Reject,
             hold: Hold::Headers,
             server_timing: false,
             status_stream: false,
             retry_after,
+            overload_status: StatusCode::TOO_MANY_REQUESTS,
         };
         assert_eq!(config, expected);
         assert_eq!(config.tenant_header(None).tenant_header, None);
@@ -309,6 +374,26 @@ mod tests {
         let config = QueueConfig::inner().max_size(7).weight("team-a", 4);
         let room = WaitingRoomConfig::default().max_size(7).weight("team-a", 4);
         assert_eq!(config, QueueConfig::inner().room(room));
+    }
+
+    #[test]
+    fn without_read_headers_every_request_has_the_default_ticket() {
+        let names = ["x-priority", "x-tenant-id", "x-request-timeout"];
+        let headers = names.map(|name| (HeaderName::from_static(name), "high".parse().unwrap()));
+        let mut headers = HeaderMap::from_iter(headers);
+        headers.insert("x-request-timeout", "1".parse().unwrap());
+        let arrival = Instant::now();
+        for config in [QueueConfig::unbounded(1), QueueConfig::shed(1)] {
+            let default = config.room.levels.default_priority();
+            let classifier = config.classifier().unwrap();
+            assert_eq!(classifier.priority(&headers), default);
+            let ticket = classifier.ticket(&headers, arrival);
+            assert_eq!((ticket.priority, ticket.deadline), (default, None));
+            assert_eq!(ticket.tenant, Tenant::default());
+            let classifier = config.read_headers(true).classifier().unwrap();
+            assert_eq!(classifier.priority(&headers), Priority::HIGHEST);
+            assert!(classifier.ticket(&headers, arrival).deadline.is_some());
+        }
     }
 
     #[test]
@@ -352,6 +437,10 @@ mod tests {
             (
                 ok().retry_after(RetryAfter::estimate().jitter(1.5)),
                 "`retry_after.jitter` is 1.5",
+            ),
+            (
+                ok().overload_status(StatusCode::INTERNAL_SERVER_ERROR),
+                "`overload_status` is 500: it must be 503 or 429",
             ),
         ];
         for (config, expected) in cases {

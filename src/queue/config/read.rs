@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Duration;
 
+use http::StatusCode;
 use serde::de::{Deserialize, Deserializer, Error};
 
 use super::{Concurrency, Hold, Overflow, QueueConfig, Streaming};
@@ -67,6 +68,7 @@ macro_rules! table {
                     lend,
                     level_weights: std::mem::take(&mut self.level_weights),
                     weights: weights.map(|(name, n)| (name.into(), n)).collect(),
+                    sheds: false,
                 })
             }
         }
@@ -97,6 +99,8 @@ table! {
         server_timing: Option<bool>,
         #[serde(default)]
         retry_after: RetryAfter,
+        #[serde(default, deserialize_with = "overload_status")]
+        overload_status: Option<StatusCode>,
     }
 }
 
@@ -128,11 +132,13 @@ impl<'de> Deserialize<'de> for QueueConfig {
             overflow: table.overflow,
             priority_header: table.priority_header.unwrap_or(default.priority_header),
             tenant_header: tenant_header.filter(|name| name != "none"),
+            read_headers: default.read_headers,
             streaming: table.streaming,
             hold: table.hold,
             server_timing: table.server_timing.unwrap_or(default.server_timing),
             status_stream: default.status_stream,
             retry_after: table.retry_after,
+            overload_status: table.overload_status.unwrap_or(default.overload_status),
         })
     }
 }
@@ -233,6 +239,18 @@ fn target_wait<'de, D: Deserializer<'de>>(from: D) -> Result<TargetWait, D::Erro
     };
     let allowed = format_args!("{SECONDS}, \"auto\" or \"none\"");
     value.or_refuse(meaning, "target_wait", allowed)
+}
+
+fn overload_status<'de, D: Deserializer<'de>>(from: D) -> Result<Option<StatusCode>, D::Error> {
+    let value = Scalar::deserialize(from)?;
+    let meaning = match &value {
+        Scalar::Whole(503) => Some(StatusCode::SERVICE_UNAVAILABLE),
+        Scalar::Whole(429) => Some(StatusCode::TOO_MANY_REQUESTS),
+        _ => None,
+    };
+    value
+        .or_refuse(meaning, "overload_status", "503 or 429")
+        .map(Some)
 }
 
 impl<'de> Deserialize<'de> for Concurrency {

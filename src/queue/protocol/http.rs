@@ -13,7 +13,7 @@ use super::mode::{HttpMode, UntilBodyEnds};
 use super::{Protocol, sealed};
 use crate::admit::{Priority, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Gate, Permit, PermitExtension};
-use crate::http::{grpc_content_type, is_overload, queue_full, wants_stream};
+use crate::http::{at_once, grpc_content_type, is_overload, wants_stream};
 use crate::queue::classify::{Classify, ClassifyContext, FromHeaders};
 use crate::queue::exempt::{Exempt, NoExemptions};
 use crate::queue::queue_time::QueueTime;
@@ -110,7 +110,7 @@ where
         request: &Request<B>,
         rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, S::Error> {
-        Ok(self.mode.reject(request.headers(), rejected))
+        Ok(self.mode.reject(request, rejected))
     }
 
     fn carried(&self, request: &mut Request<B>, gate: &Gate<SlotPool>) -> Option<Permit<SlotPool>> {
@@ -163,9 +163,11 @@ pub(super) fn rejection(headers: &HeaderMap, rejected: &sealed::Rejected<'_>) ->
         full,
     } = *rejected;
     match full {
-        // A full room rejects often, so the response is the clone of a cached one for this number of seconds.
+        // Overload rejects often, so the response is the clone of a cached one for this number of seconds.
         Some(full) if grpc_content_type(headers).is_none() => {
-            queue_full(state.retry_after(full.estimated_wait))
+            let settings = state.settings();
+            let status = settings.config.overload_status;
+            at_once(reason, status, settings.retry_after(full.estimated_wait))
         }
         _ => {
             let wants_stream = || wants_stream(headers);

@@ -18,7 +18,6 @@ use crate::gate::{BodyPermit, Gate, Permit, RoomFull};
 use crate::service::{JustQueued, LayerState, Settings};
 
 pub use http::Http;
-pub(super) use mode::Render;
 pub use mode::{HttpMode, UntilBodyEnds, UntilHeaders};
 pub use plain::Plain;
 pub use status::WithStatus;

@@ -4,22 +4,23 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
 use super::http::{Http, rejection};
 use super::sealed;
 use crate::gate::BodyPermit;
-use crate::http::{Rejection, wants_stream};
+use crate::http::wants_stream;
 use crate::queue::exempt::Exempt;
+use crate::queue::on_reject::OnReject;
 use crate::queue::queue_time::QueueTime;
-use crate::queue::response_body::{QueueResponseBody, RenderedBody};
+use crate::queue::request_head::RequestHead;
+use crate::queue::response_body::{OwnContent, QueueResponseBody};
 use crate::service::{ResponseOptions, insert_timing};
 
 /// The time that the requests of an HTTP service hold their slots, and the body of its responses.
@@ -47,7 +48,7 @@ where
     }
 
     #[doc(hidden)]
-    fn reject(&self, headers: &HeaderMap, rejected: sealed::Rejected<'_>) -> Response<Self::Body>;
+    fn reject(&self, request: &Request<B>, rejected: sealed::Rejected<'_>) -> Response<Self::Body>;
 
     /// Polls the call of a request that did not wait, and passes its response on.
     #[doc(hidden)]
@@ -74,16 +75,8 @@ where
 /// [`hold`](crate::QueueConfig::hold) can shorten that to the response's head.
 #[derive(Clone, Default)]
 pub struct UntilBodyEnds {
-    pub(in crate::queue) render: Option<Arc<Render>>,
+    pub(in crate::queue) on_reject: Option<OnReject>,
 }
-
-/// A user's closure that writes the whole response to a rejected request. It is boxed twice, so that the clone for each
-/// request copies one word.
-pub(in crate::queue) struct Render(pub(in crate::queue) Box<RenderFn>);
-
-/// The type of that closure, which gets the rejection and the headers of the request.
-pub(in crate::queue) type RenderFn =
-    dyn Fn(&Rejection, &HeaderMap) -> Response<RenderedBody> + Send + Sync;
 
 impl fmt::Debug for UntilBodyEnds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,17 +94,10 @@ where
     type Body = QueueResponseBody<R>;
 
     #[inline]
-    fn reject(&self, headers: &HeaderMap, rejected: sealed::Rejected<'_>) -> Response<Self::Body> {
-        let response = match &self.render {
-            None => rejection(headers, &rejected).map(Into::into),
-            Some(render) => {
-                let state = rejected.state;
-                let (reason, wants_stream) = (&rejected.reason, || wants_stream(headers));
-                let rejection = state.rejection(reason, wants_stream, || rejected.estimated_wait());
-                let mut response = (render.0)(&rejection, headers);
-                insert_timing(response.headers_mut(), rejected.waited, state.options());
-                response.map(Into::into)
-            }
+    fn reject(&self, request: &Request<B>, rejected: sealed::Rejected<'_>) -> Response<Self::Body> {
+        let response = match &self.on_reject {
+            None => rejection(request.headers(), &rejected).map(Into::into),
+            Some(on_reject) => answer(on_reject, &RequestHead::of(request), &rejected),
         };
         response.map(|body| QueueResponseBody::rejection(body, rejected.reason, rejected.waited))
     }
@@ -130,6 +116,21 @@ where
         let permit = permit.filter(|_| is_held);
         response.map(|body| QueueResponseBody::held(body, permit, waited))
     }
+}
+
+/// Returns the response of the user's closure to a rejected request.
+#[cold]
+fn answer(
+    on_reject: &OnReject,
+    request: &RequestHead<'_>,
+    rejected: &sealed::Rejected<'_>,
+) -> Response<OwnContent> {
+    let (state, reason) = (rejected.state, &rejected.reason);
+    let wants_stream = || wants_stream(request.headers());
+    let rejection = state.rejection(reason, wants_stream, || rejected.estimated_wait());
+    let mut response = on_reject.respond(&rejection, request);
+    insert_timing(response.headers_mut(), rejected.waited, state.options());
+    response
 }
 
 /// Returns the options of the layer that gave this permit. A service that was not called answered nothing to write to.
@@ -155,8 +156,8 @@ where
     type Body = R;
 
     #[inline]
-    fn reject(&self, headers: &HeaderMap, rejected: sealed::Rejected<'_>) -> Response<R> {
-        let mut response = rejection(headers, &rejected).map(R::from);
+    fn reject(&self, request: &Request<B>, rejected: sealed::Rejected<'_>) -> Response<R> {
+        let mut response = rejection(request.headers(), &rejected).map(R::from);
         // The inner service's body has no room for the two.
         let extensions = response.extensions_mut();
         if !rejected.waited.is_zero() {

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -58,8 +58,8 @@ where
         Some(status_response(QueueResponseBody::status(stream), delayed))
     }
 
-    fn reject(&self, headers: &HeaderMap, rejected: sealed::Rejected<'_>) -> Response<Self::Body> {
-        let response = HttpMode::<K, B, R, S>::reject(&self.0, headers, rejected);
+    fn reject(&self, request: &Request<B>, rejected: sealed::Rejected<'_>) -> Response<Self::Body> {
+        let response = HttpMode::<K, B, R, S>::reject(&self.0, request, rejected);
         QueueResponseBody::with_extensions(response)
     }
 

@@ -194,7 +194,7 @@ fn set_level(level: &str, values: [f64; 5]) {
 }
 
 /// Returns the number of rejections for each error code. All requests that no endpoint can ever serve share the code
-/// `unservable` here, although their errors have many codes. A router's requests that must not wait are streams.
+/// `unservable` here, although their errors have many codes. Requests that are shed count as `queue_full`. A router's requests that must not wait are streams.
 fn by_code(stats: &RoomStats) -> [(&'static str, u64); 10] {
     [
         ("queue_full", stats.full),

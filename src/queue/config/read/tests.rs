@@ -13,7 +13,8 @@ const EXAMPLE: &str = r#"
 enabled = true                   # false: saturated backends answer 503 at once
 max_size = 100                   # how many may wait; 0 is the same as enabled = false
 max_wait_seconds = 30            # or "none"
-overflow = "reject"              # "reject" | "backpressure"
+overflow = "reject"              # "reject" | "backpressure" | "shed"
+overload_status = 503            # 503 | 429
 discipline = "fifo"              # "fifo" | "fair" | "deadline"
 priorities = ["high", "normal"]  # highest first; names are matched case-insensitively
 default_priority = "normal"      # what a missing or unknown name gets
@@ -87,6 +88,7 @@ fn every_key_is_read() {
         level_weights = { gold = 5, bronze = 2 }
         tenant_weights = { "team-a" = 3 }
         retry_after = { mode = "fixed", min_seconds = 5, max_seconds = 6, jitter = 0 }
+        overload_status = 429
         "#,
     );
     let levels = PriorityLevels::new(["gold", "silver", "bronze"], "silver").unwrap();
@@ -119,7 +121,8 @@ fn every_key_is_read() {
                 .min_seconds(5)
                 .max_seconds(6)
                 .jitter(0.0),
-        );
+        )
+        .overload_status(StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(expected.retry_after.mode, RetryAfterMode::Fixed);
     assert_eq!(config, Ok(expected));
 }
@@ -136,6 +139,12 @@ fn concurrency_is_a_number_or_inner() {
         assert!(error.contains("`concurrency`"), "{error}");
         assert!(error.contains("at least 0, or \"inner\""), "{error}");
     }
+}
+
+#[test]
+fn overflow_may_shed() {
+    let config = read("concurrency = 8\noverflow = \"shed\"");
+    assert_eq!(config, Ok(QueueConfig::new(8).overflow(Overflow::Shed)));
 }
 
 #[test]
@@ -183,6 +192,10 @@ fn a_typo_is_refused_with_its_key_and_line() {
         ("enabled = true\nreserve.high = \"1\"", "such as \"10%\""),
         ("enabled = true\nreserve.high = true", "`reserve.high` is"),
         ("enabled = true\nhold = \"head\"", "`body` or `headers`"),
+        (
+            "enabled = true\noverload_status = 500",
+            "`overload_status` is 500: it must be 503 or 429",
+        ),
         (
             "enabled = true\ndiscipline = \"lifo\"",
             "`fifo`, `fair`, `deadline`",
