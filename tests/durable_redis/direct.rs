@@ -11,7 +11,9 @@ use tower::{Layer, service_fn};
 use tower_triage::durable::{
     Enqueued, FreePlace, IdleWorker, OnCrash, Pause, PauseScope, Worker, encode_request,
 };
-use tower_triage::{QueueConfig, QueueLayer};
+use tower_triage::{Discipline, QueueConfig, QueueLayer, WaitingRoomConfig};
+
+use super::proxy::Proxy;
 
 use super::*;
 
@@ -163,14 +165,14 @@ async fn pauses_delays_limits_and_known_requests_take_no_place() {
     let waits = store_one(&store, "").await;
     assert_eq!(places.begun(), [first.id]);
     assert_eq!(store.position(waits).await.unwrap(), Some(1));
+    // Nor does one of another queue, because the first may come to run when the limit allows it.
     let mut of_other = request("");
     (of_other.tenant, of_other.queue) = (b"other".to_vec(), "other".to_owned());
-    let other = of_other.id;
     store.enqueue(of_other).await.unwrap();
-    assert_eq!(places.begun(), [first.id, other]);
+    assert_eq!(places.begun(), [first.id]);
     let full = store.enqueue(request("")).await.unwrap_err();
     assert!(matches!(full, StoreError::QueueFull { .. }), "{full}");
-    assert_eq!(places.free.load(SeqCst), 8);
+    assert_eq!(places.free.load(SeqCst), 9);
 }
 
 #[tokio::test]
@@ -185,6 +187,159 @@ async fn requests_of_one_call_begin_until_the_places_are_used() {
     assert_eq!(places.begun(), ids[..3]);
     for (position, id) in (1..).zip(&ids[3..]) {
         assert_eq!(store.position(*id).await.unwrap(), Some(position));
+    }
+}
+
+#[tokio::test]
+async fn of_several_levels_and_tenants_the_most_urgent_are_fetched() {
+    let server = Server::start();
+    let fair = WaitingRoomConfig::default().discipline(Discipline::Fair);
+    let store = open(&server, short().order(fair));
+    let places = Places::of(&store, 2);
+    let new = |level, tenant: &str| {
+        let mut new = request("");
+        (new.level, new.tenant) = (level, tenant.as_bytes().to_vec());
+        new
+    };
+    for new in [
+        [new(2, "x"), new(2, "x"), new(0, "x")],
+        [new(1, "x"), new(1, "x"), new(1, "y")],
+    ] {
+        let wanted = [new[2].id, new[0].id];
+        let stored = new.into_iter().map(|new| store.enqueue(new));
+        futures_util::future::try_join_all(stored).await.unwrap();
+        assert!(places.begun().is_empty());
+        let mut taken = Vec::new();
+        for _ in 0..3 {
+            let fetched = take(&store).await;
+            taken.push(fetched.lease.id());
+            store
+                .finish(fetched.lease, responded(200, ""))
+                .await
+                .unwrap();
+        }
+        assert!(taken[..2].contains(&wanted[0]), "it is not the last");
+    }
+    // There is a place for each of these.
+    let two = [new(2, "x"), new(0, "y")];
+    let ids = [two[0].id, two[1].id];
+    let stored = two.into_iter().map(|new| store.enqueue(new));
+    futures_util::future::try_join_all(stored).await.unwrap();
+    assert_eq!(places.begun(), ids);
+}
+
+#[tokio::test]
+async fn a_request_whose_deadline_has_passed_does_not_begin() {
+    let server = Server::start();
+    let store = open(&server, short());
+    let places = Places::of(&store, 1);
+    let mut late = request("");
+    late.cancel_after = Some(Duration::ZERO);
+    let id = late.id;
+    store.enqueue(late).await.unwrap();
+    soon(store.ended(id)).await.unwrap();
+    let info = store.get(id).await.unwrap().unwrap();
+    assert_eq!((info.status, info.attempts), (RequestStatus::Aborted, 0));
+    assert!(places.begun().is_empty());
+}
+
+#[tokio::test]
+async fn a_request_that_is_put_back_is_next() {
+    let server = Server::start();
+    let store = open(&server, short());
+    let places = Places::of(&store, 1);
+    let id = store_one(&store, "").await;
+    for _ in 0..3 {
+        store_one(&store, "").await;
+    }
+    let fetched = places.begun.lock().unwrap().pop().unwrap();
+    let again = Outcome::Retry {
+        after: Duration::ZERO,
+        counts: false,
+    };
+    store.finish(fetched.lease, again).await.unwrap();
+    assert_eq!(store.position(id).await.unwrap(), Some(1));
+    assert_eq!(take(&store).await.lease.id(), id);
+}
+
+struct Panics;
+
+impl IdleWorker for Panics {
+    fn try_place(&self, _queue: &str) -> Option<FreePlace> {
+        panic!("a part of the test");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_panics_costs_no_request() {
+    let server = Server::start();
+    let store = open(&server, short());
+    let panics: Arc<dyn IdleWorker> = Arc::new(Panics);
+    store.register_worker(Arc::downgrade(&panics));
+    let id = store_one(&store, "").await;
+    assert_eq!(store.position(id).await.unwrap(), Some(1));
+}
+
+#[tokio::test]
+async fn a_silent_redis_holds_no_place_for_long() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port).await;
+    let config = RedisConfig::new(proxy.url()).store(short());
+    let store = Arc::new(RedisStore::connect(config).unwrap());
+    let places = Places::of(&store, 2);
+    let first = store_one(&*store, "").await;
+    assert_eq!(places.begun(), [first]);
+    proxy.swallow_replies();
+    let sent = tokio::spawn({
+        let store = store.clone();
+        async move { store.enqueue(request("")).await }
+    });
+    let count = || places.free.load(SeqCst);
+    let becomes = |wanted| async move {
+        while count() != wanted {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    soon(becomes(0)).await;
+    soon(becomes(1)).await;
+    assert!(!sent.is_finished(), "Redis is silent");
+    proxy.cut();
+    soon(sent).await.unwrap().unwrap();
+    // The next one takes no place, but those after an answer in time do.
+    let asked = places.asked.load(SeqCst);
+    store_one(&*store, "").await;
+    assert_eq!(places.asked.load(SeqCst), asked);
+    let later = async {
+        while places.asked.load(SeqCst) == asked {
+            store_one(&*store, "").await;
+        }
+    };
+    soon(later).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_worker_leaves_no_request_behind() {
+    let server = Server::start();
+    let on_crash = OnCrash::Retry { max_attempts: 3 };
+    let store = Arc::new(open(&server, short().on_crash(on_crash)));
+    let stored = encode_request(&Request::new(Bytes::new()));
+    for _ in 0..8 {
+        let forever = service_fn(async |_: Request<Full<Bytes>>| {
+            std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>().await
+        });
+        let worker = Worker::new(store.clone(), forever).on_crash(on_crash);
+        let worker = tokio::spawn(worker.run());
+        let new = NewRequest::new(RequestId::random().unwrap(), stored.clone());
+        let id = new.id;
+        store.enqueue(new).await.unwrap();
+        worker.abort();
+        let _ = worker.await;
+        let fetched = take(&store).await;
+        assert_eq!(fetched.lease.id(), id);
+        store
+            .finish(fetched.lease, responded(200, ""))
+            .await
+            .unwrap();
     }
 }
 

@@ -189,7 +189,11 @@ impl Shared {
         mut items: Vec<Item>,
         startable: Vec<Option<Startable>>,
     ) -> Result<Vec<Value>, StoreError> {
-        let direct = Direct::new(self, &mut items, startable);
+        if self.replicas.is_none() {
+            // Slots must not wait for a connection.
+            self.link.connection().await?;
+        }
+        let mut direct = Direct::new(self, &mut items, startable);
         let config = &self.config.store;
         let call = self
             .call(&scripts::ENQUEUE)
@@ -199,7 +203,7 @@ impl Shared {
             .args(&items);
         let result = match &self.replicas {
             Some(replicas) => replicas.run(&call, has_stored).await,
-            None => self.link.run(&call).await,
+            None => direct.hold_during(self.link.run(&call)).await,
         };
         let replies = result.and_then(|value| self.replies(value, items.len()))?;
         self.read(direct.finish(&items, replies))

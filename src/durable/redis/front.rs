@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 
 use redis::Value;
 
-use super::direct::Startable;
 use super::reply;
 use super::scripts;
 use super::shared::{Shared, ms};
@@ -74,7 +73,11 @@ impl Shared {
             u8::from(is_watched).to_string().into_bytes(),
             request.request.to_vec(),
         ];
-        let value = self.run_batched(|batches| &batches.enqueue, item, self.startable(&request));
+        let value = self.run_batched(
+            |batches| &batches.enqueue,
+            item,
+            self.startable(&request, level),
+        );
         let value = value.await?;
         if let Value::Array(_) = &value {
             return Ok(Enqueued::Known(self.read(reply::info(value))?));
@@ -95,17 +98,6 @@ impl Shared {
                 Ok(Enqueued::New(new_info(request, level, now)))
             }
         }
-    }
-
-    /// Returns the request if a worker of this process may run it as soon as it is stored. A request that needs replicas
-    /// first has to reach them.
-    fn startable(&self, request: &NewRequest) -> Option<Startable> {
-        let may_start =
-            self.replicas.is_none() && request.delay.is_none_or(|delay| delay.is_zero());
-        may_start.then(|| Startable {
-            queue: request.queue.clone(),
-            request: request.request.clone(),
-        })
     }
 
     /// Returns the stored request with the same id or idempotency key.

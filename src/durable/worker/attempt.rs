@@ -20,15 +20,35 @@ use super::response::read_response;
 use super::{Shared, Slot};
 use crate::durable::{Fetched, Lease, OnCrash, Outcome, decode_request, encode_response, headers};
 
-/// Runs a request with its slot in a service that is ready, and stores the outcome.
-pub(super) async fn run<S, B>(shared: Arc<Shared>, service: S, slot: Slot, fetched: Fetched)
+/// Runs a request with its slot in a service that is ready, and stores the outcome, also if the future is dropped before
+/// its first poll.
+pub(super) fn run<S, B>(
+    shared: Arc<Shared>,
+    service: S,
+    slot: Slot,
+    fetched: Fetched,
+) -> impl Future<Output = ()>
 where
     S: Service<Request<Full<Bytes>>, Response = Response<B>>,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
 {
+    let guard = LeaseGuard::new(&shared, fetched.lease.clone());
+    run_guarded(shared, service, slot, fetched, guard)
+}
+
+async fn run_guarded<S, B>(
+    shared: Arc<Shared>,
+    service: S,
+    slot: Slot,
+    fetched: Fetched,
+    guard: LeaseGuard,
+) where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
+{
     let lease = fetched.lease;
-    let guard = LeaseGuard::new(&shared, lease.clone());
     let (events, new_events) = unbounded_channel();
     let mut appending = JoinSet::new(); // a `JoinSet` aborts its task when the attempt is dropped
     appending.spawn(append(Arc::clone(&shared), lease.clone(), new_events));

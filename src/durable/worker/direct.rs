@@ -16,9 +16,6 @@ use super::place::Start;
 use super::{Shared, Slot, attempt, queue};
 use crate::durable::{Fetched, FreePlace, IdleWorker};
 
-/// A request with a place, on its way to the task that runs it.
-pub(super) type Started<S> = (Start<S>, Fetched);
-
 /// The worker as its store sees it.
 pub(super) struct Idle<S> {
     pub(super) shared: Arc<Shared>,
@@ -51,20 +48,29 @@ where
         let start = Start { service, slot };
         let (started, shared) = (self.started.clone(), Arc::clone(&self.shared));
         Some(Box::new(move |fetched| {
-            if let Err(unsent) = started.send((start, fetched)) {
-                let (start, fetched) = unsent.0;
-                drop(start);
-                give_back(shared, fetched);
-            }
+            let request = Some((start, fetched));
+            // If the worker has ended, the value comes back, and its drop puts the request back.
+            let _ = started.send(Started { request, shared });
         }))
     }
 }
 
-/// Puts a request back into its queue, because the worker has ended meanwhile.
-fn give_back(shared: Arc<Shared>, fetched: Fetched) {
-    // Without a runtime, the store finds the request later.
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-        runtime.spawn(queue::give_back(shared, fetched));
+/// A request with its place, on its way to the task that runs it. Its drop puts the request back into its queue.
+pub(super) struct Started<S> {
+    request: Option<(Start<S>, Fetched)>,
+    shared: Arc<Shared>,
+}
+
+impl<S> Drop for Started<S> {
+    fn drop(&mut self) {
+        let Some((start, fetched)) = self.request.take() else {
+            return;
+        };
+        drop(start);
+        // Outside of a Tokio runtime the process ends, and other processes find the request.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(queue::give_back(Arc::clone(&self.shared), fetched));
+        }
     }
 }
 
@@ -79,12 +85,12 @@ where
     let mut running = JoinSet::new();
     loop {
         tokio::select! {
-            next = started.recv() => match next {
-                Some((Start { service, slot }, fetched)) => {
+            next = started.recv() => {
+                let Some(mut next) = next else { break };
+                if let Some((Start { service, slot }, fetched)) = next.request.take() {
                     running.spawn(attempt::run(Arc::clone(&shared), service, slot, fetched));
                 }
-                None => break,
-            },
+            }
             Some(_) = running.join_next() => {}
         }
     }

@@ -23,15 +23,28 @@ end
 local may_be_known = call('EXISTS', unpack(keys)) > 0
 local stored = {}
 
--- The queues in which no request waits, so that a new one may begin at once.
+-- Returns true if no request waits that might begin instead of a new one of this queue. A limit on the requests of
+-- several queues holds back requests of other queues, too.
+local function has_no_waiter(queue)
+  if call('EXISTS', P .. 'pauses', P .. 'parks') > 0 or call('ZCOUNT', P .. 'delayed', '-inf', now) > 0 then
+    return false
+  end
+  if MAX_RUNNING > 0 or MAX_OF_TENANT > 0 then
+    return call('EXISTS', P .. 'ready') == 0
+  end
+  return call('SISMEMBER', P .. 'ready', queue) == 0
+end
+
+-- The queues without waiters, as far as this script has looked.
 local is_idle = {}
 
 local function may_begin(job)
   local queue = job.queue
   if is_idle[queue] == nil then
-    is_idle[queue] = call('EXISTS', P .. 'pauses', P .. 'parks') == 0 and call('SISMEMBER', P .. 'ready', queue) == 0
+    is_idle[queue] = has_no_waiter(queue)
   end
-  return is_idle[queue] and room_of_queue(queue) > 0 and room_of_tenant(job.tenant) > 0
+  local is_in_time = job.deadline == '' or tonumber(job.deadline) > now
+  return is_idle[queue] and is_in_time and room_of_queue(queue) > 0 and room_of_tenant(job.tenant) > 0
 end
 
 -- The streams with messages of requests that began at once. They are read at the end, so that the requests are pending.
@@ -44,7 +57,8 @@ local function start_or_queue(job, delay_ms, has_slot)
   if delay_ms and delay_ms > 0 then
     delay(job, now + delay_ms)
   elseif has_slot == '1' and may_begin(job) then
-    job.place = 's'
+    -- If it is put back later, it goes first.
+    job.place, job.arrival = 's', '0'
     unread[send(job)] = true
     return begin(job)
   else
