@@ -171,3 +171,8 @@ struct Readme;
 #[cfg(all(doctest, feature = "route", feature = "batch"))]
 #[doc = include_str!("../REPLACES.md")]
 struct Replaces;
+
+/// The page `docs/in-your-app.md`, with its code as doc tests.
+#[cfg(all(doctest, feature = "tonic"))]
+#[doc = include_str!("../docs/in-your-app.md")]
+struct InYourApp;

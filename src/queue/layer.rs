@@ -32,6 +32,9 @@ use crate::service::LayerState;
 ///
 /// The [body](super::QueueResponseBody) of a response knows how long its request waited, and why it was rejected.
 ///
+/// The page `docs/in-your-app.md` of the repository has recipes for an existing app, such as a queue that the
+/// configuration disables, exempt paths, gRPC, and a test of the limit.
+///
 /// ```
 /// use std::time::Duration;
 /// use http::{Request, Response};
