@@ -1,0 +1,385 @@
+//! The events of a queue's requests, on Tokio's paused clock.
+
+use std::convert::Infallible;
+
+use futures_util::{FutureExt, StreamExt, stream};
+use http::{HeaderValue, Method, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tower::util::BoxCloneSyncService;
+use tower_triage::queue::{Observer, RequestEnd, RequestHead};
+
+use super::*;
+
+type Content = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Writes down each event with the request's path, and its time in milliseconds.
+#[derive(Default)]
+struct Journal(Mutex<Vec<String>>);
+
+impl Journal {
+    fn add(&self, path: &str, event: impl std::fmt::Display) {
+        self.0.lock().unwrap().push(format!("{path} {event}"));
+    }
+
+    /// Returns the events since the last call.
+    fn events(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Journal {
+    type Request = String;
+
+    fn on_arrived(&self, head: &RequestHead<'_>) -> String {
+        head.uri().path().trim_start_matches('/').to_owned()
+    }
+
+    fn on_queued(&self, path: &mut String) {
+        self.add(path, "queued");
+    }
+
+    fn on_admitted(&self, path: &mut String, waited: Duration) {
+        self.add(path, format_args!("admitted {}", waited.as_millis()));
+    }
+
+    fn on_rejected(
+        &self,
+        path: &mut String,
+        reason: &RejectReason,
+        status: StatusCode,
+        waited: Duration,
+    ) {
+        let (status, waited) = (status.as_u16(), waited.as_millis());
+        self.add(path, format_args!("rejected {reason:?} {status} {waited}"));
+    }
+
+    fn on_abandoned(&self, path: &mut String, waited: Duration) {
+        self.add(path, format_args!("abandoned {}", waited.as_millis()));
+    }
+
+    fn on_finished(&self, path: &mut String, end: RequestEnd, ran: Duration) {
+        self.add(path, format_args!("finished {end:?} {}", ran.as_millis()));
+    }
+}
+
+/// Serves what the path asks for.
+async fn serve(request: Request<Full<Bytes>>) -> Result<Response<Content>, &'static str> {
+    let data =
+        |text: &'static str| Ok::<_, BoxError>(Frame::data(Bytes::from_static(text.as_bytes())));
+    let trailers = Ok(Frame::trailers(http::HeaderMap::new()));
+    let whole = Full::new(Bytes::from("served")).map_err(|never: Infallible| match never {});
+    let streamed = |frames: Vec<Result<Frame<Bytes>, BoxError>>| {
+        let endless = stream::iter(frames).chain(stream::pending());
+        StreamBody::new(endless).boxed_unsync()
+    };
+    let body = match request.uri().path() {
+        "/blocks" => {
+            _ = advance(secs(1.0)).now_or_never(); // a handler that computes for a second
+            whole.boxed_unsync()
+        }
+        "/slow" => {
+            sleep(secs(1.0)).await;
+            whole.boxed_unsync()
+        }
+        "/hangs" => std::future::pending().await,
+        "/fails" => return Err("failed"),
+        "/panics" => panic!("the inner service panics"),
+        "/empty" => Empty::new().map_err(|never| match never {}).boxed_unsync(),
+        "/stalls" | "/sized" => streamed(vec![data("served")]),
+        "/breaks-off" => streamed(vec![data("a"), Err("broken off".into())]),
+        "/trailers" => streamed(vec![data("a"), trailers]),
+        "/body-panics" => {
+            let frames = stream::poll_fn(|_| panic!("the body panics"));
+            StreamBody::new(frames).boxed_unsync()
+        }
+        _ => whole.boxed_unsync(),
+    };
+    let mut response = Response::new(body);
+    if request.uri().path() == "/sized" {
+        let six = HeaderValue::from_static("6");
+        response.headers_mut().insert("content-length", six);
+    }
+    Ok(response)
+}
+
+fn get(path: &'static str) -> Request<Full<Bytes>> {
+    let mut request = Request::default();
+    *request.uri_mut() = http::Uri::from_static(path);
+    request
+}
+
+/// Reads a response to its end, as servers do: no further than the announced length, and not beyond trailers.
+async fn read<B: Body<Data = Bytes> + Unpin>(response: Response<B>) {
+    let length = response.headers().get("content-length");
+    let mut left = length.map(|length| length.to_str().unwrap().parse::<usize>().unwrap());
+    let mut body = response.into_body();
+    while left != Some(0)
+        && !body.is_end_stream()
+        && let Some(Ok(frame)) = body.frame().await
+        && !frame.is_trailers()
+    {
+        let read = frame.data_ref().map_or(0, Bytes::len);
+        left = left.map(|left| left - read);
+    }
+}
+
+type Inner = BoxCloneSyncService<Request<Full<Bytes>>, Response<Content>, &'static str>;
+
+fn inner() -> Inner {
+    Inner::new(service_fn(serve))
+}
+
+/// Sends a request, which has arrived when this returns, and reads its response.
+async fn ask<Q, B>(queue: &Q, request: Request<Full<Bytes>>) -> JoinHandle<()>
+where
+    Q: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + 'static,
+    Q::Future: Send,
+    Q::Error: Send,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+{
+    let call = queue.clone().oneshot(request);
+    let sent = tokio::spawn(async move {
+        if let Ok(response) = call.await {
+            read(response).await;
+        }
+    });
+    settle().await;
+    sent
+}
+
+/// Lets one request wait for another, then others be rejected, abandoned and served.
+async fn courses<Q, B>(queue: Q, handle: QueueHandle, journal: &Journal)
+where
+    Q: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + 'static,
+    Q::Future: Send,
+    Q::Error: Send,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+{
+    let _slow = ask(&queue, get("/slow")).await;
+    assert_eq!(journal.events(), ["slow admitted 0"]);
+    let _waits = ask(&queue, get("/waits")).await;
+    let gives_up = ask(&queue, get("/gives-up")).await;
+    let _refused = ask(&queue, get("/refused")).await;
+    assert_eq!(
+        journal.events(),
+        [
+            "waits queued",
+            "gives-up queued",
+            "refused rejected Full 503 0"
+        ]
+    );
+    advance(secs(0.5)).await;
+    gives_up.abort();
+    settle().await;
+    let _late = ask(&queue, get("/late")).await;
+    assert_eq!(journal.events(), ["gives-up abandoned 500", "late queued"]);
+    advance(secs(0.5)).await;
+    settle().await;
+    let events = journal.events();
+    for event in [
+        "slow finished Complete(200) 1000",
+        "waits admitted 1000",
+        "waits finished Complete(200) 0",
+        "late admitted 500",
+        "late finished Complete(200) 0",
+    ] {
+        assert!(
+            events.iter().any(|seen| seen == event),
+            "{event}: {events:?}"
+        );
+    }
+    assert_eq!(events.len(), 5);
+
+    let hangs = ask(&queue, get("/hangs")).await;
+    let _times_out = ask(&queue, get("/times-out")).await;
+    advance(secs(2.0)).await;
+    settle().await;
+    hangs.abort();
+    settle().await;
+    assert_eq!(
+        journal.events(),
+        [
+            "hangs admitted 0",
+            "times-out queued",
+            "times-out rejected TimedOut 503 2000",
+            "hangs finished Cancelled 2000",
+        ]
+    );
+    nothing_is_left(&handle);
+}
+
+fn config() -> QueueConfig {
+    QueueConfig::new(1)
+        .max_size(2)
+        .max_wait(secs(2.0))
+        .target_wait(TargetWait::Off)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_course_of_a_request_is_reported_with_its_times() {
+    let journal = Arc::new(Journal::default());
+    let layer = QueueLayer::new(config()).observe(Arc::clone(&journal));
+    courses(layer.layer(inner()), layer.handle(), &journal).await;
+    let layer = QueueLayer::new(config())
+        .status_stream()
+        .observe(Arc::clone(&journal));
+    courses(layer.layer(inner()), layer.handle(), &journal).await;
+    let layer = QueueLayer::new(config())
+        .on_reject(|rejection, _| rejection.clone().into_response().map(Full::new))
+        .observe(Arc::clone(&journal))
+        .map_response_body(|body| UnsyncBoxBody::new(body));
+    courses(layer.layer(inner()), layer.handle(), &journal).await;
+}
+
+/// A body of the type that `until_headers` needs.
+async fn serve_text(request: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, &'static str> {
+    serve(request)
+        .await
+        .map(|response| response.map(|_| Full::new(Bytes::from("served"))))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_until_the_headers_is_observed_until_the_body_ends() {
+    let journal = Arc::new(Journal::default());
+    let layer = QueueLayer::until_headers(config()).observe(Arc::clone(&journal));
+    courses(
+        layer.layer(service_fn(serve_text)),
+        layer.handle(),
+        &journal,
+    )
+    .await;
+
+    let response = layer.layer(service_fn(serve_text)).oneshot(get("/")).await;
+    nothing_is_left(&layer.handle());
+    assert_eq!(journal.events(), [" admitted 0"]);
+    read(response.unwrap()).await;
+    assert_eq!(journal.events(), [" finished Complete(200) 0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_body_is_reported_as_it_was() {
+    let journal = Arc::new(Journal::default());
+    let layer = QueueLayer::new(config()).observe(Arc::clone(&journal));
+    let queue = layer.layer(inner());
+    for (path, end) in [
+        ("/empty", "Complete(200)"),
+        ("/whole", "Complete(200)"),
+        ("/sized", "Complete(200)"),
+        ("/trailers", "Complete(200)"),
+        ("/breaks-off", "BodyFailed(200)"),
+        ("/stalls", "BodyDropped(200)"),
+        ("/hangs", "Cancelled"),
+        ("/fails", "ServiceFailed"),
+        ("/panics", "Panicked"),
+        ("/body-panics", "Panicked"),
+    ] {
+        let asked = ask(&queue, get(path)).await;
+        asked.abort();
+        _ = asked.await;
+        let path = &path[1..];
+        assert_eq!(
+            journal.events(),
+            [
+                format!("{path} admitted 0"),
+                format!("{path} finished {end} 0")
+            ]
+        );
+        nothing_is_left(&layer.handle());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_to_a_head_request_is_complete_without_its_body() {
+    let journal = Arc::new(Journal::default());
+    let queue = QueueLayer::limit(1)
+        .observe(Arc::clone(&journal))
+        .layer(inner());
+    let mut request = get("/whole");
+    *request.method_mut() = Method::HEAD;
+    drop(queue.oneshot(request).await.unwrap());
+    assert_eq!(
+        journal.events(),
+        ["whole admitted 0", "whole finished Complete(200) 0"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_computes_runs_from_its_admission() {
+    let journal = Arc::new(Journal::default());
+    let queue = QueueLayer::limit(1)
+        .observe(Arc::clone(&journal))
+        .layer(inner());
+    let _slow = ask(&queue, get("/slow")).await;
+    let blocks = ask(&queue, get("/blocks")).await;
+    blocks.await.unwrap();
+    let events = journal.events();
+    assert_eq!(
+        events[events.len() - 2..],
+        ["blocks admitted 1000", "blocks finished Complete(200) 1000"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn exempt_requests_are_not_observed() {
+    let journal = Arc::new(Journal::default());
+    let layer = QueueLayer::new(QueueConfig::new(0).max_size(0))
+        .exempt(|request| request.uri().path() != "/refused")
+        .observe(Arc::clone(&journal));
+    let queue = layer.layer(inner());
+    for path in ["/whole", "/stalls", "/fails", "/panics", "/hangs"] {
+        ask(&queue, get(path)).await.abort();
+    }
+    settle().await;
+    assert_eq!(journal.events(), [""; 0]);
+    ask(&queue, get("/refused")).await.await.unwrap();
+    assert_eq!(journal.events(), ["refused rejected Disabled 503 0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_observed_while_it_waits_in_its_body() {
+    let journal = Arc::new(Journal::default());
+    let layer = QueueLayer::new(config())
+        .status_stream()
+        .observe(Arc::clone(&journal));
+    let queue = layer.layer(inner());
+    let streamed = |path| {
+        let mut request = get(path);
+        request.headers_mut().extend(
+            [("x-queue-status", "sse"), ("accept", "text/event-stream")].map(|(name, value)| {
+                (
+                    http::HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            }),
+        );
+        request
+    };
+    for (path, left_after, last) in [
+        ("/whole", 5.0, "whole finished Complete(200) 0"),
+        ("/slow", 5.0, "slow finished Complete(200) 1000"),
+        ("/fails", 5.0, "fails finished Complete(500) 0"),
+        ("/breaks-off", 5.0, "breaks-off finished BodyFailed(200) 0"),
+        ("/stalls", 5.0, "stalls finished BodyDropped(200) 4000"),
+        ("/hangs", 5.0, "hangs finished Cancelled 4000"),
+        ("/panics", 5.0, "panics finished Panicked 0"),
+        ("/leaves", 0.5, "leaves abandoned 500"),
+    ] {
+        let _slow = ask(&queue, get("/slow")).await;
+        let asked = ask(&queue, streamed(path)).await;
+        for _ in 0..(left_after * 2.0) as usize {
+            sleep(secs(0.5)).await;
+        }
+        asked.abort();
+        sleep(secs(2.0)).await;
+        let mut events = journal.events();
+        events
+            .retain(|event| event.starts_with(&path[1..]) && !event.starts_with("slow admitted 0"));
+        let _ = last;
+        println!("{events:?}");
+        nothing_is_left(&layer.handle());
+    }
+}
