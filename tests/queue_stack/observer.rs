@@ -76,30 +76,32 @@ async fn serve(request: Request<Full<Bytes>>) -> Result<Response<Content>, &'sta
         let endless = stream::iter(frames).chain(stream::pending());
         StreamBody::new(endless).boxed_unsync()
     };
-    let body = match request.uri().path() {
-        "/blocks" => {
+    let path = request.uri().path();
+    let kind = path.rsplit('/').next().unwrap();
+    let body = match kind {
+        "blocks" => {
             _ = advance(secs(1.0)).now_or_never(); // a handler that computes for a second
             whole.boxed_unsync()
         }
-        "/slow" => {
+        "slow" => {
             sleep(secs(1.0)).await;
             whole.boxed_unsync()
         }
-        "/hangs" => std::future::pending().await,
-        "/fails" => return Err("failed"),
-        "/panics" => panic!("the inner service panics"),
-        "/empty" => Empty::new().map_err(|never| match never {}).boxed_unsync(),
-        "/stalls" | "/sized" => streamed(vec![data("served")]),
-        "/breaks-off" => streamed(vec![data("a"), Err("broken off".into())]),
-        "/trailers" => streamed(vec![data("a"), trailers]),
-        "/body-panics" => {
+        "hangs" => std::future::pending().await,
+        "fails" => return Err("failed"),
+        "panics" => panic!("the inner service panics"),
+        "empty" => Empty::new().map_err(|never| match never {}).boxed_unsync(),
+        "stalls" | "sized" => streamed(vec![data("served")]),
+        "breaks-off" => streamed(vec![data("a"), Err("broken off".into())]),
+        "trailers" => streamed(vec![data("a"), trailers]),
+        "body-panics" => {
             let frames = stream::poll_fn(|_| panic!("the body panics"));
             StreamBody::new(frames).boxed_unsync()
         }
         _ => whole.boxed_unsync(),
     };
     let mut response = Response::new(body);
-    if request.uri().path() == "/sized" {
+    if kind == "sized" {
         let six = HeaderValue::from_static("6");
         response.headers_mut().insert("content-length", six);
     }
@@ -108,6 +110,14 @@ async fn serve(request: Request<Full<Bytes>>) -> Result<Response<Content>, &'sta
 
 fn get(path: &'static str) -> Request<Full<Bytes>> {
     let mut request = Request::default();
+    *request.uri_mut() = http::Uri::from_static(path);
+    request
+}
+
+/// Returns a request that asks for its position while it waits.
+fn streamed(path: &'static str) -> Request<Full<Bytes>> {
+    let asks = [("x-queue-status", "sse"), ("accept", "text/event-stream")];
+    let mut request = request(&asks);
     *request.uri_mut() = http::Uri::from_static(path);
     request
 }
@@ -133,8 +143,8 @@ fn inner() -> Inner {
     Inner::new(service_fn(serve))
 }
 
-/// Sends a request, which has arrived when this returns, and reads its response.
-async fn ask<Q, B>(queue: &Q, request: Request<Full<Bytes>>) -> JoinHandle<()>
+/// Sends a request, and reads its response.
+fn send<Q, B>(queue: &Q, request: Request<Full<Bytes>>) -> JoinHandle<()>
 where
     Q: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + 'static,
     Q::Future: Send,
@@ -142,11 +152,22 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
 {
     let call = queue.clone().oneshot(request);
-    let sent = tokio::spawn(async move {
+    tokio::spawn(async move {
         if let Ok(response) = call.await {
             read(response).await;
         }
-    });
+    })
+}
+
+/// Sends a request, which has arrived when this returns.
+async fn ask<Q, B>(queue: &Q, request: Request<Full<Bytes>>) -> JoinHandle<()>
+where
+    Q: Service<Request<Full<Bytes>>, Response = Response<B>> + Clone + Send + 'static,
+    Q::Future: Send,
+    Q::Error: Send,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+{
+    let sent = send(queue, request);
     settle().await;
     sent
 }
@@ -346,40 +367,184 @@ async fn a_request_is_observed_while_it_waits_in_its_body() {
         .status_stream()
         .observe(Arc::clone(&journal));
     let queue = layer.layer(inner());
-    let streamed = |path| {
-        let mut request = get(path);
-        request.headers_mut().extend(
-            [("x-queue-status", "sse"), ("accept", "text/event-stream")].map(|(name, value)| {
-                (
-                    http::HeaderName::from_static(name),
-                    HeaderValue::from_static(value),
-                )
-            }),
-        );
-        request
-    };
-    for (path, left_after, last) in [
-        ("/whole", 5.0, "whole finished Complete(200) 0"),
-        ("/slow", 5.0, "slow finished Complete(200) 1000"),
-        ("/fails", 5.0, "fails finished Complete(500) 0"),
-        ("/breaks-off", 5.0, "breaks-off finished BodyFailed(200) 0"),
-        ("/stalls", 5.0, "stalls finished BodyDropped(200) 4000"),
-        ("/hangs", 5.0, "hangs finished Cancelled 4000"),
-        ("/panics", 5.0, "panics finished Panicked 0"),
-        ("/leaves", 0.5, "leaves abandoned 500"),
+    for (path, leaves_after, events) in [
+        ("/whole", 5, ["admitted 1000", "finished Complete(200) 0"]),
+        (
+            "/blocks",
+            5,
+            ["admitted 1000", "finished Complete(200) 1000"],
+        ),
+        ("/fails", 5, ["admitted 1000", "finished Complete(500) 0"]),
+        (
+            "/breaks-off",
+            5,
+            ["admitted 1000", "finished BodyFailed(200) 0"],
+        ),
+        (
+            "/stalls",
+            5,
+            ["admitted 1000", "finished BodyDropped(200) 4000"],
+        ),
+        ("/hangs", 5, ["admitted 1000", "finished Cancelled 4000"]),
+        ("/panics", 5, ["admitted 1000", "finished Panicked 0"]),
+        ("/leaves", 1, ["abandoned 1000", ""]),
     ] {
-        let _slow = ask(&queue, get("/slow")).await;
+        let _hangs = ask(
+            &queue,
+            get(if leaves_after == 1 { "/hangs" } else { "/slow" }),
+        )
+        .await;
         let asked = ask(&queue, streamed(path)).await;
-        for _ in 0..(left_after * 2.0) as usize {
-            sleep(secs(0.5)).await;
-        }
+        sleep(secs(leaves_after as f64)).await;
         asked.abort();
-        sleep(secs(2.0)).await;
-        let mut events = journal.events();
-        events
-            .retain(|event| event.starts_with(&path[1..]) && !event.starts_with("slow admitted 0"));
-        let _ = last;
-        println!("{events:?}");
-        nothing_is_left(&layer.handle());
+        settle().await;
+        let path = &path[1..];
+        let mut seen = journal.events();
+        seen.retain(|event| event.starts_with(path) && *event != format!("{path} admitted 0"));
+        let events = ["queued"]
+            .into_iter()
+            .chain(events)
+            .filter(|event| !event.is_empty());
+        let events: Vec<_> = events.map(|event| format!("{path} {event}")).collect();
+        assert_eq!(seen, events);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejection_in_the_body_of_a_waiting_request_is_reported() {
+    let journal = Arc::new(Journal::default());
+    let layer = QueueLayer::new(config())
+        .status_stream()
+        .observe(Arc::clone(&journal));
+    let queue = layer.layer(inner());
+    let _hangs = ask(&queue, get("/hangs")).await;
+    let late = ask(&queue, streamed("/late")).await;
+    late.await.unwrap();
+    let events = [
+        "hangs admitted 0",
+        "late queued",
+        "late rejected TimedOut 503 2000",
+    ];
+    assert_eq!(journal.events(), events);
+}
+
+/// A service that is ready after a second, fails in `poll_ready`, or panics there.
+#[derive(Clone)]
+enum Unready {
+    Fails,
+    Panics,
+    PanicsInCall,
+}
+
+impl Service<Request<Full<Bytes>>> for Unready {
+    type Response = Response<Content>;
+    type Error = &'static str;
+    type Future = std::future::Pending<Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        match self {
+            Self::Fails => Poll::Ready(Err("not ready")),
+            Self::Panics => panic!("the inner service panics in poll_ready"),
+            Self::PanicsInCall => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn call(&mut self, _: Request<Full<Bytes>>) -> Self::Future {
+        panic!("the inner service panics in call")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_cannot_be_called_ends_its_requests() {
+    for (inner, end) in [
+        (Unready::Fails, "ServiceFailed"),
+        (Unready::Panics, "Panicked"),
+        (Unready::PanicsInCall, "Panicked"),
+    ] {
+        let journal = Arc::new(Journal::default());
+        let layer = QueueLayer::limit(1).observe(Arc::clone(&journal));
+        let queue = layer.layer(inner);
+        _ = ask(&queue, get("/a")).await.await;
+        let finished = format!("a finished {end} 0");
+        assert_eq!(journal.events(), ["a admitted 0", &finished]);
+
+        let gate = layer.handle().gate().unwrap().clone();
+        let slot = gate.try_acquire(&()).unwrap();
+        let waits = ask(&queue, get("/a")).await;
+        advance(secs(1.0)).await;
+        drop(slot);
+        _ = waits.await;
+        assert_eq!(journal.events(), ["a queued", "a admitted 1000", &finished]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn random_requests_have_exactly_one_last_event() {
+    let journal = Arc::new(Journal::default());
+    let config = QueueConfig::new(3).max_size(4).max_wait(secs(3.0));
+    let layer = QueueLayer::new(config)
+        .status_stream()
+        .observe(Arc::clone(&journal));
+    let queue = layer.layer(inner());
+    let kinds = [
+        "whole",
+        "slow",
+        "hangs",
+        "fails",
+        "panics",
+        "empty",
+        "stalls",
+        "sized",
+        "breaks-off",
+        "trailers",
+        "body-panics",
+    ];
+    let mut random = fastrand::Rng::with_seed(27);
+    let mut asked = Vec::new();
+    const REQUESTS: usize = 2_000;
+    for n in 0..REQUESTS {
+        let path = format!("/{n}/{}", kinds[random.usize(..kinds.len())]);
+        let mut request = match random.bool() {
+            true => streamed("/"),
+            false => get("/"),
+        };
+        *request.uri_mut() = path.parse().unwrap();
+        asked.push(send(&queue, request));
+        if random.bool() {
+            sleep(secs(random.f64())).await;
+        }
+        if asked.len() > 12 {
+            let index = random.usize(..asked.len());
+            asked.swap_remove(index).abort();
+        }
+    }
+    asked.iter().for_each(JoinHandle::abort);
+    settle().await;
+    nothing_is_left(&layer.handle());
+    let mut courses = vec![String::new(); REQUESTS];
+    for event in journal.events() {
+        let (path, event) = event.split_once(' ').unwrap();
+        let n: usize = path.split('/').next().unwrap().parse().unwrap();
+        courses[n] += event.split(' ').next().unwrap();
+        courses[n] += " ";
+    }
+    let mut count = std::collections::BTreeMap::<_, usize>::new();
+    courses
+        .iter()
+        .for_each(|course| *count.entry(course.trim_end()).or_default() += 1);
+    let known = [
+        "", // never polled, so it has not arrived
+        "abandoned",
+        "admitted finished",
+        "queued abandoned",
+        "queued admitted finished",
+        "queued rejected",
+        "rejected",
+    ];
+    assert!(
+        count.keys().all(|course| known.contains(course)),
+        "{count:?}"
+    );
+    assert!(count.len() >= 6, "{count:?}");
+    println!("{count:?}");
 }

@@ -47,6 +47,7 @@ where
         future: QueueFuture<S, Request<B>, P>,
         mut observation: Observation<O>,
     ) -> Self {
+        observation.set_polled(false);
         observation.follow(future.admission.progress());
         Self {
             future,

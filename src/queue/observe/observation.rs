@@ -18,7 +18,8 @@ pub(super) struct Observation<O: Observer> {
     /// The time of the arrival; once the request is admitted, that of the admission.
     since: Instant,
     stage: Stage,
-    /// `true` while the future or the body is polled. If it still is when the observation is dropped, the poll panicked.
+    /// `true` while the queue is called, or its future or body is polled. If it still is when the observation is dropped,
+    /// the queue or its inner service panicked.
     is_polled: bool,
     /// `true` if the response has no body, whatever its head says.
     is_head_request: bool,
@@ -38,7 +39,7 @@ enum Stage {
 }
 
 impl<O: Observer> Observation<O> {
-    /// Starts the observation of a request that arrives.
+    /// Starts the observation of a request that arrives. The queue is called next.
     #[inline]
     pub(super) fn start<B>(observer: O, request: &Request<B>) -> Self {
         let since = gate::now();
@@ -47,7 +48,7 @@ impl<O: Observer> Observation<O> {
             observer,
             since,
             stage: Stage::Arrived,
-            is_polled: false,
+            is_polled: true,
             is_head_request: request.method() == Method::HEAD,
         }
     }
@@ -67,7 +68,7 @@ impl<O: Observer> Observation<O> {
         matches!(self.stage, Stage::Arrived | Stage::Queued)
     }
 
-    /// Records that a poll begins or has returned.
+    /// Records that a poll begins, or that a call or a poll has returned.
     #[inline]
     pub(super) fn set_polled(&mut self, is_polled: bool) {
         self.is_polled = is_polled;
@@ -110,7 +111,7 @@ impl<O: Observer> Observation<O> {
         self.observer.on_admitted(&mut self.request, waited);
     }
 
-    /// Reports the admission of a request that ended before the inner service could be called, because that failed.
+    /// Reports the admission of a request whose inner service failed or panicked before its admission was seen.
     pub(super) fn admit_late(&mut self) {
         let waited = self.waited();
         self.admit(waited);
@@ -169,7 +170,12 @@ impl<O: Observer> Drop for Observation<O> {
     fn drop(&mut self) {
         let end = match self.stage {
             Stage::Ended => return,
+            // A panic of `poll_ready`, of `call`, or of the first poll, in which the admission was.
             // ## Arrived | Queued => Ended
+            Stage::Arrived | Stage::Queued if self.is_polled => {
+                self.admit_late();
+                RequestEnd::Panicked
+            }
             Stage::Arrived | Stage::Queued => {
                 let waited = self.waited();
                 return self.observer.on_abandoned(&mut self.request, waited);
