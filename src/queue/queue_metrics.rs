@@ -65,8 +65,9 @@ const METHODS: [&str; 11] = [
 /// 200, also if they fail. Exempt requests are in no series.
 ///
 /// Prometheus has no dots in names. The crate `metrics-exporter-prometheus` prints `http_server_request_duration` and the
-/// label `http_response_status_code`; with `set_enable_unit_suffix(true)`, the name is `http_server_request_duration_seconds`.
-/// A collector of OpenTelemetry appends `_seconds` as well, and `_total` to the counter.
+/// label `http_response_status_code`. With its `with_recommended_naming(true)`, and in a collector of OpenTelemetry, the
+/// names are `http_server_request_duration_seconds`, `triage_queue_request_time_in_queue_seconds` and
+/// `triage_queue_rejections_total`.
 ///
 /// ```
 /// use axum::{Router, routing::get};

@@ -66,6 +66,25 @@ impl Observer for Journal {
     }
 }
 
+/// A body that knows its length but reports its end only when it is asked for one more frame.
+struct Exact(Option<Frame<Bytes>>);
+
+impl Body for Exact {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Poll::Ready(self.0.take().map(Ok))
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(6)
+    }
+}
+
 /// Serves what the path asks for.
 async fn serve(request: Request<Full<Bytes>>) -> Result<Response<Content>, &'static str> {
     let data =
@@ -91,6 +110,7 @@ async fn serve(request: Request<Full<Bytes>>) -> Result<Response<Content>, &'sta
         "fails" => return Err("failed"),
         "panics" => panic!("the inner service panics"),
         "empty" => Empty::new().map_err(|never| match never {}).boxed_unsync(),
+        "exact" => Exact(data("served").ok()).boxed_unsync(),
         "stalls" | "sized" => streamed(vec![data("served")]),
         "breaks-off" => streamed(vec![data("a"), Err("broken off".into())]),
         "trailers" => streamed(vec![data("a"), trailers]),
@@ -122,10 +142,12 @@ fn streamed(path: &'static str) -> Request<Full<Bytes>> {
     request
 }
 
-/// Reads a response to its end, as servers do: no further than the announced length, and not beyond trailers.
+/// Reads a response to its end, as servers do: no further than its length, and not beyond trailers.
 async fn read<B: Body<Data = Bytes> + Unpin>(response: Response<B>) {
-    let length = response.headers().get("content-length");
-    let mut left = length.map(|length| length.to_str().unwrap().parse::<usize>().unwrap());
+    let header = response.headers().get("content-length");
+    let header = header.map(|length| length.to_str().unwrap().parse().unwrap());
+    let exact = response.body().size_hint().exact();
+    let mut left = header.or(exact.map(|length| length as usize));
     let mut body = response.into_body();
     while left != Some(0)
         && !body.is_end_stream()
@@ -290,6 +312,7 @@ async fn the_end_of_a_body_is_reported_as_it_was() {
         ("/empty", "Complete(200)"),
         ("/whole", "Complete(200)"),
         ("/sized", "Complete(200)"),
+        ("/exact", "Complete(200)"),
         ("/trailers", "Complete(200)"),
         ("/breaks-off", "BodyFailed(200)"),
         ("/stalls", "BodyDropped(200)"),

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Buf;
+use http::Response;
 use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
@@ -24,7 +24,7 @@ pin_project! {
         body: B,
         // `None` once the body is over, and for the body of a rejection.
         observation: Option<Observation<O>>,
-        // The bytes that are left of the announced length, if one was announced.
+        // The bytes that are left of the length, if that is known.
         left: Option<u64>,
         // The head of the answer, if the response began while its request waited.
         delayed: Option<DelayedHead>,
@@ -47,9 +47,7 @@ impl<B: Body, O: Observer> ObservedBody<B, O> {
         delayed: Option<DelayedHead>,
     ) -> Response<Self> {
         let mut observation = observation.filter(Observation::is_open);
-        let left = observation
-            .as_ref()
-            .and_then(|_| announced_length(response.headers()));
+        let left = observation.as_ref().and_then(|_| length(&response));
         if let Some(open) = &mut observation
             && (open.is_head_request() || left == Some(0) || response.body().is_end_stream())
         {
@@ -65,9 +63,11 @@ impl<B: Body, O: Observer> ObservedBody<B, O> {
     }
 }
 
-/// Returns the announced length of the body. A server reads a body no further than that.
-fn announced_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+/// Returns the length of the body, if it is known. A server reads a body no further than that.
+fn length<B: Body>(response: &Response<B>) -> Option<u64> {
+    let announced = || response.headers().get(CONTENT_LENGTH)?.to_str().ok();
+    let exact = response.body().size_hint().exact();
+    exact.or_else(|| announced()?.parse().ok())
 }
 
 /// Returns an empty body, which layers that answer in place of a service need, such as timeouts and CORS.
@@ -123,8 +123,8 @@ impl<B: Body, O: Observer> Body for ObservedBody<B, O> {
     }
 }
 
-/// Returns `true` if servers read nothing after this frame: it is an error, the end, trailers or the last of the announced
-/// bytes.
+/// Returns `true` if servers read nothing after this frame: it is an error, the end, trailers or the last of a known
+/// number of bytes.
 fn is_last<D: Buf, E>(frame: &Option<Result<Frame<D>, E>>, left: &mut Option<u64>) -> bool {
     let Some(Ok(frame)) = frame else {
         return true;
