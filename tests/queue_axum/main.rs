@@ -5,6 +5,7 @@ mod constructors;
 mod exempt;
 #[path = "../support/queue_http.rs"]
 mod http_app;
+mod observer;
 mod on_reject;
 mod optional;
 mod overload_status;
