@@ -274,7 +274,7 @@ async fn each_course_of_a_request_is_reported_with_its_times() {
     let layer = QueueLayer::new(config())
         .on_reject(|rejection, _| rejection.clone().into_response().map(Full::new))
         .observe(Arc::clone(&journal))
-        .map_response_body(|body| UnsyncBoxBody::new(body));
+        .map_response_body(UnsyncBoxBody::new);
     courses(layer.layer(inner()), layer.handle(), &journal).await;
 }
 
@@ -503,11 +503,11 @@ async fn a_service_that_cannot_be_called_ends_its_requests() {
 
 #[tokio::test(start_paused = true)]
 async fn random_requests_have_exactly_one_last_event() {
-    let journal = Arc::new(Journal::default());
+    let [journal, second] = [(); 2].map(|()| Arc::new(Journal::default()));
     let config = QueueConfig::new(3).max_size(4).max_wait(secs(3.0));
     let layer = QueueLayer::new(config)
         .status_stream()
-        .observe(Arc::clone(&journal));
+        .observe((Arc::clone(&journal), Arc::clone(&second)));
     let queue = layer.layer(inner());
     let kinds = [
         "whole",
@@ -545,7 +545,9 @@ async fn random_requests_have_exactly_one_last_event() {
     settle().await;
     nothing_is_left(&layer.handle());
     let mut courses = vec![String::new(); REQUESTS];
-    for event in journal.events() {
+    let events = journal.events();
+    assert_eq!(second.events(), events);
+    for event in events {
         let (path, event) = event.split_once(' ').unwrap();
         let n: usize = path.split('/').next().unwrap().parse().unwrap();
         courses[n] += event.split(' ').next().unwrap();
@@ -569,5 +571,4 @@ async fn random_requests_have_exactly_one_last_event() {
         "{count:?}"
     );
     assert!(count.len() >= 6, "{count:?}");
-    println!("{count:?}");
 }

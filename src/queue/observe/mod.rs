@@ -64,7 +64,7 @@ use crate::admit::RejectReason;
 ///         head.uri().path().to_owned()
 ///     }
 ///     fn on_admitted(&self, _: &mut String, waited: Duration) {
-///         let bucket = (waited.as_millis() as u64 + 1).ilog2().min(31); // 1, 3, 7, 15, … ms
+///         let bucket = (waited.as_millis() as u64 + 1).ilog2().min(31); // below 1, 3, 7, 15, … ms
 ///         self.waits[bucket as usize].fetch_add(1, Relaxed);
 ///     }
 ///     fn on_rejected(&self, path: &mut String, why: &RejectReason, _: StatusCode, _: Duration) {
