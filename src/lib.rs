@@ -103,7 +103,7 @@
 //! | `route` | `RouteLayer`, registries, endpoints as a capacity |
 //! | `client` | `Forward`, which sends a routed request to its endpoint over HTTP |
 //! | `tls` | `Forward` to `https://` endpoints |
-//! | `metrics` | a router's metrics, for the `metrics` facade |
+//! | `metrics` | metrics of a queue (`queue::QueueMetrics`) or a router, for the `metrics` facade |
 //! | `batch` | `RequestQueue` and `BatchLayer` |
 //! | `load` | `tower::load::Load` for a queue, for load balancers |
 //! | `tonic` | `tonic::server::NamedService` for a queue, around a single gRPC service |

@@ -3,7 +3,10 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -13,6 +16,7 @@ use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::admit::TargetWait;
 use tower_triage::batch::RequestQueue;
+use tower_triage::queue::{Observer, RequestEnd, RequestHead};
 use tower_triage::{Priority, QueueConfig, QueueLayer, WaitingRoomConfig};
 
 use crate::support::{
@@ -50,6 +54,12 @@ pub(crate) fn rows() -> Vec<Row> {
             "cloned/queue",
             Some("cloned/inner"),
             &[(LIMIT_TO_BODY_END, "cloned/to-body-end")],
+        ),
+        row(
+            "free slot, a kept handle, an observer that counts",
+            "kept/observed",
+            Some("kept/inner"),
+            &[],
         ),
         row(
             "free slot, a kept handle, hold = \"headers\"",
@@ -144,6 +154,12 @@ fn free_slot(handle: Handle, way: &str) -> Run {
             let service = QueueLayer::new(config).layer(Echo);
             Box::new(calls::<_, Empty<Bytes>, _>(handle, service))
         }
+        "observed" => {
+            let service = QueueLayer::new(config)
+                .observe(Count(Arc::default()))
+                .layer(Echo);
+            Box::new(calls::<_, Empty<Bytes>, _>(handle, service))
+        }
         // The body has to be one that a rejection may have, too.
         "small" => Box::new(calls::<_, SmallBody, _>(handle, Echo)),
         "to-headers" => {
@@ -155,6 +171,20 @@ fn free_slot(handle: Handle, way: &str) -> Run {
             Box::new(calls::<_, SmallBody, _>(handle, service))
         }
         _ => panic!("there is no way {way}"),
+    }
+}
+
+/// An observer that counts the requests that end well.
+#[derive(Clone)]
+struct Count(Arc<AtomicU64>);
+
+impl Observer for Count {
+    type Request = ();
+
+    fn on_arrived(&self, _: &RequestHead<'_>) {}
+
+    fn on_finished(&self, _: &mut (), _: RequestEnd, _: Duration) {
+        self.0.fetch_add(1, Relaxed);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The head of an answer that comes in the body of a response, for the layers around a queue.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use http::response::Parts;
 
@@ -25,18 +26,35 @@ use http::response::Parts;
 /// assert_eq!(status(&Response::new(())), Some(200));
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct DelayedHead(Arc<OnceLock<Parts>>);
+pub struct DelayedHead(Arc<Delayed>);
+
+#[derive(Debug, Default)]
+struct Delayed {
+    head: OnceLock<Parts>,
+    /// The time that the request waited. It is set once the request has been passed to the inner service.
+    waited: OnceLock<Duration>,
+}
 
 impl DelayedHead {
     /// Returns the head of the answer, or `None` until the answer is there. If it is `None` after the end of the body,
     /// the client left before the answer.
     #[must_use]
     pub fn get(&self) -> Option<&Parts> {
-        self.0.get()
+        self.0.head.get()
     }
 
     /// Sets the head. Later calls have no effect.
     pub(crate) fn set(&self, head: Parts) {
-        _ = self.0.set(head); // a request has one answer
+        _ = self.0.head.set(head); // a request has one answer
+    }
+
+    /// Returns the time that the request waited, or `None` until it has been passed to the inner service.
+    pub(super) fn waited(&self) -> Option<Duration> {
+        self.0.waited.get().copied()
+    }
+
+    /// Records that the request has been passed to the inner service. Later calls have no effect.
+    pub(crate) fn set_waited(&self, waited: Duration) {
+        _ = self.0.waited.set(waited);
     }
 }

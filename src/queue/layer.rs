@@ -9,6 +9,7 @@ use tower_layer::Layer;
 use super::classify::{ClassifyContext, DefaultPriority, FromHeaders};
 use super::handle::QueueHandle;
 use super::map_response_body::MapResponseBodyLayer;
+use super::observe::{ObservedLayer, Observer};
 use super::on_reject::{OnReject, RejectAnswer};
 use super::protocol::{Http, Plain, UntilBodyEnds, UntilHeaders, WithStatus};
 use super::request_head::RequestHead;
@@ -373,6 +374,46 @@ impl<K, M, E> QueueLayer<Http<K, M, E>> {
             exempt,
             tells_queue_time: http.tells_queue_time,
         })
+    }
+
+    /// Tells `observer` what becomes of each request: admitted, rejected or abandoned, and how an admitted one ended.
+    ///
+    /// Call it last, because it returns a layer of another type; only
+    /// [`map_response_body`](super::ObservedLayer::map_response_body) comes after it. The bodies of the responses are
+    /// [`ObservedBody`](super::ObservedBody). Exempt requests are not observed. Layers without an observer pay nothing for
+    /// it.
+    ///
+    /// The service has to be HTTP, because the observer reads the [head](RequestHead) of each request. A layer around a
+    /// [`plain`](QueueLayer::plain) queue finds the reason of a rejection in the [`QueueError`](super::QueueError).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    /// use std::time::Duration;
+    /// use axum::{Router, routing::get};
+    /// use tower_triage::queue::{Observer, RequestEnd, RequestHead};
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// #[derive(Default)]
+    /// struct Panics(AtomicUsize);
+    ///
+    /// impl Observer for Panics {
+    ///     type Request = ();
+    ///     fn on_arrived(&self, _: &RequestHead<'_>) {}
+    ///     fn on_finished(&self, _: &mut (), end: RequestEnd, _: Duration) {
+    ///         if end == RequestEnd::Panicked {
+    ///             self.0.fetch_add(1, Relaxed);
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let panics = Arc::new(Panics::default());
+    /// let queue = QueueLayer::new(QueueConfig::new(8)).observe(Arc::clone(&panics));
+    /// let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(queue);
+    /// ```
+    #[must_use]
+    pub fn observe<O: Observer + Clone>(self, observer: O) -> ObservedLayer<Self, O> {
+        ObservedLayer::new(self, observer)
     }
 
     /// Maps the body of every response with `map`, so that the response keeps the inner service's own type.

@@ -12,6 +12,7 @@ use tower_service::Service;
 
 use super::handle::QueueHandle;
 use super::layer::QueueLayer;
+use super::observe::ObservedLayer;
 
 /// A layer that maps the response bodies of the layer `L`. Created by [`QueueLayer::map_response_body`].
 #[derive(Clone)]
@@ -27,6 +28,14 @@ impl<L, F> MapResponseBodyLayer<L, F> {
 }
 
 impl<P, F> MapResponseBodyLayer<QueueLayer<P>, F> {
+    /// Returns a handle that reports on the waiting room, and changes it while it is in use.
+    #[must_use]
+    pub fn handle(&self) -> QueueHandle {
+        self.layer.handle()
+    }
+}
+
+impl<P, O, F> MapResponseBodyLayer<ObservedLayer<QueueLayer<P>, O>, F> {
     /// Returns a handle that reports on the waiting room, and changes it while it is in use.
     #[must_use]
     pub fn handle(&self) -> QueueHandle {

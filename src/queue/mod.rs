@@ -22,7 +22,8 @@
 //! With [`QueueLayer::limit`] there is only a limit, and with [`QueueLayer::shed`] no request waits. With [`QueueLayer::until_headers`] a slot is free as soon as the
 //! response's head is there. With [`QueueLayer::plain`] the service need not be HTTP. With
 //! [`Concurrency::Adaptive`] the limit is found by measurement. With [`QueueLayer::exempt`] health checks pass without a
-//! slot. With [`QueueLayer::map_response_body`] a configuration can leave the queue out.
+//! slot. With [`QueueLayer::observe`] every request is counted, measured or logged. With
+//! [`QueueLayer::map_response_body`] a configuration can leave the queue out.
 
 mod classify;
 mod clone_or_share_inner;
@@ -38,8 +39,11 @@ mod load;
 mod map_response_body;
 #[cfg(feature = "tonic")]
 mod named_service;
+mod observe;
 mod on_reject;
 mod protocol;
+#[cfg(feature = "metrics")]
+mod queue_metrics;
 mod queue_time;
 mod request;
 mod request_head;
@@ -58,8 +62,11 @@ pub use future::QueueFuture;
 pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};
 pub use map_response_body::{MapResponseBody, MapResponseBodyFuture, MapResponseBodyLayer};
+pub use observe::{Observed, ObservedBody, ObservedFuture, ObservedLayer, Observer, RequestEnd};
 pub use on_reject::RejectAnswer;
 pub use protocol::{Http, HttpMode, Plain, Protocol, UntilBodyEnds, UntilHeaders, WithStatus};
+#[cfg(feature = "metrics")]
+pub use queue_metrics::QueueMetrics;
 pub use queue_time::QueueTime;
 pub use request::QueueRequest;
 pub use request_head::RequestHead;

@@ -11,6 +11,7 @@
 //! Both waiting states may also end in a rejection or a failure. Only these states and `Exempt` allocate, so a request
 //! that finds a slot free is spared the cost of waiting.
 
+mod progress;
 mod queued;
 
 use std::future::Future;
@@ -33,6 +34,7 @@ use super::waiting::{
 use crate::admit::{Capacity, RejectReason, Ticket};
 use crate::gate::{self, Gate, Permit, Reservation, Shared};
 
+pub(crate) use progress::Progress;
 pub(crate) use queued::JustQueued;
 
 /// The form of a permit while the inner service works, as small as the layer needs it.

@@ -44,14 +44,24 @@ pin_project! {
     pub(super) struct WatchedCall<C: Capacity, F> {
         #[pin]
         future: F,
+        // A copy of the watch's own, which stays when the watch is gone.
+        waited: Duration,
         watch: Option<CallWatch<C>>,
     }
 }
 
 impl<C: Capacity, F> WatchedCall<C, F> {
     pub(super) fn new(future: F, watch: CallWatch<C>) -> Self {
-        let watch = Some(watch);
-        Self { future, watch }
+        Self {
+            future,
+            waited: watch.waited,
+            watch: Some(watch),
+        }
+    }
+
+    /// Returns the time that the request waited, also after the call has ended.
+    pub(super) fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// Returns the lease of the slot with which the request is being served.

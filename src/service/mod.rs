@@ -18,7 +18,9 @@ mod status_stream;
 mod waiting;
 
 pub(crate) use adaptive_limit::MeasuredCall;
-pub(crate) use admission::{Admission, AdmissionHandler, HoldPermit, JustQueued, ResponseOptions};
+pub(crate) use admission::{
+    Admission, AdmissionHandler, HoldPermit, JustQueued, Progress, ResponseOptions,
+};
 pub(crate) use layer_state::{LayerState, Prepare, Settings};
 pub(crate) use queue_status::{ask_for_identity, asks_for_status, status_response};
 #[cfg(feature = "route")]

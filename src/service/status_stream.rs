@@ -29,6 +29,11 @@ pub(crate) trait PendingAnswer<T> {
 
     /// Returns the position at which the request waits for a slot, or `None` if it does not wait.
     fn place(&self) -> Option<QueuePlace>;
+
+    /// Returns the time that the request waited, once it was passed to the inner service.
+    fn waited(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// The body of a response that began while its request waited.
@@ -217,7 +222,11 @@ const SHARE_OF_LOCK: u32 = 20;
 impl<T> Comments<T> {
     /// Returns the answer as soon as it is there, and a comment each time that one is due.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Said<T>> {
-        if let Poll::Ready(answer) = self.pending.as_mut().poll_answer(cx) {
+        let answer = self.pending.as_mut().poll_answer(cx);
+        if let Some(waited) = self.pending.waited() {
+            self.head.set_waited(waited);
+        }
+        if let Poll::Ready(answer) = answer {
             return Poll::Ready(Said::Answer(answer));
         }
         // The loop ends at the latest when the clock is armed for a later time.

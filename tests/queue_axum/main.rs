@@ -6,6 +6,7 @@ mod exempt;
 #[path = "../support/queue_http.rs"]
 mod http_app;
 mod limit_of_two;
+mod observer;
 mod on_reject;
 mod optional;
 mod overload_status;

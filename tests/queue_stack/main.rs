@@ -13,6 +13,7 @@ mod inner_service;
 mod levels;
 mod limit_of_zero;
 mod local;
+mod observer;
 mod order;
 mod overload;
 mod panics;

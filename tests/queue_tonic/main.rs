@@ -1,6 +1,8 @@
 //! `QueueLayer` in a tonic server, called by a tonic client over a real socket.
 #![cfg(not(loom))]
 
+#[cfg(feature = "tonic")]
+mod observer;
 mod optional;
 mod overload;
 

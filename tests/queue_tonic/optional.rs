@@ -20,7 +20,7 @@ where
 }
 
 /// Says that the only slot is held by a stream, to its end.
-async fn one_runs(mut app: App) {
+pub(super) async fn one_runs(mut app: App) {
     let (mut counted, items) = app.count().await;
     items.send(Ok(note("one"))).unwrap();
     assert_eq!(counted.message().await.unwrap().unwrap().text, "one");

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::mode::{HttpMode, UntilBodyEnds};
 use super::{Protocol, sealed};
-use crate::admit::{Priority, SlotPool, Ticket};
+use crate::admit::{Priority, RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Gate, Permit, PermitExtension};
 use crate::http::{at_once, grpc_content_type, is_overload, wants_stream};
 use crate::queue::classify::{Classify, ClassifyContext, FromHeaders};
@@ -111,6 +111,10 @@ where
         rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, S::Error> {
         Ok(self.mode.reject(request, rejected))
+    }
+
+    fn reason(answer: &Result<Self::Response, S::Error>) -> Option<&RejectReason> {
+        M::reason(answer.as_ref().ok()?)
     }
 
     fn carried(&self, request: &mut Request<B>, gate: &Gate<SlotPool>) -> Option<Permit<SlotPool>> {

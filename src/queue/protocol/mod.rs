@@ -94,6 +94,11 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, Self::Error>;
 
+    /// Returns the reason of the rejection, if the request was rejected with this answer. The answer to an admitted request
+    /// may look the same.
+    #[doc(hidden)]
+    fn reason(answer: &Result<Self::Response, Self::Error>) -> Option<&RejectReason>;
+
     /// Takes the permit of this gate out of the request, if the request carries one.
     #[doc(hidden)]
     fn carried(&self, _: &mut Req, _: &Gate<SlotPool>) -> Option<Permit<SlotPool>> {

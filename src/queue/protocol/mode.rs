@@ -14,6 +14,7 @@ use tower_service::Service;
 
 use super::http::{Http, rejection};
 use super::sealed;
+use crate::admit::RejectReason;
 use crate::gate::BodyPermit;
 use crate::http::wants_stream;
 use crate::queue::exempt::Exempt;
@@ -49,6 +50,11 @@ where
 
     #[doc(hidden)]
     fn reject(&self, request: &Request<B>, rejected: sealed::Rejected<'_>) -> Response<Self::Body>;
+
+    /// Returns the reason of the rejection, if the request was rejected with this response. The response to an admitted
+    /// request may look the same.
+    #[doc(hidden)]
+    fn reason(response: &Response<Self::Body>) -> Option<&RejectReason>;
 
     /// Polls the call of a request that did not wait, and passes its response on.
     #[doc(hidden)]
@@ -100,6 +106,10 @@ where
             Some(on_reject) => answer(on_reject, &RequestHead::of(request), &rejected),
         };
         response.map(|body| QueueResponseBody::rejection(body, rejected.reason, rejected.waited))
+    }
+
+    fn reason(response: &Response<Self::Body>) -> Option<&RejectReason> {
+        response.body().reason()
     }
 
     #[inline(always)]
@@ -165,6 +175,10 @@ where
         }
         extensions.insert(rejected.reason);
         response
+    }
+
+    fn reason(response: &Response<R>) -> Option<&RejectReason> {
+        response.extensions().get()
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tower_service::Service;
 
 use super::{Protocol, sealed};
-use crate::admit::{Priority, Ticket};
+use crate::admit::{Priority, RejectReason, Ticket};
 use crate::gate::BodyPermit;
 use crate::queue::classify::{Classify, ClassifyContext, DefaultPriority};
 use crate::queue::error::QueueError;
@@ -50,6 +50,13 @@ where
 
     fn reject(&self, _: &Req, rejected: sealed::Rejected<'_>) -> Result<S::Response, Self::Error> {
         Err(QueueError::Rejected(rejected.reason))
+    }
+
+    fn reason(answer: &Result<S::Response, Self::Error>) -> Option<&RejectReason> {
+        match answer {
+            Err(QueueError::Rejected(reason)) => Some(reason),
+            Ok(_) | Err(QueueError::Inner(_)) => None,
+        }
     }
 
     fn respond(

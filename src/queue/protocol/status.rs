@@ -10,6 +10,7 @@ use tower_service::Service;
 
 use super::mode::{HttpMode, UntilBodyEnds};
 use super::{Http, sealed};
+use crate::admit::RejectReason;
 use crate::gate::BodyPermit;
 use crate::http::wants_stream;
 use crate::queue::classify::Classify;
@@ -61,6 +62,10 @@ where
     fn reject(&self, request: &Request<B>, rejected: sealed::Rejected<'_>) -> Response<Self::Body> {
         let response = HttpMode::<K, B, R, S>::reject(&self.0, request, rejected);
         QueueResponseBody::with_extensions(response)
+    }
+
+    fn reason(response: &Response<Self::Body>) -> Option<&RejectReason> {
+        response.body().reason()
     }
 
     fn respond(

@@ -4,13 +4,14 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::Response;
 use tower_service::Service;
 
 #[cfg(feature = "route")]
 use super::StateProj;
-use super::{Admission, AdmissionHandler, HoldPermit, State, WaitingForSlot};
+use super::{Admission, AdmissionHandler, HoldPermit, Progress, State, WaitingForSlot};
 use crate::admit::Capacity;
 use crate::gate::QueuePlace;
 use crate::service::PendingAnswer;
@@ -108,5 +109,12 @@ where
 
     fn place(&self) -> Option<QueuePlace> {
         Admission::place(self)
+    }
+
+    fn waited(&self) -> Option<Duration> {
+        match self.progress() {
+            Progress::Admitted { waited } => Some(waited),
+            Progress::Waiting | Progress::Exempt => None,
+        }
     }
 }
