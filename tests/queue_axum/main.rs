@@ -9,6 +9,7 @@ mod on_reject;
 mod optional;
 mod overload_status;
 mod shed;
+mod tenant_limits;
 
 use std::net::SocketAddr;
 use std::pin::pin;
