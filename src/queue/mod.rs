@@ -22,7 +22,8 @@
 //! With [`QueueLayer::limit`] there is only a limit, and with [`QueueLayer::shed`] no request waits. With [`QueueLayer::until_headers`] a slot is free as soon as the
 //! response's head is there. With [`QueueLayer::plain`] the service need not be HTTP. With
 //! [`Concurrency::Adaptive`] the limit is found by measurement. With [`QueueLayer::exempt`] health checks pass without a
-//! slot. With [`QueueLayer::map_response_body`] a configuration can leave the queue out.
+//! slot. With [`QueueLayer::map_response_body`] a configuration can leave the queue out. With [`QueueLayer::per_key`] each
+//! method or path has a limit of its own, and with [`QueueLayer::per_service`] each service.
 
 mod classify;
 mod clone_or_share_inner;
@@ -39,6 +40,8 @@ mod map_response_body;
 #[cfg(feature = "tonic")]
 mod named_service;
 mod on_reject;
+mod per_key;
+mod per_service;
 mod protocol;
 mod queue_time;
 mod request;
@@ -59,6 +62,8 @@ pub use handle::QueueHandle;
 pub use layer::{QueueLayer, SharedQueueLayer};
 pub use map_response_body::{MapResponseBody, MapResponseBodyFuture, MapResponseBodyLayer};
 pub use on_reject::RejectAnswer;
+pub use per_key::{PerKeyHandle, PerKeyLayer, PerKeyQueue};
+pub use per_service::PerServiceLayer;
 pub use protocol::{Http, HttpMode, Plain, Protocol, UntilBodyEnds, UntilHeaders, WithStatus};
 pub use queue_time::QueueTime;
 pub use request::QueueRequest;
