@@ -8,6 +8,7 @@ mod http_app;
 mod on_reject;
 mod optional;
 mod overload_status;
+mod per_key;
 mod shed;
 mod tenant_limits;
 

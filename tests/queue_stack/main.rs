@@ -16,6 +16,8 @@ mod local;
 mod order;
 mod overload;
 mod panics;
+mod per_key;
+mod per_service;
 mod plain;
 #[path = "../support/queue_service.rs"]
 mod service;

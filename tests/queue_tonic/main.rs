@@ -3,6 +3,7 @@
 
 mod optional;
 mod overload;
+mod per_key;
 
 use std::convert::Infallible;
 use std::sync::Arc;
