@@ -26,7 +26,8 @@ use crate::service::LayerState;
 /// A layer that puts a bounded, ordered waiting room in front of a service.
 ///
 /// **Every service that one layer value makes, and every clone of either, shares one waiting room and its slots.** So a
-/// limit of 1 stays a limit of 1, even if the layer is around two routes that are served on four connections.
+/// limit of 1 stays a limit of 1, even if the layer is around two routes that are served on four connections. With
+/// [`per_key`](Self::per_key) each method or path has a limit of its own.
 ///
 /// A slot is held until the response's body ends. A connection that a handler upgrades, for example to a WebSocket,
 /// gives its slot back with the 101. An endless stream of events keeps its slot for as long as it is open (see
@@ -655,7 +656,8 @@ impl<P> QueueLayer<P> {
     /// ```
     ///
     /// This is for services that the caller wraps one by one. Clones of a service share its queue. Each service has a
-    /// [handle](Queue::handle) of its own. A [token](Self::shutdown) that was given before closes all of them.
+    /// [handle](Queue::handle) of its own, and a handle of this layer has no effect on them. A
+    /// [token](Self::shutdown) that was given before closes all of them.
     ///
     /// axum wraps the handler of a route anew for each connection, or even for each request. A limit per service holds
     /// for little there, so use [`per_key`](QueueLayer::per_key) with the matched path.
