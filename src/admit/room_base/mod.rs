@@ -153,13 +153,13 @@ impl RoomBase {
     /// [`RejectReason::Full`] unless it displaces a waiter. The answer holds without a look at partitions, because a
     /// full partition leads to the same reason.
     pub(crate) fn is_full(&self) -> bool {
+        let tenants_have_limits = self.config.bounds_tenants() || self.limits_slots;
         // Without waiters, the room is fully reserved or `max_size` is 0, which leads to another reason. A tenant's own
         // bound leads to another reason, too.
         // With reserved slots or tenant limits, a slot may be free although other requests wait.
         !self.has_room()
             && self.counters.placed() > 0
-            && !self.config.bounds_tenants()
-            && !self.limits_slots
+            && !tenants_have_limits
             && self.reserves.is_empty()
             // With flows, the flow of an arrival decides if it displaces a waiter.
             && !(self.config.displace && self.config.has_flows())

@@ -95,9 +95,8 @@ impl Rooms {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         // The shared room comes first. It refuses what any of the others would, and rooms that are opened from then on
         // have the new configuration.
-        let rooms = std::iter::once(Arc::clone(&self.shared));
         let change = |room| QueueHandle(room).reconfigure(config.clone());
-        rooms.map(change).collect::<Result<(), _>>()?;
+        change(Arc::clone(&self.shared))?;
         self.keyed().into_iter().try_for_each(change)
     }
 
