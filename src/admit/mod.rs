@@ -34,7 +34,7 @@ pub(crate) mod wake_list;
 pub use capacity::{
     LeaseError, OnDemandCapacity, Partition, PoolId, PoolSet, SlotState, SlotUsage,
 };
-pub use config::{InvalidWaitingRoom, KeptSlots, ReservedSlots, TargetWait};
+pub use config::{InvalidWaitingRoom, KeptSlots, ReservedSlots, TargetWait, TenantLimits};
 pub(crate) use config::{room_methods, room_setters};
 #[cfg(feature = "serde")]
 pub(crate) use level_status::seconds;

@@ -384,8 +384,12 @@ impl<C: Capacity> Gate<C> {
         self.origin.is_fair()
     }
 
+    /// Returns `true` if the gate is closed, without the lock.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.origin.waiting_word().has(Flags::CLOSED)
+    }
+
     /// Returns the number of requests that run or wait, without the lock.
-    #[cfg(feature = "load")]
     pub(crate) fn load(&self) -> usize {
         self.origin.capacity.usage().in_use + self.origin.waiting_word().waiting()
     }

@@ -17,7 +17,7 @@ bitflags! {
         /// Set while slots are reserved for some levels. Every arrival goes through the lock then, where its ticket is
         /// read.
         const RESERVES = 1 << 60;
-        /// Set while tenants have a limit. Every arrival goes through the lock then, where its ticket is read.
+        /// Set while the slots of any tenant are limited. Every arrival goes through the lock then, where its ticket is read.
         const TENANT_LIMIT = 1 << 59;
     }
 }
@@ -27,8 +27,7 @@ impl Flags {
     pub(crate) fn of(config: &WaitingRoomConfig) -> Self {
         let mut flags = Self::empty();
         flags.set(Self::RESERVES, !config.reserve.is_empty());
-        let has_limit = config.max_concurrent_per_tenant.is_some();
-        flags.set(Self::TENANT_LIMIT, has_limit);
+        flags.set(Self::TENANT_LIMIT, config.limits_slots());
         flags
     }
 }

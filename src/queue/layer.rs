@@ -11,6 +11,8 @@ use super::handle::QueueHandle;
 use super::map_response_body::MapResponseBodyLayer;
 use super::observe::{ObservedLayer, Observer};
 use super::on_reject::{OnReject, RejectAnswer};
+use super::per_key::PerKeyLayer;
+use super::per_service::PerServiceLayer;
 use super::protocol::{Http, Plain, UntilBodyEnds, UntilHeaders, WithStatus};
 use super::request_head::RequestHead;
 use super::response_body::QueueResponseBody;
@@ -25,7 +27,8 @@ use crate::service::LayerState;
 /// A layer that puts a bounded, ordered waiting room in front of a service.
 ///
 /// **Every service that one layer value makes, and every clone of either, shares one waiting room and its slots.** So a
-/// limit of 1 stays a limit of 1, even if the layer is around two routes that are served on four connections.
+/// limit of 1 stays a limit of 1, even if the layer is around two routes that are served on four connections. With
+/// [`per_key`](Self::per_key) each method or path has a limit of its own.
 ///
 /// A slot is held until the response's body ends. A connection that a handler upgrades, for example to a WebSocket,
 /// gives its slot back with the 101. An endless stream of events keeps its slot for as long as it is open (see
@@ -289,6 +292,18 @@ impl QueueLayer<Plain> {
     }
 }
 
+/// Creates the state of a layer, with a gate that gets its slots from the source in `concurrency`.
+pub(super) fn new_state(
+    config: QueueConfig,
+) -> Result<Arc<LayerState<SlotPool>>, InvalidQueueConfig> {
+    let concurrency = config.concurrency;
+    LayerState::new(config, |room| match concurrency {
+        Concurrency::Limit(limit) => Gate::new(SlotPool::new(limit), room),
+        Concurrency::Adaptive(limit) => Gate::new(SlotPool::new(limit.initial_limit()), room),
+        Concurrency::Inner => Gate::from_inner(room),
+    })
+}
+
 /// Returns the layer, or panics with the error of an invalid configuration, at the caller's location.
 #[track_caller]
 fn or_panic<P>(layer: Result<QueueLayer<P>, InvalidQueueConfig>) -> QueueLayer<P> {
@@ -446,6 +461,49 @@ impl<K, M, E> QueueLayer<Http<K, M, E>> {
         MapResponseBodyLayer::new(self, map)
     }
 
+    /// Gives each key of requests a queue of its own, with the layer's configuration: a limit for each gRPC method, or
+    /// for each matched path.
+    ///
+    /// ```
+    /// use axum::extract::MatchedPath;
+    /// use axum::{Router, routing::get};
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// let queue = QueueLayer::new(QueueConfig::new(8)).per_key(|request| {
+    ///     let path = request.extensions().get::<MatchedPath>();
+    ///     path.map_or("", MatchedPath::as_str)
+    /// });
+    /// let app: Router = Router::new()
+    ///     .route("/users/{id}", get(|| async { "a user" })) // 8 of these run at a time
+    ///     .route("/search", get(|| async { "results" })) // and 8 of these
+    ///     .layer(queue);
+    /// ```
+    ///
+    /// In tonic, the path names the method: `per_key(|request| request.uri().path())`.
+    ///
+    /// # Keys
+    ///
+    /// The server has to choose the keys, because a client that invents keys gets a queue for each of them. Up to 1,000
+    /// keys have queues of their own at a time. For one key more, the queues in which no request runs or waits are
+    /// dropped, with their totals and measurements. If all of the queues are in use, requests of further keys share one
+    /// queue.
+    ///
+    /// # The rest of the layer
+    ///
+    /// Call this after the methods that return a `QueueLayer`. The [handle](PerKeyLayer::handle) of the new layer
+    /// reports on all queues and changes them, and a [token](Self::shutdown) that was given before closes them. A handle
+    /// of this layer has no effect on them. With [`Overflow::Backpressure`](super::Overflow::Backpressure), calls are
+    /// rejected as with [`Overflow::Reject`](super::Overflow::Reject), because `poll_ready` does not know the key. A
+    /// request that finds a slot free pays for a look at its key, and no more.
+    #[must_use]
+    pub fn per_key<B, F>(self, key: F) -> PerKeyLayer<Http<K, M, E>, F>
+    where
+        Http<K, M, E>: Clone,
+        F: Fn(&Request<B>) -> &str,
+    {
+        PerKeyLayer::new(&self, key)
+    }
+
     /// Tells the inner service the time that each request waited, as a [`QueueTime`](super::QueueTime) among the
     /// request's extensions. The time is zero if the request found a slot free. Off by default.
     ///
@@ -569,16 +627,9 @@ impl<K> QueueLayer<Plain<K>> {
 }
 
 impl<P> QueueLayer<P> {
-    /// Creates a layer with a gate that gets its slots from the source in `concurrency`.
     fn with(config: QueueConfig, protocol: P) -> Result<Self, InvalidQueueConfig> {
-        let concurrency = config.concurrency;
-        let state = LayerState::new(config, |room| match concurrency {
-            Concurrency::Limit(limit) => Gate::new(SlotPool::new(limit), room),
-            Concurrency::Adaptive(limit) => Gate::new(SlotPool::new(limit.initial_limit()), room),
-            Concurrency::Inner => Gate::from_inner(room),
-        })?;
         Ok(Self {
-            state,
+            state: new_state(config)?,
             inner: Arc::default(),
             protocol,
         })
@@ -628,6 +679,61 @@ impl<P> QueueLayer<P> {
             Concurrency::Inner if self.inner.claim() => Ok(SharedQueueLayer(self)),
             Concurrency::Inner => Err(InvalidQueueConfig::NotAlone),
         }
+    }
+
+    /// Gives each service that the layer makes a queue of its own, with the layer's configuration. So each call of
+    /// [`Layer::layer`] makes a limit of its own, as with Tower's `ConcurrencyLimitLayer`.
+    ///
+    /// ```
+    /// use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let queue = QueueLayer::plain(QueueConfig::new(4)).per_service();
+    /// let get = queue.layer(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n) }));
+    /// let put = queue.layer(service_fn(|n: u32| async move { Ok::<_, std::io::Error>(n) }));
+    /// assert_eq!(get.clone().oneshot(1).await?, 1);
+    /// assert_eq!((get.handle().status().served, put.handle().status().served), (1, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// This is for services that the caller wraps one by one. Clones of a service share its queue. Each service has a
+    /// [handle](Queue::handle) of its own, and a handle of this layer has no effect on them. A
+    /// [token](Self::shutdown) that was given before closes all of them.
+    ///
+    /// axum wraps the handler of a route anew for each connection, or even for each request. A limit per service holds
+    /// for little there, so use [`per_key`](QueueLayer::per_key) with the matched path.
+    #[must_use]
+    pub fn per_service(self) -> PerServiceLayer<P>
+    where
+        P: Clone,
+    {
+        PerServiceLayer::new(self.separate())
+    }
+
+    /// Returns a layer with the same configuration and the same token, and a waiting room of its own.
+    pub(super) fn separate(&self) -> Self
+    where
+        P: Clone,
+    {
+        let config = self.state.settings().config.clone();
+        let layer = Self::with(config, self.protocol.clone());
+        // The configuration was accepted before, so there is no error.
+        let layer = layer.unwrap_or_else(|_| self.clone());
+        if self.state.gate.is_closed() {
+            layer.state.gate.close();
+        }
+        match self.state.shutdown_token() {
+            Some(token) => layer.shutdown(token),
+            None => layer,
+        }
+    }
+
+    pub(super) fn into_parts(self) -> (Arc<LayerState<SlotPool>>, P, Option<CancellationToken>) {
+        let token = self.state.shutdown_token();
+        (self.state, self.protocol, token)
     }
 
     fn is_from_inner(&self) -> bool {

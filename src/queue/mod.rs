@@ -19,11 +19,16 @@
 //!     .layer(QueueLayer::new(config));
 //! ```
 //!
-//! With [`QueueLayer::limit`] there is only a limit, and with [`QueueLayer::shed`] no request waits. With [`QueueLayer::until_headers`] a slot is free as soon as the
-//! response's head is there. With [`QueueLayer::plain`] the service need not be HTTP. With
-//! [`Concurrency::Adaptive`] the limit is found by measurement. With [`QueueLayer::exempt`] health checks pass without a
-//! slot. With [`QueueLayer::observe`] every request is counted, measured or logged. With
-//! [`QueueLayer::map_response_body`] a configuration can leave the queue out.
+//! | for | use |
+//! |---|---|
+//! | a limit without bounds on the wait, or no wait at all | [`QueueLayer::limit`], [`QueueLayer::shed`] |
+//! | a slot that is free as soon as the response's head is there | [`QueueLayer::until_headers`] |
+//! | services that are not HTTP | [`QueueLayer::plain`] |
+//! | a limit that is found by measurement | [`Concurrency::Adaptive`] |
+//! | health checks that pass without a slot | [`QueueLayer::exempt`] |
+//! | counters, histograms and logs | [`QueueLayer::observe`] |
+//! | a queue that the configuration can leave out | [`QueueLayer::map_response_body`] |
+//! | a limit for each method or path, or for each service | [`QueueLayer::per_key`], [`QueueLayer::per_service`] |
 
 mod classify;
 mod clone_or_share_inner;
@@ -41,6 +46,8 @@ mod map_response_body;
 mod named_service;
 mod observe;
 mod on_reject;
+mod per_key;
+mod per_service;
 mod protocol;
 #[cfg(feature = "metrics")]
 mod queue_metrics;
@@ -64,6 +71,8 @@ pub use layer::{QueueLayer, SharedQueueLayer};
 pub use map_response_body::{MapResponseBody, MapResponseBodyFuture, MapResponseBodyLayer};
 pub use observe::{Observed, ObservedBody, ObservedFuture, ObservedLayer, Observer, RequestEnd};
 pub use on_reject::RejectAnswer;
+pub use per_key::{PerKeyHandle, PerKeyLayer, PerKeyQueue};
+pub use per_service::PerServiceLayer;
 pub use protocol::{Http, HttpMode, Plain, Protocol, UntilBodyEnds, UntilHeaders, WithStatus};
 #[cfg(feature = "metrics")]
 pub use queue_metrics::QueueMetrics;

@@ -29,8 +29,8 @@ pub(crate) struct LayerState<C: Capacity> {
     prepare: AtomicU8,
     /// The search for the number of slots, if the limit adapts.
     pub(crate) limiter: Mutex<Option<Limiter>>,
-    /// The registration that closes the gate when the layer's token is cancelled.
-    shutdown: Mutex<Option<OnCancel>>,
+    /// The layer's token, with the registration that closes the gate when it is cancelled.
+    shutdown: Mutex<Option<(CancellationToken, Option<OnCancel>)>>,
 }
 
 bitflags! {
@@ -121,7 +121,7 @@ impl<C: Capacity> LayerState<C> {
     /// The token replaces the previous one, and does not keep the gate alive.
     pub(crate) fn close_on(self: &Arc<Self>, token: CancellationToken) {
         let state = Arc::downgrade(self);
-        let registration = OnCancel::new(token, move || {
+        let registration = OnCancel::new(token.clone(), move || {
             if let Some(state) = state.upgrade() {
                 state.gate.close();
             }
@@ -131,9 +131,15 @@ impl<C: Capacity> LayerState<C> {
             self.gate.close();
         }
         let mut shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
-        let replaced = std::mem::replace(&mut *shutdown, registration);
+        let replaced = shutdown.replace((token, registration));
         drop(shutdown);
         drop(replaced); // after the lock was released
+    }
+
+    /// Returns the token that closes the gate, if there is one.
+    pub(crate) fn shutdown_token(&self) -> Option<CancellationToken> {
+        let shutdown = self.shutdown.lock().unwrap_or_else(PoisonError::into_inner);
+        shutdown.as_ref().map(|(token, _)| token.clone())
     }
 }
 

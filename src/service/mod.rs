@@ -23,9 +23,7 @@ pub(crate) use admission::{
 };
 pub(crate) use layer_state::{LayerState, Prepare, Settings};
 pub(crate) use queue_status::{ask_for_identity, asks_for_status, status_response};
-#[cfg(feature = "route")]
-pub(crate) use ready_state::Prepared;
-pub(crate) use ready_state::ReadyState;
+pub(crate) use ready_state::{Prepared, ReadyState};
 pub(crate) use response::insert_timing;
 #[cfg(feature = "route")]
 pub(crate) use response::{hold_in_body, insert_waited};

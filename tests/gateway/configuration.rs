@@ -82,6 +82,7 @@ async fn invalid_value_error_names_file_line_and_key() {
         "hold = \"forever\"",
         "displace = \"yes\"",
         "tenant_weights = { a = -1 }",
+        "tenant_limits = { a = { concurrency = -1 } }",
         "level_weights = { high = -1 }",
         "retry_after = { mode = \"never\" }",
         "retry_after = { min_seconds = -1 }",

@@ -10,7 +10,9 @@ mod observer;
 mod on_reject;
 mod optional;
 mod overload_status;
+mod per_key;
 mod shed;
+mod tenant_limits;
 
 use std::net::SocketAddr;
 use std::pin::pin;

@@ -17,6 +17,8 @@ mod observer;
 mod order;
 mod overload;
 mod panics;
+mod per_key;
+mod per_service;
 mod plain;
 #[path = "../support/queue_service.rs"]
 mod service;

@@ -5,6 +5,7 @@
 mod observer;
 mod optional;
 mod overload;
+mod per_key;
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::admit::{
-    AdmitOutcome, Partition, PoolId, TargetWait, Tenant, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Partition, PoolId, TargetWait, Tenant, TenantLimits, WaiterId, WaitingRoom,
+    WakeList,
 };
 use tower_triage::{Discipline, Priority, PriorityLevels, Ticket, WaitingRoomConfig};
 
@@ -77,6 +78,8 @@ pub(crate) type Partitions = [Partition; PARTITIONS];
 pub(crate) struct RoomOptions {
     pub(crate) max_size: usize,
     pub(crate) per_tenant: Option<usize>,
+    /// The number of requests of the second tenant that may wait.
+    pub(crate) of_second: Option<usize>,
     pub(crate) max_wait: Option<Time>,
     pub(crate) discipline: Discipline,
     pub(crate) levels: usize,
@@ -93,6 +96,10 @@ impl RoomOptions {
         let mut config = WaitingRoomConfig::default();
         config.max_size = self.max_size;
         config.max_size_per_tenant = self.per_tenant;
+        if let Some(most) = self.of_second {
+            let limits = TenantLimits::default().max_size(most);
+            config = config.tenant_limits(TENANTS[1], limits);
+        }
         config.max_wait = self.max_wait.map(Duration::from_secs);
         config.discipline = self.discipline;
         config.levels = PriorityLevels::new(names.iter().copied(), default).unwrap();
@@ -501,10 +508,9 @@ impl<C: TestCapacity> Driver<C> {
             room.has_room(),
             placed + model.reserved < model.config.max_size
         );
-        if let Some(most) = model.config.max_size_per_tenant {
-            let mut tenants = model.tenants().into_values();
-            assert!(self.has_changed || tenants.all(|waiting| waiting <= most));
-        }
+        let mut tenants = model.tenants().into_iter();
+        let is_kept = |(tenant, waiting)| model.most_of(tenant).is_none_or(|most| waiting <= most);
+        assert!(self.has_changed || tenants.all(is_kept));
         let mut lanes = 0..model.lanes.len();
         assert!(self.has_changed || !lanes.any(|lane| model.overfull(lane)));
         let taken: Vec<usize> = model.pools.iter().map(|pool| pool.taken).collect();
@@ -574,7 +580,7 @@ pub(crate) fn room_options(
     use prop::option::weighted;
     (
         prop_oneof![1 => Just(0usize), 9 => 1usize..9],
-        weighted(0.2, 0usize..4),
+        (weighted(0.2, 0usize..4), weighted(0.2, 0usize..4)),
         weighted(0.5, 1u64..40),
         prop::sample::select(disciplines),
         0..LEVELS.len(),
@@ -592,7 +598,7 @@ pub(crate) fn room_options(
         .prop_map(
             |(
                 max_size,
-                per_tenant,
+                (per_tenant, of_second),
                 max_wait,
                 discipline,
                 levels,
@@ -605,6 +611,7 @@ pub(crate) fn room_options(
                 let options = RoomOptions {
                     max_size,
                     per_tenant,
+                    of_second,
                     max_wait,
                     discipline,
                     levels,
@@ -630,6 +637,7 @@ impl RoomOptions {
     pub(crate) fn plain(self, discipline: Discipline) -> Self {
         Self {
             per_tenant: None,
+            of_second: None,
             discipline,
             promote_after: None,
             level_weights: false,
@@ -640,7 +648,9 @@ impl RoomOptions {
     /// Returns these options with bounds `times` as large.
     pub(crate) fn times(mut self, times: usize) -> Self {
         self.max_size *= times;
-        self.per_tenant = self.per_tenant.map(|max_size| max_size * times);
+        for most in [&mut self.per_tenant, &mut self.of_second] {
+            *most = most.map(|max_size| max_size * times);
+        }
         self
     }
 }

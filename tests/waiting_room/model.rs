@@ -159,11 +159,7 @@ impl Model {
         } else if is_patient {
             self.latest = latest;
             return None;
-        } else if self
-            .config
-            .max_size_per_tenant
-            .is_some_and(|most| tenants > most)
-        {
+        } else if self.most_of(tenant).is_some_and(|most| tenants > most) {
             RejectReason::TenantFull
         } else {
             let places = if self.overfull(lane) {
@@ -263,19 +259,18 @@ impl Model {
         let before = self.clone();
         self.rebuild(&before, config);
         self.advance();
-        if let Some(most) = self.config.max_size_per_tenant {
-            for number in self.latest_first() {
-                let i = self
-                    .waiting
-                    .iter()
-                    .position(|w| w.request.number == number)
-                    .unwrap();
-                let tenant = self.waiting[i].request.tenant;
-                if self.placed().filter(|w| w.tenant == tenant).count() > most
-                    && !self.waiting[i].request.patient
-                {
-                    self.answer(i, Answer::Rejected(RejectReason::TenantFull));
-                }
+        for number in self.latest_first() {
+            let i = self
+                .waiting
+                .iter()
+                .position(|w| w.request.number == number)
+                .unwrap();
+            let tenant = self.waiting[i].request.tenant;
+            let placed = self.placed().filter(|w| w.tenant == tenant).count();
+            if self.most_of(tenant).is_some_and(|most| placed > most)
+                && !self.waiting[i].request.patient
+            {
+                self.answer(i, Answer::Rejected(RejectReason::TenantFull));
             }
         }
         self.evict_from_partitions();
@@ -460,6 +455,13 @@ impl Model {
     /// The waiters that take a place: those that are not patient.
     pub(crate) fn placed(&self) -> impl Iterator<Item = &Arrival> {
         self.waiting().filter(|w| !w.patient)
+    }
+
+    /// Returns the number of requests of this tenant that may wait, if that is bounded.
+    pub(crate) fn most_of(&self, tenant: &str) -> Option<usize> {
+        let own = self.config.tenant_limits.get(tenant.as_bytes());
+        let most = own.and_then(|own| own.max_size);
+        most.or(self.config.max_size_per_tenant)
     }
 
     pub(crate) fn tenants(&self) -> BTreeMap<&'static str, usize> {

@@ -5,11 +5,15 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tower_triage::admit::{AdmitOutcome, Capacity, TargetWait, WaiterId, WaitingRoom, WakeList};
+use tower_triage::admit::{
+    AdmitOutcome, Capacity, TargetWait, TenantLimits, WaiterId, WaitingRoom, WakeList,
+};
 use tower_triage::{Discipline, Priority, RejectReason, Ticket, WaitingRoomConfig};
 
 use super::pools::{Serves, TestPools, TestSlot};
 use super::scenarios::config;
+
+const TENANTS: [&str; 3] = ["a", "b", "c"];
 
 /// A room in front of several pools. Requests are numbered.
 struct LimitRoom {
@@ -57,11 +61,17 @@ impl LimitRoom {
         }
     }
 
+    fn max_of(&self, tenant: &str) -> Option<usize> {
+        let config = self.room.config();
+        let own = config.tenant_limits.get(tenant.as_bytes());
+        let own = own.and_then(|own| own.concurrency);
+        own.or(config.max_concurrent_per_tenant)
+    }
+
     fn may_have_more(&self, tenant: &str) -> bool {
         let out = self.running.keys().map(|&number| &self.requests[number]);
         let counted = out.filter(|request| request.tenant == tenant && request.is_counted);
-        let max = self.room.config().max_concurrent_per_tenant;
-        max.is_none_or(|max| counted.count() < max)
+        self.max_of(tenant).is_none_or(|max| counted.count() < max)
     }
 
     /// Returns the number of the request; or why it may not wait.
@@ -106,7 +116,9 @@ impl LimitRoom {
     /// A request is given a slot.
     fn starts(&mut self, number: usize, slot: TestSlot) {
         assert!(self.may_have_more(self.requests[number].tenant), "{number}");
-        self.requests[number].is_counted = self.room.config().max_concurrent_per_tenant.is_some();
+        // All slots are counted once any tenant has a limit.
+        let mut limits = TENANTS.map(|tenant| self.max_of(tenant)).into_iter();
+        self.requests[number].is_counted = limits.any(|max| max.is_some());
         self.running.insert(number, slot);
     }
 
@@ -333,6 +345,43 @@ fn a_changed_limit_holds_for_waiters_at_once() {
     assert_eq!(room.ends(all[3]), [next]);
 }
 
+#[test]
+fn named_tenants_have_limits_of_their_own() {
+    let own = |max| TenantLimits::default().concurrency(max);
+    let config = limited(2).tenant_limits("a", own(1));
+    let config = config.tenant_limits("b", own(3)).tenant_limits("c", own(0));
+    let mut room = LimitRoom::new(&[16], &[vec![0]], config.clone());
+    let all = ["a", "b", "c", "d"].map(|tenant| [(); 4].map(|()| room.arrives(tenant)));
+    let running = |room: &LimitRoom| all.map(|of| of.map(|n| room.running.contains_key(&n)));
+    let counts = |room: &LimitRoom| running(room).map(|of| of.iter().filter(|r| **r).count());
+    assert_eq!(counts(&room), [1, 3, 0, 2]);
+    // Waiters of `c` leave the slots to others.
+    assert_eq!(room.ends(all[0][0]), [all[0][1]]);
+    assert_eq!(
+        room.reconfigures(config.tenant_limits("c", own(2))),
+        all[2][..2]
+    );
+}
+
+#[test]
+fn named_tenants_have_room_of_their_own() {
+    let most = |max| TenantLimits::default().max_size(max);
+    let config = limited(1).max_size_per_tenant(2);
+    let config = config
+        .tenant_limits("a", most(1))
+        .tenant_limits("b", most(0));
+    let mut room = LimitRoom::new(&[8], &[vec![0]], config);
+    let mut waiting = |tenant| {
+        let arrive = |_| room.arrive((tenant, 0, 0), |ticket| ticket);
+        let answers: Vec<_> = (0..5).map(arrive).collect();
+        let refused = answers
+            .iter()
+            .filter(|a| **a == Err(RejectReason::TenantFull));
+        5 - refused.count() - 1
+    };
+    assert_eq!(["a", "b", "c"].map(&mut waiting), [1, 0, 2]);
+}
+
 #[derive(Debug, Clone)]
 enum Event {
     Arrive {
@@ -346,7 +395,8 @@ enum Event {
     SetTicket(Index, usize, Index, u8),
     GiveUp,
     Advance(u64),
-    Reconfigure(Option<usize>, Discipline),
+    /// The limit of each tenant, and that of the first one.
+    Reconfigure([Option<usize>; 2], Discipline),
     ChangeSlots(Index, usize),
 }
 
@@ -356,6 +406,13 @@ fn discipline() -> impl Strategy<Value = Discipline> {
         Discipline::Fair,
         Discipline::Deadline,
     ])
+}
+
+/// The limit of each tenant, and that of the first one.
+fn limits() -> impl Strategy<Value = [Option<usize>; 2]> {
+    let each = prop::option::of(1..4_usize);
+    let first = prop::option::of(0..5_usize);
+    (each, first).prop_map(<[_; 2]>::from)
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -375,7 +432,7 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(which, tenant, lane, level)| Event::SetTicket(which, tenant, lane, level)),
         1 => Just(Event::GiveUp),
         1 => (0..5_u64).prop_map(Event::Advance),
-        1 => (prop::option::of(1..4_usize), discipline())
+        1 => (limits(), discipline())
             .prop_map(|(max, discipline)| Event::Reconfigure(max, discipline)),
         1 => (any::<Index>(), 0..4_usize)
             .prop_map(|(pool, slots)| Event::ChangeSlots(pool, slots)),
@@ -387,20 +444,24 @@ proptest! {
     fn no_tenant_has_more_than_its_limit_and_no_slot_is_idle_for_it(
         lanes in prop::collection::vec(prop::sample::subsequence(vec![0, 1, 2], 1..=3), 1..4),
         slots in prop::collection::vec(0..4_usize, 3),
-        max in 1..4_usize,
+        max in limits(),
         first in discipline(),
         ages in any::<bool>(),
         events in prop::collection::vec(event(), 1..120),
     ) {
         let aging = ages.then_some(Duration::from_secs(3));
-        let of = |max: Option<usize>, discipline| {
-            limited(max).discipline(discipline).promote_after(aging)
+        let of = |[max, own]: [Option<usize>; 2], discipline| {
+            let config = limited(max).discipline(discipline).promote_after(aging);
+            match own {
+                Some(own) => config.tenant_limits("a", TenantLimits::default().concurrency(own)),
+                None => config,
+            }
         };
-        let mut room = LimitRoom::new(&slots, &lanes, of(Some(max), first));
+        let mut room = LimitRoom::new(&slots, &lanes, of(max, first));
         for event in events {
             match event {
                 Event::Arrive { tenant, lane, level, timeout } => {
-                    let request = (["a", "b", "c"][tenant], lane.index(lanes.len()), level);
+                    let request = (TENANTS[tenant], lane.index(lanes.len()), level);
                     let timeout = timeout.map(Duration::from_secs);
                     room.arrive(request, |ticket| match timeout {
                         Some(timeout) => ticket.timeout(timeout),
@@ -420,7 +481,7 @@ proptest! {
                 Event::SetTicket(which, tenant, lane, level) if !room.waiting.is_empty() => {
                     let nth = which.index(room.waiting.len());
                     let number = *room.waiting.keys().nth(nth).unwrap();
-                    let (tenant, lane) = (["a", "b", "c"][tenant], lane.index(lanes.len()));
+                    let (tenant, lane) = (TENANTS[tenant], lane.index(lanes.len()));
                     room.changes(number, tenant, lane, level);
                 }
                 Event::End(_) | Event::Cancel(_) | Event::SetTicket(..) => {}
@@ -433,6 +494,7 @@ proptest! {
             }
         }
         // With slots for all, the rest is served as the running ones end.
+        room.reconfigures(of([Some(1), None], first));
         for pool in 0..3 {
             room.changes_slots(pool, 1);
         }

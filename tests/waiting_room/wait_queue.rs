@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::Discipline::{Deadline, Fifo};
-use tower_triage::admit::{WaitQueue, WaiterId};
+use tower_triage::admit::{TenantLimits, WaitQueue, WaiterId};
 use tower_triage::{Discipline, Priority, PriorityLevels, RejectReason, Ticket, WaitingRoomConfig};
 
 #[derive(Debug, Clone)]
@@ -44,6 +44,8 @@ struct Setup {
     max_wait: Option<u64>,
     promote_after: Option<u64>,
     per_tenant: Option<usize>,
+    /// The number of items of tenant `t` that may wait.
+    of_t: Option<usize>,
     displace: bool,
 }
 
@@ -57,7 +59,16 @@ impl Setup {
         config.promote_after = self.promote_after.map(Duration::from_secs);
         config.max_size_per_tenant = self.per_tenant;
         config.displace = self.displace;
-        config
+        match self.of_t {
+            Some(most) => config.tenant_limits("t", TenantLimits::default().max_size(most)),
+            None => config,
+        }
+    }
+
+    /// Returns the number of items of a tenant that may wait, if that is bounded. It is tenant `t`, or that without a
+    /// name.
+    fn most_of(&self, is_t: bool) -> Option<usize> {
+        self.of_t.filter(|_| is_t).or(self.per_tenant)
     }
 }
 
@@ -68,15 +79,17 @@ fn setup() -> impl Strategy<Value = Setup> {
         prop::option::of(0u64..200),
         prop::option::of(1u64..40),
         prop::option::weighted(0.2, 1usize..40),
+        prop::option::weighted(0.2, 0usize..20),
         any::<bool>(),
     )
         .prop_map(
-            |(discipline, max_size, max_wait, promote_after, per_tenant, displace)| Setup {
+            |(discipline, max_size, max_wait, promote_after, per_tenant, of_t, displace)| Setup {
                 discipline,
                 max_size,
                 max_wait,
                 promote_after,
                 per_tenant,
+                of_t,
                 displace,
             },
         )
@@ -308,7 +321,7 @@ fn run<L: Copy + Eq + Hash>(setup: Setup, events: Vec<Event>, lane_of: impl Fn(u
                     })
                 } else if patient {
                     None
-                } else if model.setup.per_tenant.is_some_and(|max| same >= max) {
+                } else if model.setup.most_of(tenant).is_some_and(|max| same >= max) {
                     Some("tenant")
                 } else if model.placed().count() < model.setup.max_size {
                     None
@@ -412,15 +425,14 @@ fn run<L: Copy + Eq + Hash>(setup: Setup, events: Vec<Event>, lane_of: impl Fn(u
             Event::Reconfigure(setup) => {
                 model.setup = setup;
                 let mut expected = model.update();
-                if let Some(max) = model.setup.per_tenant {
-                    let mut all = model.items.clone();
-                    all.sort_by_key(|i| std::cmp::Reverse((i.level, i.since, i.n)));
-                    for item in all {
-                        let same = model.placed().filter(|i| i.tenant == item.tenant);
-                        if same.count() > max && !item.patient {
-                            model.take(item.n);
-                            expected.push((item.n, "tenant"));
-                        }
+                let mut all = model.items.clone();
+                all.sort_by_key(|i| std::cmp::Reverse((i.level, i.since, i.n)));
+                for item in all {
+                    let same = model.placed().filter(|i| i.tenant == item.tenant);
+                    let most = model.setup.most_of(item.tenant);
+                    if most.is_some_and(|most| same.count() > most) && !item.patient {
+                        model.take(item.n);
+                        expected.push((item.n, "tenant"));
                     }
                 }
                 while model.placed().count() > model.setup.max_size {

@@ -4,6 +4,7 @@ mod error;
 mod level_weights;
 mod reserve;
 mod target_wait;
+mod tenant_limits;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use super::{PriorityLevels, Tenant};
 pub use error::InvalidWaitingRoom;
 pub use reserve::{KeptSlots, ReservedSlots};
 pub use target_wait::TargetWait;
+pub use tenant_limits::TenantLimits;
 
 /// The order of waiting requests of equal priority in one lane.
 ///
@@ -151,6 +153,11 @@ pub struct WaitingRoomConfig {
     /// The tenants' shares of the slots and of a full room under [`Discipline::Fair`]. All other tenants weigh 1.
     /// Default empty. `tenant_weights` in a file.
     pub weights: HashMap<Tenant, u32>,
+    /// The limits of single tenants, by the name that the classifier reads. They take the place of
+    /// `max_size_per_tenant` and `max_concurrent_per_tenant` for these tenants. The empty name stands for requests
+    /// without a tenant's name. Default empty. In a file, `tenant_limits` is a table as in
+    /// `{ "team-a" = { max_size = 10, concurrency = 2 } }`.
+    pub tenant_limits: HashMap<Tenant, TenantLimits>,
     /// `true` if a room of size 0 rejects requests as [`RejectReason::Shed`](crate::RejectReason::Shed). Set by a
     /// layer with [`Overflow::Shed`](crate::queue::Overflow::Shed).
     pub(crate) sheds: bool,
@@ -223,6 +230,10 @@ macro_rules! room_methods {
             };
             /// Gives `tenant` a share of `weight` under [`Discipline::Fair`].
             weight(tenant: impl Into<Tenant>, weight: u32) |room| room.weights.insert(tenant.into(), weight);
+            /// Gives `tenant` limits of its own, in place of those that hold for each tenant.
+            tenant_limits(tenant: impl Into<Tenant>, limits: $crate::admit::TenantLimits) |room| {
+                room.tenant_limits.insert(tenant.into(), limits)
+            };
         }
     };
 }
@@ -296,6 +307,7 @@ impl Default for WaitingRoomConfig {
             lend: false,
             level_weights: HashMap::new(),
             weights: HashMap::new(),
+            tenant_limits: HashMap::new(),
             sheds: false,
         }
     }
@@ -323,7 +335,12 @@ mod tests {
             .reserve("gold", ReservedSlots::Slots(1))
             .lend(true)
             .level_weight("gold", 3)
-            .weight("team-a", 4);
+            .weight("team-a", 4)
+            .tenant_limits("team-a", TenantLimits::default().max_size(9).concurrency(0));
+        let limits = TenantLimits {
+            max_size: Some(9),
+            concurrency: Some(0),
+        };
         let expected = WaitingRoomConfig {
             max_size: 7,
             max_size_per_tenant: Some(3),
@@ -339,6 +356,7 @@ mod tests {
             lend: true,
             level_weights: HashMap::from([("gold".to_owned(), 3)]),
             weights: HashMap::from([("team-a".into(), 4)]),
+            tenant_limits: HashMap::from([("team-a".into(), limits)]),
             sheds: false,
         };
         assert_eq!(room, expected);

@@ -24,6 +24,8 @@ use super::{
 #[derive(Debug)]
 pub(crate) struct RoomBase {
     pub(crate) config: WaitingRoomConfig,
+    /// `true` if the configuration limits the slots of any tenant, so that slots are counted by tenant.
+    pub(crate) limits_slots: bool,
     /// The weights of the configuration.
     pub(crate) weights: Arc<FlowWeights>,
     /// `true` if the room is in front of slots. Other rooms predict no waits, and `target_wait` has no effect there.
@@ -55,6 +57,7 @@ impl RoomBase {
             reserves: Reserves::new(&config),
             leases: TenantCounts::default(),
             age_order: AgeOrder::OldestFirst,
+            limits_slots: config.limits_slots(),
             config,
         }
     }
@@ -72,6 +75,7 @@ impl RoomBase {
         reserves.go_on_from(&self.reserves, |level| old_levels[level]);
         self.reserves = reserves;
         self.counters.set_levels(&old_levels);
+        self.limits_slots = config.limits_slots();
         self.config = config;
     }
 
@@ -149,13 +153,13 @@ impl RoomBase {
     /// [`RejectReason::Full`] unless it displaces a waiter. The answer holds without a look at partitions, because a
     /// full partition leads to the same reason.
     pub(crate) fn is_full(&self) -> bool {
+        let tenants_have_limits = self.config.bounds_tenants() || self.limits_slots;
         // Without waiters, the room is fully reserved or `max_size` is 0, which leads to another reason. A tenant's own
         // bound leads to another reason, too.
         // With reserved slots or tenant limits, a slot may be free although other requests wait.
         !self.has_room()
             && self.counters.placed() > 0
-            && self.config.max_size_per_tenant.is_none()
-            && self.config.max_concurrent_per_tenant.is_none()
+            && !tenants_have_limits
             && self.reserves.is_empty()
             // With flows, the flow of an arrival decides if it displaces a waiter.
             && !(self.config.displace && self.config.has_flows())

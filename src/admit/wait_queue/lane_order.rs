@@ -53,8 +53,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     /// Creates an empty order, in which the clocks of flows continue from those of the `old` lanes.
     pub(super) fn new(base: &RoomBase, old: Option<&Lanes<L>>, hasher: &RandomState) -> Self {
         let config = &base.config;
-        // The limit only applies to a queue with slots.
-        let max = config.max_concurrent_per_tenant.filter(|_| base.has_slots);
+        // The limits only apply to a queue with slots.
+        let has_limits = base.has_slots && base.limits_slots;
         let lanes = match old {
             Some(old) => old.renewed(base),
             None => Lanes::new(base, hasher.clone()),
@@ -68,7 +68,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
                 Box::new(order)
             }),
             tenants: TenantCounts::default(),
-            tenant_slots: max.map(TenantSlots::new),
+            tenant_slots: has_limits.then(TenantSlots::default),
         }
     }
 
@@ -101,7 +101,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         (meta.level, meta.lane, meta.is_parked) = (level, lane, false);
         let is_patient = meta.is_patient;
         self.enter(common, idx, flow);
-        if common.base.config.max_size_per_tenant.is_some() && !is_patient {
+        if common.base.config.bounds_tenants() && !is_patient {
             self.tenants.add(common.waiters.meta(idx).tenant());
         }
         common.link(idx);
@@ -181,7 +181,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     /// Undoes [`link`](Self::link), except for the lane.
     fn unlink_otherwise<T>(&mut self, common: &mut Common<T>, idx: u32) {
         let meta = common.waiters.meta(idx);
-        if common.base.config.max_size_per_tenant.is_some() && !meta.is_patient {
+        if common.base.config.bounds_tenants() && !meta.is_patient {
             self.tenants.remove(meta.tenant());
         }
         common.unlink(idx);

@@ -71,8 +71,8 @@ pub(super) fn needs_lanes(config: &WaitingRoomConfig, has_slots: bool) -> bool {
     config.discipline != Discipline::Fifo
         || config.promote_after.is_some()
         || !config.level_weights.is_empty()
-        || config.max_size_per_tenant.is_some()
-        || (has_slots && config.max_concurrent_per_tenant.is_some())
+        || config.bounds_tenants()
+        || (has_slots && config.limits_slots())
 }
 
 /// Returns `true` if a lane in this partition needs an order of its own.

@@ -87,9 +87,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         let tenant = &ticket.tenant;
         // The tenant's bound is checked before the room's. Its reason says more, and displacing another tenant's waiter
         // would not help.
-        if let Some(max) = config.max_size_per_tenant
-            && self.tenants.of(tenant) >= max
-        {
+        if config.bounds_tenants() && self.tenants.of(tenant) >= config.max_size_of(tenant) {
             return Err(RejectReason::TenantFull);
         }
         let full_partition = self.full_partition(lane);

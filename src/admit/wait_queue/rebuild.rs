@@ -121,10 +121,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks the waiters that exceed the bounds: first those of tenants, then those of partitions, then that of the
     /// room.
     pub(crate) fn evict_excess<N>(&mut self, evicted: &mut Vec<(WaiterId, RejectReason<N>)>) {
-        if let Some(max) = self.common.base.config.max_size_per_tenant {
+        if self.common.base.config.bounds_tenants() {
             // This takes O(n log n), but happens only after a reconfiguration.
             for idx in self.common.waiters.latest_first() {
-                if self.is_beyond(max, idx) {
+                if self.is_beyond(idx) {
                     evicted.push((self.evict(idx), RejectReason::TenantFull));
                 }
             }
@@ -169,12 +169,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         of.waiters.last().filter(|_| of.is_overfull())
     }
 
-    /// Returns `true` if a waiter takes a place, and its tenant takes more than `max` of them.
-    fn is_beyond(&self, max: usize, idx: u32) -> bool {
+    /// Returns `true` if a waiter takes a place, and its tenant takes more places than it may.
+    fn is_beyond(&self, idx: u32) -> bool {
         let Order::Lanes(order) = &self.order else {
             return false;
         };
         let meta = self.common.waiters.meta(idx);
+        let max = self.common.base.config.max_size_of(meta.tenant());
         order.tenants.of(meta.tenant()) > max && !meta.is_patient
     }
 }

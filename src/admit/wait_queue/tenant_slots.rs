@@ -1,4 +1,4 @@
-//! The limit on a tenant's slots, which decides the waiters that stand in their lanes and those that are parked.
+//! The limits on tenants' slots, which decides the waiters that stand in their lanes and those that are parked.
 //!
 //! In each lane only as many of a tenant's waiters stand as the tenant may still have slots, and these are its most
 //! urgent ones. The others are parked, so no release has to look past them. A change costs O(log n) for each lane in
@@ -24,10 +24,8 @@ use crate::admit::{Discipline, Tenant};
 type Place = (u8, (Nanos, ArrivalKey), u32);
 
 /// The waiters of all tenants, by tenant and lane, in a room that limits a tenant's slots.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TenantSlots {
-    /// The number of slots that a tenant may have.
-    max: usize,
     /// The waiters by tenant and lane. A tenant is dropped with its last waiter.
     tenants: HashMap<Tenant, BTreeMap<u32, InLane>>,
 }
@@ -69,13 +67,6 @@ impl InLane {
 }
 
 impl TenantSlots {
-    pub(super) fn new(max: usize) -> Self {
-        Self {
-            max,
-            tenants: HashMap::new(),
-        }
-    }
-
     pub(super) fn trim(&mut self) {
         self.tenants.shrink_to_fit();
     }
@@ -85,21 +76,19 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     /// Returns `true` if the tenant may have one more slot.
     #[inline]
     pub(super) fn may_lease(&self, base: &RoomBase, tenant: &Tenant) -> bool {
-        match &self.tenant_slots {
-            None => true,
-            Some(slots) => base.leases.of(tenant) < slots.max,
-        }
+        self.tenant_slots.is_none()
+            || base.leases.of(tenant) < base.config.max_concurrent_of(tenant)
     }
 
     /// Returns `true` if a newcomer to the lane would have to wait for others of its tenant.
     pub(super) fn waits_for_its_tenant(&self, base: &RoomBase, tenant: &Tenant, lane: u32) -> bool {
-        let Some(slots) = &self.tenant_slots else {
+        if self.tenant_slots.is_none() {
             return false;
-        };
+        }
         let in_lane = self.in_lane(tenant, lane);
         let standing = in_lane.map_or(0, |own| own.standing.len());
         // This counts all waiters that stand in the lane as if each got a slot of the tenant before the newcomer.
-        base.leases.of(tenant) + standing >= slots.max
+        base.leases.of(tenant) + standing >= base.config.max_concurrent_of(tenant)
     }
 
     /// Records that a request of this tenant has a slot from now on, and parks a waiter for it if necessary.
@@ -188,7 +177,8 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
             return false;
         };
         // The difference saturates, because the limit may have been lowered below the slots that the tenant has.
-        let free = slots.max.saturating_sub(base.leases.of(tenant));
+        let max = base.config.max_concurrent_of(tenant);
+        let free = max.saturating_sub(base.leases.of(tenant));
         let mut moves = Moves::default();
         own.values_mut()
             .for_each(|in_lane| in_lane.settle(free, &mut moves));

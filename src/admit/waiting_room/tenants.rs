@@ -30,7 +30,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Returns the share that a request with this ticket uses, if its slot is to be charged or counted.
     pub(crate) fn share_of(&self, ticket: &Ticket) -> Option<Box<Share>> {
-        let is_counted = self.config().max_concurrent_per_tenant.is_some();
+        let is_counted = self.base().limits_slots;
         // Boxed, because most requests have none, and the returned value is moved several times.
         (is_counted || self.is_fair()).then(|| {
             Box::new(Share {
@@ -44,8 +44,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Records that a request of `tenant` gives its slot back.
     ///
     /// The caller has to call this once for each slot that was granted while
-    /// [`max_concurrent_per_tenant`](crate::admit::WaitingRoomConfig::max_concurrent_per_tenant) was set, except for a
-    /// waiter that is [cancelled](Self::cancel). The call has to come before [`on_release`](Self::on_release), which
+    /// [`max_concurrent_per_tenant`](crate::admit::WaitingRoomConfig::max_concurrent_per_tenant) was set or any tenant had
+    /// a [`concurrency`](crate::admit::TenantLimits::concurrency), except for a waiter that is
+    /// [cancelled](Self::cancel). The call has to come before [`on_release`](Self::on_release), which
     /// then lets waiters of the tenant take any slot that is free.
     pub fn on_tenant_released(&mut self, tenant: &Tenant) {
         self.unparked |= self.queue.on_tenant_released(tenant);

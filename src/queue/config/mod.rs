@@ -72,7 +72,7 @@ pub use error::InvalidQueueConfig;
 /// | header | meaning |
 /// |---|---|
 /// | `x-priority` | the level, by name; missing and unknown names get the default level |
-/// | `x-tenant-id` | the tenant, for `fair`, `max_size_per_tenant` and `max_concurrent_per_tenant` |
+/// | `x-tenant-id` | the tenant, for `fair`, `max_size_per_tenant`, `max_concurrent_per_tenant` and `tenant_limits` |
 /// | `x-request-timeout` (seconds), `grpc-timeout`, `x-stainless-read-timeout` (seconds) | the longest time that the client wants to wait for its answer |
 ///
 /// [`QueueLayer::classify`](super::QueueLayer::classify) reads tickets from any other part of the request.

@@ -9,7 +9,8 @@ use serde::de::{Deserialize, Deserializer, Error};
 
 use super::{Concurrency, Hold, Overflow, QueueConfig, Streaming};
 use crate::admit::{
-    AdaptiveLimit, Discipline, PriorityLevels, ReservedSlots, TargetWait, WaitingRoomConfig,
+    AdaptiveLimit, Discipline, PriorityLevels, ReservedSlots, TargetWait, TenantLimits,
+    WaitingRoomConfig,
 };
 use crate::http::RetryAfter;
 use crate::short_number::Short;
@@ -45,6 +46,8 @@ macro_rules! table {
             level_weights: HashMap<String, u32>,
             #[serde(default)]
             tenant_weights: HashMap<String, u32>,
+            #[serde(default)]
+            tenant_limits: HashMap<String, TenantLimits>,
         }
 
         impl $name {
@@ -53,6 +56,7 @@ macro_rules! table {
                 let default = WaitingRoomConfig::default();
                 let (reserve, lend) = std::mem::take(&mut self.reserve);
                 let weights = std::mem::take(&mut self.tenant_weights).into_iter();
+                let limits = std::mem::take(&mut self.tenant_limits).into_iter();
                 Ok(WaitingRoomConfig {
                     max_size: self.max_size.unwrap_or(default.max_size),
                     max_size_per_tenant: self.max_size_per_tenant.filter(|n| *n > 0),
@@ -68,6 +72,7 @@ macro_rules! table {
                     lend,
                     level_weights: std::mem::take(&mut self.level_weights),
                     weights: weights.map(|(name, n)| (name.into(), n)).collect(),
+                    tenant_limits: limits.map(|(name, own)| (name.into(), own)).collect(),
                     sheds: false,
                 })
             }

@@ -53,13 +53,14 @@ pub(super) struct Place<'a> {
 
 impl Rules {
     pub(super) fn new(config: &WaitingRoomConfig) -> Self {
-        let config = config
+        let mut config = config
             .clone()
             .max_size(usize::MAX)
             .max_size_per_tenant(None)
             .max_concurrent_per_tenant(None)
             .max_wait(None)
             .promote_after(None);
+        config.tenant_limits.clear();
         Self {
             config,
             origin: Instant::now(),

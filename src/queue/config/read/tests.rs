@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::admit::{Discipline, PriorityLevels, ReservedSlots, TargetWait};
+use crate::admit::{Discipline, PriorityLevels, ReservedSlots, TargetWait, TenantLimits};
 use crate::http::{RetryAfter, RetryAfterMode};
 use crate::queue::{Hold, Overflow, Streaming};
 
@@ -87,6 +87,7 @@ fn every_key_is_read() {
         server_timing = false
         level_weights = { gold = 5, bronze = 2 }
         tenant_weights = { "team-a" = 3 }
+        tenant_limits = { "team-a" = { max_size = 10, concurrency = 2 }, "" = { concurrency = 0 } }
         retry_after = { mode = "fixed", min_seconds = 5, max_seconds = 6, jitter = 0 }
         overload_status = 429
         "#,
@@ -116,6 +117,11 @@ fn every_key_is_read() {
         .level_weight("gold", 5)
         .level_weight("bronze", 2)
         .weight("team-a", 3)
+        .tenant_limits(
+            "team-a",
+            TenantLimits::default().max_size(10).concurrency(2),
+        )
+        .tenant_limits("", TenantLimits::default().concurrency(0))
         .retry_after(
             RetryAfter::fixed(5)
                 .min_seconds(5)
