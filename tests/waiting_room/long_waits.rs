@@ -183,6 +183,32 @@ fn a_tenant_s_next_request_may_wait_for_its_own_slots() {
     assert!(busy.room.take_outcome(next).is_none());
 }
 
+#[test]
+fn the_timer_rests_after_it_has_promoted_a_waiter_that_was_put_off() {
+    let config = config(Discipline::Fifo)
+        .max_concurrent_per_tenant(1)
+        .max_wait(None)
+        .displace(false);
+    let mut busy = Busy::new(config.clone().target_wait(Duration::ZERO), 1);
+    let arrive = |level, busy: &mut Busy| {
+        let ticket = Ticket::new(Priority(level), busy.now).tenant("a".into());
+        busy.arrive(ticket)
+    };
+    busy.release();
+    assert!(arrive(0, &mut busy).is_none(), "it has the slot");
+    arrive(1, &mut busy).expect("it waits");
+    let config = config
+        .target_wait(Duration::from_millis(692))
+        .promote_after(Duration::from_millis(1_392));
+    busy.room
+        .reconfigure(&busy.slots, config, busy.now, &mut busy.wakes);
+    busy.advance(busy.now + Duration::from_millis(8));
+    arrive(0, &mut busy).expect("it waits");
+    // The first waiter is put off at 1,384 ms, because it is the next. It is promoted at 1,392 ms, behind the other.
+    busy.advance(busy.now + Duration::from_millis(1_384));
+    busy.assert_timer_rests();
+}
+
 #[derive(Debug, Clone)]
 enum Event {
     /// Of this level and tenant, with a timeout perhaps.

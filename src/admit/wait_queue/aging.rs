@@ -22,9 +22,11 @@ impl RoomBase {
 }
 
 impl<L: Clone + Eq + Hash> LaneOrder<L> {
-    /// Promotes all waiters that are due by `now`. This ends because each waiter is promoted at most to level 0.
+    /// Promotes all waiters that are due by `now`, and returns `true` if there was one. This ends because each waiter is
+    /// promoted at most to level 0.
     #[cold]
-    pub(super) fn promote<T>(&mut self, common: &mut Common<T>, now: Nanos) {
+    pub(super) fn promote<T>(&mut self, common: &mut Common<T>, now: Nanos) -> bool {
+        let mut has_promoted = false;
         while let Some(&(due, _, idx)) = self.promotions.first()
             && due <= now
         {
@@ -34,7 +36,9 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
             // the new level, so the state of the old flow does not move along.
             self.link_at(common, idx, (lane, level - 1), None);
             common.base.reserves.on_promoted();
+            has_promoted = true;
         }
+        has_promoted
     }
 
     /// Returns the time at which the next waiter is promoted, or `NEVER` if all of them keep their levels.

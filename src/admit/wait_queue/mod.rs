@@ -326,19 +326,25 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks the next waiter that has expired by `now`. If there is none, promotes the waiters that are due.
     #[inline]
     pub(super) fn expire_next<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
-        // The loop ends because each round but the last puts a waiter off until later.
-        while let Some(idx) = self.common.timeouts.due(&self.common.waiters, now) {
-            if let Some(expired) = self.expire(idx, now) {
-                return Some(expired);
+        loop {
+            // The loop ends because each round but the last puts a waiter off until later.
+            while let Some(idx) = self.common.timeouts.due(&self.common.waiters, now) {
+                if let Some(expired) = self.expire(idx, now) {
+                    return Some(expired);
+                }
+            }
+            // Promotion comes last, so that only waiters that go on waiting are promoted. In its new level, the end of a
+            // wait may be due. The outer loop ends because each round but the last promotes a waiter.
+            let has_promoted = match &mut self.order {
+                Order::Lanes(order) if !order.promotions.is_empty() => {
+                    order.promote(&mut self.common, now)
+                }
+                _ => false,
+            };
+            if !has_promoted {
+                return None;
             }
         }
-        // Promotion comes last, so that only waiters that go on waiting are promoted.
-        if let Order::Lanes(order) = &mut self.order
-            && !order.promotions.is_empty()
-        {
-            order.promote(&mut self.common, now);
-        }
-        None
     }
 
     /// Unlinks a waiter whose wait is over, or puts it off until the next time at which its wait may end.
