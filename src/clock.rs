@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 /// Returns the current time of Tokio's clock. A call takes about 25 ns.
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
 /// Returns an instant that stays the same for the whole process. Under `loom` time stands still, and each model says
 /// when a deadline has passed.
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 pub(crate) fn now() -> Instant {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     *START.get_or_init(Instant::now)

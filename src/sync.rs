@@ -1,8 +1,9 @@
-//! The synchronisation primitives that the gate is built on. Under `loom` they are `loom`'s models of them.
+//! The synchronisation primitives that the gate is built on. In tests under `--cfg loom` they are `loom`'s models of
+//! them.
 
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 pub(crate) use self::real::*;
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 mod real {
     pub(crate) use std::sync::atomic::AtomicU64;
     pub(crate) use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -10,9 +11,9 @@ mod real {
     pub(crate) use tokio::task::coop::poll_proceed;
 }
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 pub(crate) use self::model::*;
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 mod model {
     use std::cell::Cell;
     pub(crate) use std::sync::Arc;
@@ -41,7 +42,6 @@ mod model {
 
     impl Fences {
         /// Sets the position of the fence for the models that this thread runs from now on.
-        #[cfg(test)]
         pub(crate) fn place(self) {
             FENCES.set(self);
         }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::sync::Arc;
 
 /// A waiting room behind a lock, as its timers see it.
-#[cfg_attr(loom, expect(dead_code, reason = "no time passes"))]
+#[cfg_attr(all(test, loom), expect(dead_code, reason = "no time passes"))]
 pub(crate) trait TimerHost: Send + Sync + 'static {
     /// Ends all waits that are due, and returns the time until which the timer of `runtime` sleeps. Returns `None` if
     /// the timer has been removed from [`Timers`], because it has finished its work.
@@ -23,12 +23,12 @@ pub(crate) trait TimerHost: Send + Sync + 'static {
     fn on_timer_stopped(&self, runtime: RuntimeId, was_spawned: bool);
 }
 
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 pub(crate) use running::{RuntimeId, TimerRequest, Timers};
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 pub(crate) use stopped::{RuntimeId, TimerRequest, Timers};
 
-#[cfg(not(loom))]
+#[cfg(not(all(test, loom)))]
 mod running {
     use std::future::{Future, poll_fn};
     use std::pin::pin;
@@ -239,7 +239,7 @@ mod running {
 }
 
 /// Timers that do nothing, because time stands still under `loom`.
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 mod stopped {
     use std::time::Instant;
 
