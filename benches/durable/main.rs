@@ -146,21 +146,26 @@ async fn measure() {
     let server = Server::with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
     let folder = std::env::temp_dir().join(format!("triage-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let stores = RedisConfig::new(server.url()).store(StoreConfig::default());
-    let redis = Arc::new(RedisStore::connect(stores).unwrap());
+    let redis = |queue: &str| {
+        let config = RedisConfig::new(server.url()).queue(queue);
+        Arc::new(RedisStore::connect(config.store(StoreConfig::default())).unwrap())
+    };
+    let (one, front, worker) = (redis("one"), redis("two"), redis("two"));
     let embedded = EmbeddedStore::open(folder.join("ours"), StoreConfig::default()).unwrap();
+    let embedded = Arc::new(embedded);
     let names = [
         "apalis-redis, told by the job",
         "apalis-redis, wait_for_single",
     ];
     let [told, waiting] = apalis_redis::subjects(names, &server.url()).await;
     let mut subjects = [
-        ours::subject("DurableLayer and Worker, Redis", redis),
+        ours::subject("DurableLayer and Worker, Redis", one.clone(), one),
         waiting,
         told,
         bare_redis::subject("push, blocking pop, reply; Redis", &server.url()).await,
-        ours::subject("DurableLayer and Worker, disk", Arc::new(embedded)),
+        ours::subject("DurableLayer and Worker, disk", embedded.clone(), embedded),
         bare_disk::subject("fjall with group commit", &folder.join("bare")),
+        ours::subject("DurableLayer, Worker elsewhere, Redis", front, worker),
     ];
     let (time, passes) = match is_measuring() {
         true => (Duration::from_millis(1_000), 8),
@@ -179,6 +184,7 @@ async fn measure() {
         print_ratio(&subjects[0], &subjects[1], "goal ≥ 2×");
         print_ratio(&subjects[0], &subjects[2], "");
         print_ratio(&subjects[0], &subjects[3], "");
+        print_ratio(&subjects[6], &subjects[3], "");
         print_ratio(&subjects[4], &subjects[5], "");
     }
     let _ = std::fs::remove_dir_all(&folder);

@@ -12,15 +12,21 @@ use tower_triage::{QueueConfig, QueueLayer};
 
 use crate::{CLIENTS, Subject};
 
-pub(crate) fn subject(name: &'static str, store: Arc<dyn Store>) -> Subject {
+/// Returns a subject with a front on one store and a worker on another, or on the same one. Two stores are to Redis as two
+/// processes.
+pub(crate) fn subject(
+    name: &'static str,
+    front: Arc<dyn Store>,
+    worker: Arc<dyn Store>,
+) -> Subject {
     let echo = service_fn(async |request: Request<Full<Bytes>>| {
         Ok::<_, Infallible>(Response::new(request.into_body()))
     });
     let queue = QueueLayer::new(QueueConfig::new(CLIENTS));
     let gate = queue.handle().gate().expect("its own").clone();
-    let worker = Worker::new(Arc::clone(&store), queue.layer(echo));
+    let worker = Worker::new(worker, queue.layer(echo));
     tokio::spawn(worker.slots(gate).run());
-    let front = DurableLayer::new(store).layer(echo);
+    let front = DurableLayer::new(front).layer(echo);
     Subject::new(name, move |body| {
         let front = front.clone();
         async move {
