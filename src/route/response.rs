@@ -208,7 +208,7 @@ fn pass_on<R: Body<Data = Bytes>, E>(
     let called = answer.permit.lease().called.filter(|_| is_measured);
     #[cfg(feature = "swap")]
     {
-        let holds_body = answer.options.contains(ResponseOptions::HOLD_BODY);
+        let holds_body = answer.options.hold_body(response.headers());
         answer.permit.lease_mut().is_end_noted = called.is_some() && holds_body;
     }
     let tokens = metrics.shared.token_meter(&answer.permit, &response);

@@ -134,6 +134,8 @@ bitflags! {
     pub(crate) struct ResponseOptions: u64 {
         /// Set if the slot is held until the body ends, rather than only until the headers are there.
         const HOLD_BODY = 1;
+        /// Set if `HOLD_BODY` is not for streams of events.
+        const EXCEPT_EVENTS = 1 << 3;
         /// Set if a response reports in `server-timing` the time that its request waited.
         const SERVER_TIMING = 1 << 1;
         /// Set if a request that finds every slot busy is rejected at once.

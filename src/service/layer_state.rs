@@ -153,7 +153,12 @@ impl Settings {
 
     fn options(&self) -> ResponseOptions {
         let mut options = ResponseOptions::empty();
-        options.set(ResponseOptions::HOLD_BODY, self.config.hold == Hold::Body);
+        let hold = self.config.hold;
+        options.set(ResponseOptions::HOLD_BODY, hold != Hold::Headers);
+        options.set(
+            ResponseOptions::EXCEPT_EVENTS,
+            hold == Hold::ExceptEventStreams,
+        );
         options.set(ResponseOptions::SERVER_TIMING, self.config.server_timing);
         options.set(
             ResponseOptions::SHED,

@@ -11,9 +11,20 @@ use super::{LayerState, ResponseOptions};
 use crate::admit::{Capacity, RejectReason};
 #[cfg(feature = "route")]
 use crate::http::PermitBody;
-use crate::http::{Rejection, ToRejection, insert_server_timing, rejection, streaming_not_queued};
+use crate::http::{
+    Rejection, ToRejection, insert_server_timing, is_event_stream, rejection, streaming_not_queued,
+};
 #[cfg(feature = "route")]
 use crate::queue::QueueTime;
+
+impl ResponseOptions {
+    /// Returns `true` if the slot is held until the body of a response with these headers ends.
+    #[inline(always)]
+    pub(crate) fn hold_body(self, response: &http::HeaderMap) -> bool {
+        self.contains(Self::HOLD_BODY)
+            && !(self.contains(Self::EXCEPT_EVENTS) && is_event_stream(response))
+    }
+}
 
 /// Puts the permit into the response's body, if the slot is held until the body ends.
 #[cfg(feature = "route")]
@@ -25,7 +36,7 @@ pub(crate) fn hold_in_body<R: Body<Data = Bytes>, G>(
     options: ResponseOptions,
 ) -> http::Response<PermitBody<R, G>> {
     insert_waited(&mut response, waited, options);
-    let is_held = options.contains(ResponseOptions::HOLD_BODY) && !response.body().is_end_stream();
+    let is_held = options.hold_body(response.headers()) && !response.body().is_end_stream();
     let permit = permit.filter(|_| is_held); // before the move, because a destructor in between would cost a copy
     response.map(|body| PermitBody::holding(body, permit))
 }

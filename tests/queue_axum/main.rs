@@ -284,6 +284,35 @@ mod streamed {
     }
 
     #[tokio::test]
+    async fn streams_of_events_hold_no_slot_if_they_are_excepted() {
+        let layer = QueueLayer::new(QueueConfig::new(1).hold(Hold::ExceptEventStreams));
+        let handle = layer.handle();
+        let (bodies, mut parts) = mpsc::unbounded_channel::<Parts>();
+        let of_type = |content_type: &'static str| {
+            let bodies = bodies.clone();
+            on_get(move || async move {
+                let (sender, body) = mpsc::unbounded_channel();
+                bodies.send(sender).unwrap();
+                ([("content-type", content_type)], stream(body))
+            })
+        };
+        let router = Router::new()
+            .route("/events", of_type("text/event-stream; charset=utf-8"))
+            .route("/text", of_type("text/plain"));
+        let addr = serve(router.layer(layer)).await;
+        for (path, running) in [("/events", 0), ("/text", 1)] {
+            let mut answer = get(addr, path).send().await;
+            let parts = parts.recv().await.unwrap();
+            until("the head is sent", || handle.status().running == running).await;
+            parts.send("a").unwrap();
+            assert_eq!(answer.next().await.unwrap(), "a");
+            drop(parts);
+            assert_eq!(answer.next().await, None);
+            until("it is over", || handle.status().running == 0).await;
+        }
+    }
+
+    #[tokio::test]
     async fn hold_headers_frees_the_slot_with_the_head() {
         let (addr, handle, mut started) = start(QueueConfig::new(1).hold(Hold::Headers)).await;
         let mut first = get(addr, "/").send().await;

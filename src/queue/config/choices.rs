@@ -97,7 +97,8 @@ pub enum Streaming {
 ///
 /// **An endless stream keeps its slot for as long as it is open.** A dashboard that follows a stream of events holds a
 /// slot per open tab, so a few of them take all slots, and other requests wait in vain. Such routes belong outside the
-/// limit, or behind a layer of their own that holds slots until the headers:
+/// limit, or behind a layer of their own that holds slots until the headers. If every stream of events is of that kind,
+/// use [`ExceptEventStreams`](Self::ExceptEventStreams).
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -122,4 +123,7 @@ pub enum Hold {
     Body,
     /// The slot is held until the response's head is there. This suits large downloads that cost the service nothing.
     Headers,
+    /// The slot is held as with [`Body`](Self::Body), but for a stream of events (`text/event-stream`) as with
+    /// [`Headers`](Self::Headers). This suits apps whose streams of events are endless.
+    ExceptEventStreams,
 }

@@ -120,8 +120,7 @@ where
     ) -> Response<Self::Body> {
         let options = options_of(permit.as_ref());
         insert_timing(response.headers_mut(), waited, options);
-        let is_held =
-            options.contains(ResponseOptions::HOLD_BODY) && !response.body().is_end_stream();
+        let is_held = options.hold_body(response.headers()) && !response.body().is_end_stream();
         // The permit is dropped before the response moves, because a destructor in between would cost a copy.
         let permit = permit.filter(|_| is_held);
         response.map(|body| QueueResponseBody::held(body, permit, waited))
