@@ -103,6 +103,7 @@
 //! | `route` | `RouteLayer`, registries, endpoints as a capacity |
 //! | `client` | `Forward`, which sends a routed request to its endpoint over HTTP |
 //! | `tls` | `Forward` to `https://` endpoints |
+//! | `redis-tls` | `RedisStore` on `rediss://` |
 //! | `metrics` | metrics of a queue (`queue::QueueMetrics`) or a router, for the `metrics` facade |
 //! | `batch` | `RequestQueue` and `BatchLayer` |
 //! | `load` | `tower::load::Load` for a queue, for load balancers |
@@ -173,6 +174,6 @@ struct Readme;
 struct Replaces;
 
 /// The page `docs/in-your-app.md`, with its code as doc tests.
-#[cfg(all(doctest, feature = "tonic"))]
+#[cfg(all(doctest, feature = "tonic", feature = "metrics"))]
 #[doc = include_str!("../docs/in-your-app.md")]
 struct InYourApp;

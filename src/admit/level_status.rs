@@ -33,7 +33,8 @@ pub struct LevelStatus {
     /// The requests of this level that left without being served, by reason, since the start. `unclaimed` is 0 here,
     /// because those leases are counted for all levels together.
     ///
-    /// A request counts for no level if the full room refused it before its level was read. This happens only with a
+    /// A request counts for no level if it was refused before its level was read. This happens in a layer that
+    /// [sheds](crate::queue::Overflow::Shed), and in a full room with a
     /// [classifier](crate::queue::Classify::priority) that leaves the priority open.
     pub stats: RoomStats,
     /// The wait of an arrival that goes behind all waiters of this level and above. It is zero if a slot is free. If

@@ -49,8 +49,17 @@ where
 
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket {
         let settings = self.state.settings();
-        let settings = sealed::Settings(&settings);
-        self.protocol.ticket(request, &settings, now)
+        let ticket = self
+            .protocol
+            .ticket(request, &sealed::Settings(&settings), now);
+        match self.state.options().contains(ResponseOptions::SHED) {
+            // No request waits, whatever its classifier says.
+            true => Ticket {
+                patient: false,
+                ..ticket
+            },
+            false => ticket,
+        }
     }
 
     fn on_queued(queued: JustQueued<'_, SlotPool, S, Req, Self>) -> Option<Self::Answer>

@@ -202,6 +202,9 @@ impl QueueLayer {
     ///
     /// With a limit of 0, every request is rejected until the [handle](Self::handle) raises the limit. A limit above
     /// 1,048,575 ([`SlotPool::MAX`]) is lowered to that number.
+    ///
+    /// A request that has a slot still waits for an inner service that is not ready. A tenant that is at a
+    /// [limit of its own](crate::admit::TenantLimits) is rejected with 429, although slots may be free.
     #[must_use]
     pub fn shed(limit: usize) -> Self {
         Self::new(QueueConfig::shed(limit))
@@ -353,7 +356,7 @@ impl<K, M, E> QueueLayer<Http<K, M, E>> {
     ///
     /// An exempt request takes no slot, is not counted, and is passed to the inner service even if the room is full or
     /// closed. It waits only until the inner service is ready. A second call replaces the first closure. Layers without
-    /// exemptions pay nothing for them.
+    /// exemptions pay nothing for them. The closure has to be `Send + 'static`.
     ///
     /// ```
     /// use axum::{Router, routing::get};
@@ -479,14 +482,26 @@ impl<K, M, E> QueueLayer<Http<K, M, E>> {
     ///     .layer(queue);
     /// ```
     ///
-    /// In tonic, the path names the method: `per_key(|request| request.uri().path())`.
+    /// In tonic, the path names the method. Clients can call methods that do not exist, so name the others alike:
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tower_triage::QueueLayer;
+    ///
+    /// let queue = QueueLayer::shed(8).per_key(|request: &Request<tonic::body::Body>| {
+    ///     match request.uri().path() {
+    ///         path @ ("/shop.Orders/Place" | "/shop.Orders/Cancel") => path,
+    ///         _ => "",
+    ///     }
+    /// });
+    /// ```
     ///
     /// # Keys
     ///
     /// The server has to choose the keys, because a client that invents keys gets a queue for each of them. Up to 1,000
-    /// keys have queues of their own at a time. For one key more, the queues in which no request runs or waits are
-    /// dropped, with their totals and measurements. If all of the queues are in use, requests of further keys share one
-    /// queue.
+    /// keys of up to 256 bytes have queues of their own at a time. For one key more, the queues in which no request runs
+    /// or waits are dropped, with their totals and measurements. If all of the queues are in use, requests of further
+    /// keys share one queue, as those of longer keys always do.
     ///
     /// # The rest of the layer
     ///

@@ -64,6 +64,9 @@ const METHODS: [&str; 11] = [
 /// A queue does not know `url.scheme` and `http.route`, which the conventions have as well. gRPC requests have the status
 /// 200, also if they fail. Exempt requests are in no series.
 ///
+/// The series are registered once. So use an exporter without an idle timeout: series that it has removed would stay away
+/// until the process ends.
+///
 /// Prometheus has no dots in names. The crate `metrics-exporter-prometheus` prints `http_server_request_duration` and the
 /// label `http_response_status_code`. With its `with_recommended_naming(true)`, and in a collector of OpenTelemetry, the
 /// names are `http_server_request_duration_seconds`, `triage_queue_request_time_in_queue_seconds` and

@@ -10,6 +10,8 @@ use super::parsed_request::{DemandSource, named};
 use super::shared::RouterShared;
 use super::{InvalidRouting, RouteLayer, RoutingConfig};
 use crate::endpoints::{Registry, Requirements, RouteError};
+#[cfg(feature = "swap")]
+use crate::queue::Overflow;
 use crate::queue::{InvalidQueueConfig, QueueConfig};
 
 /// A builder of a [`RouteLayer`]. [`RouteLayer::builder`] creates one.
@@ -74,6 +76,12 @@ impl RouteLayerBuilder {
     #[cfg(feature = "swap")]
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Returns `true` if no request may wait.
+    #[cfg(feature = "swap")]
+    pub(crate) fn sheds(&self) -> bool {
+        self.queue.overflow == Overflow::Shed
     }
 
     /// Sets the aliases, fallbacks, strategy, retries and ejection.

@@ -99,6 +99,9 @@ impl SwapLayerBuilder {
         };
         let endpoints = route.registry().endpoints().iter().cloned();
         Registry::new(endpoints.chain(self.config.endpoints()).collect())?;
+        if route.sheds() {
+            return Err(InvalidSwapLayer::Sheds);
+        }
         let route = route.try_build()?;
         let launcher = self.launcher;
         #[cfg(unix)]
@@ -154,6 +157,9 @@ pub enum InvalidSwapLayer {
     /// The models and the endpoints contradict each other.
     #[error("invalid endpoints: {0}")]
     Registry(#[from] InvalidRegistry),
+    /// The waiting room lets no request wait, so none could wait for its model.
+    #[error("`overflow` is \"shed\": a `SwapLayer` starts a model because requests wait for it")]
+    Sheds,
     /// The layer was built outside of a Tokio runtime.
     #[error("a `SwapLayer` has to be built in a Tokio runtime, in which models are started")]
     NoRuntime,

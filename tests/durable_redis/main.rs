@@ -14,7 +14,7 @@ mod redis_cluster;
 #[path = "../support/redis_server.rs"]
 mod redis_server;
 mod replicas;
-#[cfg(feature = "tls")]
+#[cfg(feature = "redis-tls")]
 mod tls;
 
 use std::collections::HashMap;

@@ -278,6 +278,69 @@ async fn each_course_of_a_request_is_reported_with_its_times() {
     courses(layer.layer(inner()), layer.handle(), &journal).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn requests_are_observed_under_a_limit_per_key() {
+    let journal = Arc::new(Journal::default());
+    let layer = QueueLayer::shed(1)
+        .per_key(|request: &Request<Full<Bytes>>| request.uri().path())
+        .observe(Arc::clone(&journal));
+    let queue = layer.layer(inner());
+    let _runs = ask(&queue, get("/slow")).await;
+    let _refused = ask(&queue, get("/slow")).await;
+    let _other = ask(&queue, get("/whole")).await;
+    let expected = [
+        "slow admitted 0",
+        "slow rejected Shed 503 0",
+        "whole admitted 0",
+        "whole finished Complete(200) 0",
+    ];
+    assert_eq!(journal.events(), expected);
+    assert_eq!(layer.handle().status().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_has_no_body_is_complete_without_it() {
+    let journal = Arc::new(Journal::default());
+    let layer = QueueLayer::new(config()).observe(Arc::clone(&journal));
+    for (status, end) in [
+        (204, "Complete(204)"),
+        (304, "Complete(304)"),
+        (201, "BodyDropped(201)"),
+    ] {
+        let service = service_fn(move |_: Request<Full<Bytes>>| async move {
+            let mut response = Response::new(Full::<Bytes>::from("not sent"));
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            Ok::<_, Infallible>(response)
+        });
+        drop(layer.layer(service).oneshot(get("/a")).await.unwrap());
+        let finished = format!("a finished {end} 0");
+        assert_eq!(journal.events(), ["a admitted 0", &*finished]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_http_2_a_body_ends_with_its_trailers() {
+    let journal = Arc::new(Journal::default());
+    let layer = QueueLayer::new(config()).observe(Arc::clone(&journal));
+    for (version, end) in [
+        (http::Version::HTTP_11, "Complete(200)"),
+        (http::Version::HTTP_2, "BodyDropped(200)"),
+    ] {
+        let mut request = get("/exact");
+        *request.version_mut() = version;
+        let mut body = layer
+            .layer(inner())
+            .oneshot(request)
+            .await
+            .unwrap()
+            .into_body();
+        body.frame().await.unwrap().unwrap();
+        drop(body);
+        let finished = format!("exact finished {end} 0");
+        assert_eq!(journal.events(), ["exact admitted 0", &*finished]);
+    }
+}
+
 /// A body of the type that `until_headers` needs.
 async fn serve_text(request: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, &'static str> {
     serve(request)

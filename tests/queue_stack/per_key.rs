@@ -100,12 +100,38 @@ async fn keys_beyond_the_bound_share_a_queue_until_others_are_idle() {
         assert_eq!(handle.status().len(), MAX_KEYS + 1);
 
         busy.truncate(MAX_KEYS - 2);
+        advance(Duration::from_millis(100)).await; // until idle queues are looked for again
         let own = ["/newer", "/new"].map(|path| Call::new(&service, path));
         assert!(own.iter().all(Call::runs));
         let depth =
             |(_, status): &(_, tower_triage::gate::GateStatus)| status.running + status.depth;
         assert!(handle.status().iter().all(|of| depth(of) == 1));
         assert_eq!(Call::new(&service, "/newest").answer(), Some(503));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn exempt_requests_and_long_keys_have_no_queue_of_their_own() {
+    let layer = QueueLayer::shed(0)
+        .exempt(|request: &Request<Body>| request.uri().path() == "/health")
+        .per_key(|request| request.uri().path());
+    let handle = layer.handle();
+    let inner =
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::default())));
+    let service = layer.layer(inner);
+    let (longest, too_long) = (
+        format!("/{}", "a".repeat(255)),
+        format!("/{}", "a".repeat(256)),
+    );
+    for (path, status, queues) in [
+        ("/health", 200, 1),
+        (&*too_long, 503, 1),
+        (&*longest, 503, 2),
+    ] {
+        let request = Request::get(path).body(Body::default()).unwrap();
+        let response = service.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), status, "{path}");
+        assert_eq!(handle.status().len(), queues, "{path}");
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 
+use tower_triage::admit::TenantLimits;
+
 use super::*;
 
 const SHED: Result<&str, QueueError<&str>> = Err(QueueError::Rejected(RejectReason::Shed));
@@ -81,6 +83,37 @@ async fn reserved_slots_are_kept_from_requests_that_are_shed() {
     let _urgent = send(&queue, urgent("urgent")).await;
     assert_eq!(inner.calls(), ["first", "urgent"]);
     assert_eq!(handle.status().stats.full, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_at_its_limit_is_rejected_for_that_while_slots_are_free() {
+    let limits = TenantLimits::default().concurrency(1);
+    for config in [QueueConfig::shed(2), QueueConfig::new(2).max_size(0)] {
+        let of_tenant = |job: &Job, context: &ClassifyContext<'_>| {
+            triage(job, context.arrival()).tenant("a".into())
+        };
+        let layer = QueueLayer::plain(config.tenant_limits("a", limits)).classify(of_tenant);
+        let inner = TestService::new();
+        let queue = layer.layer(inner.clone());
+        let _running = send(&queue, normal("running")).await;
+        let refused = send(&queue, normal("refused")).await;
+        let expected = Err(QueueError::Rejected(RejectReason::TenantFull));
+        assert_eq!(refused.await.unwrap(), expected);
+        let stats = layer.handle().status().stats;
+        assert_eq!((stats.tenant_full, stats.full), (1, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_classifier_makes_a_request_wait() {
+    let patient =
+        |job: &Job, context: &ClassifyContext<'_>| triage(job, context.arrival()).patient();
+    // With a reserved slot, requests are shed under the lock.
+    let config = QueueConfig::shed(2).reserve("high", ReservedSlots::Slots(1));
+    let queue = QueueLayer::plain(config).classify(patient);
+    let queue = queue.layer(TestService::new());
+    let _running = send(&queue, normal("running")).await;
+    assert_eq!(send(&queue, normal("refused")).await.await.unwrap(), SHED);
 }
 
 #[tokio::test]

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::sleep;
-use tower_triage::RouteLayer;
 use tower_triage::endpoints::{Endpoint, Model, Registry};
+use tower_triage::queue::Overflow;
 use tower_triage::route::RoutingConfig;
 use tower_triage::swap::{InvalidSwapLayer, ModelState, SwapConfig, SwapLayer, SwapPolicy};
+use tower_triage::{QueueConfig, RouteLayer};
 
 use crate::fake::{Rig, model, one_of_three};
 
@@ -169,6 +170,11 @@ async fn what_makes_no_sense_is_refused() {
     let error = built.unwrap_err();
     assert!(matches!(error, InvalidSwapLayer::Registry(_)), "{error}");
     assert!(error.to_string().contains("\"a\""), "{error}");
+    let empty = RouteLayer::builder(Registry::new(Vec::new()).unwrap());
+    let sheds = empty.queue(QueueConfig::default().overflow(Overflow::Shed));
+    let error = SwapLayer::builder(one_of_three()).route(sheds).try_build();
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("`overflow` is \"shed\""), "{error}");
     let twice = SwapConfig::memory(1.0)
         .model(model("a", 1.0))
         .model(model("a", 1.0));

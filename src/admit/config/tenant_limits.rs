@@ -11,6 +11,10 @@ use crate::setters::setters;
 /// [`max_concurrent_per_tenant`](WaitingRoomConfig::max_concurrent_per_tenant). In contrast to these two, 0 is a limit of
 /// 0 here. Both are `None` by default.
 ///
+/// The limits apply to the tenant that the ticket names. If a classifier or the configuration reads no tenant, all requests
+/// have the empty name. A [`RequestQueue`](crate::RequestQueue) has no slots, so it ignores `concurrency`. The first
+/// `concurrency` of any tenant sends every arrival through the lock, and does not count the slots that are taken already.
+///
 /// ```
 /// use tower_triage::QueueConfig;
 /// use tower_triage::admit::TenantLimits;

@@ -98,7 +98,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         let counted = self.counted(capacity, limits, lane, now);
         if let Some(why) = self.base().refusal(ticket, counted, now) {
-            return Err(why);
+            // A room of size 0 rejects a tenant at its limit for that limit, because slots may be free.
+            let is_of_size_0 = matches!(why, RejectReason::Shed | RejectReason::Disabled);
+            return Err(
+                match is_of_size_0 && !self.queue.may_lease(&ticket.tenant) {
+                    true => RejectReason::TenantFull,
+                    false => why,
+                },
+            );
         }
         // If a tenant is at its limit, its requests wait for its own slots, so the backlog of others does not matter.
         let is_limited = self.queue.waits_for_its_tenant(&ticket.tenant, lane);

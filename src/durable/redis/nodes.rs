@@ -283,9 +283,9 @@ fn seeds(url: &str) -> Result<(Vec<ConnectionInfo>, bool), ConnectError> {
     if !["redis", "rediss"].contains(&scheme) {
         return Err(wrong("it has another scheme"));
     }
-    if scheme == "rediss" && !cfg!(feature = "tls") {
+    if scheme == "rediss" && !cfg!(feature = "redis-tls") {
         return Err(wrong(
-            "TLS needs the feature `tls` of the crate, which is off",
+            "TLS needs the feature `redis-tls` of the crate, which is off",
         ));
     }
     let (user, hosts) = match rest.rsplit_once('@') {
@@ -318,7 +318,7 @@ fn seeds(url: &str) -> Result<(Vec<ConnectionInfo>, bool), ConnectError> {
 
 /// Installs a cryptography provider for TLS, unless the process already has one. The Redis client uses the process's
 /// choice.
-#[cfg(feature = "tls")]
+#[cfg(feature = "redis-tls")]
 fn install_crypto() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Another thread may have been faster.
@@ -326,7 +326,7 @@ fn install_crypto() {
     }
 }
 
-#[cfg(not(feature = "tls"))]
+#[cfg(not(feature = "redis-tls"))]
 fn install_crypto() {}
 
 #[cfg(all(test, not(loom)))]
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn an_address_with_tls_needs_the_feature() {
         for url in ["rediss://a", "rediss+cluster://a,b"] {
-            assert_eq!(address(url).is_ok(), cfg!(feature = "tls"), "{url}");
+            assert_eq!(address(url).is_ok(), cfg!(feature = "redis-tls"), "{url}");
         }
     }
 

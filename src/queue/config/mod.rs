@@ -181,7 +181,8 @@ impl QueueConfig {
 
     /// Creates the configuration of a plain limit: `concurrency` requests run at a time, and all others wait, first come,
     /// first served, for as long as it takes. The headers of requests are not read, and those of responses stay as they
-    /// are. [`QueueLayer::limit`](super::QueueLayer::limit) makes a layer of it.
+    /// are. [`QueueLayer::limit`](super::QueueLayer::limit) makes a layer of it. A concurrency above 1,048,575
+    /// ([`SlotPool::MAX`](crate::SlotPool::MAX)) is lowered to that number.
     ///
     /// ```
     /// use tower_triage::{QueueConfig, QueueLayer};
@@ -202,7 +203,8 @@ impl QueueConfig {
 
     /// Creates a configuration that runs `concurrency` requests at a time and rejects all others at once as
     /// [overloaded](Overflow::Shed), with a `Retry-After` of 1 s. The headers of requests are not read.
-    /// [`QueueLayer::shed`](super::QueueLayer::shed) makes a layer of it.
+    /// [`QueueLayer::shed`](super::QueueLayer::shed) makes a layer of it. A concurrency above 1,048,575
+    /// ([`SlotPool::MAX`](crate::SlotPool::MAX)) is lowered to that number.
     #[must_use]
     pub fn shed(concurrency: usize) -> Self {
         Self::new(concurrency)

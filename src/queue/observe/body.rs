@@ -19,7 +19,7 @@ pin_project! {
     /// The body of a response of an [`Observed`](super::Observed) queue: the queue's own body, whose end the observer is
     /// told.
     pub struct ObservedBody<B, O: Observer> {
-        // Dropped first, because the slot is free by the time of the last event.
+        // Dropped first, so that the slot is free before the event of a body that is dropped.
         #[pin]
         body: B,
         // `None` once the body is over, and for the body of a rejection.
@@ -47,9 +47,12 @@ impl<B: Body, O: Observer> ObservedBody<B, O> {
         delayed: Option<DelayedHead>,
     ) -> Response<Self> {
         let mut observation = observation.filter(Observation::is_open);
-        let left = observation.as_ref().and_then(|_| length(&response));
+        let by_length = observation.as_ref().filter(|open| open.ends_by_length());
+        let left = by_length.and_then(|_| length(&response));
         if let Some(open) = &mut observation
-            && (open.is_head_request() || left == Some(0) || response.body().is_end_stream())
+            && (open.has_no_body(response.status())
+                || left == Some(0)
+                || response.body().is_end_stream())
         {
             open.end_body(RequestEnd::Complete);
             observation = None;
@@ -63,7 +66,7 @@ impl<B: Body, O: Observer> ObservedBody<B, O> {
     }
 }
 
-/// Returns the length of the body, if it is known. A server reads a body no further than that.
+/// Returns the length of the body, if it is known.
 fn length<B: Body>(response: &Response<B>) -> Option<u64> {
     let announced = || response.headers().get(CONTENT_LENGTH)?.to_str().ok();
     let exact = response.body().size_hint().exact();

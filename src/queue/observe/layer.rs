@@ -9,7 +9,7 @@ use super::{ObservedBody, Observer};
 use crate::queue::handle::QueueHandle;
 use crate::queue::layer::QueueLayer;
 use crate::queue::map_response_body::MapResponseBodyLayer;
-use crate::queue::protocol::Http;
+use crate::queue::per_key::{PerKeyHandle, PerKeyLayer};
 
 /// A layer whose requests are observed. Created by [`QueueLayer::observe`].
 #[derive(Clone)]
@@ -32,7 +32,15 @@ impl<P, O> ObservedLayer<QueueLayer<P>, O> {
     }
 }
 
-impl<K, M, E, O: Observer> ObservedLayer<QueueLayer<Http<K, M, E>>, O> {
+impl<P, F, O> ObservedLayer<PerKeyLayer<P, F>, O> {
+    /// Returns a handle that reports on the queues, and changes them while they are in use.
+    #[must_use]
+    pub fn handle(&self) -> PerKeyHandle {
+        self.layer.handle()
+    }
+}
+
+impl<L, O: Observer> ObservedLayer<L, O> {
     /// Maps the body of every response with `map`, as [`QueueLayer::map_response_body`] does.
     ///
     /// ```

@@ -106,7 +106,8 @@ pub trait Observer: Send + Sync + 'static {
     fn on_queued(&self, _request: &mut Self::Request) {}
 
     /// Records that the request got its slot and was passed to the inner service, after it had waited for `waited`. That is
-    /// zero if a slot was free. An inner service that fails or panics before it can be called counts as called.
+    /// zero if a slot was free. Otherwise it counts from the arrival in the ticket, which a classifier may set to an earlier
+    /// time. In the other events, it counts from the arrival at this queue. An inner service that fails or panics before it can be called counts as called.
     ///
     /// The call of a request that finds a slot free has begun by then. Its future is polled later.
     fn on_admitted(&self, _request: &mut Self::Request, _waited: Duration) {}

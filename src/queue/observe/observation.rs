@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, StatusCode, Version};
 
 use super::{Observer, RequestEnd};
 use crate::admit::RejectReason;
@@ -21,8 +21,12 @@ pub(super) struct Observation<O: Observer> {
     /// `true` while the queue is called, or its future or body is polled. If it still is when the observation is dropped,
     /// the queue or its inner service panicked.
     is_polled: bool,
-    /// `true` if the response has no body, whatever its head says.
-    is_head_request: bool,
+    /// `true` for a request of HEAD, whose response has no body.
+    is_head: bool,
+    /// `true` for a request of CONNECT, which has no body if it succeeds.
+    is_connect: bool,
+    /// `true` if the version of HTTP is below 2.
+    is_http1: bool,
 }
 
 /// The stages of a request.
@@ -49,13 +53,22 @@ impl<O: Observer> Observation<O> {
             since,
             stage: Stage::Arrived,
             is_polled: true,
-            is_head_request: request.method() == Method::HEAD,
+            is_head: request.method() == Method::HEAD,
+            is_connect: request.method() == Method::CONNECT,
+            is_http1: request.version() < Version::HTTP_2,
         }
     }
 
-    /// Returns `true` if the response has no body, whatever its head says.
-    pub(super) fn is_head_request(&self) -> bool {
-        self.is_head_request
+    /// Returns `true` if a response with this status has no body, whatever its head says.
+    pub(super) fn has_no_body(&self, status: StatusCode) -> bool {
+        let is_without = status.is_informational()
+            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        is_without || self.is_head || self.is_connect && status.is_success()
+    }
+
+    /// Returns `true` if a server reads a body no further than its length. With HTTP/2, it also reads trailers.
+    pub(super) fn ends_by_length(&self) -> bool {
+        self.is_http1
     }
 
     /// Returns `true` until the request has its last event.

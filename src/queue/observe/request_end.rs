@@ -12,12 +12,13 @@ pub enum RequestEnd {
     BodyFailed(StatusCode),
     /// The body of the response was dropped before its end, because the client left.
     BodyDropped(StatusCode),
-    /// The inner service returned an error in place of a response.
+    /// The inner service returned an error in place of a response. In a [status stream](crate::QueueLayer#status-while-waiting)
+    /// that has begun, the client gets an event, and the end is `Complete` with the status 500.
     ServiceFailed,
     /// The response future was dropped before there was a response, because the client left or a layer around the queue
     /// timed out.
     Cancelled,
-    /// The inner service panicked, before its response or in the body.
+    /// The inner service panicked, before its response or in the body. Also a closure of the layer, such as `on_reject`.
     Panicked,
 }
 

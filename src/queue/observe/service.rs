@@ -9,11 +9,11 @@ use tower_service::Service;
 
 use super::observation::Observation;
 use super::{ObservedBody, ObservedFuture, Observer};
+use crate::queue::future::QueueFuture;
 use crate::queue::protocol::Protocol;
 use crate::queue::request::QueueRequest;
-use crate::queue::service::Queue;
 
-/// A [`Queue`] whose requests are observed. Created by [`ObservedLayer`](super::ObservedLayer).
+/// A [`Queue`](crate::queue::Queue) or a [`PerKeyQueue`](crate::queue::PerKeyQueue) whose requests are observed. Created by [`ObservedLayer`](super::ObservedLayer).
 #[derive(Clone)]
 pub struct Observed<Q, O> {
     queue: Q,
@@ -26,8 +26,9 @@ impl<Q, O> Observed<Q, O> {
     }
 }
 
-impl<S, B, P, R, O> Service<Request<B>> for Observed<Queue<S, P>, O>
+impl<Q, S, B, P, R, O> Service<Request<B>> for Observed<Q, O>
 where
+    Q: Service<Request<B>, Error = P::Error, Future = QueueFuture<S, Request<B>, P>>,
     Request<B>: QueueRequest<S, P>,
     P: Protocol<Request<B>, S, Response = Response<R>>,
     R: Body,
@@ -49,7 +50,7 @@ where
     }
 }
 
-/// Keeps the name of the gRPC service, as [`Queue`] does.
+/// Keeps the name of the gRPC service, as [`Queue`](crate::queue::Queue) does.
 #[cfg(feature = "tonic")]
 impl<Q: tonic::server::NamedService, O> tonic::server::NamedService for Observed<Q, O> {
     const NAME: &'static str = Q::NAME;

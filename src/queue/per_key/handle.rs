@@ -16,7 +16,7 @@ use crate::queue::{InvalidQueueConfig, QueueConfig};
 ///
 /// # fn main() -> Result<(), tower_triage::queue::InvalidQueueConfig> {
 /// let queue = QueueLayer::new(QueueConfig::new(8))
-///     .per_key(|request: &Request<String>| request.uri().path());
+///     .per_key(|request: &Request<String>| request.method().as_str());
 /// let handle = queue.handle();
 /// handle.reconfigure(handle.config().max_size(20))?;
 /// for (key, status) in handle.status() {

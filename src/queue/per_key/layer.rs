@@ -8,9 +8,9 @@ use tower_layer::Layer;
 use super::handle::PerKeyHandle;
 use super::rooms::Rooms;
 use super::service::PerKeyQueue;
-use crate::queue::QueueResponseBody;
 use crate::queue::layer::QueueLayer;
 use crate::queue::map_response_body::MapResponseBodyLayer;
+use crate::queue::{ObservedLayer, Observer, QueueResponseBody};
 
 /// A layer with a queue for each key of requests. Created by [`QueueLayer::per_key`].
 ///
@@ -44,6 +44,12 @@ impl<P, F> PerKeyLayer<P, F> {
     #[must_use]
     pub fn handle(&self) -> PerKeyHandle {
         PerKeyHandle(Arc::clone(&self.rooms))
+    }
+
+    /// Tells `observer` of each request, as [`QueueLayer::observe`] does.
+    #[must_use]
+    pub fn observe<O: Observer + Clone>(self, observer: O) -> ObservedLayer<Self, O> {
+        ObservedLayer::new(self, observer)
     }
 
     /// Maps the body of every response with `map`, as [`QueueLayer::map_response_body`] does.

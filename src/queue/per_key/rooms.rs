@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
 use crate::admit::SlotPool;
+use crate::clock;
 use crate::gate::GateStatus;
 use crate::on_cancel::OnCancel;
 use crate::queue::layer::new_state;
@@ -14,9 +16,33 @@ use crate::service::LayerState;
 
 /// The number of keys that have rooms of their own at a time.
 const MAX_KEYS: usize = 1_000;
+/// The length of the longest key in bytes that may have a room of its own.
+const MAX_KEY_BYTES: usize = 256;
+/// The shortest time between two searches for idle rooms, because a search looks at all of them.
+const SEARCH: Duration = Duration::from_millis(100);
 
 type Room = Arc<LayerState<SlotPool>>;
-type ByKey = HashMap<Box<str>, Room>;
+
+#[derive(Default)]
+struct ByKey {
+    rooms: HashMap<Box<str>, Room>,
+    /// The time of the last search for idle rooms.
+    searched: Option<Instant>,
+}
+
+impl ByKey {
+    /// Drops the rooms that no request uses, unless that was tried a moment ago.
+    fn drop_idle(&mut self) {
+        let now = clock::now();
+        if self
+            .searched
+            .is_none_or(|searched| now >= searched + SEARCH)
+        {
+            self.searched = Some(now);
+            self.rooms.retain(|_, room| !is_idle(room));
+        }
+    }
+}
 
 /// The waiting rooms of a layer by key, all of one configuration.
 pub(super) struct Rooms {
@@ -44,24 +70,32 @@ impl Rooms {
     /// Returns the room of this key, or the shared room if too many other keys are in use.
     #[inline]
     pub(super) fn of(&self, key: &str) -> Room {
-        if let Some(room) = self.read().get(key) {
+        if let Some(room) = self.read().rooms.get(key) {
             return Arc::clone(room);
         }
-        self.open(key)
+        match key.len() <= MAX_KEY_BYTES {
+            true => self.open(key),
+            false => self.shared(),
+        }
+    }
+
+    /// Returns the room of keys without a room of their own.
+    pub(super) fn shared(&self) -> Room {
+        Arc::clone(&self.shared)
     }
 
     #[cold]
     fn open(&self, key: &str) -> Room {
         let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
         // Another request may have opened the room since it was not found.
-        if let Some(room) = by_key.get(key) {
+        if let Some(room) = by_key.rooms.get(key) {
             return Arc::clone(room);
         }
-        if by_key.len() >= MAX_KEYS {
-            by_key.retain(|_, room| !is_idle(room));
+        if by_key.rooms.len() >= MAX_KEYS {
+            by_key.drop_idle();
         }
         // The configuration was accepted before, so a new room can only be missing because there are too many.
-        let room = (by_key.len() < MAX_KEYS).then(|| new_state(self.config()).ok());
+        let room = (by_key.rooms.len() < MAX_KEYS).then(|| new_state(self.config()).ok());
         let Some(room) = room.flatten() else {
             return Arc::clone(&self.shared);
         };
@@ -69,7 +103,7 @@ impl Rooms {
         if self.shared.gate.is_closed() {
             room.gate.close();
         }
-        by_key.insert(key.into(), Arc::clone(&room));
+        by_key.rooms.insert(key.into(), Arc::clone(&room));
         room
     }
 
@@ -80,7 +114,7 @@ impl Rooms {
     /// Returns the status of each room, the shared one first.
     pub(super) fn status(&self) -> Vec<(Option<String>, GateStatus)> {
         let by_key = self.read();
-        let keyed = by_key.iter();
+        let keyed = by_key.rooms.iter();
         let mut rooms: Vec<_> = keyed
             .map(|(key, room)| (Some(key.to_string()), Arc::clone(room)))
             .collect();
@@ -132,7 +166,7 @@ impl Rooms {
     }
 
     fn keyed(&self) -> Vec<Room> {
-        self.read().values().map(Arc::clone).collect()
+        self.read().rooms.values().map(Arc::clone).collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, ByKey> {

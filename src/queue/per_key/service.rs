@@ -47,8 +47,12 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Req) -> Self::Future {
-        let state = self.rooms.of((self.key)(&request));
+    fn call(&mut self, mut request: Req) -> Self::Future {
+        // An exempt request needs no room, so it must not open one.
+        let state = match self.protocol.exempts(&mut request) {
+            true => self.rooms.shared(),
+            false => self.rooms.of((self.key)(&request)),
+        };
         let is_measured = state.prepare().contains(Prepare::MEASUREMENT);
         let prepared = is_measured.then_some(Prepared(None));
         // The handler lives as long as the request needs it, so that the queue of an idle key can be dropped.

@@ -197,7 +197,7 @@ fn a_typo_is_refused_with_its_key_and_line() {
         ("enabled = true\nreserve.high = -1", "`reserve.high` is -1"),
         ("enabled = true\nreserve.high = \"1\"", "such as \"10%\""),
         ("enabled = true\nreserve.high = true", "`reserve.high` is"),
-        ("enabled = true\nhold = \"head\"", "`body` or `headers`"),
+        ("enabled = true\nhold = \"head\"", "`except_event_streams`"),
         (
             "enabled = true\noverload_status = 500",
             "`overload_status` is 500: it must be 503 or 429",
