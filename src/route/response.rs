@@ -22,7 +22,6 @@ use crate::endpoints::on_demand::SuspicionSettled;
 use crate::endpoints::{Decision, NoResponse, RouteError};
 use crate::gate;
 use crate::http::PermitBody;
-#[cfg(feature = "swap")]
 use crate::service::{hold_in_body, insert_waited};
 
 /// The step after an attempt: the response to the client, or another attempt once the response of the failed one has been
