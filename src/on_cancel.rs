@@ -20,9 +20,10 @@ pub(crate) struct OnCancel {
 }
 
 impl OnCancel {
-    /// Registers `action` to run inside [`CancellationToken::cancel`], outside all locks of the token. The token keeps
-    /// the action for as long as this value lives, so the action should refer weakly to the data that it acts on. If
-    /// the action panics, the panic hook reports it and the panic ends there.
+    /// Registers `action` to run inside [`CancellationToken::cancel`], outside all locks of the token. (Before tokio-util
+    /// 0.7.20, the cancelled parent of a token stays locked meanwhile.) The token keeps the action for as long as this
+    /// value lives, so the action should refer weakly to the data that it acts on. If the action panics, the panic hook
+    /// reports it and the panic ends there.
     ///
     /// Returns `None` if the token has been cancelled already. The action has not run then.
     pub(crate) fn new(

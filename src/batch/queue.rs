@@ -117,6 +117,12 @@ impl<T: Send + 'static> RequestQueue<T> {
     ///
     /// If the token was cancelled before the call, the item is added and removed at once.
     ///
+    /// # Deadlocks
+    ///
+    /// Before tokio-util 0.7.20, a token that is cancelled stays locked while the items of its child tokens are dropped.
+    /// An item that holds a clone of the parent of `token` needs tokio-util 0.7.20 or later, because the drop of that
+    /// clone takes the same lock.
+    ///
     /// # Errors
     ///
     /// Returns the same errors as [`enqueue`](Self::enqueue).
