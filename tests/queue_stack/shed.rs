@@ -113,7 +113,9 @@ async fn no_classifier_makes_a_request_wait() {
     let queue = QueueLayer::plain(config).classify(patient);
     let queue = queue.layer(TestService::new());
     let _running = send(&queue, normal("running")).await;
-    assert_eq!(send(&queue, normal("refused")).await.await.unwrap(), SHED);
+    let refused = send(&queue, normal("refused")).await;
+    assert!(is_done(&refused).await, "it waits");
+    assert_eq!(refused.await.unwrap(), SHED);
 }
 
 #[tokio::test]
