@@ -33,7 +33,7 @@ pub enum RejectReason<N = Infallible> {
         retry_after: Duration,
     },
     /// The tenant already has as many waiting requests as one tenant may have.
-    #[error("every slot is busy and this tenant's share of the waiting room is full")]
+    #[error("this tenant has all the slots and places in the waiting room that it may have")]
     TenantFull,
     /// The request waited for as long as the waiting room allows.
     #[error("no slot became free within the longest wait allowed")]

@@ -228,7 +228,7 @@ impl<N: ToRejection> ToRejection for RejectReason<N> {
             ),
             Self::TenantFull => (
                 "tenant_queue_full",
-                "every slot is busy and this tenant's share of the waiting room is full",
+                "this tenant has all the slots and places in the waiting room that it may have",
             ),
             Self::TimedOut => (
                 "queue_timeout",
