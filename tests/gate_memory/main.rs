@@ -12,9 +12,9 @@ use tower_triage::admit::Tenant;
 use tower_triage::gate::{Acquire, Gate, Permit};
 use tower_triage::{Discipline, Priority, SlotPool, Ticket, WaitingRoomConfig};
 
-const MANY: usize = 50_000;
+const MANY: usize = 10_000;
 /// The most bytes that a small room may keep.
-const LITTLE: i64 = 400_000;
+const LITTLE: i64 = 80_000;
 
 #[test]
 fn an_empty_gate_keeps_little_memory_of_a_burst() {
