@@ -18,7 +18,6 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Limited};
-use hyper::body::Incoming;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +32,7 @@ use tower_triage::shared_limits::{SharedLimits, SharedLimitsConfig};
 use tower_triage::{QueueConfig, RouteHandle};
 
 use crate::config::{BATCH_LEVEL, Config, DurableConfig, Role, Secret, StoreChoice};
+use crate::server::ClientBody;
 use crate::service::{Handle, StoredRoute};
 use classify::ByModel;
 pub(crate) use classify::Classes;
@@ -125,7 +125,7 @@ impl Durable {
     }
 
     /// Answers a request of a client.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    pub(crate) async fn answer(&self, request: Request<ClientBody>) -> Response<Body> {
         let answered = match &self.front {
             Front::Straight(straight) => straight.clone().oneshot(request).await,
             Front::Storing(storing) => {

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body::Body as HttpBody;
 use http_body_util::Either;
-use hyper::body::Incoming;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
 use tower_triage::upstream::PeerAddr;
@@ -18,6 +17,7 @@ use crate::access;
 use crate::actions;
 use crate::config::Origin;
 use crate::pages::{self, Pages, is_operators};
+use crate::server::ClientBody;
 use crate::service::Routed;
 
 pub(crate) struct Gateway {
@@ -34,7 +34,7 @@ impl Gateway {
     /// Answers a request unless it is that of another site.
     pub(crate) async fn handle(
         &self,
-        request: Request<Incoming>,
+        request: Request<ClientBody>,
         peer: SocketAddr,
     ) -> Response<impl HttpBody<Data = Bytes, Error = BoxError> + use<>> {
         let refused = access::from_other_site(&request, &self.origins);
@@ -56,7 +56,7 @@ impl Gateway {
     /// Routes a POST by its body, whatever its path; every other request asks for a page.
     async fn answer(
         &self,
-        mut request: Request<Incoming>,
+        mut request: Request<ClientBody>,
         peer: SocketAddr,
     ) -> Response<Either<impl HttpBody<Data = Bytes, Error: Into<BoxError>> + use<>, Body>> {
         let (method, path) = (request.method(), request.uri().path());
@@ -83,7 +83,7 @@ impl Gateway {
         actions::is_of_peers(path) && self.pages.handle.clients_may_unload()
     }
 
-    async fn act(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn act(&self, request: Request<ClientBody>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let begun = actions::begin(&self.pages.handle, &head, body).await;
         let (method, path) = (&head.method, head.uri.path());
@@ -92,7 +92,7 @@ impl Gateway {
         pages::response_to(method, begun)
     }
 
-    async fn page(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Body> {
+    async fn page(&self, request: Request<ClientBody>, peer: SocketAddr) -> Response<Body> {
         let is_operators = is_operators(request.uri().path());
         let refused = match is_operators {
             true => access::from_elsewhere(&request, peer, &self.origins),

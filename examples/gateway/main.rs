@@ -15,27 +15,26 @@ mod args;
 mod config;
 mod cors;
 mod demo;
+mod descriptors;
 mod durable;
 mod handler;
-mod hang_up;
 mod log;
 mod metrics;
 mod model_server;
 mod pages;
 mod reload;
 mod requests;
-mod serve;
+mod server;
 mod service;
 mod shutdown;
 
 use std::error::Error;
-use std::io::Write;
-use std::net::SocketAddr;
+use std::io::{self, Write};
+use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -48,8 +47,8 @@ use durable::Durable;
 use handler::Gateway;
 use pages::Pages;
 use reload::{HangupSignals, Reload};
-use serve::Server;
-use service::{Routed, Services};
+use server::{Server, listen};
+use service::Services;
 use shutdown::Signals;
 
 /// Gives memory back to the system once connections are gone. The system's own allocator keeps it, because of what lives on
@@ -60,9 +59,6 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The longest time that the start waits for the first health checks. Until then no request is accepted.
 const FIRST_CHECKS_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The longest time that a connection of the admin address may be without a whole request.
-const ADMIN_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The longest time that the runtime may take to stop the tasks that still run.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -142,14 +138,12 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         tracing::warn!("{warning}");
     }
     metrics::start();
-    let Services {
-        routed,
-        stored,
-        handle,
-    } = service::services(&config)?;
-    let (listener, addr) = listen(config.listen).await?;
+    descriptors::raise_limit();
+    let mut services = service::services(&config)?;
+    let handle = services.handle.clone();
+    let (listeners, addr) = listen(config.listen, config.server.worker_count())?;
     let admin_listener = match &config.admin {
-        Some(admin) => Some(listen(admin.listen).await?),
+        Some(admin) => Some(listen(admin.listen, 1)?),
         None => None,
     };
 
@@ -157,7 +151,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     let checks = handle.checks(&config.client);
     _ = timeout(FIRST_CHECKS_TIMEOUT, checks.first_results()).await;
 
-    let durable = match (&config.durable, stored) {
+    let durable = match (&config.durable, services.stored.take()) {
         (Some(durable), Some(stored)) => {
             Some(Durable::start(&config, durable, &handle, stored).await?)
         }
@@ -170,14 +164,17 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         statuses: log::StatusCounts::default(),
         closing: CancellationToken::new(),
     };
-    let server = start_main(listener, &config, routed, pages.clone());
+    let server = start_main(listeners, &config, &services, &pages)?;
     tracing::info!("listening on http://{addr}");
     let mut text = format!("listening on http://{addr}\n");
-    let admin = admin_listener.map(|(listener, addr)| {
-        tracing::info!("admin on http://{addr}");
-        text += &format!("admin on http://{addr}\n");
-        start_admin(listener, &config, pages)
-    });
+    let admin = match admin_listener {
+        Some((listeners, addr)) => {
+            tracing::info!("admin on http://{addr}");
+            text += &format!("admin on http://{addr}\n");
+            Some(start_admin(listeners, &config, pages)?)
+        }
+        None => None,
+    };
     if args.config.is_none() {
         text += &demo::commands(addr);
     }
@@ -195,30 +192,33 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     }
 }
 
-async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), Box<dyn Error>> {
-    let listener = TcpListener::bind(addr)
-        .await
-        .map_err(|error| format!("cannot listen on {addr}: {error}"))?;
-    let addr = listener.local_addr()?;
-    Ok((listener, addr))
+/// Starts a worker for each listener. Each has a client of its own, so that a request and its connection to the backend
+/// are served by the same thread.
+fn start_main(
+    listeners: Vec<TcpListener>,
+    config: &Config,
+    services: &Services,
+    pages: &Pages,
+) -> Result<Server, Box<dyn Error>> {
+    let origins = &config.server.allowed_origins;
+    let mut server = Server::new(&config.server, pages);
+    for listener in listeners {
+        let gateway = Arc::new(Gateway {
+            routed: services.routed(config.upstream.client()?),
+            pages: pages.clone(),
+            has_admin_address: config.admin.is_some(),
+            cors: cors::answers_for(origins),
+            origins: origins.clone(),
+        });
+        server.start_worker(listener, move |request, peer| {
+            let gateway = Arc::clone(&gateway);
+            async move { gateway.handle(request, peer).await }
+        })?;
+    }
+    Ok(server)
 }
 
-fn start_main(listener: TcpListener, config: &Config, routed: Routed, pages: Pages) -> Server {
-    let origins = config.server.allowed_origins.clone();
-    let gateway = Arc::new(Gateway {
-        routed,
-        pages: pages.clone(),
-        has_admin_address: config.admin.is_some(),
-        cors: cors::answers_for(&origins),
-        origins,
-    });
-    Server::start(listener, &pages, None, move |request, peer| {
-        let gateway = Arc::clone(&gateway);
-        async move { gateway.handle(request, peer).await }
-    })
-}
-
-fn start_admin(listener: TcpListener, config: &Config, pages: Pages) -> Server {
+fn start_admin(listeners: Vec<TcpListener>, config: &Config, pages: Pages) -> io::Result<Server> {
     let pages = Pages {
         closing: CancellationToken::new(), // it is stopped after the main address
         ..pages
@@ -228,11 +228,15 @@ fn start_admin(listener: TcpListener, config: &Config, pages: Pages) -> Server {
         token: config.admin.as_ref().and_then(|admin| admin.token.clone()),
         origins: config.server.allowed_origins.clone(),
     });
-    let timeout = Some(ADMIN_IDLE_TIMEOUT);
-    Server::start(listener, &pages, timeout, move |request, peer| {
+    let server = Server::new(&config.server, &pages);
+    for listener in listeners {
         let admin = Arc::clone(&admin);
-        async move { admin.handle(request, peer).await }
-    })
+        server.start(listener, move |request, peer| {
+            let admin = Arc::clone(&admin);
+            async move { admin.handle(request, peer).await }
+        })?;
+    }
+    Ok(server)
 }
 
 /// Prints from a thread of its own, because standard output may be closed, or a full pipe that is never read.

@@ -25,7 +25,7 @@ pub(crate) type StoredRoute = Route<StoredClient>;
 
 /// What serves requests.
 pub(crate) struct Services {
-    pub(crate) routed: Routed,
+    layer: AnyLayer,
     /// With `[durable]`; over the same endpoints and waiting room.
     pub(crate) stored: Option<StoredRoute>,
     pub(crate) handle: Handle,
@@ -59,8 +59,8 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
         }
     };
     Ok(Services {
-        routed: layer.around(config.client.clone()),
         stored: stored_client.map(|client| layer.around(client)),
+        layer,
         handle: Handle {
             router,
             swap,
@@ -68,6 +68,13 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
             classes: Classes::new(&queue)?,
         },
     })
+}
+
+impl Services {
+    /// Returns the service in front of `client`. All services have the same endpoints and waiting room.
+    pub(crate) fn routed(&self, client: Client) -> Routed {
+        self.layer.around(client)
+    }
 }
 
 /// The layer that makes the services.

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tower_triage::swap::Unload;
 
 use crate::durable::Workers;
-use crate::serve::Server;
+use crate::server::Server;
 use crate::service::Handle;
 
 /// Time for complete responses to leave the sockets after the grace period, and for models to be killed.
@@ -45,22 +45,23 @@ pub(crate) async fn run(
             () = signals.interrupt() => "interrupted again",
         }
     });
-    let is_over = drain(handle, workers.as_mut(), server, over.as_mut()).await;
+    let is_over = drain(handle, workers.as_mut(), &server, over.as_mut()).await;
     if let Some(workers) = workers {
         workers.close_store(FLUSH_TIMEOUT).await;
     }
     stop_models(handle, is_over, over).await;
-    if let Some(mut admin) = admin {
+    if let Some(admin) = admin {
         admin.stop();
         _ = timeout(FLUSH_TIMEOUT, admin.stopped()).await;
     }
+    _ = timeout(FLUSH_TIMEOUT, server.end()).await;
 }
 
 /// Waits for the last response. Returns whether `over` has come first; it must not be polled again then.
 async fn drain(
     handle: &Handle,
     workers: Option<&mut Workers>,
-    mut server: Server,
+    server: &Server,
     over: Pin<&mut impl Future<Output = &'static str>>,
 ) -> bool {
     let last_responses = async {

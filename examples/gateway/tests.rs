@@ -1,5 +1,7 @@
 //! The gateway in front of its demo backends, over real sockets.
 
+use std::net::SocketAddr;
+
 use axum::body::Bytes;
 use axum::http::{Method, Request, StatusCode};
 use futures_util::future::join_all;
@@ -16,6 +18,7 @@ mod http2_hosts;
 
 /// A running gateway and a client of it.
 struct Running {
+    _server: Server,
     handle: Handle,
     url: String,
     client: Client<HttpConnector, Full<Bytes>>,
@@ -32,17 +35,18 @@ impl Running {
     async fn start() -> Self {
         let registry = Registry::new(demo::start().await.unwrap()).unwrap();
         let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
-        let Services { routed, handle, .. } = service::services(&config).unwrap();
+        let services = service::services(&config).unwrap();
+        let handle = services.handle.clone();
         let pages = Pages {
             handle: handle.clone(),
             durable: None,
             statuses: log::StatusCounts::default(),
             closing: CancellationToken::new(),
         };
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        start_main(listener, &config, routed, pages);
+        let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 2).unwrap();
+        let url = format!("http://{addr}");
         Self {
+            _server: start_main(listeners, &config, &services, &pages).unwrap(),
             handle,
             url,
             client: Client::builder(TokioExecutor::new()).build_http(),
@@ -108,9 +112,8 @@ async fn start_admin_address() -> (SocketAddr, Server) {
         statuses: log::StatusCounts::default(),
         closing: CancellationToken::new(),
     };
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    (addr, start_admin(listener, &config, pages))
+    let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 1).unwrap();
+    (addr, start_admin(listeners, &config, pages).unwrap())
 }
 
 #[tokio::test]

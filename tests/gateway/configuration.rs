@@ -118,6 +118,16 @@ async fn invalid_value_error_names_file_line_and_key() {
             assert_refused_at(&format!("[upstream]\n{key} = {value}"), 2, key).await;
         }
     }
+    for name in ["header", "body", "idle", "write"] {
+        for value in ["0", "-1", "nan", "\"soon\""] {
+            let line = format!("[server]\n{name}_timeout_seconds = {value}");
+            assert_refused_at(&line, 2, &format!("{name}_timeout_seconds")).await;
+        }
+    }
+    for line in ["workers = -1", "workers = 1025", "max_connections = 0"] {
+        let key = line.split(' ').next().unwrap();
+        assert_refused_at(&format!("[server]\n{line}"), 2, key).await;
+    }
     assert_refused_at("[admin]\nlisten = 8081", 2, "listen").await;
     assert_refused_at("[admin]\nlisten = \"localhost\"", 2, "listen").await;
     assert_refused_at("[admin]\ntoken = 1", 2, "token").await;

@@ -61,6 +61,7 @@ mod routing_strategies;
 mod routing_waiting;
 mod shared_limits;
 mod shutdown;
+mod slow_clients;
 #[cfg(unix)]
 mod swap;
 #[cfg(unix)]
@@ -73,3 +74,4 @@ mod tenant_limit;
 mod upstream;
 mod waiting;
 mod waiting_status;
+mod workers;

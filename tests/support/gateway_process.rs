@@ -30,7 +30,7 @@ pub(crate) struct Setup {
     environment: Vec<(String, String)>,
     stdout: Option<Stdio>,
     stderr: Option<Stdio>,
-    open_files: Option<usize>,
+    open_files: Option<String>,
 }
 
 impl Setup {
@@ -133,7 +133,14 @@ impl Setup {
     /// Limits the number of open files, connections included.
     #[cfg(unix)]
     pub(crate) fn open_files(mut self, limit: usize) -> Self {
-        self.open_files = Some(limit);
+        self.open_files = Some(format!("-n {limit}"));
+        self
+    }
+
+    /// Sets the soft limit of open files.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn soft_open_files(mut self, limit: usize) -> Self {
+        self.open_files = Some(format!("-S -n {limit}"));
         self
     }
 
@@ -189,11 +196,11 @@ pub(crate) struct Gateway {
 impl Gateway {
     async fn start(setup: Setup) -> Self {
         let file = ConfigFile::new(&setup.config());
-        let mut command = match setup.open_files {
+        let mut command = match &setup.open_files {
             None => command(&setup.environment),
             Some(limit) => {
                 let mut shell = Command::new("sh");
-                let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
+                let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
                 shell.arg("-c").arg(script).arg(binary());
                 prepared(shell, &setup.environment)
             }

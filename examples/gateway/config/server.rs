@@ -1,62 +1,99 @@
-//! The `[server]` section: which pages of other sites may ask.
+//! The `[server]` section: the threads that serve clients, the limits on what a client may hold, and which pages of other
+//! sites may ask.
 
-use http::header::HeaderValue;
-use http::{Uri, uri::Authority};
+mod origin;
+
+use std::num::NonZeroUsize;
+use std::thread;
+use std::time::Duration;
+
 use serde::Deserialize;
+use serde::de::{Deserializer, Error};
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+use super::seconds;
+pub(crate) use origin::Origin;
+
+/// The largest value of `workers`.
+const MAX_WORKERS: usize = 1024;
+
+/// The largest value of `max_connections`: more than a machine has descriptors.
+const MAX_CONNECTIONS: u32 = 10_000_000;
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServerConfig {
+    /// The number of threads that serve the main address; 0 is one per core.
+    #[serde(deserialize_with = "workers")]
+    workers: usize,
+    /// The longest time until the head of a request is there.
+    #[serde(
+        rename = "header_timeout_seconds",
+        deserialize_with = "seconds::positive"
+    )]
+    pub(crate) header_timeout: Duration,
+    /// The longest time between two pieces of a request's body.
+    #[serde(
+        rename = "body_timeout_seconds",
+        deserialize_with = "seconds::positive"
+    )]
+    pub(crate) body_timeout: Duration,
+    /// The longest time that a kept connection may be without a request.
+    #[serde(
+        rename = "idle_timeout_seconds",
+        deserialize_with = "seconds::positive"
+    )]
+    pub(crate) idle_timeout: Duration,
+    /// The longest time for which a client may take nothing of a response that is there.
+    #[serde(
+        rename = "write_timeout_seconds",
+        deserialize_with = "seconds::positive"
+    )]
+    pub(crate) write_timeout: Duration,
+    /// The number of connections that each address serves at a time.
+    #[serde(deserialize_with = "max_connections")]
+    pub(crate) max_connections: u32,
     /// Origins of pages whose requests are served as if they were the gateway's own.
     pub(crate) allowed_origins: Vec<Origin>,
 }
 
-/// The origin of a page, as browsers send it.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct Origin {
-    /// The value of the header `Origin`.
-    pub(crate) value: HeaderValue,
-    /// The host in it, without the port.
-    pub(crate) host: String,
-}
-
-impl TryFrom<String> for Origin {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let problem = || {
-            format!(
-                "{text:?} is no origin of a page: write a scheme, a host, and a port unless it is the scheme's own, in \
-                 lower case and with nothing behind, such as \"https://chat.example\" or \"http://localhost:3000\""
-            )
-        };
-        let uri: Uri = text.parse().map_err(|_| problem())?;
-        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-            return Err(problem());
-        };
-        let is_sent = format!("{scheme}://{authority}").to_ascii_lowercase() == text
-            && is_host_with_port(authority)
-            && !matches!(
-                (scheme, authority.port_u16()),
-                ("http", Some(80)) | ("https", Some(443))
-            );
-        match HeaderValue::from_str(&text) {
-            Ok(value) if is_sent => Ok(Self {
-                value,
-                host: authority.host().to_owned(),
-            }),
-            _ => Err(problem()),
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            workers: 0,
+            header_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(60),
+            max_connections: 10_000,
+            allowed_origins: Vec::new(),
         }
     }
 }
 
-/// Returns `true` if there is a host without wildcards, and no user or port that cannot be.
-fn is_host_with_port(authority: &Authority) -> bool {
-    let host = authority.host();
-    let is_of_host = |c: char| c.is_ascii_alphanumeric() || "-._[:]".contains(c);
-    let rest = authority.as_str().strip_prefix(host);
-    !host.is_empty()
-        && host.chars().all(is_of_host)
-        && rest.is_some_and(|rest| rest.is_empty() || authority.port_u16().is_some())
+impl ServerConfig {
+    /// Returns the number of threads that serve the main address: at least 1.
+    pub(crate) fn worker_count(&self) -> usize {
+        match self.workers {
+            0 => thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            workers => workers,
+        }
+    }
+}
+
+fn workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    match usize::deserialize(deserializer)? {
+        workers @ 0..=MAX_WORKERS => Ok(workers),
+        workers => Err(D::Error::custom(format_args!(
+            "{workers} must be a number of threads up to {MAX_WORKERS}, or 0 for one per core"
+        ))),
+    }
+}
+
+fn max_connections<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    match u32::deserialize(deserializer)? {
+        connections @ 1..=MAX_CONNECTIONS => Ok(connections),
+        connections => Err(D::Error::custom(format_args!(
+            "{connections} must be a number of connections from 1 to {MAX_CONNECTIONS}"
+        ))),
+    }
 }

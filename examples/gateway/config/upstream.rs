@@ -8,15 +8,15 @@ use axum::BoxError;
 use bytes::Bytes;
 use http_body::Body as HttpBody;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use serde::Deserialize;
 use tower_triage::route::RouteBody;
 use tower_triage::upstream::{Forward, TlsError};
 
 use super::seconds;
+use crate::server::ClientBody;
 
 /// The HTTP client that sends requests to backends.
-pub(crate) type Client = Forward<RouteBody<Incoming>>;
+pub(crate) type Client = Forward<RouteBody<ClientBody>>;
 
 /// The HTTP client of a gateway that stores requests: it has whole bodies.
 pub(crate) type StoredClient = Forward<RouteBody<Full<Bytes>>>;
@@ -84,7 +84,8 @@ impl Upstream {
         self.client()
     }
 
-    fn client<B>(&self) -> Result<Forward<RouteBody<B>>, TlsError>
+    /// Builds a client without connections. Clones of it share theirs.
+    pub(crate) fn client<B>(&self) -> Result<Forward<RouteBody<B>>, TlsError>
     where
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
     {

@@ -9,11 +9,11 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use tower::{Service, ServiceExt};
 use tower_triage::openai::ReadBody;
 use tower_triage::rejection::ToRejection;
 
+use crate::server::ClientBody;
 use crate::service::StoredRoute;
 
 /// Routes a request with a body of limited length. The router's own limit is that of stored requests.
@@ -29,7 +29,7 @@ impl Straight {
     }
 }
 
-impl Service<Request<Incoming>> for Straight {
+impl Service<Request<ClientBody>> for Straight {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -38,7 +38,7 @@ impl Service<Request<Incoming>> for Straight {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<ClientBody>) -> Self::Future {
         let Self { routed, body_limit } = self.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();

@@ -1,4 +1,4 @@
-//! Detection of clients that hang up, even behind bytes that the server has not read.
+//! The stream between a client and the server, and the detection of clients that hang up, even behind bytes that the server has not read.
 //!
 //! hyper stops reading while it has buffered bytes of a connection. A client that sends more than its request, if
 //! only an empty line, and then hangs up would keep its place in the waiting room, and its backend busy, until its
@@ -9,22 +9,23 @@
 //! counts as gone, as it does for hyper: the two cannot be distinguished. If more unread bytes follow than the
 //! kernel's receive buffer takes, the end behind them is not detected, because TCP has not delivered it yet.
 
-use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
+use super::activity::Activity;
+
 /// Splits the connection of a client into the stream that the server reads and writes, and the watch that notices
-/// when the client hangs up.
-pub(crate) fn watch(socket: TcpStream) -> (ClientIo, HangUpWatch) {
+/// when the client hangs up. The stream marks its reads and its waits in `activity`.
+pub(super) fn watch(socket: TcpStream, activity: Arc<Activity>) -> (ClientIo, HangUpWatch) {
     let (read, write) = socket.into_split();
     let shared = Arc::new(Shared {
         write,
@@ -32,30 +33,32 @@ pub(crate) fn watch(socket: TcpStream) -> (ClientIo, HangUpWatch) {
         server_read_end: AtomicBool::new(false),
     });
     let watch = HangUpWatch(Arc::clone(&shared));
-    (ClientIo { read, shared }, watch)
+    let io = ClientIo {
+        read,
+        shared,
+        activity,
+    };
+    (io, watch)
 }
 
 /// Notices when the client hangs up.
-pub(crate) struct HangUpWatch(Arc<Shared>);
+pub(super) struct HangUpWatch(Arc<Shared>);
 
 impl HangUpWatch {
-    /// Drives `connection`, the server side, to its end. Returns `None` if the client hung up first; the connection
-    /// is then dropped, which cancels its requests.
-    pub(crate) async fn drive<C: Future>(self, connection: C) -> Option<C::Output> {
-        let mut connection = pin!(connection);
-        let mut hung_up = pin!(self.0.hung_up());
-        poll_fn(|cx| {
-            // Relaxed here and below: one task accesses the flags.
-            self.0.server_reading.store(false, Ordering::Relaxed);
-            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-                return Poll::Ready(Some(ended));
-            }
-            if self.0.server_will_notice() {
-                return Poll::Pending; // the server's own read wakes this task
-            }
-            hung_up.as_mut().poll(cx).map(|()| None)
-        })
-        .await
+    /// Waits until the client has hung up.
+    pub(super) async fn hung_up(&self) {
+        self.0.hung_up().await;
+    }
+
+    /// Notes that the server is polled next.
+    pub(super) fn before_poll(&self) {
+        // Relaxed here and below: one task accesses the flags.
+        self.0.server_reading.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the server's own read wakes it when the client hangs up.
+    pub(super) fn server_will_notice(&self) -> bool {
+        self.0.server_will_notice()
     }
 }
 
@@ -93,26 +96,37 @@ impl Shared {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
+}
 
+/// The stream that the server reads and writes. It records whether the server is reading.
+pub(super) struct ClientIo {
+    read: OwnedReadHalf,
+    shared: Arc<Shared>,
+    activity: Arc<Activity>,
+}
+
+impl ClientIo {
     fn poll_write_with(
         &self,
         cx: &mut Context<'_>,
         write: impl Fn(&OwnedWriteHalf) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
+        let socket = &self.shared.write;
         loop {
-            ready!(self.write.as_ref().poll_write_ready(cx))?;
-            match write(&self.write) {
+            let Poll::Ready(ready) = socket.as_ref().poll_write_ready(cx) else {
+                self.activity.writes.wait();
+                return Poll::Pending;
+            };
+            ready?;
+            match write(socket) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
+                written => {
+                    self.activity.writes.go_on();
+                    return Poll::Ready(written);
+                }
             }
         }
     }
-}
-
-/// The stream that the server reads and writes. It records whether the server is reading.
-pub(crate) struct ClientIo {
-    read: OwnedReadHalf,
-    shared: Arc<Shared>,
 }
 
 impl AsyncRead for ClientIo {
@@ -125,7 +139,7 @@ impl AsyncRead for ClientIo {
         let read = Pin::new(&mut self.read).poll_read(cx, buf);
         match &read {
             Poll::Pending => self.shared.server_reading.store(true, Ordering::Relaxed),
-            Poll::Ready(Ok(())) if buf.filled().len() > before => {} // read some bytes
+            Poll::Ready(Ok(())) if buf.filled().len() > before => self.activity.read_some(),
             Poll::Ready(_) => self.shared.server_read_end.store(true, Ordering::Relaxed),
         }
         read
@@ -138,8 +152,7 @@ impl AsyncWrite for ClientIo {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.shared
-            .poll_write_with(cx, |write| write.try_write(buf))
+        self.poll_write_with(cx, |write| write.try_write(buf))
     }
 
     fn poll_write_vectored(
@@ -148,7 +161,7 @@ impl AsyncWrite for ClientIo {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let write = |write: &OwnedWriteHalf| write.try_write_vectored(bufs);
-        self.shared.poll_write_with(cx, write)
+        self.poll_write_with(cx, write)
     }
 
     fn is_write_vectored(&self) -> bool {

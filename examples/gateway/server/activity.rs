@@ -1,0 +1,111 @@
+//! The activity of a connection: marks of its reads, its writes and its requests, for the timeouts.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::Version;
+use slab::Slab;
+use tokio::task::AbortHandle;
+
+use super::exchange::Exchange;
+use super::wait::{Lasting, WaitMark};
+
+/// The marks of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    /// The number of reads that gave bytes. Relaxed, because it only shows that something came.
+    reads: AtomicUsize,
+    /// Waits for the socket to take bytes.
+    pub(super) writes: WaitMark,
+    requests: Mutex<Requests>,
+}
+
+/// The requests of a connection that are being served, and what is remembered of those before.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    pub(super) running: Slab<Running>,
+    /// The number of requests so far.
+    pub(super) begun: usize,
+    pub(super) is_http2: bool,
+    /// The number of reads at the time at which the last request ended.
+    pub(super) reads_at_end: usize,
+    /// The request whose stream gets its task next; HTTP/2 only.
+    newest: Option<Arc<Exchange>>,
+}
+
+/// A request that is being served, with its waits as they were last seen.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) exchange: Arc<Exchange>,
+    /// `None` until the timeouts were checked.
+    pub(super) seen: Option<Seen>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub(super) upload: Lasting,
+    pub(super) download: Lasting,
+}
+
+/// The guard of a request in the marks of its connection.
+#[derive(Debug)]
+pub(super) struct Served {
+    activity: Arc<Activity>,
+    pub(super) exchange: Arc<Exchange>,
+    key: usize,
+}
+
+impl Activity {
+    #[inline]
+    pub(super) fn read_some(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn reads(&self) -> usize {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Marks the arrival of a request's head.
+    pub(super) fn begin(self: &Arc<Self>, version: Version) -> Served {
+        let exchange = Arc::<Exchange>::default();
+        let mut requests = self.requests();
+        requests.begun = requests.begun.wrapping_add(1);
+        if version == Version::HTTP_2 {
+            requests.is_http2 = true;
+            requests.newest = Some(Arc::clone(&exchange));
+        }
+        let key = requests.running.insert(Running {
+            exchange: Arc::clone(&exchange),
+            seen: None,
+        });
+        drop(requests);
+        let activity = Arc::clone(self);
+        Served {
+            activity,
+            exchange,
+            key,
+        }
+    }
+
+    /// Sets the task of the stream whose request has begun last.
+    pub(super) fn set_stream(&self, task: AbortHandle) {
+        let newest = self.requests().newest.take();
+        if let Some(exchange) = newest {
+            exchange.set_stream(task);
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let mut requests = self.activity.requests();
+        requests.reads_at_end = self.activity.reads();
+        let ended = requests.running.try_remove(self.key);
+        drop(requests); // before the exchange, which may hold the last reference to a task
+        drop(ended);
+    }
+}
