@@ -1,19 +1,15 @@
 //! The connector to endpoints. One timeout covers the name's look-up, TCP and TLS.
 
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::iter::successors;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
-use tower_service::Service;
 
-use super::connection::Connection;
 use super::lookups::{Lookups, Tcp};
 use super::tls::{Stream, Tls};
 
@@ -49,30 +45,24 @@ impl Connector {
         self.tls = tls;
         self
     }
+
+    /// Connects to the host of `to`.
+    pub(super) async fn connect(&self, to: Uri) -> Result<Stream, ConnectError> {
+        let stream = self.tls.clone().connect(self.tcp.clone(), to);
+        match timeout(self.limit, stream).await {
+            // The connector's own timeout, or the kernel's, came first.
+            Ok(Err(ConnectError::Failed(error))) if timed_out(&*error) => {
+                Err(ConnectError::TimedOut(self.limit))
+            }
+            Ok(done) => done,
+            Err(_) => Err(ConnectError::TimedOut(self.limit)),
+        }
+    }
 }
 
-impl Service<Uri> for Connector {
-    type Response = TokioIo<Connection<Stream>>;
-    type Error = ConnectError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        self.tcp.poll_ready(cx).map_err(ConnectError::failed)
-    }
-
-    fn call(&mut self, to: Uri) -> Self::Future {
-        let limit = self.limit;
-        let stream = self.tls.clone().connect(self.tcp.clone(), to);
-        Box::pin(async move {
-            match timeout(limit, stream).await {
-                // The connector's own timeout, or the kernel's, came first.
-                Ok(Err(ConnectError::Failed(error))) if timed_out(&*error) => {
-                    Err(ConnectError::TimedOut(limit))
-                }
-                Ok(done) => done.map(|stream| TokioIo::new(Connection::new(stream))),
-                Err(_) => Err(ConnectError::TimedOut(limit)),
-            }
-        })
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
     }
 }
 
@@ -91,12 +81,6 @@ impl ConnectError {
     pub(super) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Failed(error.into())
     }
-}
-
-/// Returns `true` if a request failed because the connection was not made in time.
-pub(crate) fn connect_timed_out(error: &(dyn Error + 'static)) -> bool {
-    let cause = error.source().and_then(|cause| cause.downcast_ref());
-    matches!(cause, Some(ConnectError::TimedOut(_)))
 }
 
 /// Returns `true` if an I/O timeout is among the causes of `error`.

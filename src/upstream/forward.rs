@@ -4,30 +4,31 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
-use http::{Method, Request, Response, Version};
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http::{Method, Request, Response};
 use http_body::Body;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::body::ForwardBody;
 use super::connect::Connector;
+use super::exchange::Exchange;
 use super::failure::Failure;
 use super::future::ForwardFuture;
 use super::headers;
 use super::health::HealthChecks;
 use super::lookups::Lookups;
-use super::replay::{Replay, ReplayClient};
-use super::target::join;
+use super::pools::pool_of;
+use super::target::origin_form;
 #[cfg(feature = "tls")]
 use super::tls::{Tls, TlsError};
-use super::upload::{KEEP_LIMIT, Upload, watched};
+use super::upload::{KEEP_LIMIT, Upload};
 use crate::endpoints::Decision;
 use crate::route::{AtMostOnce, RouteHandle};
 
@@ -128,29 +129,15 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// # }
 /// ```
 pub struct Forward<B> {
-    /// The clients, which are behind one pointer because each request clones the service.
-    shared: Arc<Shared<B>>,
+    /// The connector, which clones of the service share. Their connections belong to it.
+    connector: Arc<Connector>,
     first_byte_timeout: Duration,
-}
-
-struct Shared<B> {
-    /// The client that keeps connections for later requests.
-    client: Client<Connector, Upload<B>>,
-    /// The client for requests that are sent once: those with large bodies, which are not kept in memory, and those for
-    /// at most one endpoint. It keeps no connections, so a request cannot meet a kept connection that was closed.
-    fresh: Client<Connector, Upload<B>>,
-    replay: Arc<ReplayClient>,
-    /// The connector that all three clients use.
-    connector: Connector,
+    body: PhantomData<fn(B)>,
 }
 
 /// The default time until the head of an answer is there. An answer that is not streamed is generated as a whole before
 /// its first byte is sent, which takes a model minutes.
 pub(super) const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// The time for which an idle connection is kept. Servers commonly close after 5 s (uvicorn, Node.js). Closing earlier
-/// avoids a request on a connection that the server is closing.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 impl<B> Forward<B>
 where
@@ -168,7 +155,7 @@ where
     /// The returned client starts without connections, and it does not share any with clones made before.
     #[must_use]
     pub fn connect_timeout(self, limit: Duration) -> Self {
-        let connector = self.shared.connector.clone().within(limit);
+        let connector = Connector::clone(&self.connector).within(limit);
         Self::with(connector, self.first_byte_timeout)
     }
 
@@ -199,7 +186,7 @@ where
     /// If `pem` lacks a certificate, or if a certificate in it cannot be read.
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: &[u8]) -> Result<Self, TlsError> {
-        let connector = self.shared.connector.clone().trusting(Tls::only(pem)?);
+        let connector = Connector::clone(&self.connector).trusting(Tls::only(pem)?);
         Ok(Self::with(connector, self.first_byte_timeout))
     }
 
@@ -214,25 +201,14 @@ where
     ///
     /// Panics if it is called outside a Tokio runtime.
     pub fn checks(&self, router: &RouteHandle) -> HealthChecks {
-        HealthChecks::start(self.shared.connector.clone(), router.clone())
+        HealthChecks::start(Connector::clone(&self.connector), router.clone())
     }
 
     pub(super) fn with(connector: Connector, first_byte_timeout: Duration) -> Self {
-        let mut client = Client::builder(TokioExecutor::new());
-        client.set_host(false); // the endpoint's headers have it
-        let mut fresh = client.clone();
-        client
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT);
-        fresh.pool_max_idle_per_host(0);
         Self {
-            shared: Arc::new(Shared {
-                client: client.build(connector.clone()),
-                fresh: fresh.build(connector.clone()),
-                replay: Arc::new(fresh.build(connector.clone())),
-                connector,
-            }),
+            connector: Arc::new(connector),
             first_byte_timeout,
+            body: PhantomData,
         }
     }
 }
@@ -259,44 +235,51 @@ where
         if parts.method == Method::CONNECT {
             return ForwardFuture::failed(Failure::Tunnel);
         }
-        let mut request = Request::new(body);
-        *request.method_mut() = parts.method;
-        *request.uri_mut() = match join(endpoint.url(), &parts.uri) {
-            Ok(target) => target,
-            Err(_) => return ForwardFuture::failed(Failure::Target),
+        let Ok(target) = origin_form(endpoint.url(), parts.uri) else {
+            return ForwardFuture::failed(Failure::Target);
         };
-        *request.version_mut() = Version::HTTP_11;
-        *request.headers_mut() = parts.headers;
-        let length = request.body().size_hint().exact();
-        let is_empty = request.body().is_end_stream();
+        let size = body.size_hint();
         let peer = parts.extensions.get().copied();
-        let headers = request.headers_mut();
-        headers::to_endpoint(headers, parts.version, headers::own(endpoint), length, peer);
-        if length.is_none() && !is_empty && !headers.contains_key(CONTENT_LENGTH) {
+        let mut headers = parts.headers;
+        headers::to_endpoint(
+            &mut headers,
+            parts.version,
+            headers::own(endpoint),
+            size.exact(),
+            peer,
+        );
+        let announced = size.exact().or_else(|| content_length(&headers));
+        if announced.is_none() && !body.is_end_stream() && !headers.contains_key(CONTENT_LENGTH) {
             // Without this header, hyper would leave such a body out of a GET.
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-        let shared = &*self.shared;
-        let is_large = request.body().size_hint().lower() > KEEP_LIMIT as u64;
+        let is_large = size.lower() > KEEP_LIMIT as u64;
         let is_sent_once = is_large || parts.extensions.get::<AtMostOnce>().is_some();
-        let replay = (!is_sent_once).then(|| Replay::of(&request, &shared.replay));
-        let client = if is_sent_once {
-            &shared.fresh
-        } else {
-            &shared.client
+        let exchange = Exchange {
+            endpoint: endpoint.clone(),
+            connector: Arc::clone(&self.connector),
+            pool: (!is_sent_once).then(|| pool_of(endpoint, &self.connector)),
         };
-        let (request, sending) = watched(request);
-        let answer = client.request(request);
-        let limit = self.first_byte_timeout;
-        ForwardFuture::new(answer, endpoint.clone(), sending, replay, limit)
+        let now = Instant::now();
+        let mut request = Request::new(Upload::new(body, announced, now));
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = target;
+        *request.headers_mut() = headers;
+        ForwardFuture::new(exchange, request, now, self.first_byte_timeout)
     }
+}
+
+/// Returns the length of the body that the headers announce.
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 impl<B> Clone for Forward<B> {
     fn clone(&self) -> Self {
         Self {
-            shared: Arc::clone(&self.shared),
+            connector: Arc::clone(&self.connector),
             first_byte_timeout: self.first_byte_timeout,
+            body: PhantomData,
         }
     }
 }

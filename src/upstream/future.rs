@@ -1,101 +1,78 @@
 //! The future of one request to an endpoint.
 
 use std::convert::Infallible;
-use std::error::Error as _;
+use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::iter::successors;
 use std::pin::{Pin, pin};
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{Response, StatusCode, Version};
-use hyper::body::Incoming;
-use hyper_util::client::legacy::{Error, ResponseFuture};
-use tokio::time::{Instant, sleep};
+use http::{Request, Response, StatusCode, Version};
+use http_body::Body;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connect::{ConnectError, out_of_files};
-use super::connection::ConnectionHandle;
+use super::exchange::{Answer, Exchange, SendError};
 use super::failure::Failure;
-use super::replay::Replay;
-use super::upload::{Sending, unsent};
+use super::upload::{Progress, Upload};
 use super::{ForwardBody, headers};
+#[cfg(feature = "swap")]
 use crate::endpoints::EndpointRef;
 #[cfg(feature = "swap")]
 use crate::endpoints::on_demand::{OnDemand, SuspicionSettled};
 
 /// The future of a [`Forward`](super::Forward)'s response. Dropping it closes the connection to the endpoint.
 #[must_use = "futures do nothing unless polled"]
-pub struct ForwardFuture(Pin<Box<dyn Future<Output = Response<ForwardBody>> + Send + Sync>>);
+// The mutex is never locked. It makes the future `Sync`, because only an exclusive reference reaches its content.
+pub struct ForwardFuture(Mutex<Pin<Box<dyn Future<Output = Response<ForwardBody>> + Send>>>);
 
 impl ForwardFuture {
-    /// Waits for `answer` until the endpoint has taken longer than `limit`. A request that was lost with a closed
-    /// connection is sent again, once.
-    pub(super) fn new(
-        mut answer: ResponseFuture,
-        endpoint: EndpointRef,
-        mut sending: Option<Sending>,
-        mut replay: Option<Replay>,
+    fn boxed(future: impl Future<Output = Response<ForwardBody>> + Send + 'static) -> Self {
+        Self(Mutex::new(Box::pin(future)))
+    }
+
+    /// Sends `request`, which begins at `now`, and waits until the endpoint has taken longer than `limit`.
+    pub(super) fn new<B>(
+        exchange: Exchange<B>,
+        request: Request<Upload<B>>,
+        now: Instant,
         limit: Duration,
-    ) -> Self {
-        let late = sleep(limit);
+    ) -> Self
+    where
+        B: Body + Send + Unpin + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
         #[cfg(feature = "swap")]
-        let starts = endpoint.on_demand().map(OnDemand::starts);
-        Self(Box::pin(async move {
-            let mut late = pin!(late);
+        let starts = exchange.endpoint.on_demand().map(OnDemand::starts);
+        Self::boxed(async move {
+            let endpoint = exchange.endpoint.clone();
             let name = endpoint.name();
-            let error = loop {
-                let answered = poll_fn(|cx| {
-                    if let Poll::Ready(answered) = Pin::new(&mut answer).poll(cx) {
-                        return Poll::Ready(Some(answered));
-                    }
-                    ready!(late.as_mut().poll(cx));
-                    // The body may have moved on meanwhile, so the timeout starts again from its last piece.
-                    while let Some(at) = sending.as_ref().and_then(|it| it.late_at(limit))
-                        && at > Instant::now()
-                    {
-                        late.as_mut().reset(at);
-                        ready!(late.as_mut().poll(cx));
-                    }
-                    Poll::Ready(None)
-                });
-                let error = match answered.await {
-                    Some(Ok(response)) => return answered_by(response, name, sending),
-                    Some(Err(error)) => error,
-                    None => {
-                        tracing::warn!(endpoint = name, ?limit, "no answer in time");
-                        return Failure::Timeout(name.to_owned(), limit).response();
-                    }
-                };
-                let replay = replay.take();
-                let Some(again) = replay.and_then(|it| it.after(&error, sending.as_ref())) else {
-                    break error;
-                };
-                tracing::debug!(endpoint = name, error = %Causes(&error), "a kept connection was closed: sent again");
-                (answer, sending) = again;
+            let progress = request.body().progress();
+            let answer = in_time(exchange.send(request), progress, now, limit);
+            let failure = match answer.await {
+                Some(Ok(answer)) => return answered_by(answer, name),
+                Some(Err(error)) => no_response(error, name),
+                None => {
+                    tracing::warn!(endpoint = name, ?limit, "no answer in time");
+                    return Failure::Timeout(name.to_owned(), limit).response();
+                }
             };
-            let failure = no_response(&error, name, sending);
-            drop(answer); // closes the connection
-            // The response says that a model has ended only if that is known, which may take some time.
             #[cfg(feature = "swap")]
             if let Some(starts) = starts
                 && failure.may_be_an_end()
             {
-                let end = endpoint.end_since(starts).await;
-                let failure = match end {
-                    Some(end) => failure.by(end),
-                    None => failure,
-                };
-                let mut response = failure.response();
-                response.extensions_mut().insert(SuspicionSettled);
-                return response;
+                return ended_or(failure, &endpoint, starts).await;
             }
             failure.response()
-        }))
+        })
     }
 
     pub(super) fn failed(failure: Failure) -> Self {
-        Self(Box::pin(async move { failure.response() }))
+        Self::boxed(async move { failure.response() })
     }
 }
 
@@ -103,51 +80,87 @@ impl Future for ForwardFuture {
     type Output = Result<Response<ForwardBody>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx).map(Ok)
+        let future = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        future.as_mut().poll(cx).map(Ok)
     }
 }
 
-fn answered_by(
-    mut response: Response<Incoming>,
-    name: &str,
-    sending: Option<Sending>,
-) -> Response<ForwardBody> {
+/// Waits for an answer until its endpoint has been awaited for `limit`, from `now` or from the last piece of the
+/// request's body on. Returns `None` then.
+async fn in_time<T>(
+    answer: impl Future<Output = T>,
+    progress: Option<Progress>,
+    now: Instant,
+    limit: Duration,
+) -> Option<T> {
+    let mut answer = pin!(answer);
+    let mut late = pin!(timer(now, limit));
+    poll_fn(|cx| {
+        if let Poll::Ready(answered) = answer.as_mut().poll(cx) {
+            return Poll::Ready(Some(answered));
+        }
+        ready!(late.as_mut().poll(cx));
+        // The body may have moved on meanwhile, so the timeout starts again from its last piece.
+        while let Some(at) = progress.as_ref().and_then(|it| it.late_at(limit))
+            && at > Instant::now()
+        {
+            late.as_mut().reset(at);
+            ready!(late.as_mut().poll(cx));
+        }
+        Poll::Ready(None)
+    })
+    .await
+}
+
+/// Returns a timer that fires `limit` after `now`, or in 30 years if that is beyond the end of the clock.
+fn timer(now: Instant, limit: Duration) -> Sleep {
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+    sleep_until(now.checked_add(limit).unwrap_or_else(|| now + FAR))
+}
+
+/// Returns the response in place of an answer that an endpoint on demand did not give. The response says that a model
+/// has ended only if that is known, which may take some time.
+#[cfg(feature = "swap")]
+async fn ended_or(failure: Failure, endpoint: &EndpointRef, starts: u64) -> Response<ForwardBody> {
+    let failure = match endpoint.end_since(starts).await {
+        Some(end) => failure.by(end),
+        None => failure,
+    };
+    let mut response = failure.response();
+    response.extensions_mut().insert(SuspicionSettled);
+    response
+}
+
+fn answered_by((mut response, connection): Answer, name: &str) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // An upgrade cannot have been requested, because `Upgrade` is not passed on.
         return Failure::Reset(name.to_owned()).response();
     }
     headers::to_client(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
-    let connection = response.extensions_mut().remove();
-    response.map(|body| ForwardBody::endpoint(body, unsent(sending, connection)))
+    response.map(|body| ForwardBody::endpoint(body, connection))
 }
 
-/// Derives the failure of a request from hyper's error.
-fn no_response(error: &Error, name: &str, sending: Option<Sending>) -> Failure {
-    tracing::warn!(endpoint = name, error = %Causes(error), "no answer from the endpoint");
+/// Derives the failure of a request from its error.
+fn no_response(error: SendError, name: &str) -> Failure {
+    tracing::warn!(endpoint = name, error = %Causes(&error), "no answer from the endpoint");
     let name = name.to_owned();
-    let cause = error.source();
-    if out_of_files(error) {
+    if out_of_files(&error) {
         return Failure::OutOfFiles(name);
     }
-    if error.is_connect() {
-        return match cause.and_then(|cause| cause.downcast_ref()) {
-            Some(&ConnectError::TimedOut(limit)) => Failure::ConnectTimeout(name, limit),
-            Some(&ConnectError::NoTls(why)) => Failure::NoTls(name, why),
-            Some(ConnectError::Failed(_)) | None => Failure::Unreachable(name),
-        };
-    }
-    let connection = error.connect_info().and_then(ConnectionHandle::of);
-    let unsent = unsent(sending, connection);
-    match cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()) {
-        Some(error) if error.is_user() => Failure::Body(name), // the request's body failed
-        _ if unsent.is_some() => Failure::NotRead(name),
-        _ => Failure::Reset(name),
+    match error {
+        SendError::Connect(ConnectError::TimedOut(limit)) => Failure::ConnectTimeout(name, limit),
+        SendError::Connect(ConnectError::NoTls(why)) => Failure::NoTls(name, why),
+        SendError::Connect(ConnectError::Failed(_)) => Failure::Unreachable(name),
+        // The request's body failed.
+        SendError::Broken { error, .. } if error.is_user() => Failure::Body(name),
+        SendError::Broken { is_unsent, .. } if is_unsent => Failure::NotRead(name),
+        SendError::Broken { .. } => Failure::Reset(name),
     }
 }
 
-/// An error together with its causes, because the outermost error only says `client error`.
-pub(crate) struct Causes<'a>(pub(crate) &'a Error);
+/// An error together with its causes.
+pub(super) struct Causes<'a>(pub(super) &'a (dyn Error + 'static));
 
 impl fmt::Display for Causes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

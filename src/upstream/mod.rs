@@ -2,16 +2,19 @@
 //! endpoints.
 
 mod body;
+mod client_connection;
 mod connect;
 mod connection;
 mod engine;
+mod exchange;
 mod failure;
 mod forward;
 mod future;
 mod headers;
 mod health;
 mod lookups;
-mod replay;
+mod pool;
+mod pools;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;

@@ -1,25 +1,26 @@
-//! The URI of a request at its endpoint, which is the endpoint's base path followed by the path and query of the
+//! The target of a request at its endpoint, which is the endpoint's base path followed by the path and query of the
 //! request.
 
-use http::uri::PathAndQuery;
+use http::uri::{InvalidUri, PathAndQuery};
 use http::{HeaderValue, Uri};
 
-/// Joins the scheme, host and path of `base` with the path and query of `asked`.
-pub(crate) fn join(base: &Uri, asked: &Uri) -> Result<Uri, http::Error> {
+/// Returns the target of a request in the form that a server expects (RFC 9112, 3.2.1). It is the path of `base` with the
+/// path and query of `asked`.
+pub(crate) fn origin_form(base: &Uri, asked: Uri) -> Result<Uri, InvalidUri> {
     let prefix = base.path().trim_end_matches('/');
-    let mut parts = base.clone().into_parts();
-    parts.path_and_query = Some(match asked.path_and_query() {
-        Some(asked) if asked.as_str().starts_with('/') => match prefix.is_empty() {
-            true => asked.clone(),
-            false => PathAndQuery::try_from(format!("{prefix}{asked}"))?,
+    let is_absolute = asked.scheme().is_some() || asked.authority().is_some();
+    match asked.path_and_query() {
+        Some(path) if path.as_str().starts_with('/') => match prefix.is_empty() {
+            true if !is_absolute => Ok(asked),
+            true => Ok(path.clone().into()),
+            false => Ok(PathAndQuery::try_from(format!("{prefix}{path}"))?.into()),
         },
         // The request is one such as `http://gateway?q=1`, where a missing path means the root.
-        Some(asked) if asked.as_str().starts_with('?') => {
-            PathAndQuery::try_from(format!("{prefix}/{}", asked.as_str()))?
+        Some(path) if path.as_str().starts_with('?') => {
+            Ok(PathAndQuery::try_from(format!("{prefix}/{}", path.as_str()))?.into())
         }
-        _ => PathAndQuery::from_static("/"), // such as `OPTIONS *`
-    });
-    Ok(Uri::from_parts(parts)?)
+        _ => Ok(Uri::from_static("/")), // such as `OPTIONS *`
+    }
 }
 
 /// Returns the `Host` of a request to `url`, which is its authority without a default port.
@@ -43,19 +44,20 @@ mod tests {
     #[test]
     fn base_path_path_and_query_are_joined() {
         for (base, asked, joined) in [
-            ("http://a", "/v1/chat", "http://a/v1/chat"),
-            ("http://a/", "/v1/chat?x=1&y", "http://a/v1/chat?x=1&y"),
-            ("http://a:81/base", "/v1?q=/", "http://a:81/base/v1?q=/"),
-            ("http://a/base/", "/", "http://a/base/"),
-            ("http://a/base", "http://gateway/v1", "http://a/base/v1"),
-            ("http://a", "http://gateway?q=1", "http://a/?q=1"),
-            ("http://a/base", "http://gateway?q=1", "http://a/base/?q=1"),
-            ("http://a/base", "http://gateway", "http://a/base/"),
-            ("http://a/base", "*", "http://a/"),
-            ("http://[::1]:9", "/%20?%20", "http://[::1]:9/%20?%20"),
+            ("http://a", "/v1/chat", "/v1/chat"),
+            ("http://a/", "/v1/chat?x=1&y", "/v1/chat?x=1&y"),
+            ("http://a:81/base", "/v1?q=/", "/base/v1?q=/"),
+            ("http://a/base/", "/", "/base/"),
+            ("http://a/base", "http://gateway/v1", "/base/v1"),
+            ("http://a", "http://gateway?q=1", "/?q=1"),
+            ("http://a/base", "http://gateway?q=1", "/base/?q=1"),
+            ("http://a/base", "http://gateway", "/base/"),
+            ("http://a/base", "*", "/"),
+            ("http://[::1]:9", "/%20?%20", "/%20?%20"),
         ] {
-            let joined_now = join(&base.parse().unwrap(), &asked.parse().unwrap()).unwrap();
-            assert_eq!(joined_now, joined, "{base} {asked}");
+            let target = origin_form(&base.parse().unwrap(), asked.parse().unwrap()).unwrap();
+            assert_eq!(target.to_string(), joined, "{base} {asked}");
+            assert!(target.authority().is_none(), "{target:?}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! The progress of a request's body to its endpoint.
 //!
 //! If an answer does not come while the body is being sent, the cause may be the client, which has stopped sending, or
-//! the endpoint, which has stopped reading. An [`Upload`] is the body as hyper reads it, and it records which of the
-//! two is awaited. A [`Sending`] is the view of the upload that [`Forward`](super::Forward) keeps.
+//! the endpoint, which has stopped reading. An [`Upload`] is the body as hyper reads it, and its [`Progress`] records
+//! which of the two is awaited. It also keeps a small body, so that the request can be sent again.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,94 +10,187 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use http::Request;
-use http::header::CONTENT_LENGTH;
 use http_body::{Body, Frame, SizeHint};
-use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
-use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
-use super::connection::{ConnectionHandle, LogicalTime};
+/// The body of a request as hyper reads it.
+pub(super) struct Upload<B> {
+    body: Content<B>,
+    progress: Option<Progress>,
+    /// The number of bytes that hyper still takes. `None` unless the length was announced.
+    left: Option<u64>,
+    is_polled: bool,
+}
 
-pin_project! {
-    /// The body of a request as hyper reads it.
-    pub(super) struct Upload<B> {
-        #[pin]
-        body: B,
-        progress: Option<Progress>,
-        // The number of bytes that hyper still takes. `None` unless the length was announced.
-        left: Option<u64>,
-        is_polled: bool,
-    }
+enum Content<B> {
+    Client(B),
+    /// All of a body that is sent again.
+    Again(Bytes),
+}
 
-    impl<B> PinnedDrop for Upload<B> {
-        fn drop(this: Pin<&mut Self>) {
-            let this = this.project();
-            // hyper never asked for the body, so all of it stayed here.
-            if !*this.is_polled && let Some(progress) = this.progress {
-                let mut state = progress.lock();
-                state.pieces = None;
-                state.take(true);
-            }
+impl<B> Drop for Upload<B> {
+    fn drop(&mut self) {
+        // hyper never asked for the body, so all of it stayed here.
+        if !self.is_polled
+            && let Some(progress) = &self.progress
+        {
+            let mut state = progress.lock();
+            state.kept = None;
+            state.take(true);
         }
     }
 }
 
-/// The progress of a body, which its [`Upload`] and its [`Sending`] share.
+/// The progress of a body, which its [`Upload`] shares with the request's future and its connection.
 #[derive(Debug, Clone)]
-struct Progress(Arc<Mutex<State>>);
+pub(super) struct Progress(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     /// The time at which hyper last took a piece. `None` while hyper asks for more than the client has sent.
     taken: Option<Instant>,
-    /// The time at which hyper had all of the body. `None` before that.
-    ended: Option<LogicalTime>,
-    /// The pieces that hyper took, so that they can be sent again. `None` if they are not kept.
-    pieces: Option<Vec<Bytes>>,
+    /// `true` once hyper has all of the body.
+    has_ended: bool,
+    /// The part of the body that hyper took, so that it can be sent again. `None` if it is not kept.
+    kept: Option<Kept>,
+}
+
+/// The pieces of a body. Most bodies have one piece, which needs no list.
+#[derive(Debug, Default)]
+struct Kept {
+    first: Bytes,
+    others: Vec<Bytes>,
+    length: usize,
 }
 
 /// The largest body in bytes that is kept to be sent again. It equals the default of `retry_body_limit_bytes`.
 pub(super) const KEEP_LIMIT: usize = 1 << 20;
 
+impl Kept {
+    /// Adds a piece. Returns `None` if the body is larger than [`KEEP_LIMIT`] then.
+    fn with(mut self, piece: &Bytes) -> Option<Self> {
+        match self.length {
+            0 => self.first = piece.clone(),
+            _ => self.others.push(piece.clone()),
+        }
+        self.length += piece.len();
+        (self.length <= KEEP_LIMIT).then_some(self)
+    }
+
+    /// Returns the whole body.
+    fn join(self) -> Bytes {
+        match self.others.is_empty() {
+            true => self.first,
+            false => [&[self.first], &*self.others].concat().concat().into(),
+        }
+    }
+}
+
 impl Progress {
-    fn new() -> Self {
+    fn new(now: Instant) -> Self {
         Self(Arc::new(Mutex::new(State {
-            taken: Some(Instant::now()),
-            ended: None,
-            pieces: Some(Vec::new()),
+            taken: Some(now),
+            has_ended: false,
+            kept: Some(Kept::default()),
         })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Returns the time at which the endpoint will have been awaited for `limit`, or `None` if that is beyond the end
+    /// of the clock. While the client is awaited, this time moves with the clock.
+    pub(super) fn late_at(&self, limit: Duration) -> Option<Instant> {
+        let taken = self.lock().taken;
+        taken.unwrap_or_else(Instant::now).checked_add(limit)
+    }
+
+    /// Returns `true` if hyper has all of the body.
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock().has_ended
+    }
+
+    /// Returns the whole body, to send it again. Returns `None` if hyper has not taken all of it, or if the body was too
+    /// large to be kept.
+    pub(super) fn again<B>(&self) -> Option<Upload<B>> {
+        let mut state = self.lock();
+        if !state.has_ended {
+            return None;
+        }
+        let body = state.kept.take()?.join();
+        state.has_ended = false;
+        state.taken = Some(Instant::now());
+        drop(state);
+        Some(Upload {
+            left: Some(body.len() as u64),
+            body: Content::Again(body),
+            progress: Some(self.clone()),
+            is_polled: false,
+        })
+    }
 }
 
 impl State {
     /// Keeps a piece that hyper takes. A body with trailers, or larger than [`KEEP_LIMIT`], is not kept.
     fn keep(&mut self, piece: Option<&Bytes>) {
-        self.pieces = self
-            .pieces
-            .take()
-            .zip(piece)
-            .and_then(|(mut pieces, piece)| {
-                let length: usize = pieces.iter().map(Bytes::len).sum();
-                pieces.push(piece.clone());
-                (length + piece.len() <= KEEP_LIMIT).then_some(pieces)
-            });
+        let kept = self.kept.take().zip(piece);
+        self.kept = kept.and_then(|(kept, piece)| kept.with(piece));
     }
 
     /// Records that hyper has taken a piece. `all` is `true` if this was the last one.
     fn take(&mut self, all: bool) {
         self.taken = Some(Instant::now());
-        if all {
-            self.ended.get_or_insert_with(LogicalTime::now);
+        self.has_ended |= all;
+    }
+}
+
+impl<B: Body> Upload<B> {
+    /// Creates the body of a request that is sent at `now`, of which `announced` is the length, if it is known.
+    pub(super) fn new(body: B, announced: Option<u64>, now: Instant) -> Self {
+        let has_body = !body.is_end_stream();
+        Self {
+            body: Content::Client(body),
+            progress: has_body.then(|| Progress::new(now)),
+            left: announced,
+            is_polled: false,
         }
     }
 }
 
-impl<B: Body> Body for Upload<B> {
+impl<B> Upload<B> {
+    /// Creates an empty body.
+    pub(super) fn empty() -> Self {
+        Self {
+            body: Content::Again(Bytes::new()),
+            progress: None,
+            left: None,
+            is_polled: false,
+        }
+    }
+
+    /// Returns the progress of the body, or `None` if the request has no body.
+    pub(super) fn progress(&self) -> Option<Progress> {
+        self.progress.clone()
+    }
+}
+
+impl<B: Body + Unpin> Content<B> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self {
+            Self::Client(body) => {
+                // If the data is already `Bytes`, this passes it on without a copy.
+                let into_bytes = |mut data: B::Data| data.copy_to_bytes(data.remaining());
+                let frame = Pin::new(body).poll_frame(cx);
+                frame.map_ok(|frame| frame.map_data(into_bytes))
+            }
+            Self::Again(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Again(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+        }
+    }
+}
+
+impl<B: Body + Unpin> Body for Upload<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -105,26 +198,23 @@ impl<B: Body> Body for Upload<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let mut this = self.project();
-        *this.is_polled = true;
-        let frame = this.body.as_mut().poll_frame(cx);
-        // If the data is already `Bytes`, this passes it on without a copy.
-        let into_bytes = |mut data: B::Data| data.copy_to_bytes(data.remaining());
-        let frame = frame.map_ok(|frame| frame.map_data(into_bytes));
-        let Some(progress) = this.progress else {
+        let this = self.get_mut();
+        this.is_polled = true;
+        let frame = this.body.poll_frame(cx);
+        // Asked without the lock, because this is a caller's code, and not after the body's end.
+        let is_over = matches!(frame, Poll::Ready(Some(Ok(_)))) && this.is_end_stream();
+        let Some(progress) = &this.progress else {
             return frame;
         };
-        // Asked without the lock, because this is a caller's code, and not after the body's end.
-        let is_over = matches!(frame, Poll::Ready(Some(Ok(_)))) && this.body.is_end_stream();
         let mut state = progress.lock();
         match &frame {
             Poll::Pending => state.taken = None,
             Poll::Ready(Some(Ok(frame))) => {
                 state.keep(frame.data_ref());
                 let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-                *this.left = this.left.map(|left| left.saturating_sub(length));
+                this.left = this.left.map(|left| left.saturating_sub(length));
                 // hyper does not poll again after the announced length, so the end is recognised by counting.
-                let counted = *this.left == Some(0);
+                let counted = this.left == Some(0);
                 state.take(counted || frame.is_trailers() || is_over);
             }
             Poll::Ready(None) => state.take(true),
@@ -134,114 +224,16 @@ impl<B: Body> Body for Upload<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &self.body {
+            Content::Client(body) => body.is_end_stream(),
+            Content::Again(bytes) => bytes.is_empty(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// A request's body that may not be fully sent. Dropping this value closes the connection if a part is unsent, because
-/// an endpoint must get nothing more of a request that has given its slot back.
-#[derive(Debug)]
-pub(super) struct Sending {
-    progress: Progress,
-    connection: Carrier,
-}
-
-/// The connection that carries a request.
-#[derive(Debug)]
-enum Carrier {
-    /// The connection is not needed, because the kernel takes a small body at once. So the body cannot keep hyper from
-    /// closing.
-    Unknown,
-    /// The connection is known once hyper has chosen one.
-    Captured(CaptureConnection),
-    Known(ConnectionHandle),
-}
-
-/// The least number of bytes that a connection takes before the endpoint has read any.
-const TAKEN_AT_ONCE: u64 = 16 << 10;
-
-/// Wraps a request so that the progress of its body is recorded. The second value is `None` if the request has no body.
-pub(super) fn watched<B: Body>(request: Request<B>) -> (Request<Upload<B>>, Option<Sending>) {
-    let has_body = !request.body().is_end_stream();
-    let progress = has_body.then(Progress::new);
-    let announced = request.headers().get(CONTENT_LENGTH);
-    let left = announced.and_then(|length| length.to_str().ok()?.parse().ok());
-    let is_small = matches!(request.body().size_hint().upper(), Some(..=TAKEN_AT_ONCE));
-    let mut request = request.map(|body| Upload {
-        body,
-        progress: progress.clone(),
-        left,
-        is_polled: false,
-    });
-    let sending = progress.map(|progress| Sending {
-        progress,
-        connection: match is_small {
-            true => Carrier::Unknown,
-            false => Carrier::Captured(capture_connection(&mut request)),
-        },
-    });
-    (request, sending)
-}
-
-/// Returns the rest of a body that is being sent on `connection`, or `None` if all of it is sent.
-pub(super) fn unsent(
-    sending: Option<Sending>,
-    connection: Option<ConnectionHandle>,
-) -> Option<Sending> {
-    let (mut sending, connection) = sending.zip(connection)?;
-    sending.connection = Carrier::Known(connection);
-    sending.progress.lock().pieces = None; // an answer has come, or will not come at all
-    (!sending.is_over()).then_some(sending)
-}
-
-impl Sending {
-    /// Returns the time at which the endpoint will have been awaited for `limit`, or `None` if that is beyond the end
-    /// of the clock. While the client is awaited, this time moves with the clock.
-    pub(super) fn late_at(&self, limit: Duration) -> Option<Instant> {
-        let taken = self.progress.lock().taken;
-        taken.unwrap_or_else(Instant::now).checked_add(limit)
-    }
-
-    /// Takes the whole body, to send it again. Returns `None` if hyper has not taken all of it, or if the body was too
-    /// large to be kept.
-    pub(super) fn take_whole(&self) -> Option<Bytes> {
-        let mut state = self.progress.lock();
-        state.ended?;
-        state.pieces.take().map(|pieces| pieces.concat().into())
-    }
-
-    /// Returns `true` if all of the body is on its way to the endpoint.
-    fn is_over(&self) -> bool {
-        let Some(ended) = self.progress.lock().ended else {
-            return false;
-        };
-        // The connection may carry the next request by now, and its unwritten bytes must not count here.
-        self.handle()
-            .is_none_or(|handle| handle.is_flushed_since(ended))
-    }
-
-    fn handle(&self) -> Option<ConnectionHandle> {
-        match &self.connection {
-            Carrier::Unknown => None,
-            Carrier::Captured(connection) => {
-                let connected = connection.connection_metadata();
-                connected.as_ref().and_then(ConnectionHandle::of)
-            }
-            Carrier::Known(handle) => Some(handle.clone()),
-        }
-    }
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        if !self.is_over()
-            && let Some(connection) = self.handle()
-        {
-            connection.close();
+        match &self.body {
+            Content::Client(body) => body.size_hint(),
+            Content::Again(bytes) => SizeHint::with_exact(bytes.len() as u64),
         }
     }
 }
@@ -249,50 +241,31 @@ impl Drop for Sending {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::pin::pin;
     use std::task::Waker;
 
     use futures_util::stream;
     use http::HeaderMap;
     use http_body_util::{Full, StreamBody};
-    use hyper_util::rt::TokioIo;
-    use tokio::io::AsyncWrite;
 
-    use super::super::connection::Connection;
     use super::*;
 
-    #[test]
-    fn a_sent_request_leaves_the_connection_open() {
-        for length in [9, 1 << 20] {
-            let (_endpoint, io) = tokio::io::duplex(64);
-            let mut connection = Connection::new(TokioIo::new(io));
-            let mut cx = Context::from_waker(Waker::noop());
-            let body = Full::new(Bytes::from(vec![0; length]));
-            let (request, sending) = watched(Request::new(body));
-            let mut upload = pin!(request.into_body());
-            assert!(upload.as_mut().poll_frame(&mut cx).is_ready());
-            let mut write = |flushes: bool| {
-                let mut connection = Pin::new(&mut connection);
-                let written = connection.as_mut().poll_write(&mut cx, b"bytes");
-                assert!(matches!(written, Poll::Ready(Ok(5))), "{written:?}");
-                if flushes {
-                    assert!(connection.as_mut().poll_flush(&mut cx).is_ready());
-                }
-                connection.handle()
-            };
-            write(true);
-            let handle = write(false);
-            let unsent = unsent(Some(sending.unwrap()), Some(handle));
-            assert!(unsent.is_none(), "{length}");
-            write(false);
-        }
+    fn upload<B: Body>(body: B, announced: Option<u64>) -> (Upload<B>, Progress) {
+        let upload = Upload::new(body, announced, Instant::now());
+        let progress = upload.progress().unwrap();
+        (upload, progress)
+    }
+
+    fn poll<B: Body + Unpin>(
+        upload: &mut Upload<B>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        Pin::new(upload).poll_frame(&mut Context::from_waker(Waker::noop()))
     }
 
     #[test]
     fn a_request_is_sent_with_the_last_frame_that_hyper_takes() {
         let data = || Frame::data(Bytes::from_static(b"12345"));
         let trailers = Frame::trailers(HeaderMap::new());
-        for (frames, announced, is_over) in [
+        for (frames, announced, has_ended) in [
             (vec![data()], Some(5), true),
             (vec![data()], Some(6), false),
             (vec![data(), data()], Some(10), true),
@@ -301,29 +274,48 @@ mod tests {
         ] {
             let count = frames.len();
             let frames = frames.into_iter().map(Ok::<_, Infallible>);
-            let mut request = Request::new(StreamBody::new(stream::iter(frames)));
-            if let Some(length) = announced {
-                request.headers_mut().insert(CONTENT_LENGTH, length.into());
-            }
-            let (request, sending) = watched(request);
-            let mut upload = pin!(request.into_body());
+            let (mut upload, progress) = upload(StreamBody::new(stream::iter(frames)), announced);
             for _ in 0..count {
-                let frame = upload
-                    .as_mut()
-                    .poll_frame(&mut Context::from_waker(Waker::noop()));
-                assert!(matches!(frame, Poll::Ready(Some(Ok(_)))));
+                assert!(matches!(poll(&mut upload), Poll::Ready(Some(Ok(_)))));
             }
-            assert_eq!(sending.unwrap().is_over(), is_over, "{count} {announced:?}");
+            assert_eq!(progress.has_ended(), has_ended, "{count} {announced:?}");
         }
     }
 
     #[test]
     fn a_body_that_hyper_never_asks_for_is_sent() {
         let body = StreamBody::new(stream::empty::<Result<Frame<Bytes>, Infallible>>());
-        let (request, sending) = watched(Request::new(body));
-        let sending = sending.unwrap();
-        assert!(!sending.is_over());
-        drop(request);
-        assert!(sending.is_over());
+        let (upload, progress) = upload(body, None);
+        assert!(!progress.has_ended());
+        drop(upload);
+        assert!(progress.has_ended());
+    }
+
+    #[test]
+    fn a_body_that_was_taken_whole_is_sent_again_once() {
+        let frames = ["one", "two", ""].map(|text| Ok::<_, Infallible>(Frame::data(text.into())));
+        let (mut upload, progress) = upload(StreamBody::new(stream::iter(frames)), Some(6));
+        assert!(poll(&mut upload).is_ready());
+        assert!(progress.again::<Full<Bytes>>().is_none());
+        assert!(poll(&mut upload).is_ready());
+        let mut again = progress.again::<Full<Bytes>>().unwrap();
+        assert!(!progress.has_ended());
+        let Poll::Ready(Some(Ok(frame))) = poll(&mut again) else {
+            panic!("there is no body");
+        };
+        assert_eq!(frame.into_data().unwrap(), "onetwo");
+        assert!(progress.has_ended() && again.is_end_stream());
+        assert!(poll(&mut again).is_ready());
+        drop(upload);
+    }
+
+    #[test]
+    fn only_small_bodies_are_kept() {
+        for (length, is_kept) in [(KEEP_LIMIT, true), (KEEP_LIMIT + 1, false)] {
+            let body = Full::from(Bytes::from(vec![0; length]));
+            let (mut upload, progress) = upload(body, Some(length as u64));
+            assert!(poll(&mut upload).is_ready());
+            assert_eq!(progress.again::<Full<Bytes>>().is_some(), is_kept);
+        }
     }
 }

@@ -1,40 +1,47 @@
 //! A single health check, which is a `GET` that needs a response up to its end. A backend without workers may still
 //! accept connections, and even begin to respond.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+#[cfg(all(feature = "swap", unix))]
+use http::header::HOST;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
-use hyper_util::client::legacy::{Client, Error};
-use hyper_util::rt::TokioExecutor;
 
 use crate::endpoints::EndpointRef;
 use crate::endpoints::health_check::DEFAULT_PATH;
+use crate::upstream::client_connection::ClientConnection;
 #[cfg(all(feature = "swap", unix))]
 use crate::upstream::connect::connect_refused;
-use crate::upstream::connect::{Connector, connect_timed_out, out_of_files};
+use crate::upstream::connect::{ConnectError, Connector, out_of_files};
 use crate::upstream::future::Causes;
 use crate::upstream::headers::own;
 #[cfg(all(feature = "swap", unix))]
 use crate::upstream::lookups::Lookups;
-use crate::upstream::target::join;
+#[cfg(all(feature = "swap", unix))]
+use crate::upstream::target::host;
+use crate::upstream::target::origin_form;
 
 /// A client that sends health checks.
 #[derive(Debug, Clone)]
-pub(crate) struct Prober(Client<Connector, Empty<Bytes>>);
+pub(crate) struct Prober(Connector);
+
+/// A response with the connection that it comes over, which is closed with this value. Each check has a connection of its
+/// own, because a new one tells whether the endpoint still accepts them.
+struct Answer {
+    response: Response<Incoming>,
+    _connection: ClientConnection<Empty<Bytes>>,
+}
 
 /// The largest part of a response to a check that is read, in bytes.
 const READ_LIMIT: usize = 8 << 10;
 
 impl Prober {
     pub(super) fn new(connector: Connector) -> Self {
-        // Idle connections are not kept, because a new connection tells whether the endpoint still accepts them.
-        let client = Client::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(0)
-            .build(connector);
-        Self(client)
+        Self(connector)
     }
 
     /// Creates a client for requests to this machine.
@@ -46,13 +53,13 @@ impl Prober {
     /// Sends a `GET` for `path` to `endpoint` and reads the response. At the default path, a response without that page
     /// also counts as success.
     pub(super) async fn probe(&self, endpoint: &EndpointRef, path: &str) -> Result<(), CheckError> {
-        let response = self.get(endpoint, path).await?;
-        let status = response.status();
+        let answer = self.get(endpoint, path).await?;
+        let status = answer.response.status();
         let says_it_is_there = path == DEFAULT_PATH && is_no_such_page(status);
         if !status.is_success() && !says_it_is_there {
             return Err(CheckError::Status(status));
         }
-        read(response.into_body(), READ_LIMIT).await.map(drop)
+        read(answer, READ_LIMIT).await.map(drop)
     }
 
     /// Returns the body of a successful `GET` for `path` to `endpoint`, up to about `limit` bytes.
@@ -65,29 +72,41 @@ impl Prober {
         read_success(self.get(endpoint, path).await?, limit).await
     }
 
-    async fn get(
-        &self,
-        endpoint: &EndpointRef,
-        path: &str,
-    ) -> Result<Response<Incoming>, CheckError> {
-        let uri = join(
-            endpoint.url(),
-            &Uri::try_from(path).map_err(http::Error::from)?,
-        )?;
-        self.send(Method::GET, uri, own(endpoint).clone()).await
+    async fn get(&self, endpoint: &EndpointRef, path: &str) -> Result<Answer, CheckError> {
+        let to = endpoint.url();
+        let path = Uri::try_from(path).map_err(http::Error::from)?;
+        let target = origin_form(to, path).map_err(http::Error::from)?;
+        let headers = own(endpoint).clone();
+        self.send(Method::GET, to, target, headers).await
     }
 
+    /// Sends a request for `target` to the host of `to`.
     async fn send(
         &self,
         method: Method,
-        uri: Uri,
+        to: &Uri,
+        target: Uri,
         headers: HeaderMap,
-    ) -> Result<Response<Incoming>, CheckError> {
+    ) -> Result<Answer, CheckError> {
         let mut request = Request::new(Empty::new());
         *request.method_mut() = method;
-        *request.uri_mut() = uri;
+        *request.uri_mut() = target;
         *request.headers_mut() = headers;
-        Ok(self.0.request(request).await?)
+        let mut connection = ClientConnection::open(&self.0, to.clone(), Arc::default()).await?;
+        let sent = connection.send(request, None).await;
+        Ok(Answer {
+            response: sent.map_err(|error| CheckError::NoAnswer(error.into_error()))?,
+            _connection: connection,
+        })
+    }
+
+    /// Sends a request to this machine.
+    #[cfg(all(feature = "swap", unix))]
+    async fn send_local(&self, method: Method, uri: Uri) -> Result<Answer, CheckError> {
+        let headers = HeaderMap::from_iter([(HOST, host(&uri))]);
+        let target = origin_form(&Uri::from_static("/"), uri.clone());
+        let target = target.map_err(http::Error::from)?;
+        self.send(method, &uri, target, headers).await
     }
 
     /// Sends a `GET` to this machine and passes the answer to `on_piece`, piece by piece, until its end.
@@ -97,9 +116,8 @@ impl Prober {
         uri: Uri,
         mut on_piece: impl FnMut(&[u8]),
     ) -> Result<(), CheckError> {
-        let response = self.send(Method::GET, uri, HeaderMap::new()).await?;
-        let mut body = response.into_body();
-        while let Some(frame) = body.frame().await {
+        let mut answer = self.send_local(Method::GET, uri).await?;
+        while let Some(frame) = answer.response.frame().await {
             frame?.data_ref().inspect(|piece| on_piece(piece));
         }
         Ok(())
@@ -108,24 +126,24 @@ impl Prober {
     /// Sends a request without a body to this machine. The call succeeds if the answer is 2xx and comes to its end.
     #[cfg(all(feature = "swap", unix))]
     pub(crate) async fn ask(&self, method: Method, uri: Uri) -> Result<(), CheckError> {
-        let response = self.send(method, uri, HeaderMap::new()).await?;
-        read_success(response, READ_LIMIT).await.map(drop)
+        let answer = self.send_local(method, uri).await?;
+        read_success(answer, READ_LIMIT).await.map(drop)
     }
 }
 
 /// Reads the body of a response of status 2xx, as [`read`] does.
-async fn read_success(response: Response<Incoming>, limit: usize) -> Result<Vec<u8>, CheckError> {
-    match response.status() {
-        status if status.is_success() => read(response.into_body(), limit).await,
+async fn read_success(answer: Answer, limit: usize) -> Result<Vec<u8>, CheckError> {
+    match answer.response.status() {
+        status if status.is_success() => read(answer, limit).await,
         status => Err(CheckError::Status(status)),
     }
 }
 
 /// Reads a body to its end, or until `limit` bytes are reached.
-async fn read(mut body: Incoming, limit: usize) -> Result<Vec<u8>, CheckError> {
+async fn read(mut answer: Answer, limit: usize) -> Result<Vec<u8>, CheckError> {
     let mut read = Vec::new();
     while read.len() < limit
-        && let Some(frame) = body.frame().await
+        && let Some(frame) = answer.response.frame().await
     {
         read.extend_from_slice(frame?.data_ref().map_or(&[], |data| &data[..]));
     }
@@ -148,22 +166,21 @@ fn is_no_such_page(status: StatusCode) -> bool {
 impl CheckError {
     /// Returns `true` if the response or the connection did not come in time.
     pub(crate) fn is_late(&self) -> bool {
-        match self {
-            Self::Late(_) => true,
-            Self::NoAnswer(error) => connect_timed_out(error),
-            _ => false,
-        }
+        matches!(
+            self,
+            Self::Late(_) | Self::NoConnection(ConnectError::TimedOut(_))
+        )
     }
 
     /// Returns `true` if the endpoint refused the connection, because no program listens there.
     #[cfg(all(feature = "swap", unix))]
     pub(crate) fn is_refused(&self) -> bool {
-        matches!(self, Self::NoAnswer(error) if connect_refused(error))
+        matches!(self, Self::NoConnection(error) if connect_refused(error))
     }
 
     /// Returns `true` if the check could not be sent for a reason within this process.
     pub(crate) fn is_our_own(&self) -> bool {
-        matches!(self, Self::NoAnswer(error) if out_of_files(error))
+        matches!(self, Self::NoConnection(error) if out_of_files(error))
     }
 }
 
@@ -174,8 +191,10 @@ pub(crate) enum CheckError {
     Status(StatusCode),
     #[error("no whole answer within {} s", .0.as_secs_f64())]
     Late(Duration),
-    #[error("{}", Causes(.0))]
-    NoAnswer(#[from] Error),
+    #[error("there is no connection: {}", Causes(.0))]
+    NoConnection(#[from] ConnectError),
+    #[error("there is no answer: {}", Causes(.0))]
+    NoAnswer(hyper::Error),
     #[error("the answer broke off: {0}")]
     Reset(#[from] hyper::Error),
     #[error("the path of the check cannot be joined to that of the endpoint: {0}")]

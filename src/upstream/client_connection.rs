@@ -1,0 +1,176 @@
+//! A connection that carries one request at a time, and the task that drives it.
+
+use std::error::Error;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::task::{Context, Poll};
+
+use http::{Request, Response, Uri};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use tokio::task::AbortHandle;
+use tower_service::Service;
+
+use super::connect::{ConnectError, Connector};
+use super::connection::{Connection, ConnectionState};
+use super::upload::Progress;
+
+/// A connection to an endpoint, over which requests with a body of type `B` are sent one after another.
+///
+/// Dropping it closes the connection. If a request is on its way, the connection is closed at once, so that the endpoint
+/// gets nothing more of it.
+pub(super) struct ClientConnection<B> {
+    sender: SendRequest<B>,
+    state: ConnectionState,
+    /// The task that reads and writes. Aborting it closes the connection.
+    driver: AbortHandle,
+    phase: Phase,
+    clock: Arc<IdleClock>,
+    /// The tick at which the connection was made, or its last answer ended.
+    idle_since: u32,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Unused,
+    /// A request is on its way, or its answer is. A part of its body may be unsent if the request has one.
+    Busy(Option<Progress>),
+    Idle,
+}
+
+/// The clock by which idle connections age. It only moves while connections are watched.
+#[derive(Debug, Default)]
+pub(super) struct IdleClock(AtomicU32);
+
+impl IdleClock {
+    /// Moves the clock by one tick, and returns the tick that begins.
+    pub(super) fn tick(&self) -> u32 {
+        // Relaxed is enough, because the tick is a number that guards no other memory.
+        self.0.fetch_add(1, Relaxed).wrapping_add(1)
+    }
+
+    fn now(&self) -> u32 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl<B> ClientConnection<B>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// Connects to the host of `to`, and starts the task that drives the connection.
+    pub(super) async fn open(
+        connector: &Connector,
+        to: Uri,
+        clock: Arc<IdleClock>,
+    ) -> Result<Self, ConnectError> {
+        let connection = Connection::new(connector.connect(to).await?);
+        let state = connection.state();
+        let connected = handshake(TokioIo::new(connection)).await;
+        let (sender, driver) = connected.map_err(ConnectError::failed)?;
+        let driver = tokio::spawn(async move {
+            if let Err(error) = driver.await {
+                tracing::debug!(%error, "a connection to an endpoint has ended");
+            }
+        });
+        Ok(Self {
+            sender,
+            state,
+            driver: driver.abort_handle(),
+            phase: Phase::Unused,
+            idle_since: clock.now(),
+            clock,
+        })
+    }
+
+    /// Sends a request, of which `progress` tells how much of the body is sent. The error has the request if hyper had
+    /// not begun to write it.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn send(
+        &mut self,
+        request: Request<B>,
+        progress: Option<Progress>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<B>>>> + use<B> {
+        self.state.begin();
+        self.phase = Phase::Busy(progress);
+        self.sender.try_send_request(request)
+    }
+}
+
+impl<B> ClientConnection<B> {
+    /// Returns `true` if a request has been sent over this connection.
+    pub(super) fn was_used(&self) -> bool {
+        !matches!(self.phase, Phase::Unused)
+    }
+
+    /// Returns the state of the connection.
+    pub(super) fn state(&self) -> &ConnectionState {
+        &self.state
+    }
+
+    /// Returns `true` if the connection takes a request now. Otherwise it is given up, so that it does not go back to its
+    /// pool. The endpoint may have closed a connection that takes a request, and hyper does not know it yet.
+    pub(super) fn check(&mut self) -> bool {
+        let is_ready = match self.phase {
+            Phase::Unused => !self.sender.is_closed(),
+            Phase::Busy(_) => false,
+            Phase::Idle => self.sender.is_ready(),
+        };
+        if !is_ready {
+            self.phase = Phase::Busy(None);
+        }
+        is_ready
+    }
+
+    /// Returns `true` if the connection carries no request and is open.
+    fn is_idle(&self) -> bool {
+        !matches!(self.phase, Phase::Busy(_)) && !self.sender.is_closed()
+    }
+
+    /// Returns `true` if the connection is open, and has been idle for less than `limit` ticks at the tick `now`.
+    pub(super) fn is_fresh(&self, now: u32, limit: u32) -> bool {
+        self.is_idle() && now.wrapping_sub(self.idle_since) < limit
+    }
+
+    /// Records that the answer has ended. The connection is idle from now on, unless a part of the request's body is
+    /// still unsent.
+    pub(super) fn end_answer(&mut self) {
+        if let Phase::Busy(progress) = &self.phase
+            && progress.as_ref().is_none_or(Progress::has_ended)
+            && self.state.is_flushed()
+        {
+            self.phase = Phase::Idle;
+            self.idle_since = self.clock.now();
+        }
+    }
+}
+
+/// The service by which the cache asks if a connection may go back to it. An error means that it may not.
+impl<B> Service<()> for ClientConnection<B> {
+    type Response = ();
+    type Error = ();
+    type Future = Ready<Result<(), ()>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        Poll::Ready(self.is_idle().then_some(()).ok_or(()))
+    }
+
+    fn call(&mut self, (): ()) -> Self::Future {
+        ready(Ok(()))
+    }
+}
+
+impl<B> Drop for ClientConnection<B> {
+    fn drop(&mut self) {
+        // hyper would go on to write the request. An idle connection is closed by hyper, which ends TLS as well.
+        if let Phase::Busy(_) = self.phase {
+            self.driver.abort();
+        }
+    }
+}
