@@ -9,6 +9,8 @@ mod cached;
 mod classify;
 #[cfg(any(feature = "route", feature = "durable"))]
 mod hop_by_hop;
+#[cfg(feature = "client")]
+mod idle_timer;
 mod rejection;
 mod render;
 mod retry_after;
@@ -26,6 +28,8 @@ pub(crate) use hop_by_hop::HOP_BY_HOP;
 pub(crate) use hop_by_hop::is_hop_by_hop;
 #[cfg(any(feature = "client", feature = "durable"))]
 pub(crate) use hop_by_hop::named_by_connection;
+#[cfg(feature = "client")]
+pub(crate) use idle_timer::IdleTimer;
 pub use rejection::{Rejection, ToRejection};
 pub(crate) use rejection::{is_overload, rejection, streaming_not_queued};
 pub(crate) use render::grpc_content_type;

@@ -11,6 +11,7 @@ use http_body::Body;
 use super::RouteResponseBody;
 use super::attempt::{Answer, AttemptOutcome};
 use super::failed_response::ReadFailed;
+use super::head_at::HeadAt;
 use super::metrics::RequestOutcome;
 use super::request_metrics::RequestMetrics;
 use super::response_body::Routed;
@@ -129,7 +130,8 @@ fn learn<S, R, E>(
     });
     // A limit that was probed and the end of an idle process do not count as failures of the endpoint.
     if !requeues {
-        metrics.shared.learn(permit, class, metrics.has_failed);
+        let at = HeadAt::of(result);
+        metrics.shared.learn(permit, class, metrics.has_failed, at);
         metrics.has_failed |= class.is_failure();
     }
     if let Some(after) = result.as_ref().ok().and_then(asks_for_pause) {

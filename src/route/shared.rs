@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed; // the counter is only compared with an earlier count
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -79,13 +79,15 @@ impl RouterShared {
     }
 
     /// Updates the health of the permit's endpoint after a response of the class `class`. If the request `has_failed`
-    /// elsewhere, its failure does not count, because the request may be at fault.
+    /// elsewhere, its failure does not count, because the request may be at fault. `head_at` is the time at which the
+    /// response's head came, or `None` for now.
     #[inline]
     pub(super) fn learn(
         self: &Arc<Self>,
         permit: &mut Permit<Endpoints>,
         class: ResponseClass,
         has_failed: bool,
+        head_at: Option<Instant>,
     ) {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
@@ -116,7 +118,7 @@ impl RouterShared {
             return;
         }
         if let Some(called) = lease.called {
-            let now = gate::now();
+            let now = head_at.unwrap_or_else(gate::now);
             let took = now.saturating_duration_since(called);
             state.latency.answered(took, CoarseInstant::at(now));
         }

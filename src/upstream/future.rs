@@ -17,6 +17,8 @@ use tokio::time::{Instant, sleep};
 use super::connect::{ConnectError, out_of_files};
 use super::connection::ConnectionHandle;
 use super::failure::Failure;
+use super::first_piece::with_first_piece;
+use super::forward::Timeouts;
 use super::replay::Replay;
 use super::upload::{Sending, unsent};
 use super::{ForwardBody, headers};
@@ -29,22 +31,23 @@ use crate::endpoints::on_demand::{OnDemand, SuspicionSettled};
 pub struct ForwardFuture(Pin<Box<dyn Future<Output = Response<ForwardBody>> + Send + Sync>>);
 
 impl ForwardFuture {
-    /// Waits for `answer` until the endpoint has taken longer than `limit`. A request that was lost with a closed
-    /// connection is sent again, once.
+    /// Waits for `answer` until the endpoint has taken longer than its timeout, and then for the first piece of its body.
+    /// A request that was lost with a closed connection is sent again, once.
     pub(super) fn new(
         mut answer: ResponseFuture,
         endpoint: EndpointRef,
         mut sending: Option<Sending>,
         mut replay: Option<Replay>,
-        limit: Duration,
+        timeouts: Timeouts,
     ) -> Self {
+        let limit = timeouts.first_byte;
         let late = sleep(limit);
         #[cfg(feature = "swap")]
         let starts = endpoint.on_demand().map(OnDemand::starts);
         Self(Box::pin(async move {
             let mut late = pin!(late);
             let name = endpoint.name();
-            let error = loop {
+            let failure = loop {
                 let answered = poll_fn(|cx| {
                     if let Poll::Ready(answered) = Pin::new(&mut answer).poll(cx) {
                         return Poll::Ready(Some(answered));
@@ -60,7 +63,13 @@ impl ForwardFuture {
                     Poll::Ready(None)
                 });
                 let error = match answered.await {
-                    Some(Ok(response)) => return answered_by(response, name, sending),
+                    Some(Ok(response)) => {
+                        let answer = answered_by(response, name, sending, timeouts.idle);
+                        match with_first_piece(answer, name).await {
+                            Ok(answer) => return answer,
+                            Err(failure) => break failure,
+                        }
+                    }
                     Some(Err(error)) => error,
                     None => {
                         tracing::warn!(endpoint = name, ?limit, "no answer in time");
@@ -69,12 +78,11 @@ impl ForwardFuture {
                 };
                 let replay = replay.take();
                 let Some(again) = replay.and_then(|it| it.after(&error, sending.as_ref())) else {
-                    break error;
+                    break no_response(&error, name, sending);
                 };
                 tracing::debug!(endpoint = name, error = %Causes(&error), "a kept connection was closed: sent again");
                 (answer, sending) = again;
             };
-            let failure = no_response(&error, name, sending);
             drop(answer); // closes the connection
             // The response says that a model has ended only if that is known, which may take some time.
             #[cfg(feature = "swap")]
@@ -111,6 +119,7 @@ fn answered_by(
     mut response: Response<Incoming>,
     name: &str,
     sending: Option<Sending>,
+    idle: Duration,
 ) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // An upgrade cannot have been requested, because `Upgrade` is not passed on.
@@ -119,7 +128,7 @@ fn answered_by(
     headers::to_client(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     let connection = response.extensions_mut().remove();
-    response.map(|body| ForwardBody::endpoint(body, unsent(sending, connection)))
+    response.map(|body| ForwardBody::endpoint(body, unsent(sending, connection), idle))
 }
 
 /// Derives the failure of a request from hyper's error.

@@ -6,6 +6,7 @@ mod connect;
 mod connection;
 mod engine;
 mod failure;
+mod first_piece;
 mod forward;
 mod future;
 mod headers;
