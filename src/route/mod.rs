@@ -102,6 +102,7 @@ mod metrics;
 #[cfg(feature = "swap")]
 pub(crate) mod on_demand;
 mod parsed_request;
+mod read_request;
 mod request_body;
 mod request_metrics;
 mod response;

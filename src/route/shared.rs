@@ -17,6 +17,7 @@ use crate::endpoints::HealthChange;
 use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
 use crate::gate::{self, Gate, Permit};
+use crate::openai::BodyMemory;
 use crate::service::LayerState;
 
 /// The state that all services of one `RouteLayer` share.
@@ -24,6 +25,8 @@ use crate::service::LayerState;
 pub(super) struct RouterShared {
     pub(super) state: Arc<LayerState<Endpoints>>,
     pub(super) options: RouteOptions,
+    /// The memory of request bodies, if it is limited.
+    pub(super) body_memory: Option<BodyMemory>,
     pub(super) metrics: Metrics,
     /// A channel that is marked as changed after each change of the endpoints.
     pub(super) changed: watch::Sender<()>,
@@ -43,6 +46,7 @@ impl RouterShared {
         });
         Ok(Self {
             state,
+            body_memory: builder.options.body_memory.map(BodyMemory::new),
             options: builder.options,
             metrics: Metrics::default(),
             changed: watch::Sender::default(),

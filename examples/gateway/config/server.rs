@@ -1,14 +1,47 @@
-//! The `[server]` section: which pages of other sites may ask.
+//! The `[server]` section: which pages of other sites may ask, and the memory of request bodies.
 
 use http::header::HeaderValue;
 use http::{Uri, uri::Authority};
 use serde::Deserialize;
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServerConfig {
+    /// The number of bytes that all request bodies may have together while they are read or kept.
+    #[serde(deserialize_with = "crate::config::body_limit")]
+    pub(crate) body_memory_bytes: usize,
     /// Origins of pages whose requests are served as if they were the gateway's own.
     pub(crate) allowed_origins: Vec<Origin>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            body_memory_bytes: 256 << 20,
+            allowed_origins: Vec::new(),
+        }
+    }
+}
+
+/// The memory of all bodies is too small for the largest one.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "`body_memory_bytes` is {memory}, less than `body_limit_bytes` of one request, {limit}: raise it or lower the limit"
+)]
+pub(crate) struct SmallBodyMemory {
+    memory: usize,
+    limit: usize,
+}
+
+impl ServerConfig {
+    /// Checks that a body of `limit` bytes fits into the memory of all bodies.
+    pub(super) fn check_body_memory(&self, limit: usize) -> Result<(), SmallBodyMemory> {
+        let memory = self.body_memory_bytes;
+        match memory < limit {
+            true => Err(SmallBodyMemory { memory, limit }),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The origin of a page, as browsers send it.
