@@ -7,9 +7,9 @@
 mod body;
 mod cached;
 mod classify;
+mod hold;
 #[cfg(any(feature = "route", feature = "durable"))]
 mod hop_by_hop;
-#[cfg(feature = "route")]
 mod idle_timer;
 mod rejection;
 mod render;
@@ -28,7 +28,8 @@ pub(crate) use hop_by_hop::HOP_BY_HOP;
 pub(crate) use hop_by_hop::is_hop_by_hop;
 #[cfg(any(feature = "client", feature = "durable"))]
 pub(crate) use hop_by_hop::named_by_connection;
-#[cfg(feature = "route")]
+pub use hold::HoldError;
+pub(crate) use hold::{CallHold, HoldLimits, LimitedHold};
 pub(crate) use idle_timer::IdleTimer;
 pub use rejection::{Rejection, ToRejection};
 pub(crate) use rejection::{is_overload, rejection, streaming_not_queued};

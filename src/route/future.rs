@@ -23,7 +23,7 @@ use super::parsed_request::{DemandSource, Parsed, RequestHead};
 use super::read_request::ReadRequest;
 use super::request_metrics::RequestMetrics;
 use super::response::next_step;
-use super::response_body::{RouteResponseBody, Routed, RoutedBody};
+use super::response_body::{BoxError, RouteResponseBody, Routed, RoutedBody};
 use super::retry::{NotRetryable, RetryState, Retryable};
 use super::shared::RouterShared;
 use crate::endpoints::{EndpointLease, Endpoints};
@@ -156,7 +156,7 @@ impl<S, B, R> Future for Attempts<S, B, R>
 where
     S: RoutableService<B, R>,
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
-    R: Body<Data = Bytes> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Output = Result<Routed<R>, S::Error>;
 
@@ -171,7 +171,7 @@ impl<S, B, R> Attempts<S, B, R>
 where
     S: RoutableService<B, R>,
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
-    R: Body<Data = Bytes> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     /// Resolves with the response. Resolves with `None` once before that, if the request waits and its client asked for
     /// its status.
@@ -245,7 +245,7 @@ impl<S, B, R> PendingAnswer<RoutedBody<R>> for Attempts<S, B, R>
 where
     S: RoutableService<B, R>,
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
-    R: Body<Data = Bytes> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     fn poll_answer(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Routed<R>>> {
         // A retry that waits resolves with `None` as well. It is polled again at once, because its status is shown
@@ -278,7 +278,7 @@ fn first_attempt<S, B, R, E>(
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
     B: Body<Data = Bytes>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     match parsed {
         Ok((demand, body)) => {
@@ -307,7 +307,7 @@ fn after_attempt<S, B, R, E>(
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
     B: Body<Data = Bytes>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     let (response, kept) = next_step(outcome, take_once(metrics), retry)?;
     *metrics = Some(kept);
@@ -323,7 +323,7 @@ fn later_attempt<S, B, R, E>(
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
     B: Body<Data = Bytes>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     let Ok(retry) = retry else {
         unreachable!("only a retryable request is retried");
