@@ -78,10 +78,14 @@ impl Config {
         let (Queue(queue), queue_line) = lines::section(file.queue, &text);
         let (mut routing, routing_line) = lines::section(file.routing, &text);
         let (upstream, upstream_line) = lines::section(file.upstream, &text);
+        let (server, server_line) = lines::section(file.server, &text);
         let (admin, admin_line) = lines::optional(file.admin, &text);
         let (swap, swap_line) = lines::optional(file.swap, &text);
         let (durable, durable_line) = lines::optional(file.durable, &text);
         let backends = lines::each(file.backends, &text);
+        server
+            .check_body_memory(file.body_limit_bytes)
+            .map_err(|error| at(server_line, Problem::Server(error)))?;
         queue
             .validate()
             .map_err(|error| at(queue_line, Problem::Queue(error)))?;
@@ -136,7 +140,7 @@ impl Config {
         Ok(Self {
             listen: file.listen,
             body_limit_bytes: file.body_limit_bytes,
-            server: file.server,
+            server,
             admin,
             queue,
             routing,
@@ -243,8 +247,7 @@ struct File {
     listen: SocketAddr,
     #[serde(default = "default_body_limit", deserialize_with = "body_limit")]
     body_limit_bytes: usize,
-    #[serde(default)]
-    server: ServerConfig,
+    server: Option<Spanned<ServerConfig>>,
     admin: Option<Spanned<AdminSection>>,
     queue: Option<Spanned<Queue>>,
     routing: Option<Spanned<RoutingConfig>>,

@@ -45,7 +45,8 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
     let router = RouteLayer::builder(config.registry.clone())
         .queue(queue.clone())
         .routing(config.routing.clone())
-        .body_limit(body_limit);
+        .body_limit(body_limit)
+        .body_memory(config.server.body_memory_bytes);
     let (layer, router, swap) = match &config.swap {
         None => {
             let layer = router.try_build()?;

@@ -41,6 +41,10 @@ pub enum RejectReason<N = Infallible> {
     /// The request's own deadline passed while it waited.
     #[error("the request's own deadline passed while it waited for a slot")]
     DeadlinePassed,
+    /// The request had its slot for as long as one request may, and its answer had not begun (see
+    /// [`QueueConfig::max_hold`](crate::QueueConfig::max_hold)).
+    #[error("the answer had not begun when the request's time with its slot was over")]
+    HeldTooLong,
     /// The waiting room is disabled, so requests can't wait.
     #[error("every slot is busy and queueing is disabled")]
     Disabled,
@@ -75,6 +79,7 @@ impl RejectReason {
             Self::TenantFull => RejectReason::TenantFull,
             Self::TimedOut => RejectReason::TimedOut,
             Self::DeadlinePassed => RejectReason::DeadlinePassed,
+            Self::HeldTooLong => RejectReason::HeldTooLong,
             Self::Disabled => RejectReason::Disabled,
             Self::Shed => RejectReason::Shed,
             Self::NotQueued => RejectReason::NotQueued,

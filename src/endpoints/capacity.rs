@@ -117,6 +117,13 @@ impl Endpoints {
         present.unwrap_or(endpoint).clone()
     }
 
+    /// Returns `true` if any endpoint has a slot for one more request, whatever the request asks for.
+    pub(crate) fn has_free_slot(&self) -> bool {
+        let table = self.table.load();
+        let mut endpoints = table.endpoints.iter();
+        endpoints.any(|endpoint| endpoint.state().word.load().is_free())
+    }
+
     /// Returns `true` if a probe ended without a result since the last call, and forgets it.
     pub(crate) fn take_abandoned_probe(&self) -> bool {
         // The load comes first because this runs after each request, and a swap would write the cache line.

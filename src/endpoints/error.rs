@@ -99,6 +99,12 @@ pub enum RouteError {
         /// The number of bytes that a body may have.
         limit: usize,
     },
+    /// The bodies of all requests together leave too little memory for this one.
+    #[error("The request bodies being read need all of the {limit} bytes allowed for them")]
+    BodyMemoryFull {
+        /// The number of bytes that all bodies may have together.
+        limit: usize,
+    },
 }
 
 impl RouteError {
@@ -123,6 +129,7 @@ impl RouteError {
             Self::MalformedBody { .. } => (S::BAD_REQUEST, "malformed_body"),
             Self::ModelMissing { .. } => (S::BAD_REQUEST, "model_missing"),
             Self::BodyTooLarge { .. } => (S::PAYLOAD_TOO_LARGE, "body_too_large"),
+            Self::BodyMemoryFull { .. } => (S::SERVICE_UNAVAILABLE, "body_memory_full"),
         }
     }
 
@@ -245,6 +252,13 @@ mod tests {
                 "body_too_large",
                 413,
                 8,
+                None,
+            ),
+            (
+                RouteError::BodyMemoryFull { limit: 1 },
+                "body_memory_full",
+                503,
+                14,
                 None,
             ),
         ] {

@@ -404,6 +404,14 @@ impl<C: Capacity> Gate<C> {
         self.origin.lock().room.has_room()
     }
 
+    /// Rejects a request without the lock if the waiting room is full for its `level`, whatever else its ticket would
+    /// say. This is exact only if all waiters ask for the same slots. Otherwise a slot may be free that none of them can use.
+    ///
+    /// `level` returns the level in which the request would wait, promotions included, or `None` if it is not known.
+    pub(crate) fn fast_reject(&self, level: impl FnOnce() -> Option<u8>) -> Option<RoomFull> {
+        self.origin.fast_reject(level)
+    }
+
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Shared<C>> {
         &self.origin
@@ -465,14 +473,6 @@ impl Gate<SlotPool> {
         Self {
             origin: Origin::new(Shared::new(SlotPool::new(0), config, Some(inner_ready))),
         }
-    }
-
-    /// Rejects a request without the lock if the waiting room is full for its `level`, whatever else its ticket would
-    /// say.
-    ///
-    /// `level` returns the level in which the request would wait, promotions included, or `None` if it is not known.
-    pub(crate) fn fast_reject(&self, level: impl FnOnce() -> Option<u8>) -> Option<RoomFull> {
-        self.origin.fast_reject(level)
     }
 
     /// Rejects a request without the lock if every slot is busy. For layers whose requests may not wait.

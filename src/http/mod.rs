@@ -7,8 +7,10 @@
 mod body;
 mod cached;
 mod classify;
+mod hold;
 #[cfg(any(feature = "route", feature = "durable"))]
 mod hop_by_hop;
+mod idle_timer;
 mod rejection;
 mod render;
 mod retry_after;
@@ -20,12 +22,15 @@ pub use body::PermitBody;
 pub(crate) use cached::at_once;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
+pub use hold::HoldError;
+pub(crate) use hold::{CallHold, HoldLimits, LimitedHold};
 #[cfg(all(test, feature = "route"))]
 pub(crate) use hop_by_hop::HOP_BY_HOP;
 #[cfg(any(feature = "route", feature = "durable"))]
 pub(crate) use hop_by_hop::is_hop_by_hop;
 #[cfg(any(feature = "client", feature = "durable"))]
 pub(crate) use hop_by_hop::named_by_connection;
+pub(crate) use idle_timer::IdleTimer;
 pub use rejection::{Rejection, ToRejection};
 pub(crate) use rejection::{is_overload, rejection, streaming_not_queued};
 pub(crate) use render::grpc_content_type;

@@ -238,6 +238,10 @@ impl<N: ToRejection> ToRejection for RejectReason<N> {
                 "deadline_exceeded",
                 "the request's own deadline passed while it waited for a slot",
             ),
+            Self::HeldTooLong => (
+                "slot_timeout",
+                "the answer had not begun when the request's time with its slot was over",
+            ),
             Self::Disabled => (
                 "queue_disabled",
                 "every slot is busy and queueing is disabled",
@@ -256,7 +260,7 @@ impl<N: ToRejection> ToRejection for RejectReason<N> {
         };
         let status = match self {
             Self::TenantFull => StatusCode::TOO_MANY_REQUESTS,
-            Self::DeadlinePassed => StatusCode::GATEWAY_TIMEOUT,
+            Self::DeadlinePassed | Self::HeldTooLong => StatusCode::GATEWAY_TIMEOUT,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Rejection::new(status, code, message)
@@ -292,7 +296,7 @@ impl<N> RejectReason<N> {
             | Self::NotQueued
             | Self::Displaced => true,
             // A tenant's own limit is 429 in any case, and its own deadline 504.
-            Self::TenantFull | Self::DeadlinePassed => false,
+            Self::TenantFull | Self::DeadlinePassed | Self::HeldTooLong => false,
             Self::ShuttingDown | Self::Unservable(_) => false,
         }
     }
@@ -355,7 +359,7 @@ pub(crate) fn is_overload(status: StatusCode) -> bool {
 mod tests {
     use super::*;
 
-    const REASONS: [(RejectReason, u16, i32, &str); 10] = [
+    const REASONS: [(RejectReason, u16, i32, &str); 11] = [
         (
             RejectReason::Overloaded {
                 retry_after: Duration::ZERO,
@@ -373,6 +377,7 @@ mod tests {
         (RejectReason::NotQueued, 503, 14, "not_queued"),
         (RejectReason::TenantFull, 429, 8, "tenant_queue_full"),
         (RejectReason::DeadlinePassed, 504, 4, "deadline_exceeded"),
+        (RejectReason::HeldTooLong, 504, 4, "slot_timeout"),
     ];
 
     #[test]
@@ -432,7 +437,9 @@ mod tests {
         for (reason, status, ..) in REASONS {
             let changed = rejection(&reason, StatusCode::TOO_MANY_REQUESTS);
             let expected = match reason {
-                RejectReason::ShuttingDown | RejectReason::DeadlinePassed => status,
+                RejectReason::ShuttingDown
+                | RejectReason::DeadlinePassed
+                | RejectReason::HeldTooLong => status,
                 _ => 429,
             };
             assert_eq!(changed.status(), expected, "{reason:?}");

@@ -1,8 +1,10 @@
 //! The demand in the body of an OpenAI-compatible request: its model, tools, images, tokens and stream.
 //!
-//! [`ReadBody`] reads a body up to a limit, and [`Requirements::from_json`](crate::endpoints::Requirements::from_json)
+//! [`ReadBody`] reads a body up to a limit, [`BodyMemory`] limits the memory of all bodies together, and [`Requirements::from_json`](crate::endpoints::Requirements::from_json)
 //! returns the demand in it.
 
+mod body_memory;
+mod drain;
 mod json;
 mod prefix;
 mod prompt;
@@ -12,5 +14,6 @@ mod requirements;
 mod tests;
 mod usage;
 
+pub use body_memory::BodyMemory;
 pub use read_body::ReadBody;
 pub(crate) use usage::{AnswerForm, UsageReader};

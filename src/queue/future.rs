@@ -14,6 +14,7 @@ use super::protocol::{Protocol, sealed};
 use super::request::QueueRequest;
 use crate::admit::{Capacity, RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Gate, Permit};
+use crate::http::{CallHold, HoldLimits};
 use crate::service::{
     Admission, AdmissionHandler, HoldPermit, JustQueued, LayerState, MeasuredCall, Prepare,
     ResponseOptions,
@@ -92,6 +93,27 @@ where
         is_measured.then(|| MeasuredCall::new(&self.state))
     }
 
+    #[inline]
+    fn hold_limits(&self) -> Option<HoldLimits> {
+        self.state.hold_limits()
+    }
+
+    fn head(&self, request: &Req) -> http::Request<()> {
+        self.protocol.head(request)
+    }
+
+    fn reject_late(&self, head: http::Request<()>, waited: Duration) -> Self::Answer {
+        let reason = RejectReason::HeldTooLong;
+        tracing::debug!(%reason, ?waited, "request rejected");
+        let rejected = sealed::Rejected {
+            state: &self.state,
+            reason,
+            waited,
+            full: None,
+        };
+        self.protocol.reject_head(&head, rejected)
+    }
+
     fn is_overloaded(result: &Result<S::Response, S::Error>) -> bool {
         P::is_overloaded(result)
     }
@@ -147,6 +169,15 @@ where
         waited: Duration,
     ) -> Self::Answer {
         P::respond(result, permit, waited)
+    }
+
+    fn respond_limited(
+        result: Result<S::Response, S::Error>,
+        permit: BodyPermit,
+        waited: Duration,
+        hold: CallHold,
+    ) -> Self::Answer {
+        P::respond_limited(result, permit, waited, sealed::CallHold(hold))
     }
 }
 

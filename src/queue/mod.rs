@@ -39,6 +39,7 @@ mod exempt;
 mod future;
 mod handle;
 mod layer;
+mod limited_body;
 #[cfg(feature = "load")]
 mod load;
 mod map_response_body;
@@ -58,7 +59,7 @@ mod response_body;
 mod service;
 mod shared_inner;
 
-pub use crate::http::HeaderClassifier;
+pub use crate::http::{HeaderClassifier, HoldError};
 pub use classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 pub use clone_or_share_inner::CloneOrShareInner;
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};

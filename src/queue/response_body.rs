@@ -12,10 +12,11 @@ use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::limited_body::LimitedBody;
 use super::queue_time::QueueTime;
 use crate::admit::RejectReason;
 use crate::gate::BodyPermit;
-use crate::http::PermitBody;
+use crate::http::{LimitedHold, PermitBody};
 
 /// The error of a body of any kind.
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -65,6 +66,8 @@ pin_project! {
     enum Content<B> {
         // The body of the inner service.
         Held { #[pin] body: PermitBody<B, BodyPermit>, waited: Duration },
+        // The body of the inner service, with limits on the time of its slot.
+        Limited { body: Pin<Box<LimitedBody<B>>>, waited: Duration },
         // A body in its place. It is boxed because it is rare.
         Own { body: Box<OwnBody> },
     }
@@ -114,6 +117,13 @@ impl<B> QueueResponseBody<B> {
         Self { content }
     }
 
+    /// Wraps the inner service's body together with its permit, which has limits.
+    pub(super) fn limited(body: B, hold: LimitedHold<BodyPermit>, waited: Duration) -> Self {
+        let body = Box::pin(LimitedBody::new(body, hold));
+        let content = Content::Limited { body, waited };
+        Self { content }
+    }
+
     /// Makes the body of a rejection.
     pub(super) fn rejection(content: OwnContent, reason: RejectReason, waited: Duration) -> Self {
         Self::own(OwnBody {
@@ -144,7 +154,7 @@ impl<B> QueueResponseBody<B> {
     #[must_use]
     pub fn queue_time(&self) -> Duration {
         match &self.content {
-            Content::Held { waited, .. } => *waited,
+            Content::Held { waited, .. } | Content::Limited { waited, .. } => *waited,
             Content::Own { body } => body.waited,
         }
     }
@@ -153,7 +163,7 @@ impl<B> QueueResponseBody<B> {
     #[must_use]
     pub fn reason(&self) -> Option<&RejectReason> {
         match &self.content {
-            Content::Held { .. } => None,
+            Content::Held { .. } | Content::Limited { .. } => None,
             Content::Own { body } => body.reason.as_ref(),
         }
     }
@@ -214,6 +224,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.project().content.project() {
             ContentProj::Held { body, .. } => body.poll_frame(cx).map_err(Into::into),
+            ContentProj::Limited { body, .. } => body.as_mut().poll_frame(cx),
             ContentProj::Own { body } => body.content.poll_frame(cx),
         }
     }
@@ -221,6 +232,7 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Held { body, .. } => body.is_end_stream(),
+            Content::Limited { body, .. } => body.is_end_stream(),
             Content::Own { body } => body.content.is_end_stream(),
         }
     }
@@ -228,6 +240,7 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Held { body, .. } => body.size_hint(),
+            Content::Limited { body, .. } => body.size_hint(),
             Content::Own { body } => body.content.size_hint(),
         }
     }

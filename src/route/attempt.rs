@@ -18,7 +18,7 @@ use crate::endpoints::{
     Via,
 };
 use crate::gate::{self, Gate, Permit, PermitExtension};
-use crate::http::wants_stream;
+use crate::http::{CallHold, HoldLimits, wants_stream};
 use crate::queue::QueueTime;
 use crate::service::{
     Admission, AdmissionHandler, HoldPermit, JustQueued, ResponseOptions, ask_for_identity,
@@ -60,6 +60,8 @@ pub(super) struct Answer<R, E> {
     pub(super) permit: Permit<Endpoints>,
     pub(super) waited: Duration,
     pub(super) options: ResponseOptions,
+    /// The limits on the time of the slot, if there are any.
+    pub(super) hold: Option<CallHold>,
 }
 
 /// The outcome of one attempt.
@@ -276,8 +278,43 @@ where
                 result,
                 permit,
                 waited,
+                hold: None,
             }),
             None => AttemptOutcome::NotCalled(result),
+        })
+    }
+
+    fn respond_limited(
+        result: Result<Response<R>, S::Error>,
+        permit: Permit<Endpoints>,
+        waited: Duration,
+        hold: CallHold,
+    ) -> Self::Answer {
+        Some(AttemptOutcome::Answered(Answer {
+            options: ResponseOptions::from_bits_retain(permit.layer_bits()),
+            result,
+            permit,
+            waited,
+            hold: Some(hold),
+        }))
+    }
+
+    #[inline]
+    fn hold_limits(&self) -> Option<HoldLimits> {
+        self.shared.state.hold_limits()
+    }
+
+    fn head(&self, request: &Request<RouteBody<B>>) -> Request<()> {
+        let mut head = Request::new(());
+        *head.headers_mut() = request.headers().clone();
+        head
+    }
+
+    fn reject_late(&self, head: Request<()>, waited: Duration) -> Self::Answer {
+        Some(AttemptOutcome::Refused {
+            headers: head.into_parts().0.headers,
+            why: RejectReason::HeldTooLong,
+            waited,
         })
     }
 }

@@ -45,6 +45,8 @@ pub struct RouteLayerBuilder {
 #[derive(Debug, Clone)]
 pub(super) struct RouteOptions {
     pub(super) body_limit: usize,
+    /// The number of bytes that all request bodies may have together. `None` for any number.
+    pub(super) body_memory: Option<usize>,
     pub(super) demand_from: DemandSource,
     /// `true` if responses name their endpoint.
     pub(super) endpoint_header: bool,
@@ -64,6 +66,7 @@ impl RouteLayerBuilder {
             routing: RoutingConfig::default(),
             options: RouteOptions {
                 body_limit: BODY_LIMIT,
+                body_memory: None,
                 demand_from: DemandSource::Body,
                 endpoint_header: true,
                 model_header: true,
@@ -107,6 +110,17 @@ impl RouteLayerBuilder {
     /// Sets the largest size of a request body in bytes, above which it is rejected with 413. Default 10 MiB.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.options.body_limit = bytes;
+        self
+    }
+
+    /// Sets the number of bytes that all request bodies may have together while they are read, wait, or are kept for a
+    /// retry. By default they may have any number.
+    ///
+    /// A request whose body does not fit is rejected with 503 (`body_memory_full`) and a `Retry-After`, before more of its
+    /// body is read. A body that is streamed does not count, nor does a request that brings its
+    /// [slot](crate::gate::PermitExtension) along.
+    pub fn body_memory(mut self, bytes: usize) -> Self {
+        self.options.body_memory = Some(bytes);
         self
     }
 

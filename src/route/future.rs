@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::EXPECT;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
@@ -21,16 +20,15 @@ use super::attempt::{Admitted, Attempt, AttemptOutcome};
 use super::failed_response::ReadFailed;
 use super::inner_service::{RoutableService, RouteInner};
 use super::parsed_request::{DemandSource, Parsed, RequestHead};
+use super::read_request::ReadRequest;
 use super::request_metrics::RequestMetrics;
 use super::response::next_step;
-use super::response_body::{RouteResponseBody, Routed, RoutedBody};
+use super::response_body::{BoxError, RouteResponseBody, Routed, RoutedBody};
 use super::retry::{NotRetryable, RetryState, Retryable};
 use super::shared::RouterShared;
-use crate::admit::RejectReason;
-use crate::endpoints::{EndpointLease, Endpoints, RouteError};
-use crate::gate::{self, QueuePlace, Shared};
+use crate::endpoints::{EndpointLease, Endpoints};
+use crate::gate::{QueuePlace, Shared};
 use crate::http::PermitBody;
-use crate::openai::ReadBody;
 use crate::service::{PendingAnswer, Prepared, StatusStream, status_response};
 
 pin_project! {
@@ -106,7 +104,7 @@ pin_project! {
     #[project = StateProj]
     enum State<S, B, A, R> {
         /// The body is read, because it says which model the request asks for.
-        Reading { #[pin] body: ReadBody<B>, head: Option<RequestHead<S>> },
+        Reading { #[pin] body: ReadRequest<B>, head: Option<RequestHead<S>> },
         /// The demand is read from the head of the request, while the body is streamed.
         Streaming { body: Option<B>, head: Option<RequestHead<S>> },
         /// An attempt waits for a slot or for the inner service's response.
@@ -119,6 +117,7 @@ pin_project! {
 impl<S, B, R> Attempts<S, B, R>
 where
     S: Service<Request<RouteBody<B>>>,
+    B: Body<Data = Bytes>,
 {
     pub(super) fn new(
         shared: Arc<RouterShared>,
@@ -128,25 +127,22 @@ where
     ) -> Self {
         let (head, body) = request.into_parts();
         let metrics = Some(RequestMetrics::new(Arc::clone(&shared)));
-        let limit = shared.options.body_limit;
-        let reads_body = matches!(shared.options.demand_from, DemandSource::Body);
-        let expects_continue = head.headers.contains_key(EXPECT);
+        let body = match shared.options.demand_from {
+            DemandSource::Body => Ok(ReadRequest::new(body, &head, &shared)),
+            DemandSource::Head(_) => Err(body),
+        };
         let head = Some(RequestHead {
             attempt: Attempt::new(shared),
             inner,
             prepared,
             head,
         });
-        let state = if reads_body {
-            let body = ReadBody::new(body, limit);
-            let body = match expects_continue {
-                true => body.announced(),
-                false => body,
-            };
-            State::Reading { body, head }
-        } else {
-            let body = Some(body);
-            State::Streaming { body, head }
+        let state = match body {
+            Ok(body) => State::Reading { body, head },
+            Err(body) => {
+                let body = Some(body);
+                State::Streaming { body, head }
+            }
         };
         Self {
             state,
@@ -160,7 +156,7 @@ impl<S, B, R> Future for Attempts<S, B, R>
 where
     S: RoutableService<B, R>,
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
-    R: Body<Data = Bytes> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Output = Result<Routed<R>, S::Error>;
 
@@ -175,7 +171,7 @@ impl<S, B, R> Attempts<S, B, R>
 where
     S: RoutableService<B, R>,
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
-    R: Body<Data = Bytes> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     /// Resolves with the response. Resolves with `None` once before that, if the request waits and its client asked for
     /// its status.
@@ -189,9 +185,9 @@ where
         loop {
             let next = match this.state.as_mut().project() {
                 StateProj::Reading { body, head } => {
-                    let body = ready!(poll_body(body, head, cx));
+                    let body = ready!(body.poll_read(head, cx));
                     let mut head = take_once(head);
-                    let parsed = head.parse_body(body);
+                    let parsed = body.and_then(|bytes| head.parse_body(bytes));
                     first_attempt(head, parsed, this.metrics, this.retry)
                 }
                 StateProj::Streaming { body, head } => {
@@ -249,7 +245,7 @@ impl<S, B, R> PendingAnswer<RoutedBody<R>> for Attempts<S, B, R>
 where
     S: RoutableService<B, R>,
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
-    R: Body<Data = Bytes> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     fn poll_answer(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Routed<R>>> {
         // A retry that waits resolves with `None` as well. It is polled again at once, because its status is shown
@@ -269,22 +265,6 @@ where
     }
 }
 
-fn poll_body<S, B>(
-    body: Pin<&mut ReadBody<B>>,
-    head: &mut Option<RequestHead<S>>,
-    cx: &mut Context<'_>,
-) -> Poll<Result<Bytes, RouteError>>
-where
-    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
-{
-    let body = body.poll(cx);
-    // If the body is not there at once, the time to read it counts as time since the arrival.
-    if let (Poll::Pending, Some(head)) = (&body, head) {
-        head.attempt.since.get_or_insert_with(gate::now);
-    }
-    body
-}
-
 /// The state of [`Attempts`].
 type AttemptsState<S, B, R> = State<S, B, Admitted<S, B, R>, R>;
 
@@ -298,7 +278,7 @@ fn first_attempt<S, B, R, E>(
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
     B: Body<Data = Bytes>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     match parsed {
         Ok((demand, body)) => {
@@ -311,7 +291,7 @@ where
             ControlFlow::Continue(State::Admitted { admission })
         }
         Err(why) => {
-            let (headers, why) = (&head.head.headers, RejectReason::Unservable(why));
+            let headers = &head.head.headers;
             let response = take_once(metrics).reject(headers, &why, Duration::ZERO);
             ControlFlow::Break(Ok(response))
         }
@@ -327,7 +307,7 @@ fn after_attempt<S, B, R, E>(
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
     B: Body<Data = Bytes>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     let (response, kept) = next_step(outcome, take_once(metrics), retry)?;
     *metrics = Some(kept);
@@ -343,7 +323,7 @@ fn later_attempt<S, B, R, E>(
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
     B: Body<Data = Bytes>,
-    R: Body<Data = Bytes>,
+    R: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     let Ok(retry) = retry else {
         unreachable!("only a retryable request is retried");

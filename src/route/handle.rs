@@ -15,6 +15,7 @@ use crate::endpoints::{
 #[cfg(feature = "client")]
 use crate::gate;
 use crate::gate::{Gate, GateStatus};
+use crate::openai::BodyMemory;
 use crate::queue::{InvalidQueueConfig, QueueConfig};
 
 /// A handle that reports on a router and changes it while requests wait.
@@ -82,6 +83,13 @@ impl RouteHandle {
     pub fn gate(&self) -> &Gate<Endpoints> {
         forbid_in_strategy("RouteHandle::gate");
         &self.0.state.gate
+    }
+
+    /// Returns the memory of request bodies, or `None` if it is unlimited. A service in front that reads bodies itself can
+    /// [count](crate::openai::ReadBody::counted_in) them in it.
+    #[must_use]
+    pub fn body_memory(&self) -> Option<&BodyMemory> {
+        self.0.body_memory.as_ref()
     }
 
     /// Returns the number of rejected requests for each error code.

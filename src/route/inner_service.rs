@@ -10,14 +10,14 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::future::Attempts;
-use super::response_body::Routed;
+use super::response_body::{BoxError, Routed};
 use super::{Route, RouteBody};
 use crate::implies::Implies;
 
 /// An inner service of a [`Route`], for requests with bodies of type `B`.
 ///
 /// It is implemented for every `Clone` service that takes an `http::Request<`[`RouteBody`]`<B>>` and returns an
-/// `http::Response` with a body of [`Bytes`]. The service, its future, its error and both bodies are `Send` and borrow
+/// `http::Response` with a body of [`Bytes`], whose error fits into a box. The service, its future, its error and both bodies are `Send` and borrow
 /// nothing, because a response may [begin while its request waits](crate::QueueLayer#status-while-waiting).
 ///
 /// A service that can't be cloned, such as a rate limit, needs a buffer in front of it. Without a buffer, this does not
@@ -64,7 +64,7 @@ impl<S, B, R> RouteInner<B> for S
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>> + RoutableService<B, R>,
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
-    R: Body<Data = Bytes> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Body = R;
     type Error = S::Error;

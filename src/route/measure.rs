@@ -2,6 +2,7 @@
 
 use http::{Response, StatusCode};
 
+use super::head_at::HeadAt;
 use super::response_class::ResponseClass;
 use super::shared::RouterShared;
 use crate::admit::{LimitOutcome, LimitSample};
@@ -23,7 +24,7 @@ impl RouterShared {
         let (true, Some(called)) = (endpoint.is_adaptive(), lease.called) else {
             return false; // nearly every endpoint has a fixed limit
         };
-        let now = gate::now();
+        let now = HeadAt::of(result).unwrap_or_else(gate::now);
         let sample = LimitSample {
             latency: now.saturating_duration_since(called),
             in_flight: lease.in_flight as usize,

@@ -94,6 +94,7 @@ mod client_wait;
 mod failed_response;
 mod future;
 mod handle;
+mod head_at;
 mod inner_service;
 mod layer;
 mod measure;
@@ -101,6 +102,7 @@ mod metrics;
 #[cfg(feature = "swap")]
 pub(crate) mod on_demand;
 mod parsed_request;
+mod read_request;
 mod request_body;
 mod request_metrics;
 mod response;
@@ -117,6 +119,8 @@ pub use at_most_once::AtMostOnce;
 pub use builder::{InvalidRoute, RouteLayerBuilder};
 pub use future::RouteFuture;
 pub use handle::RouteHandle;
+#[cfg(feature = "client")]
+pub(crate) use head_at::HeadAt;
 pub use inner_service::{RoutableBody, RouteInner};
 pub use layer::RouteLayer;
 pub use request_body::RouteBody;

@@ -13,6 +13,7 @@ use tower_service::Service;
 use super::RouteBody;
 use super::attempt::{Admitted, Attempt};
 use super::request_body::BufferedBody;
+use crate::admit::RejectReason;
 use crate::endpoints::{Demand, Endpoints, Requirements, RouteError};
 use crate::gate::Shared;
 use crate::service::{Admission, Prepared};
@@ -38,16 +39,16 @@ impl<S: Clone> Clone for RequestHead<S> {
 }
 
 /// The demand of a request, and its body as the inner service gets it.
-pub(super) type Parsed<B> = Result<(Demand, RouteBody<B>), RouteError>;
+pub(super) type Parsed<B> = Result<(Demand, RouteBody<B>), RejectReason<RouteError>>;
 
 impl<S> RequestHead<S> {
     /// Parses a request from its body, which has been read.
-    pub(super) fn parse_body<B>(&mut self, body: Result<Bytes, RouteError>) -> Parsed<B> {
-        let bytes = body?;
+    pub(super) fn parse_body<B>(&mut self, bytes: Bytes) -> Parsed<B> {
         if let Some(encoding) = encoding(&self.head.headers) {
-            return Err(RouteError::EncodedBody { encoding });
+            let encoded = RouteError::EncodedBody { encoding };
+            return Err(RejectReason::Unservable(encoded));
         }
-        let (asked, model_at) = Requirements::read(&bytes)?;
+        let (asked, model_at) = Requirements::read(&bytes).map_err(RejectReason::Unservable)?;
         let demand = self.attempt.shared.endpoints().demand(&asked);
         self.attempt.ask(&asked);
         let model_at = Some(model_at);
@@ -60,7 +61,7 @@ impl<S> RequestHead<S> {
         let DemandSource::Head(extract) = &self.attempt.shared.options.demand_from else {
             unreachable!("the body is read unless the head has the demand");
         };
-        let asked = extract(&self.head)?;
+        let asked = extract(&self.head).map_err(RejectReason::Unservable)?;
         let demand = self.attempt.shared.endpoints().demand(&asked);
         self.attempt.ask(&asked);
         if body.is_end_stream() {

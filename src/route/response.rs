@@ -11,9 +11,10 @@ use http_body::Body;
 use super::RouteResponseBody;
 use super::attempt::{Answer, AttemptOutcome};
 use super::failed_response::ReadFailed;
+use super::head_at::HeadAt;
 use super::metrics::RequestOutcome;
 use super::request_metrics::RequestMetrics;
-use super::response_body::Routed;
+use super::response_body::{BoxError, Routed};
 use super::response_class::{ResponseClass, Retry};
 use super::retry::{FailedResponse, RetryState, Retryable};
 use crate::admit::RejectReason;
@@ -21,7 +22,7 @@ use crate::admit::RejectReason;
 use crate::endpoints::on_demand::SuspicionSettled;
 use crate::endpoints::{Decision, NoResponse, RouteError};
 use crate::gate;
-use crate::http::PermitBody;
+use crate::http::{LimitedHold, PermitBody};
 use crate::service::{hold_in_body, insert_waited};
 
 /// The step after an attempt: the response to the client, or another attempt once the response of the failed one has been
@@ -30,7 +31,7 @@ pub(super) type NextStep<R, E> = ControlFlow<Result<Routed<R>, E>, (ReadFailed<R
 
 /// Decides between a response to the client and another attempt, and records the outcome of the attempt that just
 /// ended.
-pub(super) fn next_step<S, R: Body<Data = Bytes>, E>(
+pub(super) fn next_step<S, R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
     outcome: AttemptOutcome<R, E>,
     mut metrics: RequestMetrics,
     retry: &mut Retryable<S, E>,
@@ -84,7 +85,7 @@ fn earlier_failure<R, E>(
 }
 
 /// Learns from an endpoint's answer, and decides whether the client gets it.
-fn answered<S, R: Body<Data = Bytes>, E>(
+fn answered<S, R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
     mut answer: Answer<R, E>,
     mut metrics: RequestMetrics,
     retry: &mut Retryable<S, E>,
@@ -129,7 +130,8 @@ fn learn<S, R, E>(
     });
     // A limit that was probed and the end of an idle process do not count as failures of the endpoint.
     if !requeues {
-        metrics.shared.learn(permit, class, metrics.has_failed);
+        let at = HeadAt::of(result);
+        metrics.shared.learn(permit, class, metrics.has_failed, at);
         metrics.has_failed |= class.is_failure();
     }
     if let Some(after) = result.as_ref().ok().and_then(asks_for_pause) {
@@ -170,7 +172,7 @@ fn attempts_again<S, R, E>(
 }
 
 /// Keeps a failed answer in case that no other endpoint can serve the request. Returns the reader of its body.
-fn keep_failed<S, R: Body<Data = Bytes>, E>(
+fn keep_failed<S, R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
     answer: Answer<R, E>,
     retry: &mut RetryState<S, E>,
 ) -> ReadFailed<R> {
@@ -192,7 +194,7 @@ fn keep_failed<S, R: Body<Data = Bytes>, E>(
 }
 
 /// Returns the answer as the response to the client. Its body holds the slot.
-fn pass_on<R: Body<Data = Bytes>, E>(
+fn pass_on<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
     mut answer: Answer<R, E>,
     class: ResponseClass,
     mut metrics: RequestMetrics,
@@ -210,14 +212,19 @@ fn pass_on<R: Body<Data = Bytes>, E>(
         answer.permit.lease_mut().is_end_noted = called.is_some() && holds_body;
     }
     let tokens = metrics.shared.token_meter(&answer.permit, &response);
-    let response = response.map(|body| RouteResponseBody::new(body, metrics, called, tokens));
-    let permit = Some(answer.permit);
-    Ok(hold_in_body(
-        response,
-        permit,
-        answer.waited,
-        answer.options,
-    ))
+    let (waited, options) = (answer.waited, answer.options);
+    let mut permit = Some(answer.permit);
+    let hold = answer
+        .hold
+        .filter(|_| options.hold_body(response.headers()));
+    let response = response.map(|body| {
+        let body = RouteResponseBody::new(body, metrics, called, tokens);
+        match hold.zip(permit.take_if(|_| hold.is_some())) {
+            None => body,
+            Some((hold, permit)) => body.limited(LimitedHold::new(permit, &hold)),
+        }
+    });
+    Ok(hold_in_body(response, permit, waited, options))
 }
 
 /// Returns `true` if the connection to the endpoint could not be made.

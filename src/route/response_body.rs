@@ -1,5 +1,6 @@
 //! The body of a routed response, which measures the response's duration and notices when the body breaks off.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed; // the counter is only compared with an earlier count
 use std::task::{Context, Poll};
@@ -17,11 +18,13 @@ use super::token_meter::TokenMeter;
 use crate::endpoints::Endpoints;
 use crate::endpoints::latency::CoarseInstant;
 use crate::gate::{self, Permit};
-use crate::http::PermitBody;
+use crate::http::{HoldError, LimitedHold, PermitBody};
 use crate::service::StatusStream;
 
 pin_project! {
     /// The body of a response of a [`Route`](super::Route).
+    ///
+    /// Its error is the boxed error of the inner body, or a [`HoldError`](crate::queue::HoldError).
     #[derive(Debug)]
     pub struct RouteResponseBody<B> {
         #[pin]
@@ -46,6 +49,8 @@ pin_project! {
             body: B,
             // `None` once the body is over.
             measure: Option<Measure>,
+            // The slot, if it has limits. It is declared last, because it must be free only after the work is gone.
+            hold: Option<Box<LimitedHold<Permit<Endpoints>>>>,
         },
         // The body of a response that began while its request waited. The final answer is part of it.
         Status { stream: Box<StatusStream<RoutedBody<B>>> },
@@ -95,8 +100,25 @@ impl<B: Body> RouteResponseBody<B> {
         if body.is_end_stream() {
             finish(&mut measure, Measure::end);
         }
-        let content = Content::Answer { body, measure };
+        let content = Content::Answer {
+            body,
+            measure,
+            hold: None,
+        };
         Self { content }
+    }
+
+    /// Adds the slot of a response, which has limits. A body that has ended gives the slot back at once.
+    pub(super) fn limited(mut self, slot: LimitedHold<Permit<Endpoints>>) -> Self {
+        if let Content::Answer {
+            hold,
+            measure: Some(_),
+            ..
+        } = &mut self.content
+        {
+            *hold = Some(Box::new(slot));
+        }
+        self
     }
 }
 
@@ -175,28 +197,65 @@ fn finish(measure: &mut Option<Measure>, how: impl FnOnce(&mut Measure)) {
     }
 }
 
+/// Passes on what a body returned, unless a limit of its slot is over.
 #[cold]
 #[inline(never)]
-fn poll_status<B: Body<Data = Bytes>>(
+fn check(
+    limits: &mut LimitedHold<Permit<Endpoints>>,
+    polled: Poll<Option<Result<Frame<Bytes>, BoxError>>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    let checked = limits.check(polled, cx);
+    checked.map(|checked| checked.unwrap_or_else(|over| Some(Err(over.into()))))
+}
+
+/// Returns `true` if the response took longer than its slot may be held. The client may be at fault.
+#[cold]
+fn is_held_too_long(error: &BoxError) -> bool {
+    let hold = error.downcast_ref();
+    hold.is_some_and(|error| matches!(error, HoldError::TooLong(_)))
+}
+
+#[cold]
+#[inline(never)]
+fn poll_status<B>(
     stream: &mut StatusStream<RoutedBody<B>>,
     cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+{
     Pin::new(stream).poll_frame(cx)
 }
 
-impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
+/// The error of a body of any kind.
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+
+impl<B> Body for RouteResponseBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+{
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let (mut body, measured) = match self.project().content.project() {
-            ContentProj::Answer { body, measure } => (body, measure),
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let (mut body, measured, hold) = match self.project().content.project() {
+            ContentProj::Answer {
+                body,
+                measure,
+                hold,
+            } => (body, measure, hold),
             ContentProj::Status { stream } => return poll_status(stream, cx),
         };
-        let Poll::Ready(frame) = body.as_mut().poll_frame(cx) else {
+        let polled = body.as_mut().poll_frame(cx).map_err(Into::into);
+        let polled = match hold {
+            None => polled,
+            Some(limits) => check(limits, polled, cx),
+        };
+        let Poll::Ready(frame) = polled else {
             if let Some(measure) = measured {
                 measure.wait.set(false);
             }
@@ -213,7 +272,11 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
                 }
             }
             Some(Ok(_)) | None => finish(measured, Measure::end),
+            Some(Err(error)) if is_held_too_long(error) => finish(measured, Measure::cut_short),
             Some(Err(_)) => finish(measured, Measure::reset),
+        }
+        if measured.is_none() {
+            *hold = None;
         }
         Poll::Ready(frame)
     }
@@ -221,7 +284,7 @@ impl<B: Body<Data = Bytes>> Body for RouteResponseBody<B> {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             // The end is reported only after it was recorded, because the slot comes back once this is `true`.
-            Content::Answer { body, measure } => measure.is_none() && body.is_end_stream(),
+            Content::Answer { body, measure, .. } => measure.is_none() && body.is_end_stream(),
             Content::Status { stream } => stream.is_end_stream(),
         }
     }

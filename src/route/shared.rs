@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed; // the counter is only compared with an earlier count
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -17,6 +17,7 @@ use crate::endpoints::HealthChange;
 use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
 use crate::gate::{self, Gate, Permit};
+use crate::openai::BodyMemory;
 use crate::service::LayerState;
 
 /// The state that all services of one `RouteLayer` share.
@@ -24,6 +25,8 @@ use crate::service::LayerState;
 pub(super) struct RouterShared {
     pub(super) state: Arc<LayerState<Endpoints>>,
     pub(super) options: RouteOptions,
+    /// The memory of request bodies, if it is limited.
+    pub(super) body_memory: Option<BodyMemory>,
     pub(super) metrics: Metrics,
     /// A channel that is marked as changed after each change of the endpoints.
     pub(super) changed: watch::Sender<()>,
@@ -43,6 +46,7 @@ impl RouterShared {
         });
         Ok(Self {
             state,
+            body_memory: builder.options.body_memory.map(BodyMemory::new),
             options: builder.options,
             metrics: Metrics::default(),
             changed: watch::Sender::default(),
@@ -79,13 +83,15 @@ impl RouterShared {
     }
 
     /// Updates the health of the permit's endpoint after a response of the class `class`. If the request `has_failed`
-    /// elsewhere, its failure does not count, because the request may be at fault.
+    /// elsewhere, its failure does not count, because the request may be at fault. `head_at` is the time at which the
+    /// response's head came, or `None` for now.
     #[inline]
     pub(super) fn learn(
         self: &Arc<Self>,
         permit: &mut Permit<Endpoints>,
         class: ResponseClass,
         has_failed: bool,
+        head_at: Option<Instant>,
     ) {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
@@ -116,7 +122,7 @@ impl RouterShared {
             return;
         }
         if let Some(called) = lease.called {
-            let now = gate::now();
+            let now = head_at.unwrap_or_else(gate::now);
             let took = now.saturating_duration_since(called);
             state.latency.answered(took, CoarseInstant::at(now));
         }

@@ -24,8 +24,9 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::adaptive_limit::MeasuredCall;
-use super::call_watch::{CallWatch, WatchedCall};
+use super::call_watch::{CallEnd, CallWatch, WatchedCall};
 use super::exempt_call::ExemptCall;
+use super::late_answer::LateAnswer;
 use super::ready_state::Prepared;
 use super::waiting::{
     Admitted, InnerWait, PendingCall, SlotOutcome, SlotWait, WaitOutcome, WaitTimes,
@@ -33,6 +34,7 @@ use super::waiting::{
 };
 use crate::admit::{Capacity, RejectReason, Ticket};
 use crate::gate::{self, Gate, Permit, Reservation, Shared};
+use crate::http::{CallHold, HoldLimits};
 
 pub(crate) use progress::Progress;
 pub(crate) use queued::JustQueued;
@@ -90,6 +92,17 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>:
         None
     }
 
+    /// Returns the limits on the time for which the request may hold its slot, if there are any.
+    fn hold_limits(&self) -> Option<HoldLimits> {
+        None
+    }
+
+    /// Returns the head of the request, as far as its rejection needs it.
+    fn head(&self, request: &Req) -> http::Request<()>;
+
+    /// Answers a request that has held its slot for too long. Its call was dropped.
+    fn reject_late(&self, head: http::Request<()>, waited: Duration) -> Self::Answer;
+
     /// Returns `true` if the answer to a measured call says that the inner service is overloaded.
     fn is_overloaded(_: &Result<S::Response, S::Error>) -> bool {
         false
@@ -125,6 +138,14 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>:
         result: Result<S::Response, S::Error>,
         permit: Option<Self::Held>,
         waited: Duration,
+    ) -> Self::Answer;
+
+    /// Passes the response of a request on that may hold its slot for a limited time.
+    fn respond_limited(
+        result: Result<S::Response, S::Error>,
+        permit: Self::Held,
+        waited: Duration,
+        hold: CallHold,
     ) -> Self::Answer;
 }
 
@@ -175,7 +196,7 @@ pin_project! {
         },
         // A state of its own, so that plain calls do not have to look for a watch. Boxed with its future, because the
         // state then needs no word to tell itself from `Calling`.
-        CallingWatched { call: Pin<Box<WatchedCall<C, F>>> },
+        CallingWatched { call: Pin<Box<WatchedCall<C, F, H>>> },
         // Boxed with its future for the same reason.
         Exempt { call: Pin<Box<ExemptCall<S, Req, F>>> },
     }
@@ -312,6 +333,7 @@ where
         let measured = prepared.is_some().then(|| handler.measure()).flatten();
         drop(prepared); // frees the place in the waiting room, because the request has a slot
         handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
+        let late = LateAnswer::of_call::<C, S, Req>(handler, &request);
         let watch = CallWatch {
             permit,
             waited: Duration::ZERO,
@@ -319,7 +341,7 @@ where
             measured,
         };
         let future = inner.call(request);
-        Self::calling(future, watch)
+        Self::calling(future, watch, late)
     }
 
     /// Rejects the request if the waiting room is full, or else lets it wait, because all slots are busy or others
@@ -451,13 +473,18 @@ impl<C: Capacity, S, Req, H, P: From<Permit<C>>, F, A, E> State<C, S, Req, H, P,
         matches!(self, Self::Calling { .. })
     }
 
-    /// Returns the state of a call that has begun, which is watched only if `watch` has reports to make.
-    fn calling(future: F, watch: CallWatch<C>) -> Self {
-        if watch.is_empty() {
+    /// Returns the state of a call that has begun, which is watched only if `watch` has reports to make or the call has
+    /// limits.
+    fn calling(
+        future: F,
+        watch: CallWatch<C>,
+        late: Option<Box<(CallHold, LateAnswer<H>)>>,
+    ) -> Self {
+        if late.is_none() && watch.is_empty() {
             let permit = Some(watch.permit.into());
             return Self::Calling { future, permit };
         }
-        let call = Box::pin(WatchedCall::new(future, watch));
+        let call = Box::pin(WatchedCall::new(future, watch, late));
         Self::CallingWatched { call }
     }
 }
@@ -477,10 +504,18 @@ where
         match self.as_mut().project() {
             StateProj::Calling { .. } => Poll::Ready(None),
             StateProj::CallingWatched { call } => {
-                let (result, watch) = ready!(call.as_mut().poll(cx));
+                let (result, watch, hold) = match ready!(call.as_mut().poll(cx)) {
+                    CallEnd::Answered(result, watch, hold) => (result, watch, hold),
+                    CallEnd::Late(late, waited) => {
+                        return Poll::Ready(Some(late.answer::<C, S, Req>(waited)));
+                    }
+                };
                 let waited = watch.waited;
-                let permit = watch.answered(|| H::is_overloaded(&result));
-                Poll::Ready(Some(H::respond(result, Some(permit.into()), waited)))
+                let permit = watch.answered(|| H::is_overloaded(&result)).into();
+                Poll::Ready(Some(match hold {
+                    None => H::respond(result, Some(permit), waited),
+                    Some(hold) => H::respond_limited(result, permit, waited, hold),
+                }))
             }
             StateProj::Exempt { call } => {
                 let result = ready!(call.as_mut().poll(cx));
@@ -535,8 +570,8 @@ where
         match outcome {
             // ## WaitingForSlot | WaitingForInner => Calling
             WaitOutcome::Ready(admitted) => {
-                let (future, watch) = call.call_inner(admitted, waited);
-                self.set(State::calling(future, watch));
+                let (future, watch, late) = call.call_inner(admitted, waited);
+                self.set(State::calling(future, watch, late));
                 Poll::Ready(None)
             }
             WaitOutcome::Rejected(reason) => Poll::Ready(Some(call.reject(reason, waited))),

@@ -8,9 +8,11 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use super::adaptive_limit::MeasuredCall;
+use super::late_answer::LateAnswer;
 use super::served_call::ServedCall;
 use crate::admit::Capacity;
 use crate::gate::Permit;
+use crate::http::CallHold;
 
 /// The permit of a call, and the reports to make when its answer begins. `served` is for a request that waited, and
 /// `measured` for a layer with a limit that adapts.
@@ -40,22 +42,38 @@ impl<C: Capacity> CallWatch<C> {
 }
 
 pin_project! {
-    /// The future of a call, with its watch. It resolves to both the result and the watch.
-    pub(super) struct WatchedCall<C: Capacity, F> {
+    /// The future of a call, with its watch and its limits.
+    pub(super) struct WatchedCall<C: Capacity, F, H> {
+        // `None` once the call was dropped because its time was over.
         #[pin]
-        future: F,
+        future: Option<F>,
         // A copy of the watch's own, which stays when the watch is gone.
         waited: Duration,
         watch: Option<CallWatch<C>>,
+        // The limits of the call. `None` if it has none.
+        late: Option<Box<(CallHold, LateAnswer<H>)>>,
     }
 }
 
-impl<C: Capacity, F> WatchedCall<C, F> {
-    pub(super) fn new(future: F, watch: CallWatch<C>) -> Self {
+/// The end of a watched call.
+pub(super) enum CallEnd<C: Capacity, T, H> {
+    /// The inner service has answered.
+    Answered(T, CallWatch<C>, Option<CallHold>),
+    /// The call has held its slot for too long, after the request had waited for this time.
+    Late(LateAnswer<H>, Duration),
+}
+
+impl<C: Capacity, F, H> WatchedCall<C, F, H> {
+    pub(super) fn new(
+        future: F,
+        watch: CallWatch<C>,
+        late: Option<Box<(CallHold, LateAnswer<H>)>>,
+    ) -> Self {
         Self {
-            future,
+            future: Some(future),
             waited: watch.waited,
             watch: Some(watch),
+            late,
         }
     }
 
@@ -71,17 +89,27 @@ impl<C: Capacity, F> WatchedCall<C, F> {
     }
 }
 
-impl<C: Capacity, F: Future> Future for WatchedCall<C, F> {
-    type Output = (F::Output, CallWatch<C>);
+impl<C: Capacity, F: Future, H> Future for WatchedCall<C, F, H> {
+    type Output = CallEnd<C, F::Output, H>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
+        let mut this = self.project();
         // The watch is out of the future while the inner service is polled, so that a panic of the service drops it.
-        let watch = this.watch.take().expect("polled after completion");
-        let Poll::Ready(result) = this.future.poll(cx) else {
+        let (Some(future), Some(watch)) = (this.future.as_mut().as_pin_mut(), this.watch.take())
+        else {
+            panic!("polled after completion");
+        };
+        if let Poll::Ready(result) = future.poll(cx) {
+            let hold = this.late.take().map(|limits| limits.0);
+            return Poll::Ready(CallEnd::Answered(result, watch, hold));
+        }
+        let is_late = (this.late.as_mut()).is_some_and(|limits| limits.1.poll_end(cx).is_ready());
+        let Some(limits) = this.late.take_if(|_| is_late) else {
             *this.watch = Some(watch);
             return Poll::Pending;
         };
-        Poll::Ready((result, watch))
+        this.future.set(None); // the slot is free only after the work is gone
+        drop(watch);
+        Poll::Ready(CallEnd::Late(limits.1, *this.waited))
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::ResponseOptions;
 use crate::admit::{Capacity, Limiter, WaitingRoomConfig};
 use crate::gate::Gate;
-use crate::http::HeaderClassifier;
+use crate::http::{HeaderClassifier, HoldLimits};
 use crate::on_cancel::OnCancel;
 use crate::queue::{Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
 
@@ -41,6 +41,8 @@ bitflags! {
         const RESERVATION = 1;
         /// A measurement, for a limit that adapts.
         const MEASUREMENT = 1 << 1;
+        /// Limits on the time for which the request may hold its slot.
+        const HOLD_LIMITS = 1 << 2;
     }
 }
 
@@ -116,6 +118,13 @@ impl<C: Capacity> LayerState<C> {
         Prepare::from_bits_retain(self.prepare.load(Relaxed)) // relaxed, because it is read on its own
     }
 
+    /// Returns the limits on the time for which a request may hold its slot, if there are any.
+    #[inline]
+    pub(crate) fn hold_limits(&self) -> Option<HoldLimits> {
+        let is_limited = self.prepare().contains(Prepare::HOLD_LIMITS);
+        is_limited.then(|| self.settings().config.hold_limits())?
+    }
+
     /// Closes the gate inside the token's `cancel`, or at once if the token has been cancelled already.
     ///
     /// The token replaces the previous one, and does not keep the gate alive.
@@ -175,6 +184,7 @@ impl Settings {
             Prepare::MEASUREMENT,
             self.config.concurrency.adaptive().is_some(),
         );
+        prepare.set(Prepare::HOLD_LIMITS, self.config.hold_limits().is_some());
         prepare
     }
 

@@ -9,6 +9,7 @@ mod adaptive_limit;
 mod admission;
 mod call_watch;
 mod exempt_call;
+mod late_answer;
 mod layer_state;
 mod queue_status;
 mod ready_state;

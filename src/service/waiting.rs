@@ -11,10 +11,12 @@ use tower_service::Service;
 use super::AdmissionHandler;
 use super::adaptive_limit::MeasuredCall;
 use super::call_watch::CallWatch;
+use super::late_answer::LateAnswer;
 use super::served_call::ServedCall;
 use crate::admit::{Capacity, RejectReason, ServiceSample, Ticket};
 use crate::clock;
 use crate::gate::{self, Acquire, Permit, ReadinessClaim};
+use crate::http::CallHold;
 
 /// The end of a wait: a call, a rejection or an error.
 pub(super) enum WaitOutcome<C: Capacity, E> {
@@ -108,7 +110,8 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         gate::now().saturating_duration_since(self.times.arrival)
     }
 
-    /// Calls the inner service, and returns its future. The slot in the `CallWatch` goes with the response.
+    /// Calls the inner service, and returns its future. The slot in the `CallWatch` goes with the response. The last value
+    /// is there if the slot has limits.
     #[expect(
         clippy::boxed_local,
         reason = "a request is large: it is moved out of the box once, for the call"
@@ -118,7 +121,11 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         mut self: Box<Self>,
         admitted: Admitted<C>,
         waited: Duration,
-    ) -> (S::Future, CallWatch<C>)
+    ) -> (
+        S::Future,
+        CallWatch<C>,
+        Option<Box<(CallHold, LateAnswer<H>)>>,
+    )
     where
         C: Capacity,
         S: Service<Req>,
@@ -134,6 +141,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         let served = served.map(|served| ServedCall::new(gate, served));
         self.handler
             .on_admitted(&mut self.request, permit.lease_mut(), waited);
+        let late = LateAnswer::of_call::<C, S, Req>(&self.handler, &self.request);
         let future = self.inner.call(self.request);
         drop(claim); // used up, so the next head may poll the inner service
         let watch = CallWatch {
@@ -142,7 +150,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
             served,
             measured,
         };
-        (future, watch)
+        (future, watch, late)
     }
 
     /// Gives up the place in the waiting room, or the slot, and returns the answer with the rejection.

@@ -2,44 +2,85 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
 
+use super::answer_body::AnswerBody;
 use super::pool::Release;
 
 /// The body of a [`Forward`](super::Forward)'s response. Dropping it unread closes the connection to the endpoint.
 pub struct ForwardBody(Content);
 
 enum Content {
-    Answer {
-        body: Incoming,
-        /// The connection that the answer comes over, until the answer has ended.
-        connection: Option<Box<dyn Release>>,
-    },
+    Answer(AnswerBody),
     Full(Full<Bytes>),
 }
 
-/// An error that ends a body if the endpoint broke off in the middle of its answer.
+/// An error that ends a body if the endpoint broke off, or was silent for too long, in the middle of its answer.
 #[derive(Debug, thiserror::Error)]
-#[error("the endpoint broke off in the middle of its answer")]
-pub struct BodyError(#[source] hyper::Error);
+#[error(transparent)]
+pub struct BodyError(Cause);
+
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    #[error("the endpoint broke off in the middle of its answer")]
+    Broken(#[source] hyper::Error),
+    #[error("the endpoint sent nothing for {s} s in the middle of its answer", s = .0.as_secs_f64())]
+    Silent(Duration),
+}
+
+impl BodyError {
+    pub(super) fn broken(error: hyper::Error) -> Self {
+        Self(Cause::Broken(error))
+    }
+
+    pub(super) fn silent(limit: Duration) -> Self {
+        Self(Cause::Silent(limit))
+    }
+
+    /// Returns the time for which the endpoint was silent, or `None` if it broke off.
+    pub(super) fn silence(&self) -> Option<Duration> {
+        match self.0 {
+            Cause::Broken(_) => None,
+            Cause::Silent(limit) => Some(limit),
+        }
+    }
+}
 
 impl ForwardBody {
-    /// Creates the body of an endpoint's answer, which comes over `connection`.
-    pub(super) fn endpoint(body: Incoming, connection: Box<dyn Release>) -> Self {
-        let mut connection = Some(connection);
-        if body.is_end_stream() {
-            release(&mut connection);
-        }
-        Self(Content::Answer { body, connection })
+    /// Creates the body of an endpoint's answer, which comes over `connection` and may be silent for up to `idle`.
+    pub(super) fn endpoint(body: Incoming, connection: Box<dyn Release>, idle: Duration) -> Self {
+        Self(Content::Answer(AnswerBody::new(body, connection, idle)))
     }
 
     pub(super) fn full(body: Bytes) -> Self {
         Self(Content::Full(body.into()))
+    }
+
+    /// Waits for the first piece of the body, for its end, or until `limit` is over. The piece is kept for the reader. A
+    /// limit of `None` stands for the body's own, after which the body has failed.
+    pub(super) fn poll_first(
+        &mut self,
+        limit: Option<Duration>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), BodyError>> {
+        match &mut self.0 {
+            Content::Answer(answer) => answer.poll_first(limit, cx),
+            Content::Full(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Returns the time since which a piece is awaited, or `None` if the reader awaits none.
+    pub(super) fn awaited_since(&self) -> Option<Instant> {
+        match &self.0 {
+            Content::Answer(answer) => answer.awaited_since(),
+            Content::Full(_) => None,
+        }
     }
 }
 
@@ -52,16 +93,7 @@ impl Body for ForwardBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
-            Content::Answer { body, connection } => {
-                let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
-                match &frame {
-                    // A body of known length is over with its last frame.
-                    Some(Ok(_)) if !body.is_end_stream() => {}
-                    Some(Ok(_)) | None => release(connection),
-                    Some(Err(_)) => *connection = None, // closes it
-                }
-                Poll::Ready(frame.map(|frame| frame.map_err(BodyError)))
-            }
+            Content::Answer(answer) => answer.poll_frame(cx),
             Content::Full(body) => {
                 let frame = Pin::new(body).poll_frame(cx);
                 frame.map_err(|never| match never {})
@@ -71,23 +103,16 @@ impl Body for ForwardBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Content::Answer { body, .. } => body.is_end_stream(),
+            Content::Answer(answer) => answer.is_end_stream(),
             Content::Full(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Content::Answer { body, .. } => body.size_hint(),
+            Content::Answer(answer) => answer.size_hint(),
             Content::Full(body) => body.size_hint(),
         }
-    }
-}
-
-/// Gives the connection of an answer back, because the answer has ended.
-fn release(connection: &mut Option<Box<dyn Release>>) {
-    if let Some(connection) = connection.take() {
-        connection.release();
     }
 }
 

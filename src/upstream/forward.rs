@@ -44,6 +44,9 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// - The `cookie` lines of an HTTP/2 request are joined into one.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the endpoint, so that the
 ///   endpoint can stop working on the response.
+/// - The head of an answer waits for the first piece of its body, so an endpoint that breaks off before it is a failure
+///   with a status of its own. The head of an error, or of an answer of unknown length, waits for 100 ms at most, because
+///   the first piece of a stream may come much later.
 /// - If an answer comes before the request's body is sent, the answer is passed on while the rest of the body goes out.
 ///   If a part of the body is still unsent when the answer is over, the connection is closed instead.
 /// - Connections are kept and used again. If a kept connection turns out to be closed, its request is sent again once,
@@ -65,8 +68,9 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// | the endpoint is `https://`, without the feature `tls` or without roots | 502 | `upstream_unreachable` | `Unreachable` |
 /// | the gateway has too many files open | 502 | `upstream_unreachable` | `OutOfFiles` |
 /// | no connection in [time](Self::connect_timeout) | 504 | `upstream_connect_timeout` | `ConnectTimeout` |
-/// | the endpoint broke off before it answered | 502 | `upstream_failed` | `Reset` |
+/// | the endpoint broke off before the first piece of its answer | 502 | `upstream_failed` | `Reset` |
 /// | the endpoint did not answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
+/// | the body of its answer did not begin in [time](Self::idle_timeout) | 504 | `upstream_timeout` | `Timeout` |
 /// | the endpoint closed before it had read the request's body | 502 | `upstream_failed` | `BodyNotSent` |
 /// | the request's body broke off | 400 | `request_body_failed` | `BodyNotSent` |
 /// | a model that was started on demand has ended by itself | 502 | `model_crashed` | `Unreachable`, `Reset` |
@@ -131,13 +135,30 @@ use crate::route::{AtMostOnce, RouteHandle};
 pub struct Forward<B> {
     /// The connector, which clones of the service share. Their connections belong to it.
     connector: Arc<Connector>,
-    first_byte_timeout: Duration,
+    timeouts: Timeouts,
     body: PhantomData<fn(B)>,
 }
 
-/// The default time until the head of an answer is there. An answer that is not streamed is generated as a whole before
-/// its first byte is sent, which takes a model minutes.
-pub(super) const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(600);
+/// The times that an endpoint may take for its answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timeouts {
+    /// The time until the head of the answer is there.
+    pub(super) first_byte: Duration,
+    /// The time between two pieces of its body.
+    pub(super) idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            // An answer that is not streamed is generated as a whole before its first byte is sent, which takes a model
+            // minutes.
+            first_byte: Duration::from_secs(600),
+            // A model may think for minutes between two pieces of a stream.
+            idle: Duration::from_secs(300),
+        }
+    }
+}
 
 impl<B> Forward<B>
 where
@@ -147,7 +168,7 @@ where
     /// Creates a client without connections. Clones of the client share its connections.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(Connector::new(Lookups::default()), FIRST_BYTE_TIMEOUT)
+        Self::with(Connector::new(Lookups::default()), Timeouts::default())
     }
 
     /// Sets the time that connecting to an endpoint may take, including DNS lookup and TLS. The default is 10 s.
@@ -156,20 +177,31 @@ where
     #[must_use]
     pub fn connect_timeout(self, limit: Duration) -> Self {
         let connector = Connector::clone(&self.connector).within(limit);
-        Self::with(connector, self.first_byte_timeout)
+        Self::with(connector, self.timeouts)
     }
 
     /// Sets the time that an endpoint may take until the head of its answer is there. The default is 600 s.
     ///
     /// The time counts from `call`, and starts again with each piece of the request's body that the endpoint takes. The
-    /// clock is paused while the client has yet to send the next piece. The time for the body of the answer is
-    /// unlimited.
+    /// clock is paused while the client has yet to send the next piece. The time for the body of the answer is unlimited,
+    /// as long as it is not [silent](Self::idle_timeout) for too long.
     ///
     /// A client that never finishes sending keeps its request and the endpoint's slot. Limit that in the server in
     /// front, for example with `tower-http`'s `RequestBodyTimeoutLayer`.
     #[must_use]
     pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
-        self.first_byte_timeout = limit;
+        self.timeouts.first_byte = limit;
+        self
+    }
+
+    /// Sets the time that may pass between two pieces of an answer's body. The default is 300 s.
+    ///
+    /// The clock runs only while the reader of the body awaits the next piece, so a client that reads slowly does not end
+    /// its answer. After that time the body ends with a [`BodyError`](super::BodyError), and the connection to the endpoint
+    /// is closed. If the answer's head is still awaiting the first piece, the response is a 504 instead.
+    #[must_use]
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.timeouts.idle = limit;
         self
     }
 
@@ -187,7 +219,7 @@ where
     #[cfg(feature = "tls")]
     pub fn root_certificates(self, pem: &[u8]) -> Result<Self, TlsError> {
         let connector = Connector::clone(&self.connector).trusting(Tls::only(pem)?);
-        Ok(Self::with(connector, self.first_byte_timeout))
+        Ok(Self::with(connector, self.timeouts))
     }
 
     /// Starts to check the endpoints of a router that have a [`HealthCheck`](crate::endpoints::HealthCheck). It also
@@ -204,10 +236,10 @@ where
         HealthChecks::start(Connector::clone(&self.connector), router.clone())
     }
 
-    pub(super) fn with(connector: Connector, first_byte_timeout: Duration) -> Self {
+    pub(super) fn with(connector: Connector, timeouts: Timeouts) -> Self {
         Self {
             connector: Arc::new(connector),
-            first_byte_timeout,
+            timeouts,
             body: PhantomData,
         }
     }
@@ -265,7 +297,7 @@ where
         *request.method_mut() = parts.method;
         *request.uri_mut() = target;
         *request.headers_mut() = headers;
-        ForwardFuture::new(exchange, request, now, self.first_byte_timeout)
+        ForwardFuture::new(exchange, request, now, self.timeouts)
     }
 }
 
@@ -278,7 +310,7 @@ impl<B> Clone for Forward<B> {
     fn clone(&self) -> Self {
         Self {
             connector: Arc::clone(&self.connector),
-            first_byte_timeout: self.first_byte_timeout,
+            timeouts: self.timeouts,
             body: PhantomData,
         }
     }

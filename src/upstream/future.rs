@@ -17,6 +17,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::connect::{ConnectError, out_of_files};
 use super::exchange::{Answer, Exchange, SendError};
 use super::failure::Failure;
+use super::first_piece::with_first_piece;
+use super::forward::Timeouts;
 use super::upload::{Progress, Upload};
 use super::{ForwardBody, headers};
 #[cfg(feature = "swap")]
@@ -34,12 +36,13 @@ impl ForwardFuture {
         Self(Mutex::new(Box::pin(future)))
     }
 
-    /// Sends `request`, which begins at `now`, and waits until the endpoint has taken longer than `limit`.
+    /// Sends `request`, which begins at `now`, and waits until the endpoint has taken longer than its timeout, and then for
+    /// the first piece of the answer's body.
     pub(super) fn new<B>(
         exchange: Exchange<B>,
         request: Request<Upload<B>>,
         now: Instant,
-        limit: Duration,
+        timeouts: Timeouts,
     ) -> Self
     where
         B: Body + Send + Unpin + 'static,
@@ -51,10 +54,17 @@ impl ForwardFuture {
         Self::boxed(async move {
             let endpoint = exchange.endpoint.clone();
             let name = endpoint.name();
+            let limit = timeouts.first_byte;
             let progress = request.body().progress();
             let answer = in_time(exchange.send(request), progress, now, limit);
             let failure = match answer.await {
-                Some(Ok(answer)) => return answered_by(answer, name),
+                Some(Ok(answer)) => {
+                    let answer = answered_by(answer, name, timeouts.idle);
+                    match with_first_piece(answer, name).await {
+                        Ok(answer) => return answer,
+                        Err(failure) => failure,
+                    }
+                }
                 Some(Err(error)) => no_response(error, name),
                 None => {
                     tracing::warn!(endpoint = name, ?limit, "no answer in time");
@@ -131,14 +141,18 @@ async fn ended_or(failure: Failure, endpoint: &EndpointRef, starts: u64) -> Resp
     response
 }
 
-fn answered_by((mut response, connection): Answer, name: &str) -> Response<ForwardBody> {
+fn answered_by(
+    (mut response, connection): Answer,
+    name: &str,
+    idle: Duration,
+) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         // An upgrade cannot have been requested, because `Upgrade` is not passed on.
         return Failure::Reset(name.to_owned()).response();
     }
     headers::to_client(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
-    response.map(|body| ForwardBody::endpoint(body, connection))
+    response.map(|body| ForwardBody::endpoint(body, connection, idle))
 }
 
 /// Derives the failure of a request from its error.

@@ -1,6 +1,7 @@
 //! The HTTP client of a router. [`Forward`] sends a routed request to its endpoint, and [`HealthChecks`] check the
 //! endpoints.
 
+mod answer_body;
 mod body;
 mod client_connection;
 mod connect;
@@ -8,6 +9,7 @@ mod connection;
 mod engine;
 mod exchange;
 mod failure;
+mod first_piece;
 mod forward;
 mod future;
 mod headers;

@@ -8,6 +8,7 @@ mod upstream;
 mod bodies;
 mod early_answers;
 mod failed_answers;
+mod first_piece;
 mod kept_connections;
 mod own_headers;
 mod timeouts;

@@ -84,6 +84,50 @@ async fn first_byte_timeout_is_504_and_cancels_the_request() {
 }
 
 #[tokio::test]
+async fn a_silent_backend_ends_its_answer_and_is_disconnected() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .sections("[upstream]\nidle_timeout_seconds = 0.2\n")
+        .backend("silent", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let asked = gateway.ask("m").send();
+    let stream = backend.next().await.stream();
+    stream.send("half");
+    let answer = asked.answer().await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.text.is_err(), "{answer:?}");
+    stream.disconnected().await;
+    gateway.idle().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_before_its_first_byte_is_tried_elsewhere() {
+    let (broken, fine) = (Backend::start().await, Backend::start().await);
+    let setup = Setup::new()
+        .backend("broken", &broken, 1, &["m"])
+        .backend("fine", &fine, 2, &["m"])
+        .routing("strategy = \"priority_only\"");
+    let gateway = setup.start().await;
+    let asked = gateway.ask("m").send();
+    broken.next().await.stream().abort();
+    fine.next().await.answer("fine");
+    asked.answer().await.assert_ok("fine");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_before_its_first_byte_is_502() {
+    let backend = Backend::start().await;
+    let gateway = Setup::new()
+        .backend("broken", &backend, 1, &["m"])
+        .start()
+        .await;
+    let asked = gateway.ask("m").send();
+    backend.next().await.stream().abort();
+    asked.answer().await.assert_error(502, "upstream_failed");
+    gateway.idle().await;
+}
+
+#[tokio::test]
 async fn unanswered_health_check_does_not_delay_start() {
     let backend = Backend::start().await;
     let health = "health = { path = \"/silence\", timeout_seconds = 3600 }\n";

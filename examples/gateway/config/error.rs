@@ -12,6 +12,7 @@ use super::admin::InvalidAdmin;
 use super::durable::InvalidDurable;
 use super::environment::InvalidVariable;
 use super::headers::InvalidHeader;
+use super::server::SmallBodyMemory;
 use super::swap::InvalidSwapSection;
 use super::upstream::InvalidUpstream;
 
@@ -34,6 +35,8 @@ pub(crate) enum Problem {
     Unreadable(io::Error),
     #[error("{0}")]
     Syntax(String),
+    #[error("[server]: {0}")]
+    Server(SmallBodyMemory),
     #[error("[admin]: {0}")]
     Admin(InvalidAdmin),
     #[error("[queue]: {0}")]

@@ -52,6 +52,9 @@ pub(crate) struct ServerConfig {
     /// The number of connections that each address serves at a time.
     #[serde(deserialize_with = "max_connections")]
     pub(crate) max_connections: u32,
+    /// The number of bytes that all request bodies may have together while they are read or kept.
+    #[serde(deserialize_with = "crate::config::body_limit")]
+    pub(crate) body_memory_bytes: usize,
     /// Origins of pages whose requests are served as if they were the gateway's own.
     pub(crate) allowed_origins: Vec<Origin>,
 }
@@ -65,12 +68,22 @@ impl Default for ServerConfig {
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(60),
             max_connections: 10_000,
+            body_memory_bytes: 256 << 20,
             allowed_origins: Vec::new(),
         }
     }
 }
 
 impl ServerConfig {
+    /// Checks that a body of `limit` bytes fits into the memory of all bodies.
+    pub(super) fn check_body_memory(&self, limit: usize) -> Result<(), SmallBodyMemory> {
+        let memory = self.body_memory_bytes;
+        match memory < limit {
+            true => Err(SmallBodyMemory { memory, limit }),
+            false => Ok(()),
+        }
+    }
+
     /// Returns the number of threads that serve the main address: at least 1.
     pub(crate) fn worker_count(&self) -> usize {
         match self.workers {
@@ -78,6 +91,16 @@ impl ServerConfig {
             workers => workers,
         }
     }
+}
+
+/// The memory of all bodies is too small for the largest one.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "`body_memory_bytes` is {memory}, less than `body_limit_bytes` of one request, {limit}: raise it or lower the limit"
+)]
+pub(crate) struct SmallBodyMemory {
+    memory: usize,
+    limit: usize,
 }
 
 fn workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {

@@ -189,6 +189,16 @@ fn invalid_config_error_names_line_and_key() {
             "in `upstream.first_byte_timeout_seconds`: 0 must be",
         ),
         (
+            "\n[server]\nbody_memory_bytes = 10485759".to_owned(),
+            2,
+            "[server]: `body_memory_bytes` is 10485759, less than `body_limit_bytes`",
+        ),
+        (
+            "[upstream]\nidle_timeout_seconds = 0".to_owned(),
+            2,
+            "in `upstream.idle_timeout_seconds`: 0 must be",
+        ),
+        (
             "[upstream]\nca = 'x'".to_owned(),
             2,
             "unknown field `ca`, expected one of",

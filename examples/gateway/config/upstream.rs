@@ -34,6 +34,12 @@ pub(crate) struct Upstream {
         deserialize_with = "seconds::positive"
     )]
     first_byte_timeout: Duration,
+    /// Time between two pieces of an answer.
+    #[serde(
+        rename = "idle_timeout_seconds",
+        deserialize_with = "seconds::positive"
+    )]
+    idle_timeout: Duration,
     /// PEM file of the only roots that are trusted for `https://` backends, instead of the system's.
     ca_file: Option<PathBuf>,
     /// Content of `ca_file`, so that a reload notices when it changes.
@@ -54,6 +60,7 @@ impl Default for Upstream {
         Self {
             connect_timeout: Duration::from_secs(10),
             first_byte_timeout: Duration::from_secs(600),
+            idle_timeout: Duration::from_secs(300),
             ca_file: None,
             roots: Vec::new(),
         }
@@ -91,7 +98,8 @@ impl Upstream {
     {
         let client = Forward::new()
             .connect_timeout(self.connect_timeout)
-            .first_byte_timeout(self.first_byte_timeout);
+            .first_byte_timeout(self.first_byte_timeout)
+            .idle_timeout(self.idle_timeout);
         match self.ca_file {
             Some(_) => client.root_certificates(&self.roots),
             None => Ok(client),

@@ -42,7 +42,12 @@ impl Service<Request<ClientBody>> for Straight {
         let Self { routed, body_limit } = self.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            match ReadBody::new(body, body_limit).await {
+            let mut read = ReadBody::new(body, body_limit);
+            let router = routed.handle();
+            if let Some(memory) = router.body_memory() {
+                read = read.counted_in(memory); // until the router counts it
+            }
+            match read.await {
                 Ok(body) => {
                     let request = Request::from_parts(head, Full::new(body));
                     Ok(routed.oneshot(request).await?.map(Body::new))

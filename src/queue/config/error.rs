@@ -47,6 +47,12 @@ pub enum InvalidQueueConfig {
         "this layer has an inner service or exempts requests: an inner service that can't be cloned needs a layer, and so a waiting room, of its own, without exemptions"
     )]
     NotAlone,
+    /// A limit on the time of a request is zero, so that no request could be served.
+    #[error("`{field}` is 0: it must be a time above 0, or absent for no limit")]
+    NoTime {
+        /// The field with the wrong value.
+        field: &'static str,
+    },
     /// The settings in `retry_after` contradict each other.
     #[error(transparent)]
     RetryAfter(#[from] InvalidRetryAfter),

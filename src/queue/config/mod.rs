@@ -16,7 +16,7 @@ use crate::admit::{
     AdaptiveLimit, Discipline, PriorityLevels, ReservedSlots, TargetWait, Tenant,
     WaitingRoomConfig, room_methods,
 };
-use crate::http::{HeaderClassifier, RetryAfter};
+use crate::http::{HeaderClassifier, HoldLimits, RetryAfter};
 use crate::setters::setters;
 
 pub use choices::{Concurrency, Hold, Overflow, Streaming};
@@ -130,6 +130,20 @@ pub struct QueueConfig {
     /// With the default, a dashboard that follows an endless stream of events holds its slot for as long as it is open.
     /// [`Hold`] shows how to keep such routes from taking all slots.
     pub hold: Hold,
+    /// The longest time for which a request may hold its slot, from the call of the inner service on. With `None`, the time
+    /// is unlimited. Default `None`. In a file it is `max_hold_seconds`.
+    ///
+    /// The slot comes back at that time even if the client has stopped reading. If the response has not begun by then, the
+    /// call is dropped and the answer is 504 `slot_timeout`. Otherwise its body ends with a
+    /// [`HoldError`](super::HoldError) when it is polled next. The time counts on Tokio's clock, and a response that
+    /// holds no slot has no limit.
+    pub max_hold: Option<Duration>,
+    /// The longest time for which the body of a response may be silent while it is polled and holds a slot. With `None`,
+    /// the time is unlimited. Default `None`. In a file it is `idle_timeout_seconds`.
+    ///
+    /// After that time the body ends with a [`HoldError`](super::HoldError), and the slot comes back. The clock stands still
+    /// while the client is not reading.
+    pub idle_timeout: Option<Duration>,
     /// `true` if `server-timing` is added to the responses of requests that waited for 1 ms or longer, with the time of
     /// the wait. Default `true`.
     pub server_timing: bool,
@@ -236,6 +250,20 @@ impl QueueConfig {
         self
     }
 
+    /// Sets the longest time for which a request may hold its slot. With `None`, the time is unlimited.
+    #[must_use]
+    pub fn max_hold(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.max_hold = limit.into();
+        self
+    }
+
+    /// Sets the longest time for which the body of a response may be silent. With `None`, the time is unlimited.
+    #[must_use]
+    pub fn idle_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.idle_timeout = limit.into();
+        self
+    }
+
     /// Checks that the configuration can be used.
     ///
     /// # Errors
@@ -253,11 +281,30 @@ impl QueueConfig {
         if self.concurrency == Concurrency::Inner && !self.room.reserve.is_empty() {
             return Err(InvalidQueueConfig::InnerKeepsNoSlots);
         }
+        self.validate_hold()?;
         self.retry_after.validate()?;
         match self.overload_status {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Ok(()),
             other => Err(InvalidQueueConfig::OverloadStatus(other.as_u16())),
         }
+    }
+
+    fn validate_hold(&self) -> Result<(), InvalidQueueConfig> {
+        let limits = [
+            ("max_hold", self.max_hold),
+            ("idle_timeout", self.idle_timeout),
+        ];
+        let is_zero = |limit: &(_, Option<Duration>)| limit.1 == Some(Duration::ZERO);
+        match limits.into_iter().find(is_zero) {
+            Some((field, _)) => Err(InvalidQueueConfig::NoTime { field }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the limits on the time for which a request may hold its slot, or `None` if there are none.
+    pub(crate) fn hold_limits(&self) -> Option<HoldLimits> {
+        let (max_hold, idle) = (self.max_hold, self.idle_timeout);
+        (max_hold.is_some() || idle.is_some()).then_some(HoldLimits { max_hold, idle })
     }
 
     /// Returns the classifier that reads tickets from request headers. Without [`read_headers`](Self::read_headers), it
@@ -311,6 +358,8 @@ impl Default for QueueConfig {
             read_headers: true,
             streaming: Streaming::Queue,
             hold: Hold::Body,
+            max_hold: None,
+            idle_timeout: None,
             server_timing: true,
             status_stream: true,
             retry_after: RetryAfter::default(),

@@ -101,6 +101,10 @@ table! {
         streaming: Streaming,
         #[serde(default)]
         hold: Hold,
+        #[serde(default, deserialize_with = "max_hold")]
+        max_hold_seconds: Option<Duration>,
+        #[serde(default, deserialize_with = "idle_timeout")]
+        idle_timeout_seconds: Option<Duration>,
         server_timing: Option<bool>,
         #[serde(default)]
         retry_after: RetryAfter,
@@ -140,6 +144,8 @@ impl<'de> Deserialize<'de> for QueueConfig {
             read_headers: default.read_headers,
             streaming: table.streaming,
             hold: table.hold,
+            max_hold: table.max_hold_seconds,
+            idle_timeout: table.idle_timeout_seconds,
             server_timing: table.server_timing.unwrap_or(default.server_timing),
             status_stream: default.status_stream,
             retry_after: table.retry_after,
@@ -233,6 +239,14 @@ fn max_wait<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<Duration
 
 fn promote_after<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     seconds_or_none("promote_after_seconds", from)
+}
+
+fn max_hold<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    seconds_or_none("max_hold_seconds", from)
+}
+
+fn idle_timeout<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    seconds_or_none("idle_timeout_seconds", from)
 }
 
 fn target_wait<'de, D: Deserializer<'de>>(from: D) -> Result<TargetWait, D::Error> {

@@ -17,6 +17,7 @@ use crate::http::{at_once, grpc_content_type, is_overload, wants_stream};
 use crate::queue::classify::{Classify, ClassifyContext, FromHeaders};
 use crate::queue::exempt::{Exempt, NoExemptions};
 use crate::queue::queue_time::QueueTime;
+use crate::queue::request_head::RequestHead;
 use crate::service::insert_timing;
 
 /// HTTP and gRPC, where rejections are responses.
@@ -110,7 +111,25 @@ where
         request: &Request<B>,
         rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, S::Error> {
-        Ok(self.mode.reject(request, rejected))
+        Ok(self.mode.reject(&RequestHead::of(request), rejected))
+    }
+
+    fn head(&self, request: &Request<B>) -> Request<()> {
+        let mut head = Request::new(());
+        *head.method_mut() = request.method().clone();
+        *head.uri_mut() = request.uri().clone();
+        *head.version_mut() = request.version();
+        *head.headers_mut() = request.headers().clone();
+        *head.extensions_mut() = request.extensions().clone();
+        head
+    }
+
+    fn reject_head(
+        &self,
+        head: &Request<()>,
+        rejected: sealed::Rejected<'_>,
+    ) -> Result<Self::Response, S::Error> {
+        Ok(self.mode.reject(&RequestHead::of(head), rejected))
     }
 
     fn reason(answer: &Result<Self::Response, S::Error>) -> Option<&RejectReason> {
@@ -154,6 +173,15 @@ where
         waited: Duration,
     ) -> Result<Self::Response, S::Error> {
         Ok(M::respond(result?, permit, waited))
+    }
+
+    fn respond_limited(
+        result: Result<Response<R>, S::Error>,
+        permit: BodyPermit,
+        waited: Duration,
+        hold: sealed::CallHold,
+    ) -> Result<Self::Response, S::Error> {
+        Ok(M::respond_limited(result?, permit, waited, hold))
     }
 }
 

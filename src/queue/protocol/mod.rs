@@ -94,6 +94,20 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         rejected: sealed::Rejected<'_>,
     ) -> Result<Self::Response, Self::Error>;
 
+    /// Returns the head of the request, as far as its rejection needs it.
+    #[doc(hidden)]
+    fn head(&self, _request: &Req) -> ::http::Request<()> {
+        ::http::Request::new(())
+    }
+
+    /// Rejects a request of which only the head is left.
+    #[doc(hidden)]
+    fn reject_head(
+        &self,
+        head: &::http::Request<()>,
+        rejected: sealed::Rejected<'_>,
+    ) -> Result<Self::Response, Self::Error>;
+
     /// Returns the reason of the rejection, if the request was rejected with this answer. The answer to an admitted request
     /// may look the same.
     #[doc(hidden)]
@@ -140,6 +154,17 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         permit: Option<BodyPermit>,
         waited: Duration,
     ) -> Result<Self::Response, Self::Error>;
+
+    /// Passes the response of a request on that may hold its slot for a limited time.
+    #[doc(hidden)]
+    fn respond_limited(
+        result: Result<S::Response, S::Error>,
+        permit: BodyPermit,
+        waited: Duration,
+        _hold: sealed::CallHold,
+    ) -> Result<Self::Response, Self::Error> {
+        Self::respond(result, Some(permit), waited)
+    }
 }
 
 pub(super) mod sealed {
@@ -147,6 +172,8 @@ pub(super) mod sealed {
 
     /// A marker that keeps protocols of other crates out.
     pub trait Sealed {}
+    /// The limits on the time for which a request may hold its slot.
+    pub struct CallHold(pub(in crate::queue) crate::http::CallHold);
     /// The settings with which a classifier reads a ticket.
     pub struct Settings<'a>(pub(in crate::queue) &'a super::Settings);
     /// The reason of a rejection, and the state with which the rejection is written.

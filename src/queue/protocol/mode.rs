@@ -16,7 +16,7 @@ use super::http::{Http, rejection};
 use super::sealed;
 use crate::admit::RejectReason;
 use crate::gate::BodyPermit;
-use crate::http::wants_stream;
+use crate::http::{LimitedHold, wants_stream};
 use crate::queue::exempt::Exempt;
 use crate::queue::on_reject::OnReject;
 use crate::queue::queue_time::QueueTime;
@@ -49,7 +49,11 @@ where
     }
 
     #[doc(hidden)]
-    fn reject(&self, request: &Request<B>, rejected: sealed::Rejected<'_>) -> Response<Self::Body>;
+    fn reject(
+        &self,
+        request: &RequestHead<'_>,
+        rejected: sealed::Rejected<'_>,
+    ) -> Response<Self::Body>;
 
     /// Returns the reason of the rejection, if the request was rejected with this response. The response to an admitted
     /// request may look the same.
@@ -75,6 +79,17 @@ where
         permit: Option<BodyPermit>,
         waited: Duration,
     ) -> Response<Self::Body>;
+
+    /// Passes the response of a request on that may hold its slot for a limited time.
+    #[doc(hidden)]
+    fn respond_limited(
+        response: Response<R>,
+        permit: BodyPermit,
+        waited: Duration,
+        _hold: sealed::CallHold,
+    ) -> Response<Self::Body> {
+        Self::respond(response, Some(permit), waited)
+    }
 }
 
 /// The mode in which a request holds its slot until the response's body ends, fails or is dropped. The setting
@@ -100,10 +115,14 @@ where
     type Body = QueueResponseBody<R>;
 
     #[inline]
-    fn reject(&self, request: &Request<B>, rejected: sealed::Rejected<'_>) -> Response<Self::Body> {
+    fn reject(
+        &self,
+        request: &RequestHead<'_>,
+        rejected: sealed::Rejected<'_>,
+    ) -> Response<Self::Body> {
         let response = match &self.on_reject {
             None => rejection(request.headers(), &rejected).map(Into::into),
-            Some(on_reject) => answer(on_reject, &RequestHead::of(request), &rejected),
+            Some(on_reject) => answer(on_reject, request, &rejected),
         };
         response.map(|body| QueueResponseBody::rejection(body, rejected.reason, rejected.waited))
     }
@@ -124,6 +143,22 @@ where
         // The permit is dropped before the response moves, because a destructor in between would cost a copy.
         let permit = permit.filter(|_| is_held);
         response.map(|body| QueueResponseBody::held(body, permit, waited))
+    }
+
+    fn respond_limited(
+        mut response: Response<R>,
+        permit: BodyPermit,
+        waited: Duration,
+        hold: sealed::CallHold,
+    ) -> Response<Self::Body> {
+        let options = options_of(Some(&permit));
+        let is_held = options.hold_body(response.headers()) && !response.body().is_end_stream();
+        if !is_held {
+            return <Self as HttpMode<K, B, R, S>>::respond(response, Some(permit), waited);
+        }
+        insert_timing(response.headers_mut(), waited, options);
+        let hold = LimitedHold::new(permit, &hold.0);
+        response.map(|body| QueueResponseBody::limited(body, hold, waited))
     }
 }
 
@@ -165,7 +200,7 @@ where
     type Body = R;
 
     #[inline]
-    fn reject(&self, request: &Request<B>, rejected: sealed::Rejected<'_>) -> Response<R> {
+    fn reject(&self, request: &RequestHead<'_>, rejected: sealed::Rejected<'_>) -> Response<R> {
         let mut response = rejection(request.headers(), &rejected).map(R::from);
         // The inner service's body has no room for the two.
         let extensions = response.extensions_mut();

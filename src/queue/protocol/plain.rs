@@ -52,6 +52,14 @@ where
         Err(QueueError::Rejected(rejected.reason))
     }
 
+    fn reject_head(
+        &self,
+        _: &http::Request<()>,
+        rejected: sealed::Rejected<'_>,
+    ) -> Result<S::Response, Self::Error> {
+        Err(QueueError::Rejected(rejected.reason))
+    }
+
     fn reason(answer: &Result<S::Response, Self::Error>) -> Option<&RejectReason> {
         match answer {
             Err(QueueError::Rejected(reason)) => Some(reason),

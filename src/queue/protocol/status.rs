@@ -15,6 +15,7 @@ use crate::gate::BodyPermit;
 use crate::http::wants_stream;
 use crate::queue::classify::Classify;
 use crate::queue::exempt::Exempt;
+use crate::queue::request_head::RequestHead;
 use crate::queue::response_body::QueueResponseBody;
 use crate::service::{StatusStream, ask_for_identity, asks_for_status, status_response};
 
@@ -59,7 +60,11 @@ where
         Some(status_response(QueueResponseBody::status(stream), delayed))
     }
 
-    fn reject(&self, request: &Request<B>, rejected: sealed::Rejected<'_>) -> Response<Self::Body> {
+    fn reject(
+        &self,
+        request: &RequestHead<'_>,
+        rejected: sealed::Rejected<'_>,
+    ) -> Response<Self::Body> {
         let response = HttpMode::<K, B, R, S>::reject(&self.0, request, rejected);
         QueueResponseBody::with_extensions(response)
     }
@@ -75,5 +80,15 @@ where
     ) -> Response<Self::Body> {
         let response = <UntilBodyEnds as HttpMode<K, B, R, S>>::respond(response, permit, waited);
         QueueResponseBody::with_extensions(response)
+    }
+
+    fn respond_limited(
+        response: Response<R>,
+        permit: BodyPermit,
+        waited: Duration,
+        hold: sealed::CallHold,
+    ) -> Response<Self::Body> {
+        let held = <UntilBodyEnds as HttpMode<K, B, R, S>>::respond_limited;
+        QueueResponseBody::with_extensions(held(response, permit, waited, hold))
     }
 }

@@ -13,7 +13,7 @@ use super::*;
 use crate::admit::Capacity;
 use crate::endpoints::{Decision, Endpoint, Endpoints, Model, Registry, Requirements};
 use crate::upstream::connect::Connector;
-use crate::upstream::forward::{FIRST_BYTE_TIMEOUT, Forward};
+use crate::upstream::forward::{Forward, Timeouts};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -32,7 +32,7 @@ impl Count {
 }
 
 fn with(lookups: Lookups) -> Forward<Full<Bytes>> {
-    Forward::with(Connector::new(lookups), FIRST_BYTE_TIMEOUT)
+    Forward::with(Connector::new(lookups), Timeouts::default())
 }
 
 fn localhost() -> Vec<SocketAddr> {

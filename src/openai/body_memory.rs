@@ -1,0 +1,188 @@
+//! A limit on the memory of all request bodies that are read or kept at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed; // the counter protects no other data
+
+use bytes::Bytes;
+
+/// A limit on the memory of all request bodies that are read or kept at a time. Clones share it.
+///
+/// Without it, memory is bounded only by the number of clients times the largest body. A body counts by its length, from
+/// its first byte until the last copy of it is dropped.
+#[derive(Debug, Clone)]
+pub struct BodyMemory(Arc<Counter>);
+
+#[derive(Debug)]
+struct Counter {
+    limit: usize,
+    used: AtomicUsize,
+}
+
+impl BodyMemory {
+    /// Creates a limit of `bytes`, of which none are used.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Self(Arc::new(Counter {
+            limit: bytes,
+            used: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Returns the number of bytes that all bodies may have together.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.0.limit
+    }
+
+    /// Returns the number of bytes that bodies have now.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.0.used.load(Relaxed)
+    }
+
+    /// Returns `true` if `bytes` more fit now.
+    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
+        self.used().saturating_add(bytes) <= self.0.limit
+    }
+
+    /// Returns the share of a body that has no bytes yet.
+    pub(super) fn share(&self) -> MemoryShare {
+        MemoryShare {
+            memory: self.clone(),
+            bytes: 0,
+        }
+    }
+}
+
+/// The bytes of one body, which are given back when the share is dropped.
+#[derive(Debug)]
+pub(super) struct MemoryShare {
+    memory: BodyMemory,
+    bytes: usize,
+}
+
+impl MemoryShare {
+    pub(super) fn memory(&self) -> &BodyMemory {
+        &self.memory
+    }
+
+    /// Takes `bytes` more. Returns `false` and takes none if they exceed the limit.
+    #[inline]
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+        let Counter { limit, used } = &*self.memory.0;
+        let more = |used: usize| used.checked_add(bytes).filter(|sum| sum <= limit);
+        let has_grown = used.fetch_update(Relaxed, Relaxed, more).is_ok();
+        if has_grown {
+            self.bytes += bytes; // at most `used`, so it cannot overflow
+        }
+        has_grown
+    }
+
+    /// Ties the share to `bytes`, so that it is given back with the last copy of them.
+    pub(super) fn tie_to(self, bytes: Bytes) -> Bytes {
+        if self.bytes == 0 {
+            return bytes;
+        }
+        Bytes::from_owner(Tied {
+            bytes,
+            _share: self,
+        })
+    }
+}
+
+impl Drop for MemoryShare {
+    #[inline]
+    fn drop(&mut self) {
+        self.memory.0.used.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// The bytes of a body together with their share.
+struct Tied {
+    // Declared first, because the memory is free only once the bytes are dropped.
+    bytes: Bytes,
+    _share: MemoryShare,
+}
+
+impl AsRef<[u8]> for Tied {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A step of a random run: a body grows, is tied to bytes and copied, or is dropped.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Grow { body: usize, bytes: usize },
+        Tie { body: usize },
+        Drop { body: usize },
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let body = 0..4_usize;
+        prop_oneof![
+            (body.clone(), 0..60_usize).prop_map(|(body, bytes)| Step::Grow { body, bytes }),
+            body.clone().prop_map(|body| Step::Tie { body }),
+            body.prop_map(|body| Step::Drop { body }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_sum_of_all_bodies_is_used_and_never_above_the_limit(
+            steps in prop::collection::vec(step(), 0..60),
+        ) {
+            let memory = BodyMemory::new(100);
+            let mut shares = [const { None::<MemoryShare> }; 4];
+            let mut copies: Vec<(usize, Bytes)> = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Grow { body, bytes } => {
+                        let fits = memory.has_room_for(bytes);
+                        let share = shares[body].get_or_insert_with(|| memory.share());
+                        prop_assert_eq!(share.grow(bytes), fits);
+                    }
+                    Step::Tie { body } => {
+                        if let Some(share) = shares[body].take() {
+                            let length = share.bytes;
+                            let bytes = share.tie_to(Bytes::from(vec![7; length]));
+                            let _slice = bytes.slice(..length / 2);
+                            copies.push((length, bytes));
+                        }
+                    }
+                    Step::Drop { body } => {
+                        shares[body] = None;
+                        copies.pop();
+                    }
+                }
+                let kept: usize = copies.iter().map(|(length, _)| length).sum();
+                let read: usize = shares.iter().flatten().map(|share| share.bytes).sum();
+                prop_assert_eq!(memory.used(), kept + read);
+                prop_assert!(memory.used() <= memory.limit());
+            }
+            drop((shares, copies));
+            prop_assert_eq!(memory.used(), 0);
+        }
+    }
+
+    #[test]
+    fn the_last_slice_gives_the_bytes_back() {
+        let memory = BodyMemory::new(10);
+        let mut share = memory.share();
+        assert!(share.grow(6));
+        let bytes = share.tie_to(Bytes::from_static(b"sixsix"));
+        assert_eq!(bytes, "sixsix");
+        let end = bytes.slice(5..);
+        drop(bytes);
+        assert_eq!(memory.used(), 6);
+        drop(end);
+        assert_eq!(memory.used(), 0);
+    }
+}

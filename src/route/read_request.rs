@@ -1,0 +1,153 @@
+//! The reading of a request's body, which ends early if the request cannot be served anyway.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::EXPECT;
+use http::request::Parts;
+use http_body::Body;
+use pin_project_lite::pin_project;
+
+use super::parsed_request::RequestHead;
+use super::shared::RouterShared;
+use crate::admit::RejectReason;
+use crate::endpoints::{Endpoints, RouteError};
+use crate::gate::{self, PermitExtension};
+use crate::openai::ReadBody;
+
+pin_project! {
+    /// The body of a request, which is read as a whole because it says which model the request asks for.
+    #[project = ReadRequestProj]
+    pub(super) enum ReadRequest<B> {
+        Small { #[pin] read: ReadBody<B> },
+        Large { large: LargeBody<B> },
+    }
+}
+
+/// A body that is large, or of unknown length. It is turned away before it is read if no request like it may wait.
+pub(super) struct LargeBody<B> {
+    /// The body, in a box that outlives the request if the rest of the body is drained. `None` after the end.
+    read: Option<Pin<Box<ReadBody<B>>>>,
+    /// `true` until the waiting room was asked.
+    asks_room: bool,
+}
+
+/// The length in bytes from which on a body is large. Smaller ones are mostly there together with their head, and the
+/// buffers of a connection hold as much.
+const LARGE: usize = 64 << 10;
+
+/// The outcome of reading a body.
+type Read = Result<Bytes, RejectReason<RouteError>>;
+
+impl<B: Body<Data = Bytes>> ReadRequest<B> {
+    pub(super) fn new(body: B, head: &Parts, shared: &RouterShared) -> Self {
+        let is_large = body
+            .size_hint()
+            .exact()
+            .is_none_or(|length| length > LARGE as u64);
+        // A request with a slot in hand is as good as served, and the slots bound the number of such requests.
+        let has_slot = shared.state.gate.expects_extensions()
+            && head
+                .extensions
+                .get::<PermitExtension<Endpoints>>()
+                .is_some();
+        let mut read = ReadBody::new(body, shared.options.body_limit);
+        if let Some(memory) = shared.body_memory.as_ref().filter(|_| !has_slot) {
+            read = read.kept_in(memory);
+        }
+        if head.headers.contains_key(EXPECT) {
+            read = read.announced();
+        }
+        if !is_large {
+            return Self::Small { read };
+        }
+        let large = LargeBody {
+            read: Some(Box::pin(read)),
+            asks_room: !has_slot,
+        };
+        Self::Large { large }
+    }
+}
+
+impl<B> ReadRequest<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    /// Reads the body. Resolves to an error if the body cannot be read, or if the request of `head` is turned away.
+    #[inline]
+    pub(super) fn poll_read<S>(
+        self: Pin<&mut Self>,
+        head: &mut Option<RequestHead<S>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Read> {
+        let body = match self.project() {
+            ReadRequestProj::Small { read } => {
+                let read = read.poll(cx);
+                read.map_err(RejectReason::Unservable)
+            }
+            ReadRequestProj::Large { large } => large.poll_read(head.as_ref(), cx),
+        };
+        // If the body is not there at once, the time to read it counts as time since the arrival.
+        if let (Poll::Pending, Some(head)) = (&body, head) {
+            head.attempt.since.get_or_insert_with(gate::now);
+        }
+        body
+    }
+}
+
+impl<B> LargeBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    #[cold]
+    #[inline(never)]
+    fn poll_read<S>(&mut self, head: Option<&RequestHead<S>>, cx: &mut Context<'_>) -> Poll<Read> {
+        loop {
+            let Some(read) = &mut self.read else {
+                unreachable!("a body is read once");
+            };
+            // A body of unknown length turns out to be large while it is read.
+            if self.asks_room && read.least_length() > LARGE {
+                self.asks_room = false;
+                if head.is_some_and(RequestHead::finds_room_full) {
+                    return Poll::Ready(self.refuse(RejectReason::Full));
+                }
+            }
+            match read.as_mut().poll(cx) {
+                Poll::Pending if self.asks_room && read.least_length() > LARGE => {}
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(full @ RouteError::BodyMemoryFull { .. })) => {
+                    return Poll::Ready(self.refuse(RejectReason::Unservable(full)));
+                }
+                Poll::Ready(read) => return Poll::Ready(read.map_err(RejectReason::Unservable)),
+            }
+        }
+    }
+
+    /// Lets the rest of the body be drained behind the answer.
+    fn refuse(&mut self, why: RejectReason<RouteError>) -> Read {
+        if let Some(read) = self.read.take() {
+            read.drain();
+        }
+        Err(why)
+    }
+}
+
+impl<S> RequestHead<S> {
+    /// Returns `true` if the request would be rejected because the waiting room is full. The model is not known yet, so
+    /// that is certain only while every slot is busy.
+    fn finds_room_full(&self) -> bool {
+        if self.prepared.is_some() {
+            return false; // a place may be reserved for the request
+        }
+        let state = &self.attempt.shared.state;
+        let level = || {
+            let settings = state.settings();
+            let priority = settings.classifier.priority(&self.head.headers);
+            Some(settings.config.room.levels.clamp(priority).0)
+        };
+        !self.attempt.shared.endpoints().has_free_slot() && state.gate.fast_reject(level).is_some()
+    }
+}

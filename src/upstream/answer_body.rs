@@ -1,0 +1,127 @@
+//! The body of an endpoint's answer, with the connection that it comes over.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::BodyError;
+use super::pool::Release;
+use crate::http::IdleTimer;
+
+/// The body of an answer. Its connection is given back at the body's end, and closed if the body is dropped before.
+pub(super) struct AnswerBody {
+    body: Incoming,
+    /// The connection, until the answer has ended.
+    connection: Option<Box<dyn Release>>,
+    /// The first piece, which was read before the head of the answer was passed on.
+    first: Option<Frame<Bytes>>,
+    idle: IdleTimer,
+}
+
+impl AnswerBody {
+    pub(super) fn new(body: Incoming, connection: Box<dyn Release>, idle: Duration) -> Self {
+        let mut answer = Self {
+            body,
+            connection: Some(connection),
+            first: None,
+            idle: IdleTimer::new(idle),
+        };
+        if answer.body.is_end_stream() {
+            answer.release();
+        }
+        answer
+    }
+
+    /// Waits for the first piece, for the end, or until `limit` is over, or the answer's own limit if it is shorter. Only
+    /// the answer's own limit is an error.
+    pub(super) fn poll_first(
+        &mut self,
+        limit: Option<Duration>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), BodyError>> {
+        if self.is_end_stream() {
+            return Poll::Ready(Ok(()));
+        }
+        if let Poll::Ready(frame) = self.poll_piece(cx) {
+            self.first = frame.transpose()?;
+            return Poll::Ready(Ok(()));
+        }
+        let own = self.idle.limit();
+        let shorter = limit.filter(|limit| *limit < own);
+        ready!(self.idle.poll_within(shorter.unwrap_or(own), cx));
+        Poll::Ready(match shorter {
+            Some(_) => Ok(()),
+            None => Err(self.silent()),
+        })
+    }
+
+    /// Returns the time since which a piece is awaited, or `None` if the reader awaits none.
+    pub(super) fn awaited_since(&self) -> Option<Instant> {
+        self.idle.since()
+    }
+
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        if let Poll::Ready(frame) = self.poll_piece(cx) {
+            return Poll::Ready(frame);
+        }
+        ready!(self.idle.poll_expired(cx));
+        Poll::Ready(Some(Err(self.silent())))
+    }
+
+    pub(super) fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.body.is_end_stream()
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        let rest = self.body.size_hint();
+        let Some(first) = self.first.as_ref().and_then(Frame::data_ref) else {
+            return rest;
+        };
+        let first = first.len() as u64;
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(first));
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(first));
+        }
+        hint
+    }
+
+    /// Reads the next piece from the connection.
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.idle.on_piece();
+        match &frame {
+            // A body of known length is over with its last frame.
+            Some(Ok(_)) if !self.body.is_end_stream() => {}
+            Some(Ok(_)) | None => self.release(),
+            Some(Err(_)) => self.connection = None, // closes it
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(BodyError::broken)))
+    }
+
+    /// Gives the connection back, because the answer has ended.
+    fn release(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.release();
+        }
+    }
+
+    /// Closes the connection, so that the endpoint can stop.
+    fn silent(&mut self) -> BodyError {
+        self.connection = None;
+        BodyError::silent(self.idle.limit())
+    }
+}
