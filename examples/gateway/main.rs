@@ -22,11 +22,13 @@ mod log;
 mod metrics;
 mod model_server;
 mod pages;
+mod paths;
 mod reload;
 mod requests;
 mod serve;
 mod service;
 mod shutdown;
+mod tenants;
 
 use std::error::Error;
 use std::io::Write;
@@ -172,6 +174,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     };
     let server = start_main(listener, &config, routed, pages.clone());
     tracing::info!("listening on http://{addr}");
+    tenants::log_trust(&config, addr);
     let mut text = format!("listening on http://{addr}\n");
     let admin = admin_listener.map(|(listener, addr)| {
         tracing::info!("admin on http://{addr}");
@@ -188,6 +191,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         environment,
         running: config,
         handle: handle.clone(),
+        key_problems: Vec::new(),
     };
     tokio::select! {
         never = reload.run(hangups) => match never {},
@@ -207,6 +211,8 @@ fn start_main(listener: TcpListener, config: &Config, routed: Routed, pages: Pag
     let origins = config.server.allowed_origins.clone();
     let gateway = Arc::new(Gateway {
         routed,
+        paths: config.server.paths.clone(),
+        tenants: pages.handle.tenants().clone(),
         pages: pages.clone(),
         has_admin_address: config.admin.is_some(),
         cors: cors::answers_for(&origins),

@@ -1,14 +1,18 @@
-//! The `[server]` section: which pages of other sites may ask.
+//! The `[server]` section: the pages of other sites that may ask, and the paths that backends serve.
 
 use http::header::HeaderValue;
 use http::{Uri, uri::Authority};
 use serde::Deserialize;
+
+use super::Paths;
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServerConfig {
     /// Origins of pages whose requests are served as if they were the gateway's own.
     pub(crate) allowed_origins: Vec<Origin>,
+    /// The paths whose requests go to backends.
+    pub(crate) paths: Paths,
 }
 
 /// The origin of a page, as browsers send it.
