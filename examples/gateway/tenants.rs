@@ -108,9 +108,11 @@ impl Tenants {
         let Some(table) = table.as_ref().filter(|table| !table.restricted.is_empty()) else {
             return true;
         };
-        let name = headers.get(&table.tenant_header).map(HeaderValue::as_bytes);
-        let name = name.and_then(|name| std::str::from_utf8(name).ok());
-        let tenant = name.and_then(|name| table.restricted.get(name));
+        let name = headers.get(&table.tenant_header);
+        let Some(name) = name.and_then(|name| name.to_str().ok()) else {
+            return false; // it was identified by no key
+        };
+        let tenant = table.restricted.get(name);
         tenant.is_none_or(|tenant| allows(tenant))
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct TenantConfig {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidTenant {
-    #[error("`name` is empty, or has a space at an end or a control character")]
+    #[error("`name` is empty, has a space at an end, or has a character that is not ASCII")]
     Name,
     #[error("there are two tenants of the name {0:?}")]
     Duplicate(String),
@@ -98,8 +98,8 @@ impl TenantSection {
         environment: Environment,
     ) -> Result<TenantConfig, InvalidTenant> {
         let name = self.name;
-        let header = HeaderValue::from_bytes(name.as_bytes());
-        let header = header.map_err(|_| InvalidTenant::Name)?;
+        // Lines of batches keep the headers that are ASCII.
+        let header = HeaderValue::from_str(&name).map_err(|_| InvalidTenant::Name)?;
         if name.is_empty() || name.trim() != name {
             return Err(InvalidTenant::Name);
         }
