@@ -98,9 +98,9 @@ impl TenantSection {
         environment: Environment,
     ) -> Result<TenantConfig, InvalidTenant> {
         let name = self.name;
-        // Lines of batches keep the headers that are ASCII.
         let header = HeaderValue::from_str(&name).map_err(|_| InvalidTenant::Name)?;
-        if name.is_empty() || name.trim() != name {
+        // Lines of batches keep only the headers that are ASCII.
+        if name.is_empty() || name.trim() != name || !name.is_ascii() {
             return Err(InvalidTenant::Name);
         }
         let keys = Keys::read(&self.keys, self.keys_file.as_deref(), base, environment);
