@@ -17,7 +17,6 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use crate::actions::is_action;
 use crate::config::{Origin, Token};
 use crate::pages::{error, error_at};
-use crate::paths;
 use crate::tenants::Refused;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -42,21 +41,14 @@ pub(crate) fn without_token<B>(request: &Request<B>, token: &Token) -> Option<Re
     Some(refused)
 }
 
-/// Returns the response to a request with a path that a backend could read as another one.
-pub(crate) fn to_invalid_path<B>(request: &Request<B>) -> Option<Response<Body>> {
-    let path = request.uri().path();
-    if paths::is_valid(request.method(), path) {
-        return None;
-    }
-    let message = "a path must have no empty segment, no `.` or `..`, no backslash, no control character and no encoded \
-                   slash";
-    let status = StatusCode::BAD_REQUEST;
-    Some(error_at(path, status, "invalid_path", message.to_owned()))
-}
-
-/// Returns the response to a request whose tenant is not known, or may not use its path.
-pub(crate) fn to_refused<B>(request: &Request<B>, refused: Refused) -> Response<Body> {
+/// Returns the response to a request at `path` that is not served.
+pub(crate) fn to_refused(path: &str, refused: Refused) -> Response<Body> {
     let (status, code, message) = match refused {
+        Refused::InvalidPath => (
+            StatusCode::BAD_REQUEST,
+            "invalid_path",
+            "a path must have no empty segment, no `.` or `..`, no backslash, no control character and no encoded slash",
+        ),
         Refused::NoKey => (
             StatusCode::UNAUTHORIZED,
             "invalid_api_key",
@@ -73,7 +65,7 @@ pub(crate) fn to_refused<B>(request: &Request<B>, refused: Refused) -> Response<
             "this API key may not use this path",
         ),
     };
-    let mut response = error_at(request.uri().path(), status, code, message.to_owned());
+    let mut response = error_at(path, status, code, message.to_owned());
     if status == StatusCode::UNAUTHORIZED {
         let bearer = HeaderValue::from_static("Bearer");
         response.headers_mut().insert(WWW_AUTHENTICATE, bearer);

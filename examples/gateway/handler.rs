@@ -21,7 +21,7 @@ use crate::config::{Origin, Paths};
 use crate::pages::{self, Pages, is_operators};
 use crate::paths;
 use crate::service::Routed;
-use crate::tenants::{Tenant, Tenants};
+use crate::tenants::{Refused, Tenant, Tenants};
 
 pub(crate) struct Gateway {
     pub(crate) routed: Routed,
@@ -68,6 +68,7 @@ impl Gateway {
         let tenant = match self.identify(&mut request) {
             Ok(tenant) => tenant,
             Err(refused) => {
+                let refused = access::to_refused(request.uri().path(), refused);
                 return pages::response_to(request.method(), refused).map(Either::Right);
             }
         };
@@ -96,22 +97,18 @@ impl Gateway {
     }
 
     /// Checks the path of a request and the key of its client, and finds the tenant that it belongs to.
-    fn identify(
-        &self,
-        request: &mut Request<Incoming>,
-    ) -> Result<Option<Arc<Tenant>>, Response<Body>> {
-        if let Some(refused) = access::to_invalid_path(request) {
-            return Err(refused);
-        }
+    fn identify(&self, request: &mut Request<Incoming>) -> Result<Option<Arc<Tenant>>, Refused> {
         let (method, path) = (request.method(), request.uri().path());
+        if !paths::is_valid(method, path) {
+            return Err(Refused::InvalidPath);
+        }
         // Pages for operators have checks of their own.
         let needs_no_key =
             paths::is_public(method, path) || is_operators(path) && !self.clients_may(path);
-        if needs_no_key {
-            return Ok(None);
+        match needs_no_key {
+            true => Ok(None),
+            false => self.tenants.identify(request),
         }
-        let identified = self.tenants.identify(request);
-        identified.map_err(|refused| access::to_refused(request, refused))
     }
 
     /// Returns `true` if clients may ask for the action at `path`, if it is one.

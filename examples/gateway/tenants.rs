@@ -48,8 +48,11 @@ pub(crate) struct Tenant {
 /// The reason why a request is not served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
+    /// Another server could read the path as another one.
+    InvalidPath,
     NoKey,
     UnknownKey,
+    /// The tenant may not use the path.
     Path,
 }
 

@@ -91,7 +91,8 @@ async fn a_status_stream_in_vain_is_logged_with_its_code() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .queue("max_wait_seconds = 0.2")
-        .backend("a", &backend, 1, &["m"]);
+        .backend("a", &backend, 1, &["m"])
+        .sections("[server]\npaths = \"all\"\n");
     let gateway = setup.start().await;
     let first = gateway.ask("m").send();
     let running = backend.next().await;
