@@ -74,7 +74,10 @@ async fn a_closure_takes_tenant_and_priority_from_an_extension() {
 
 #[tokio::test(start_paused = true)]
 async fn a_model_that_is_not_allowed_looks_unknown() {
-    let aliases = RoutingConfig::default().alias("x", "one").alias("y", "two");
+    let aliases = RoutingConfig::default()
+        .alias("x", "one")
+        .alias("y", "two")
+        .alias("z", "two");
     let router = builder(&["one", "two"])
         .routing(aliases)
         .allow_models(|request, model| {
@@ -92,7 +95,7 @@ async fn a_model_that_is_not_allowed_looks_unknown() {
         router.call().await.ok();
         assert_eq!(sent.await.unwrap().status(), 200, "{allowed}");
     }
-    for hidden in ["two", "none"] {
+    for hidden in ["two", "z", "none"] {
         let response = router.send(request(hidden, claims.clone())).await.unwrap();
         assert_eq!(response.status(), 404, "{hidden}");
         let body = response.into_body().collect().await.unwrap().to_bytes();
