@@ -1,4 +1,4 @@
-//! The requests that are served: of browsers, those of the gateway's own site and of origins that the configuration names; of
+//! The requests that are served: of clients, those with a known key, if there are tenants; of browsers, those of the gateway's own site and of origins that the configuration names; of
 //! operators, those with the token, or from this machine.
 //!
 //! A page that any browser on this machine shows could otherwise use backends, and send actions to an address that only
@@ -16,7 +16,8 @@ use http::{HeaderMap, Request, Response, StatusCode};
 
 use crate::actions::is_action;
 use crate::config::{Origin, Token};
-use crate::pages::error;
+use crate::pages::{error, error_at};
+use crate::tenants::Refused;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -38,6 +39,38 @@ pub(crate) fn without_token<B>(request: &Request<B>, token: &Token) -> Option<Re
     let headers = refused.headers_mut();
     headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Some(refused)
+}
+
+/// Returns the response to a request at `path` that is not served.
+pub(crate) fn to_refused(path: &str, refused: Refused) -> Response<Body> {
+    let (status, code, message) = match refused {
+        Refused::InvalidPath => (
+            StatusCode::BAD_REQUEST,
+            "invalid_path",
+            "a path must have no empty segment, no `.` or `..`, no backslash, no control character and no encoded slash",
+        ),
+        Refused::NoKey => (
+            StatusCode::UNAUTHORIZED,
+            "invalid_api_key",
+            "this needs an API key: send `authorization: Bearer <key>`, `x-api-key: <key>` or `api-key: <key>`",
+        ),
+        Refused::UnknownKey => (
+            StatusCode::UNAUTHORIZED,
+            "invalid_api_key",
+            "this API key is not one of those that this gateway knows",
+        ),
+        Refused::Path => (
+            StatusCode::FORBIDDEN,
+            "path_not_allowed",
+            "this API key may not use this path",
+        ),
+    };
+    let mut response = error_at(path, status, code, message.to_owned());
+    if status == StatusCode::UNAUTHORIZED {
+        let bearer = HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(WWW_AUTHENTICATE, bearer);
+    }
+    response
 }
 
 /// Returns the response to a request for operators without a token that does not come from this machine, or has a host

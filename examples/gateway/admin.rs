@@ -57,7 +57,7 @@ impl Admin {
             _ if actions::is_action(method, path) => {
                 actions::begin(&self.pages.handle, &head, body).await
             }
-            Method::GET | Method::HEAD if path == "/running" => self.pages.client(path),
+            Method::GET | Method::HEAD if path == "/running" => self.pages.client(path, None),
             Method::GET | Method::HEAD => self.pages.operator(&head).await,
             _ => None,
         };

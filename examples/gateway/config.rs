@@ -11,11 +11,14 @@ mod error;
 mod expand;
 mod headers;
 mod health;
+mod keys;
 mod lines;
 mod load;
+mod paths;
 mod seconds;
 mod server;
 mod swap;
+mod tenants;
 mod upstream;
 
 use std::collections::HashSet;
@@ -40,8 +43,12 @@ pub(crate) use environment::{Environment, process};
 pub(crate) use error::InvalidConfig;
 use error::Problem;
 use health::Health;
+pub(crate) use keys::KeyHash;
+pub(crate) use paths::Paths;
 pub(crate) use server::{Origin, ServerConfig};
 use swap::SwapSection;
+use tenants::TenantSection;
+pub(crate) use tenants::{KEY_HEADERS, TenantConfig, conflict};
 pub(crate) use upstream::{Client, StoredClient, Upstream};
 
 /// A checked configuration.
@@ -52,7 +59,10 @@ pub(crate) struct Config {
     pub(crate) server: ServerConfig,
     /// `None`: the operator's pages are on the main address.
     pub(crate) admin: Option<AdminConfig>,
+    /// With the weights and limits of `tenants`.
     pub(crate) queue: QueueConfig,
+    /// Empty: no keys are asked for.
+    pub(crate) tenants: Vec<TenantConfig>,
     pub(crate) routing: RoutingConfig,
     pub(crate) upstream: Upstream,
     pub(crate) client: Client,
@@ -89,6 +99,11 @@ impl Config {
         queue
             .validate()
             .map_err(|error| at(queue_line, Problem::Queue(error)))?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        let is_durable = durable.is_some();
+        let tenants = lines::each(file.tenants, &text);
+        let (tenants, queue) = tenants::load_all(tenants, queue, is_durable, base, environment)
+            .map_err(|(line, problem)| at(Some(line), problem))?;
         environment::override_routing(&mut routing, environment)?;
         routing
             .validate()
@@ -97,7 +112,6 @@ impl Config {
         let admin = admin
             .transpose()
             .map_err(|error| at(admin_line, Problem::Admin(error)))?;
-        let base = path.parent().unwrap_or(Path::new(""));
         let (upstream, client) = upstream
             .load(base)
             .map_err(|error| at(upstream_line, Problem::Upstream(error)))?;
@@ -134,7 +148,14 @@ impl Config {
         let mut warnings = routing_warnings(&routing, &source);
         let has_models = swap.as_ref().is_some_and(|swap| !swap.models.is_empty());
         warnings.extend(registry_warnings(&registry, has_models, &source));
-        warnings.extend(unknown_models(&routing, &registry, swap.as_ref(), &source));
+        warnings.extend(unknown_models(
+            &routing,
+            &registry,
+            swap.as_ref(),
+            &tenants,
+            &source,
+        ));
+        warnings.extend(tenants::warnings(&tenants, &queue, &source));
         let of_durable = durable_warnings.into_iter().flatten();
         warnings.extend(of_durable.map(|line| format!("{source}: [durable]: {line}")));
         Ok(Self {
@@ -143,6 +164,7 @@ impl Config {
             server,
             admin,
             queue,
+            tenants,
             routing,
             upstream,
             client,
@@ -175,6 +197,7 @@ impl Config {
             server: ServerConfig::default(),
             admin: None,
             queue: QueueConfig::default(),
+            tenants: Vec::new(),
             warnings: routing_warnings(&routing, "demo"),
             routing,
             upstream: Upstream::default(),
@@ -210,11 +233,12 @@ fn registry_warnings(registry: &Registry, has_models: bool, source: &str) -> Vec
     lines.collect()
 }
 
-/// Names in `[routing]` that lead to no model.
+/// Names in `[routing]` and `[[tenants]]` that lead to no model.
 fn unknown_models(
     routing: &RoutingConfig,
     registry: &Registry,
     swap: Option<&SwapConfig>,
+    tenants: &[TenantConfig],
     source: &str,
 ) -> Vec<String> {
     let started = swap.into_iter().flat_map(|swap| &swap.models);
@@ -236,7 +260,17 @@ fn unknown_models(
     });
     let rooms = routing.rooms.keys().filter(is_unknown);
     let rooms = rooms.map(|model| line(format!("there is a room for {model:?}")));
-    aliases.chain(fallbacks).chain(rooms).collect()
+    let of_tenants = tenants.iter().flat_map(|tenant| {
+        let unknown = tenant.models.iter().filter(|name| {
+            !models.contains(name.as_str()) && !routing.aliases.contains_key(*name)
+        });
+        let tenant = &tenant.name;
+        unknown.map(move |name| {
+            format!("{source}: [[tenants]]: {tenant:?} may use {name:?}, a model that no backend and no [swap] has")
+        })
+    });
+    let of_routing = aliases.chain(fallbacks).chain(rooms);
+    of_routing.chain(of_tenants).collect()
 }
 
 /// The sections and keys of the file.
@@ -250,6 +284,8 @@ struct File {
     server: Option<Spanned<ServerConfig>>,
     admin: Option<Spanned<AdminSection>>,
     queue: Option<Spanned<Queue>>,
+    #[serde(default)]
+    tenants: Vec<Spanned<TenantSection>>,
     routing: Option<Spanned<RoutingConfig>>,
     upstream: Option<Spanned<Upstream>>,
     #[serde(default)]

@@ -32,6 +32,7 @@ use tower_triage::shared_limits::{SharedLimits, SharedLimitsConfig};
 use tower_triage::{QueueConfig, RouteHandle};
 
 use crate::config::{BATCH_LEVEL, Config, DurableConfig, Role, Secret, StoreChoice};
+use crate::paths::is_at_or_below;
 use crate::server::ClientBody;
 use crate::service::{Handle, StoredRoute};
 use classify::ByModel;
@@ -76,7 +77,7 @@ impl Durable {
         let queue = config.waiting_room(true)?;
         let mut tasks = JoinSet::new();
         let store = open(durable, &queue, &mut tasks).await?;
-        let by_model = ByModel::new(handle.router().clone(), handle.classes().clone());
+        let by_model = ByModel::new(handle, config.server.paths.clone());
         let served = CancellationToken::new();
         let mut layer = DurableLayer::new(Arc::clone(&store))
             .classify(by_model.clone())
@@ -171,11 +172,6 @@ pub(crate) fn is_operators(path: &str) -> bool {
     ["/admin/requests", "/admin/durable", "/requests"]
         .into_iter()
         .any(|page| is_at_or_below(path, page))
-}
-
-fn is_at_or_below(path: &str, page: &str) -> bool {
-    let rest = path.strip_prefix(page);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 async fn open(

@@ -1,7 +1,8 @@
-//! The request handler of the main address: routes every POST by its model, and serves pages.
+//! The request handler of the main address: routes each POST to a path of `[server] paths` by its model, and serves pages.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::BoxError;
 use axum::body::Body;
@@ -15,13 +16,18 @@ use tower_triage::upstream::PeerAddr;
 
 use crate::access;
 use crate::actions;
-use crate::config::Origin;
+use crate::config::{Origin, Paths};
 use crate::pages::{self, Pages, is_operators};
+use crate::paths;
 use crate::server::ClientBody;
 use crate::service::Routed;
+use crate::tenants::{Refused, Tenant, Tenants};
 
 pub(crate) struct Gateway {
     pub(crate) routed: Routed,
+    /// The paths whose requests go to backends.
+    pub(crate) paths: Paths,
+    pub(crate) tenants: Tenants,
     pub(crate) pages: Pages,
     /// `true` if the operator's pages have an address of their own, and are not here.
     pub(crate) has_admin_address: bool,
@@ -53,20 +59,32 @@ impl Gateway {
         }
     }
 
-    /// Routes a POST by its body, whatever its path; every other request asks for a page.
+    /// Routes a POST by its body; every other request asks for a page.
     async fn answer(
         &self,
         mut request: Request<ClientBody>,
         peer: SocketAddr,
     ) -> Response<Either<impl HttpBody<Data = Bytes, Error: Into<BoxError>> + use<>, Body>> {
+        let tenant = match self.identify(&mut request) {
+            Ok(tenant) => tenant,
+            Err(refused) => {
+                let refused = access::to_refused(request.uri().path(), refused);
+                return pages::response_to(request.method(), refused).map(Either::Right);
+            }
+        };
         let (method, path) = (request.method(), request.uri().path());
-        if actions::is_action(method, path) && self.clients_may(path) {
+        let may_act = tenant
+            .as_ref()
+            .is_none_or(|tenant| tenant.may_use_all_models());
+        if actions::is_action(method, path) && self.clients_may(path) && may_act {
             return self.act(request).await.map(Either::Right);
         }
         let durable = self.pages.durable.as_ref();
         let is_stored_page = durable.is_some_and(|durable| durable.has_page(path));
-        if !is_stored_page && (method != Method::POST || is_operators(path)) {
-            return self.page(request, peer).await.map(Either::Right);
+        let is_routed = method == Method::POST && !is_operators(path) && self.paths.allows(path);
+        if !is_stored_page && !is_routed {
+            let page = self.page(request, peer, tenant.as_deref()).await;
+            return page.map(Either::Right);
         }
         request.extensions_mut().insert(PeerAddr(peer));
         if let Some(durable) = durable {
@@ -75,6 +93,21 @@ impl Gateway {
         match self.routed.clone().oneshot(request).await {
             Ok(response) => response.map(Either::Left),
             Err(never) => match never {},
+        }
+    }
+
+    /// Checks the path of a request and the key of its client, and finds the tenant that it belongs to.
+    fn identify(&self, request: &mut Request<ClientBody>) -> Result<Option<Arc<Tenant>>, Refused> {
+        let (method, path) = (request.method(), request.uri().path());
+        if !paths::is_valid(method, path) {
+            return Err(Refused::InvalidPath);
+        }
+        // Pages for operators have checks of their own.
+        let needs_no_key =
+            paths::is_public(method, path) || is_operators(path) && !self.clients_may(path);
+        match needs_no_key {
+            true => Ok(None),
+            false => self.tenants.identify(request),
         }
     }
 
@@ -92,7 +125,12 @@ impl Gateway {
         pages::response_to(method, begun)
     }
 
-    async fn page(&self, request: Request<ClientBody>, peer: SocketAddr) -> Response<Body> {
+    async fn page(
+        &self,
+        request: Request<ClientBody>,
+        peer: SocketAddr,
+        tenant: Option<&Tenant>,
+    ) -> Response<Body> {
         let is_operators = is_operators(request.uri().path());
         let refused = match is_operators {
             true => access::from_elsewhere(&request, peer, &self.origins),
@@ -101,7 +139,7 @@ impl Gateway {
         let (head, _) = request.into_parts();
         let (method, path) = (&head.method, head.uri.path());
         let found = match *method {
-            Method::GET | Method::HEAD if !is_operators => self.pages.client(path),
+            Method::GET | Method::HEAD if !is_operators => self.pages.client(path, tenant),
             Method::GET | Method::HEAD if !self.has_admin_address => match refused {
                 Some(refused) => Some(refused),
                 None => self.pages.operator(&head).await,
@@ -117,6 +155,10 @@ impl Gateway {
             (true, true) => "/metrics and /admin/ are on the address of [admin]",
             (true, false) if method == Method::POST => {
                 "models are loaded and unloaded on an address of its own: give the configuration an [admin] section"
+            }
+            (false, _) if method == Method::POST => {
+                "requests go to backends at the paths of the APIs that the gateway knows, or at those that `paths` of \
+                 [server] allows"
             }
             (false, true) => "use POST for models, or GET for /v1/models, /running and /healthz",
             (_, false) => {

@@ -22,11 +22,13 @@ mod log;
 mod metrics;
 mod model_server;
 mod pages;
+mod paths;
 mod reload;
 mod requests;
 mod server;
 mod service;
 mod shutdown;
+mod tenants;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -166,6 +168,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     };
     let server = start_main(listeners, &config, &services, &pages)?;
     tracing::info!("listening on http://{addr}");
+    tenants::log_trust(&config, addr);
     let mut text = format!("listening on http://{addr}\n");
     let admin = match admin_listener {
         Some((listeners, addr)) => {
@@ -185,6 +188,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         environment,
         running: config,
         handle: handle.clone(),
+        key_problems: Vec::new(),
     };
     tokio::select! {
         never = reload.run(hangups) => match never {},
@@ -205,6 +209,8 @@ fn start_main(
     for listener in listeners {
         let gateway = Arc::new(Gateway {
             routed: services.routed(config.upstream.client()?),
+            paths: config.server.paths.clone(),
+            tenants: pages.handle.tenants().clone(),
             pages: pages.clone(),
             has_admin_address: config.admin.is_some(),
             cors: cors::answers_for(origins),

@@ -12,6 +12,7 @@ use http::header::{
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tower_triage::rejection::Rejection;
 
@@ -19,7 +20,9 @@ use crate::actions;
 use crate::durable::Durable;
 use crate::log::StatusCounts;
 use crate::metrics;
+use crate::paths::Api;
 use crate::service::Handle;
+use crate::tenants::Tenant;
 pub(crate) use models::list as list_models;
 
 #[derive(Clone)]
@@ -33,11 +36,13 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// The page for clients at `path`.
-    pub(crate) fn client(&self, path: &str) -> Option<Response<Body>> {
+    /// The page for clients at `path`, as `tenant` may see it.
+    pub(crate) fn client(&self, path: &str, tenant: Option<&Tenant>) -> Option<Response<Body>> {
         match path {
-            "/v1/models" | "/models" => Some(json(&models::list_with_states(self.handle.names()))),
-            "/running" => Some(json(&models::running(&self.handle.models()))),
+            "/v1/models" | "/models" => {
+                Some(json(&models::list_with_states(self.handle.names(tenant))))
+            }
+            "/running" => Some(json(&models::running(&self.handle.models_of(tenant)))),
             "/healthz" => Some(self.healthz()),
             _ => None,
         }
@@ -103,7 +108,7 @@ pub(crate) fn response_to(method: &Method, mut page: Response<Body>) -> Response
 
 pub(crate) fn not_found(method: &Method, path: &str, hint: &str) -> Response<Body> {
     let message = format!("no page at {method} {path}: {hint}");
-    error(StatusCode::NOT_FOUND, "not_found", message)
+    error_at(path, StatusCode::NOT_FOUND, "not_found", message)
 }
 
 pub(crate) fn json(page_of: &impl Serialize) -> Response<Body> {
@@ -116,6 +121,32 @@ pub(crate) fn page(content_type: &'static str, text: impl Into<Bytes>) -> Respon
     let content_type = HeaderValue::from_static(content_type);
     page.headers_mut().insert(CONTENT_TYPE, content_type);
     page
+}
+
+/// An error response in the format of the API that `path` is of.
+pub(crate) fn error_at(
+    path: &str,
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+) -> Response<Body> {
+    match Api::of(path) {
+        Api::OpenAi => error(status, code, message),
+        Api::Anthropic => anthropic_error(status, code, &message),
+    }
+}
+
+fn anthropic_error(status: StatusCode, code: &str, message: &str) -> Response<Body> {
+    let kind = match status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::NOT_FOUND => "not_found_error",
+        _ => "invalid_request_error",
+    };
+    let error = json!({ "type": kind, "message": message, "code": code });
+    let mut response = json(&json!({ "type": "error", "error": error }));
+    *response.status_mut() = status;
+    response
 }
 
 /// An error response in the format of OpenAI's API.

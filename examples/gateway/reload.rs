@@ -10,13 +10,16 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::thread;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 use tower_triage::endpoints::Changes;
 use tower_triage::swap::SwapConfig;
 
-use crate::config::{Config, Environment};
+use crate::config::{Config, Environment, TenantConfig};
 use crate::service::Handle;
+use crate::tenants::{self, Reread};
 
 /// The reload task: a running gateway and the file it was configured from.
 pub(crate) struct Reload {
@@ -26,17 +29,54 @@ pub(crate) struct Reload {
     /// The configuration in use.
     pub(crate) running: Config,
     pub(crate) handle: Handle,
+    /// The problems of files of keys, as they were last logged.
+    pub(crate) key_problems: Vec<String>,
 }
+
+/// How often files of keys are read.
+const KEYS_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Reload {
     /// Reloads at each signal. Never returns.
     pub(crate) async fn run(mut self, mut signals: HangupSignals) -> Infallible {
         loop {
-            signals.next().await;
-            if let Err(error) = self.reload().await {
-                tracing::error!("{error}; nothing has changed");
+            let has_files = self
+                .running
+                .tenants
+                .iter()
+                .any(|tenant| tenant.keys.has_file());
+            let (done, failed) = tokio::select! {
+                () = signals.next() => (self.reload().await, "nothing has changed"),
+                () = sleep(KEYS_INTERVAL), if has_files => (self.reread_keys().await, "all keys stay"),
+            };
+            if let Err(error) = done {
+                tracing::error!("{error}; {failed}");
             }
         }
+    }
+
+    /// Uses the keys that the files of `[[tenants]]` have now.
+    async fn reread_keys(&mut self) -> Result<(), Box<dyn Error>> {
+        let tenants = self.running.tenants.clone();
+        let Reread { tenants, problems } = in_thread(move || tenants::reread(&tenants)).await?;
+        if problems != self.key_problems {
+            for problem in &problems {
+                tracing::error!("[[tenants]]: {problem}; its keys stay as they were");
+            }
+            self.key_problems = problems;
+        }
+        if tenants == self.running.tenants {
+            return Ok(());
+        }
+        let is_durable = self.running.durable.is_some();
+        let queue = self.running.waiting_room(is_durable)?;
+        self.handle.tenants().replace(&tenants, &queue)?;
+        let changes = tenant_changes(&self.running.tenants, &tenants);
+        for line in lines("tenants", changes.each_ref()) {
+            tracing::info!("{line}");
+        }
+        self.running.tenants = tenants;
+        Ok(())
     }
 
     async fn reload(&mut self) -> Result<(), Box<dyn Error>> {
@@ -44,7 +84,8 @@ impl Reload {
             tracing::info!("SIGHUP ignored: started without --config, so there is no file to read");
             return Ok(());
         };
-        let new = read(path.clone(), self.environment).await?;
+        let (file, environment) = (path.clone(), self.environment);
+        let new = in_thread(move || Config::read(&file, environment)).await??;
         let swap = reloaded_swap(&self.running, &new);
         if let Some(problem) = missing_part(&self.running, &new, swap) {
             return Err(format!("{}: {problem}", path.display()).into());
@@ -87,13 +128,15 @@ impl Reload {
     }
 }
 
-/// Reads the file in a separate thread: a disk that does not respond must not delay requests or the shutdown.
-async fn read(path: PathBuf, environment: Environment) -> Result<Config, Box<dyn Error>> {
-    let (done, read) = oneshot::channel();
+/// Reads a file in a separate thread: a disk that does not respond must not delay requests or the shutdown.
+async fn in_thread<T: Send + 'static>(
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Box<dyn Error>> {
+    let (done, result) = oneshot::channel();
     thread::Builder::new().spawn(move || {
-        let _ = done.send(Config::read(&path, environment)); // fails if the gateway is shutting down
+        let _ = done.send(read()); // fails if the gateway is shutting down
     })?;
-    Ok(read.await??)
+    Ok(result.await?)
 }
 
 /// The models to be started from now on. A gateway that was started without `[swap]` starts none.
@@ -106,6 +149,11 @@ fn reloaded_swap<'a>(running: &Config, new: &'a Config) -> Option<&'a SwapConfig
 fn missing_part(running: &Config, new: &Config, swap: Option<&SwapConfig>) -> Option<&'static str> {
     if running.swap.is_some() && swap.is_none() {
         return Some("no [swap]: a reload must leave the section, though it may be without models");
+    }
+    if !running.tenants.is_empty() && new.tenants.is_empty() {
+        return Some(
+            "no [[tenants]]: a reload must leave at least one, because without any no key is asked for",
+        );
     }
     let has_swapped = swap.is_some_and(|swap| !swap.models.is_empty());
     if has_swapped || new.registry.models().next().is_some() {
@@ -155,8 +203,28 @@ fn summary(changes: &Changes, old: &Config, new: &Config) -> Vec<String> {
         [&changes.added, &changes.removed, &changes.changed],
     )
     .chain(swap)
+    .chain(lines(
+        "tenants",
+        tenant_changes(&old.tenants, &new.tenants).each_ref(),
+    ))
     .chain(sections.map(|(section, _)| format!("{section} has changed")))
     .collect()
+}
+
+/// The names of tenants that were added, removed and changed.
+fn tenant_changes(old: &[TenantConfig], new: &[TenantConfig]) -> [Vec<String>; 3] {
+    let find = |all: &[TenantConfig], name: &str| all.iter().find(|it| it.name == name).cloned();
+    let names = |all: &[TenantConfig], is: &dyn Fn(&TenantConfig) -> bool| {
+        let named = all.iter().filter(|tenant| is(tenant));
+        named.map(|tenant| tenant.name.clone()).collect()
+    };
+    [
+        names(new, &|tenant| find(old, &tenant.name).is_none()),
+        names(old, &|tenant| find(new, &tenant.name).is_none()),
+        names(new, &|tenant| {
+            find(old, &tenant.name).is_some_and(|old| old != *tenant)
+        }),
+    ]
 }
 
 /// A line each for the names that were added, removed and changed, if there are any.

@@ -17,6 +17,7 @@ use tower_triage::{Route, RouteHandle, RouteLayer};
 use crate::admin::{EndpointState, LevelState, QueueState, Snapshot};
 use crate::config::{Client, Config, StoredClient};
 use crate::durable::Classes;
+use crate::tenants::Tenants;
 
 pub(crate) type Routed = Route<Client>;
 
@@ -42,7 +43,10 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
     let stored_client = stored_client.map(|_| config.upstream.stored_client());
     let stored_client = stored_client.transpose()?;
     let queue = config.waiting_room(config.durable.is_some())?;
+    let tenants = Tenants::new(config)?;
+    let of_models = tenants.clone();
     let router = RouteLayer::builder(config.registry.clone())
+        .allow_models(move |request, model| of_models.may_use_model(request.headers(), model))
         .queue(queue.clone())
         .routing(config.routing.clone())
         .body_limit(body_limit)
@@ -67,6 +71,7 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
             swap,
             clients_may_unload: Arc::new(config.clients_may_unload.into()),
             classes: Classes::new(&queue)?,
+            tenants,
         },
     })
 }
@@ -103,6 +108,7 @@ pub(crate) struct Handle {
     clients_may_unload: Arc<AtomicBool>,
     /// Levels and tenants of stored requests, which change with a reload, too.
     classes: Classes,
+    tenants: Tenants,
 }
 
 impl Handle {
@@ -138,8 +144,9 @@ impl Handle {
         new: &Config,
         models: Option<&SwapConfig>,
     ) -> Result<Changes, Box<dyn Error>> {
+        let queue = new.waiting_room(old.durable.is_some())?;
+        self.tenants.replace(&new.tenants, &queue)?;
         if old.queue != new.queue {
-            let queue = new.waiting_room(old.durable.is_some())?;
             self.classes.replace(&queue)?;
             self.router.reconfigure(queue)?;
         }
@@ -165,6 +172,10 @@ impl Handle {
     /// Levels and tenants of stored requests.
     pub(crate) fn classes(&self) -> &Classes {
         &self.classes
+    }
+
+    pub(crate) fn tenants(&self) -> &Tenants {
+        &self.tenants
     }
 
     pub(crate) fn record_gauges(&self) {

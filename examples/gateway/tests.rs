@@ -180,7 +180,7 @@ async fn unservable_requests_are_rejected_with_a_code() {
         ("{}", 400, "model_missing"),
     ] {
         assert_eq!(
-            gateway.post("/v1/anything", body).await.code(),
+            gateway.post("/v1/completions", body).await.code(),
             (status, code.to_owned())
         );
     }
@@ -206,7 +206,9 @@ async fn models_state_and_metrics_pages_show_current_values() {
         .map(|model| &model["id"])
         .collect();
     assert_eq!(names, ["llama3:8b", "llama3:70b", "mistral:7b", "gpt-4"]);
-    gateway.post("/", r#"{"model":"gpt-5"}"#).await;
+    gateway
+        .post("/v1/completions", r#"{"model":"gpt-5"}"#)
+        .await;
     let state = gateway.get("/admin/state").await.json();
     assert_eq!(state["queue"]["rejected"]["model_not_found"], 1);
     assert_eq!(state["endpoints"][0]["name"], "demo-1");

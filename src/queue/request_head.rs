@@ -1,5 +1,7 @@
-//! The head of a request, as `on_reject` sees it.
+//! The head of a request, as closures of the layers see it.
 
+#[cfg(feature = "route")]
+use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 
 /// The head of a request: its method, URI, version, headers and extensions.
@@ -16,13 +18,24 @@ pub struct RequestHead<'a> {
 }
 
 impl<'a> RequestHead<'a> {
-    pub(super) fn of<B>(request: &'a Request<B>) -> Self {
+    pub(crate) fn of<B>(request: &'a Request<B>) -> Self {
         Self {
             method: request.method(),
             uri: request.uri(),
             version: request.version(),
             headers: request.headers(),
             extensions: request.extensions(),
+        }
+    }
+
+    #[cfg(feature = "route")]
+    pub(crate) fn of_parts(head: &'a Parts) -> Self {
+        Self {
+            method: &head.method,
+            uri: &head.uri,
+            version: head.version,
+            headers: &head.headers,
+            extensions: &head.extensions,
         }
     }
 

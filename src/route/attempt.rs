@@ -19,7 +19,7 @@ use crate::endpoints::{
 };
 use crate::gate::{self, Gate, Permit, PermitExtension};
 use crate::http::{CallHold, HoldLimits, wants_stream};
-use crate::queue::QueueTime;
+use crate::queue::{ClassifyContext, QueueTime, RequestHead};
 use crate::service::{
     Admission, AdmissionHandler, HoldPermit, JustQueued, ResponseOptions, ask_for_identity,
     asks_for_status,
@@ -97,19 +97,20 @@ impl Attempt {
         (self.stream, self.tokens) = (asked.stream, asked.into());
     }
 
-    /// Returns the ticket that `headers` ask for. The client's timeout counts from the start of the body or from the
-    /// first arrival, and otherwise from `now`.
-    pub(super) fn classify(&self, headers: &HeaderMap, now: Instant) -> Ticket {
+    /// Returns the ticket of a request with this `head`. The client's timeout counts from the start of the body or from
+    /// the first arrival, and otherwise from `now`.
+    pub(super) fn classify(&self, head: &RequestHead<'_>, now: Instant) -> Ticket {
         let arrived = self.since.or(self.first_arrival).unwrap_or(now);
         let settings = self.shared.state.settings();
-        settings.classifier.ticket(headers, arrived)
+        let context = ClassifyContext::new(Some(arrived), &settings.classifier);
+        self.shared.options.client_rules.ticket(head, &context)
     }
 
     /// Sets the tenant to which the tokens of a request are charged, for a slot that was given without a ticket.
     #[inline]
-    fn set_share(&self, headers: &HeaderMap, demand: &Demand, permit: &mut Permit<Endpoints>) {
+    fn set_share<B>(&self, request: &Request<B>, demand: &Demand, permit: &mut Permit<Endpoints>) {
         if self.shared.charges_tokens() {
-            let ticket = self.classify(headers, gate::now());
+            let ticket = self.classify(&RequestHead::of(request), gate::now());
             permit.set_share(demand, &ticket);
         }
     }
@@ -149,8 +150,7 @@ where
     }
 
     fn ticket(&mut self, request: &Request<RouteBody<B>>, now: Instant) -> Ticket {
-        let headers = request.headers();
-        let mut ticket = self.classify(headers, now);
+        let mut ticket = self.classify(&RequestHead::of(request), now);
         self.waits = Some((ticket.priority, now));
         // The position in the queue counts from the end of the body. An attempt after the first keeps its own.
         ticket.arrival = Some(self.first_arrival.unwrap_or(now));
@@ -159,7 +159,7 @@ where
             ticket = ticket.cost(self.tokens.prompt);
         }
         let rejects_streams = self.shared.state.settings().rejects_streams();
-        match rejects_streams && (self.stream || wants_stream(headers)) {
+        match rejects_streams && (self.stream || wants_stream(request.headers())) {
             true => ticket.no_wait(),
             false => ticket,
         }
@@ -173,7 +173,7 @@ where
         demand: &Demand,
         permit: &mut Permit<Endpoints>,
     ) {
-        self.set_share(request.headers(), demand, permit);
+        self.set_share(request, demand, permit);
     }
 
     /// Takes the slot that the request brings along. If the slot's endpoint cannot serve the request, the slot goes
@@ -191,7 +191,7 @@ where
         }
         if permit.charger().is_none() {
             // The slot was taken without a ticket.
-            self.set_share(request.headers(), demand, &mut permit);
+            self.set_share(request, demand, &mut permit);
         }
         Some(permit)
     }

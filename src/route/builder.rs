@@ -6,13 +6,15 @@ use http::HeaderName;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
+use super::client_rules::ClientRules;
 use super::parsed_request::{DemandSource, named};
 use super::shared::RouterShared;
 use super::{InvalidRouting, RouteLayer, RoutingConfig};
+use crate::admit::Ticket;
 use crate::endpoints::{Registry, Requirements, RouteError};
 #[cfg(feature = "swap")]
 use crate::queue::Overflow;
-use crate::queue::{InvalidQueueConfig, QueueConfig};
+use crate::queue::{ClassifyContext, InvalidQueueConfig, QueueConfig, RequestHead};
 
 /// A builder of a [`RouteLayer`]. [`RouteLayer::builder`] creates one.
 ///
@@ -48,6 +50,7 @@ pub(super) struct RouteOptions {
     /// The number of bytes that all request bodies may have together. `None` for any number.
     pub(super) body_memory: Option<usize>,
     pub(super) demand_from: DemandSource,
+    pub(super) client_rules: ClientRules,
     /// `true` if responses name their endpoint.
     pub(super) endpoint_header: bool,
     /// `true` if responses name their model.
@@ -68,6 +71,7 @@ impl RouteLayerBuilder {
                 body_limit: BODY_LIMIT,
                 body_memory: None,
                 demand_from: DemandSource::Body,
+                client_rules: ClientRules::default(),
                 endpoint_header: true,
                 model_header: true,
                 tells_queue_time: false,
@@ -104,6 +108,74 @@ impl RouteLayerBuilder {
     /// endpoint has its own limit.
     pub fn queue(mut self, queue: QueueConfig) -> Self {
         self.queue = queue;
+        self
+    }
+
+    /// Reads tickets with a closure instead of from headers. The [context](ClassifyContext) has the ticket that the
+    /// headers say, with the client's deadline.
+    ///
+    /// Clients can send any header, so a router that verifies its clients takes the tenant and the priority from an
+    /// extension, which a layer in front has put there. With [`FairBy::Tokens`](super::FairBy::Tokens) the router
+    /// replaces the cost by the tokens of the prompt. The closure runs again before a retry. If it panics, the request
+    /// holds neither a slot nor a place.
+    ///
+    /// ```
+    /// use tower_triage::RouteLayer;
+    /// use tower_triage::endpoints::Registry;
+    ///
+    /// /// The claims of a token that a layer in front has verified.
+    /// #[derive(Clone)]
+    /// struct Claims {
+    ///     team: String,
+    ///     max_level: String,
+    /// }
+    ///
+    /// let layer = RouteLayer::builder(Registry::new(vec![])?)
+    ///     .classify(|request, context| {
+    ///         let mut ticket = context.ticket_from_headers(request.headers());
+    ///         let claims = request.extensions().get::<Claims>().expect("set by the layer in front");
+    ///         ticket.tenant = claims.team.as_str().into();
+    ///         ticket.priority = ticket.priority.min(context.priority(&claims.max_level));
+    ///         ticket
+    ///     })
+    ///     .build();
+    /// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
+    /// ```
+    pub fn classify(
+        mut self,
+        classify: impl Fn(&RequestHead<'_>, &ClassifyContext<'_>) -> Ticket + Send + Sync + 'static,
+    ) -> Self {
+        self.options.client_rules.classify = Some(Arc::new(classify));
+        self
+    }
+
+    /// Sets the rule for the models that a request may ask for. By default it may ask for any model.
+    ///
+    /// If `allows` returns `false` for the name in the request, and for the model that this name is an alias of, the
+    /// request gets the 404 `model_not_found` of an unknown model. Fallbacks are the choice of the configuration, so
+    /// they serve every request that may ask for the first model.
+    ///
+    /// ```
+    /// use tower_triage::RouteLayer;
+    /// use tower_triage::endpoints::Registry;
+    ///
+    /// /// The models that a client may use, which a layer in front has looked up.
+    /// #[derive(Clone)]
+    /// struct Allowed(Vec<String>);
+    ///
+    /// let layer = RouteLayer::builder(Registry::new(vec![])?)
+    ///     .allow_models(|request, model| {
+    ///         let allowed = request.extensions().get::<Allowed>();
+    ///         allowed.is_some_and(|Allowed(models)| models.iter().any(|name| name == model))
+    ///     })
+    ///     .build();
+    /// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
+    /// ```
+    pub fn allow_models(
+        mut self,
+        allows: impl Fn(&RequestHead<'_>, &str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.options.client_rules.allow_models = Some(Arc::new(allows));
         self
     }
 

@@ -90,6 +90,7 @@
 mod at_most_once;
 mod attempt;
 mod builder;
+mod client_rules;
 mod client_wait;
 mod failed_response;
 mod future;

@@ -16,6 +16,7 @@ use super::request_body::BufferedBody;
 use crate::admit::RejectReason;
 use crate::endpoints::{Demand, Endpoints, Requirements, RouteError};
 use crate::gate::Shared;
+use crate::queue;
 use crate::service::{Admission, Prepared};
 
 /// The head of a request, with everything that its admission needs.
@@ -49,6 +50,7 @@ impl<S> RequestHead<S> {
             return Err(RejectReason::Unservable(encoded));
         }
         let (asked, model_at) = Requirements::read(&bytes).map_err(RejectReason::Unservable)?;
+        self.check_model(&asked).map_err(RejectReason::Unservable)?;
         let demand = self.attempt.shared.endpoints().demand(&asked);
         self.attempt.ask(&asked);
         let model_at = Some(model_at);
@@ -62,6 +64,7 @@ impl<S> RequestHead<S> {
             unreachable!("the body is read unless the head has the demand");
         };
         let asked = extract(&self.head).map_err(RejectReason::Unservable)?;
+        self.check_model(&asked).map_err(RejectReason::Unservable)?;
         let demand = self.attempt.shared.endpoints().demand(&asked);
         self.attempt.ask(&asked);
         if body.is_end_stream() {
@@ -69,6 +72,14 @@ impl<S> RequestHead<S> {
             return Ok((demand, empty.clone().unchanged()));
         }
         Ok((demand, RouteBody::streamed(body)))
+    }
+
+    /// Checks that the request may ask for its model.
+    fn check_model(&self, asked: &Requirements<'_>) -> Result<(), RouteError> {
+        let shared = &self.attempt.shared;
+        let head = queue::RequestHead::of_parts(&self.head);
+        let rules = &shared.options.client_rules;
+        rules.check_model(&head, &asked.model, || shared.endpoints().routing())
     }
 
     /// Takes a slot if one is free for the request, or else queues the request.

@@ -16,6 +16,7 @@ use super::{AtMostOnce, RouteBody};
 use crate::endpoints::{Decision, Demand, EndpointRef, RouteError};
 use crate::gate;
 use crate::http::Rejection;
+use crate::queue;
 use crate::service::{ResponseOptions, ask_for_identity};
 
 /// A request as it came, together with its remaining retries.
@@ -205,8 +206,8 @@ impl<S, E> RetryState<S, E> {
 
     fn is_too_late(&self) -> bool {
         let now = gate::now();
-        let headers = &self.request.head.headers;
-        let ticket = self.request.attempt.classify(headers, now);
+        let head = queue::RequestHead::of_parts(&self.request.head);
+        let ticket = self.request.attempt.classify(&head, now);
         ticket.deadline.is_some_and(|deadline| deadline <= now)
     }
 

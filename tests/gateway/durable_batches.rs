@@ -9,6 +9,11 @@ use crate::process::{Gateway, TIMEOUT};
 
 /// Uploads an input file with these lines; returns the answer.
 async fn upload(gateway: &Gateway, lines: &[Value]) -> Value {
+    upload_by(gateway, "", lines).await
+}
+
+/// Uploads an input file as the client with this key.
+async fn upload_by(gateway: &Gateway, key: &str, lines: &[Value]) -> Value {
     let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
     let disposition = "content-disposition: form-data";
     let form = format!(
@@ -18,6 +23,7 @@ async fn upload(gateway: &Gateway, lines: &[Value]) -> Value {
     );
     let upload = gateway.client().post("/v1/files").body(form);
     let upload = upload.header("content-type", "multipart/form-data; boundary=b");
+    let upload = upload.header("x-api-key", key);
     let answer = upload.answer().await;
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()
@@ -30,10 +36,16 @@ fn line(model: &str, number: u32) -> Value {
 
 /// Creates a batch of this file; returns its id.
 async fn create(gateway: &Gateway, file: &Value) -> String {
+    create_by(gateway, "", file).await
+}
+
+/// Creates a batch of this file as the client with this key; returns its id.
+async fn create_by(gateway: &Gateway, key: &str, file: &Value) -> String {
     let batch = json!({ "input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h" });
     let create = gateway.client().post("/v1/batches").body(batch.to_string());
     let answer = create
         .header("content-type", "application/json")
+        .header("x-api-key", key)
         .answer()
         .await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -41,10 +53,15 @@ async fn create(gateway: &Gateway, file: &Value) -> String {
 }
 
 async fn until_batch(gateway: &Gateway, id: &str, status: &str) -> Value {
+    until_batch_by(gateway, "", id, status).await
+}
+
+async fn until_batch_by(gateway: &Gateway, key: &str, id: &str, status: &str) -> Value {
     let end = Instant::now() + TIMEOUT;
     loop {
         let batch = gateway
             .get(&format!("/v1/batches/{id}"))
+            .header("x-api-key", key)
             .answer()
             .await
             .json();
@@ -155,4 +172,36 @@ async fn webhook_to_a_private_address_is_refused() {
         gateway.signal("TERM");
         assert!(gateway.exit().await.success());
     }
+}
+
+#[tokio::test]
+async fn lines_of_a_batch_have_the_models_and_paths_of_their_tenant() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let lines = "headers = { x-own = \"1\" }\nmodels = [{ name = \"n\" }]";
+    let tenant = |name: &str, rest: &str| {
+        format!("[[tenants]]\nname = \"{name}\"\nkeys = [\"sk-{name}\"]\n{rest}\n")
+    };
+    let gateway = folder
+        .setup("", &backend)
+        .backend_with("gpu-2", &backend.url(), lines)
+        .sections(&tenant("a", "models = [\"m\"]"))
+        .sections(&tenant("b", "paths = [\"/v1/files\", \"/v1/batches\"]"))
+        .start()
+        .await;
+    for (key, model) in [("sk-a", "n"), ("sk-b", "m")] {
+        let file = upload_by(&gateway, key, &[line(model, 1)]).await;
+        let id = create_by(&gateway, key, &file).await;
+        let batch = until_batch_by(&gateway, key, &id, "failed").await;
+        assert_eq!(batch["errors"]["data"][0]["line"], 1, "{batch}");
+    }
+    let file = upload_by(&gateway, "sk-a", &[line("m", 1)]).await;
+    let id = create_by(&gateway, "sk-a", &file).await;
+    let arrived = backend.next().await;
+    assert_eq!(arrived.header("x-tenant-id"), Some("a"));
+    assert_eq!(arrived.header("x-api-key"), None);
+    arrived.answer("");
+    until_batch_by(&gateway, "sk-a", &id, "completed").await;
+    let page = gateway.get(&format!("/v1/batches/{id}"));
+    assert_eq!(page.header("x-api-key", "sk-b").answer().await.status, 404);
+    assert_eq!(backend.counts().arrived, 1);
 }

@@ -31,11 +31,11 @@ async fn strategy_variable_overrides_file_also_after_reload() {
             .backend("a", &backend, 1, &["m"])
     };
     let gateway = setup("strategy = \"priority_only\"").start().await;
-    let line = one_line(&gateway, "/1").await;
+    let line = one_line(&gateway, "/v1/completions").await;
     assert!(line.contains("strategy=\"round_robin\""), "{line}");
     gateway.reload(&setup("strategy = \"random\"\nmax_retries = 3"));
     gateway.logs(&["INFO", "[routing] has changed"]).await;
-    let line = one_line(&gateway, "/2").await;
+    let line = one_line(&gateway, "/v1/embeddings").await;
     assert!(line.contains("strategy=\"round_robin\""), "{line}");
 }
 
@@ -66,7 +66,7 @@ async fn max_retries_variable_overrides_the_file() {
             .backend_with("good", &good.url(), &lines_of(2))
     };
     let retrying = setup(0).environment(MAX_RETRIES, "1").start().await;
-    let line = one_line(&retrying, "/").await;
+    let line = one_line(&retrying, "/v1/completions").await;
     assert!(line.contains("retries=1"), "{line}");
     let gateway = setup(2).environment(MAX_RETRIES, "0").start().await;
     assert_eq!(gateway.ask("m").answer().await.status, 503);

@@ -31,7 +31,9 @@ async fn assert_serves(gateway: &Gateway, backend: &Backend) {
 async fn request_is_forwarded_unchanged() {
     let backend = Backend::start().await;
     let url = format!("{}/base/", backend.url());
-    let setup = Setup::new().backend_at("gpu-1", &url, 1, &["m"]);
+    let setup = Setup::new()
+        .backend_at("gpu-1", &url, 1, &["m"])
+        .sections("[server]\npaths = \"all\"\n");
     let gateway = setup.start().await;
     let body = "{ \"messages\": [{\"content\":\"\\u00e9 \u{1f999}\"}],\n\t\"model\":\"\\u006d\", \"n\": 1e400 }";
     let ask = gateway

@@ -10,6 +10,7 @@ use crate::waiting_status::asks;
 async fn request_log_line_records_the_routing_decision() {
     let backend = Backend::replying("fine").await;
     let setup = Setup::new()
+        .sections("[server]\npaths = \"all\"\n")
         .routing("aliases = { gpt = \"m\" }\nfallbacks = { large = [\"m\"] }")
         .backend("a", &backend, 1, &["m"]);
     let gateway = setup.start().await;
@@ -39,7 +40,9 @@ async fn request_log_line_records_the_routing_decision() {
 #[tokio::test]
 async fn rejected_request_is_logged_without_endpoint() {
     let backend = Backend::start().await;
-    let setup = Setup::new().backend("a", &backend, 1, &["m"]);
+    let setup = Setup::new()
+        .backend("a", &backend, 1, &["m"])
+        .sections("[server]\npaths = \"all\"\n");
     let gateway = setup.start().await;
     let answer = gateway.ask("gpt-5").path("/nowhere").answer().await;
     answer.assert_error(404, "model_not_found");
@@ -51,7 +54,9 @@ async fn rejected_request_is_logged_without_endpoint() {
 #[tokio::test]
 async fn a_status_stream_is_logged_with_what_came_of_it() {
     let backend = Backend::start().await;
-    let setup = Setup::new().backend("a", &backend, 1, &["m"]);
+    let setup = Setup::new()
+        .backend("a", &backend, 1, &["m"])
+        .sections("[server]\npaths = \"all\"\n");
     let gateway = setup.start().await;
     let first = gateway.ask("m").send();
     let running = backend.next().await;
@@ -86,7 +91,8 @@ async fn a_status_stream_in_vain_is_logged_with_its_code() {
     let backend = Backend::start().await;
     let setup = Setup::new()
         .queue("max_wait_seconds = 0.2")
-        .backend("a", &backend, 1, &["m"]);
+        .backend("a", &backend, 1, &["m"])
+        .sections("[server]\npaths = \"all\"\n");
     let gateway = setup.start().await;
     let first = gateway.ask("m").send();
     let running = backend.next().await;
@@ -109,7 +115,9 @@ async fn a_status_stream_in_vain_is_logged_with_its_code() {
 #[tokio::test]
 async fn a_status_stream_that_is_left_is_logged_so() {
     let backend = Backend::start().await;
-    let setup = Setup::new().backend("a", &backend, 1, &["m"]);
+    let setup = Setup::new()
+        .backend("a", &backend, 1, &["m"])
+        .sections("[server]\npaths = \"all\"\n");
     let gateway = setup.start().await;
     let first = gateway.ask("m").send();
     let running = backend.next().await;

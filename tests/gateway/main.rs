@@ -48,6 +48,7 @@ mod openai;
 #[cfg(unix)]
 mod out_of_files;
 mod pages;
+mod paths;
 mod reload;
 mod routing_bodies;
 mod routing_capabilities;
@@ -70,7 +71,9 @@ mod swap_crash;
 mod swap_killed;
 #[cfg(unix)]
 mod swap_pages;
+mod tenant_keys;
 mod tenant_limit;
+mod tenants;
 mod upstream;
 mod waiting;
 mod waiting_status;

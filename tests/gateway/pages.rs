@@ -42,7 +42,7 @@ async fn unservable_requests_are_rejected_even_when_room_full() {
             "/v1/chat/completions",
             "/v1/completions",
             "/v1/embeddings",
-            "/x",
+            "/rerank",
         ] {
             let answer = gateway.ask("").path(path).body(body).answer().await;
             assert_eq!(answer.error(), (status, code.to_owned()), "{body} {path}");

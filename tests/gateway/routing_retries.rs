@@ -26,11 +26,15 @@ async fn retry_uses_another_endpoint_and_frees_the_slot() {
     let (gateway, first, second) = pair("", 1).await;
     let body = "{ \"x\": 1.0,\"model\":\"m\" }";
     for code in [502, 503, 504] {
-        let ask = gateway.ask("m").path("/v1/x?y=1").body(body).send();
+        let ask = gateway
+            .ask("m")
+            .path("/v1/embeddings?y=1")
+            .body(body)
+            .send();
         first.next().await.respond(status(code));
         let retried = second.next().await;
         assert_eq!(retried.body, body);
-        assert_eq!(retried.head.uri, "/v1/x?y=1");
+        assert_eq!(retried.head.uri, "/v1/embeddings?y=1");
         assert_eq!(retried.header("content-type"), Some("application/json"));
         let state = gateway.state().await;
         assert_eq!((state.in_flight(), state.running()), (vec![0, 1], 1));

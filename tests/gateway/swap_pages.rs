@@ -199,6 +199,35 @@ async fn clients_may_not_unload_unless_the_file_says_so() {
 }
 
 #[tokio::test]
+async fn a_tenant_with_models_sees_its_own_and_may_not_unload() {
+    let tenants = "[[tenants]]\nname = \"one\"\nkeys = [\"sk-1\"]\nmodels = [\"a\"]\n\
+                   [[tenants]]\nname = \"two\"\nkeys = [\"sk-2\"]\n";
+    let gateway = swap("memory = 2.0\nclients_may_unload = true")
+        .sections(&model("a", &ready("a")))
+        .sections(&model("b", &ready("b")))
+        .sections(tenants)
+        .start()
+        .await;
+    for name in ["a", "b"] {
+        let ask = gateway.ask(name).header("x-api-key", "sk-2");
+        assert_eq!(ask.answer().await.status, 200);
+    }
+    for (key, names) in [("sk-1", &["a"][..]), ("sk-2", &["a", "b"])] {
+        let page = gateway.get("/running").header("x-api-key", key);
+        let running = page.answer().await.json();
+        let models = running["running"].as_array().unwrap().iter();
+        let models: Vec<_> = models.map(|it| it["model"].as_str().unwrap()).collect();
+        assert_eq!(models, names, "{key}");
+    }
+    let unload = || gateway.client().post("/api/models/unload/b");
+    unload().answer().await.assert_error(401, "invalid_api_key");
+    let refused = unload().header("x-api-key", "sk-1").answer().await;
+    refused.assert_error(404, "not_found");
+    let done = unload().header("x-api-key", "sk-2").answer().await;
+    done.assert_ok("OK");
+}
+
+#[tokio::test]
 async fn actions_refuse_requests_of_other_sites() {
     let gateway = swap("memory = 1.0")
         .sections(&model("a", &ready("a")))

@@ -3,6 +3,7 @@
 mod adaptive;
 mod bodies_not_sent;
 mod carried;
+mod clients;
 mod failures;
 mod large_bodies;
 mod layer;

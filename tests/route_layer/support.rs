@@ -13,7 +13,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::endpoints::{Decision, Endpoint, EndpointRef, Model, Registry};
 use tower_triage::gate::PermitBody;
-use tower_triage::route::{RouteBody, RouteResponseBody, RoutingConfig};
+use tower_triage::route::{RouteBody, RouteLayerBuilder, RouteResponseBody, RoutingConfig};
 use tower_triage::{QueueConfig, RouteHandle, RouteLayer};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
@@ -78,10 +78,12 @@ impl TestRouter {
         queue: QueueConfig,
     ) -> Self {
         let registry = Registry::new(endpoints.into()).unwrap();
-        let layer = RouteLayer::builder(registry)
-            .routing(routing)
-            .queue(queue)
-            .build();
+        let builder = RouteLayer::builder(registry).routing(routing).queue(queue);
+        Self::of(builder)
+    }
+
+    pub(crate) fn of(builder: RouteLayerBuilder) -> Self {
+        let layer = builder.build();
         let (inner, calls) = inner();
         Self {
             handle: layer.handle(),

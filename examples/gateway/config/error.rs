@@ -14,6 +14,7 @@ use super::environment::InvalidVariable;
 use super::headers::InvalidHeader;
 use super::server::SmallBodyMemory;
 use super::swap::InvalidSwapSection;
+use super::tenants::InvalidTenant;
 use super::upstream::InvalidUpstream;
 
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,8 @@ pub(crate) enum Problem {
     Admin(InvalidAdmin),
     #[error("[queue]: {0}")]
     Queue(tower_triage::queue::InvalidQueueConfig),
+    #[error("[[tenants]]: {0}")]
+    Tenants(InvalidTenant),
     #[error("[routing]: {0}")]
     Routing(InvalidRouting),
     #[error("[upstream]: {0}")]

@@ -1,5 +1,5 @@
-//! The `[server]` section: the threads that serve clients, the limits on what a client may hold, and which pages of other
-//! sites may ask.
+//! The `[server]` section: the threads that serve clients, the limits on what a client may hold, which pages of other sites
+//! may ask, and the paths that backends serve.
 
 mod origin;
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
-use super::seconds;
+use super::{Paths, seconds};
 pub(crate) use origin::Origin;
 
 /// The largest value of `workers`.
@@ -57,6 +57,8 @@ pub(crate) struct ServerConfig {
     pub(crate) body_memory_bytes: usize,
     /// Origins of pages whose requests are served as if they were the gateway's own.
     pub(crate) allowed_origins: Vec<Origin>,
+    /// The paths whose requests go to backends.
+    pub(crate) paths: Paths,
 }
 
 impl Default for ServerConfig {
@@ -70,6 +72,7 @@ impl Default for ServerConfig {
             max_connections: 10_000,
             body_memory_bytes: 256 << 20,
             allowed_origins: Vec::new(),
+            paths: Paths::default(),
         }
     }
 }

@@ -8,6 +8,7 @@ use tower_triage::swap::SwapModel;
 use super::*;
 
 mod durable;
+mod tenants;
 
 /// Reads a temporary file with this text. Errors come without its name.
 fn read_in(text: &str, environment: Environment) -> Result<Config, String> {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::request::Parts;
 use tower_triage::durable::{Classified, Classifier, ClassifyHeaders};
 use tower_triage::endpoints::{Registry, Requirements, RouteError};
@@ -10,6 +11,10 @@ use tower_triage::queue::InvalidQueueConfig;
 use tower_triage::rejection::{Rejection, ToRejection};
 use tower_triage::route::{FairBy, RoutingConfig};
 use tower_triage::{QueueConfig, RouteHandle};
+
+use crate::config::Paths;
+use crate::service::Handle;
+use crate::tenants::Tenants;
 
 /// The levels and tenants of the present configuration.
 #[derive(Clone)]
@@ -28,16 +33,45 @@ impl Classes {
     }
 }
 
-/// Puts each request into the queue of the model that it asks for.
+/// Puts each request into the queue of the model that it asks for, if its tenant may use its model and its path.
 #[derive(Clone)]
 pub(super) struct ByModel {
     router: RouteHandle,
     classes: Classes,
+    tenants: Tenants,
+    paths: Paths,
 }
 
 impl ByModel {
-    pub(super) fn new(router: RouteHandle, classes: Classes) -> Self {
-        Self { router, classes }
+    pub(super) fn new(handle: &Handle, paths: Paths) -> Self {
+        Self {
+            router: handle.router().clone(),
+            classes: handle.classes().clone(),
+            tenants: handle.tenants().clone(),
+            paths,
+        }
+    }
+
+    /// Checks the path and the model of a request, which may be a line of a batch.
+    fn check(&self, head: &Parts, model: &str, routing: &RoutingConfig) -> Result<(), Rejection> {
+        let (headers, path) = (&head.headers, head.uri.path());
+        if !self.paths.allows(path) || !self.tenants.may_use_path(headers, path) {
+            let message = format!("requests for {path} may not be stored");
+            return Err(Rejection::new(StatusCode::NOT_FOUND, "not_found", message));
+        }
+        let target = routing.aliases.get(model).map(String::as_str);
+        let mut names = [Some(model), target].into_iter().flatten();
+        match names.any(|name| self.tenants.may_use_model(headers, name)) {
+            true => Ok(()),
+            false => Err(not_found(model, None).to_rejection()),
+        }
+    }
+}
+
+fn not_found(name: &str, alias_of: Option<&String>) -> RouteError {
+    RouteError::ModelNotFound {
+        model: name.into(),
+        alias_of: alias_of.map(|model| model.as_str().into()),
     }
 }
 
@@ -54,6 +88,7 @@ impl Classifier for ByModel {
     fn classify(&self, head: &Parts, body: &Bytes) -> Result<Classified, Rejection> {
         let asked = Requirements::from_json(body).map_err(|error| error.to_rejection())?;
         let routing = self.router.routing();
+        self.check(head, &asked.model, &routing)?;
         let model = model(&asked.model, &self.router.registry(), &routing)
             .map_err(|error| error.to_rejection())?;
         let classes = self
@@ -95,10 +130,7 @@ fn model<'a>(
     if is_served || registry.endpoints().is_empty() {
         return Ok(model);
     }
-    Err(RouteError::ModelNotFound {
-        model: name.into(),
-        alias_of: alias_of.map(|model| model.as_str().into()),
-    })
+    Err(not_found(name, alias_of))
 }
 
 #[cfg(test)]

@@ -7,21 +7,32 @@ use tower_triage::endpoints::Registry;
 use tower_triage::swap::{ModelState, ModelStatus, SwapEvents, SwapHandle, UnknownModel, Unload};
 
 use super::Handle;
+use crate::tenants::Tenant;
 
 impl Handle {
-    /// The model names that a request may use: models, then aliases, each once, with the state of the model.
-    pub(crate) fn names(&self) -> Vec<(String, ModelState)> {
+    /// The model names that a request of `tenant` may use: models, then aliases, each once, with the state of the model.
+    pub(crate) fn names(&self, tenant: Option<&Tenant>) -> Vec<(String, ModelState)> {
         let (registry, routing) = (self.router.registry(), self.router.routing());
         let started = self.models();
         let state = |model: &str| state(model, &started, &registry);
-        let models = registry.models().map(|model| (model, state(model)));
+        let may_use = |name: &str| tenant.is_none_or(|tenant| tenant.may_use_model(name));
+        let models = registry.models().filter(|model| may_use(model));
+        let models = models.map(|model| (model, state(model)));
         let aliases = routing.aliases.iter();
+        let aliases = aliases.filter(|(alias, model)| may_use(alias) || may_use(model));
         let aliases = aliases.map(|(alias, model)| (alias.as_str(), state(model)));
         let mut seen = HashSet::new();
         let names = models.chain(aliases).filter(|&(name, _)| seen.insert(name));
         names
             .map(|(name, state)| (name.to_owned(), state))
             .collect()
+    }
+
+    /// The models of `[swap]` that `tenant` may use, in its order.
+    pub(crate) fn models_of(&self, tenant: Option<&Tenant>) -> Vec<ModelStatus> {
+        let mut models = self.models();
+        models.retain(|model| tenant.is_none_or(|tenant| tenant.may_use_model(&model.name)));
+        models
     }
 
     /// The models of `[swap]`, in its order.

@@ -1,0 +1,260 @@
+//! The tenant of a request, by the key that its client sends.
+//!
+//! A verified request gets the headers that name its tenant and its level, in place of the client's own. So the waiting
+//! room, the stored requests and their workers know it by the headers that they read anyway.
+
+mod reread;
+
+use std::collections::{HashMap, HashSet};
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use tower_triage::queue::HeaderClassifier;
+use tower_triage::{Priority, QueueConfig};
+
+use crate::config::{Config, KEY_HEADERS, KeyHash, TenantConfig};
+use crate::paths::is_at_or_below;
+pub(crate) use reread::{Reread, reread};
+
+/// The tenants in use, which a reload replaces. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Tenants(Arc<ArcSwapOption<Table>>);
+
+/// The tenants of a configuration with `[[tenants]]`.
+struct Table {
+    by_key: HashMap<KeyHash, Arc<Tenant>>,
+    /// The tenants that may not use all models and paths, by name.
+    restricted: HashMap<String, Arc<Tenant>>,
+    tenant_header: HeaderName,
+    priority_header: HeaderName,
+    levels: HeaderClassifier,
+}
+
+/// A tenant whose key has been verified.
+pub(crate) struct Tenant {
+    name: HeaderValue,
+    /// The most urgent level that its requests may have, and its name; `None`: any.
+    max_level: Option<(Priority, HeaderValue)>,
+    /// Empty: all.
+    models: HashSet<String>,
+    /// Empty: all.
+    paths: Vec<String>,
+}
+
+/// The reason why a request is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Another server could read the path as another one.
+    InvalidPath,
+    NoKey,
+    UnknownKey,
+    /// The tenant may not use the path.
+    Path,
+}
+
+impl Tenants {
+    pub(crate) fn new(config: &Config) -> Result<Self, Box<dyn Error>> {
+        let tenants = Self(Arc::default());
+        let queue = config.waiting_room(config.durable.is_some())?;
+        tenants.replace(&config.tenants, &queue)?;
+        Ok(tenants)
+    }
+
+    /// Uses these tenants from now on, with the headers and levels of `queue`.
+    pub(crate) fn replace(
+        &self,
+        tenants: &[TenantConfig],
+        queue: &QueueConfig,
+    ) -> Result<(), Box<dyn Error>> {
+        let table = match tenants {
+            [] => None,
+            tenants => Some(Arc::new(Table::new(tenants, queue)?)),
+        };
+        self.0.store(table);
+        Ok(())
+    }
+
+    /// Finds the tenant of a request at `path`, and marks the request as its own. The client's key is taken out. `None`
+    /// without `[[tenants]]`.
+    pub(crate) fn identify<B>(
+        &self,
+        request: &mut Request<B>,
+    ) -> Result<Option<Arc<Tenant>>, Refused> {
+        let table = self.0.load();
+        let Some(table) = &*table else {
+            return Ok(None);
+        };
+        let tenant = table.owner_of_key(request.headers())?;
+        if !tenant.may_use_path(request.uri().path()) {
+            return Err(Refused::Path);
+        }
+        table.mark(request.headers_mut(), tenant);
+        Ok(Some(Arc::clone(tenant)))
+    }
+
+    /// Returns `true` if a request with these headers, which has been identified, may ask for the model of this very name.
+    pub(crate) fn may_use_model(&self, headers: &HeaderMap, model: &str) -> bool {
+        self.is_allowed(headers, |tenant| tenant.may_use_model(model))
+    }
+
+    /// Returns `true` if a request with these headers, which has been identified, may go to `path`.
+    pub(crate) fn may_use_path(&self, headers: &HeaderMap, path: &str) -> bool {
+        self.is_allowed(headers, |tenant| tenant.may_use_path(path))
+    }
+
+    fn is_allowed(&self, headers: &HeaderMap, allows: impl FnOnce(&Tenant) -> bool) -> bool {
+        let table = self.0.load();
+        let Some(table) = table.as_ref().filter(|table| !table.restricted.is_empty()) else {
+            return true;
+        };
+        let name = headers.get(&table.tenant_header);
+        let Some(name) = name.and_then(|name| name.to_str().ok()) else {
+            return false; // it was identified by no key
+        };
+        let tenant = table.restricted.get(name);
+        tenant.is_none_or(|tenant| allows(tenant))
+    }
+}
+
+impl Table {
+    fn new(tenants: &[TenantConfig], queue: &QueueConfig) -> Result<Self, Box<dyn Error>> {
+        let tenant_header = queue.tenant_header.as_ref();
+        let tenant_header = tenant_header.ok_or("[queue] has no `tenant_header`")?;
+        let mut table = Self {
+            by_key: HashMap::new(),
+            restricted: HashMap::new(),
+            tenant_header: HeaderName::try_from(tenant_header)?,
+            priority_header: HeaderName::try_from(&queue.priority_header)?,
+            levels: queue.classifier()?,
+        };
+        for config in tenants {
+            let tenant = Arc::new(Tenant::new(config, &table.levels));
+            let keys = config.keys.hashes();
+            table
+                .by_key
+                .extend(keys.map(|key| (key, Arc::clone(&tenant))));
+            if tenant.is_restricted() {
+                table.restricted.insert(config.name.clone(), tenant);
+            }
+        }
+        Ok(table)
+    }
+
+    fn owner_of_key(&self, headers: &HeaderMap) -> Result<&Arc<Tenant>, Refused> {
+        let mut refused = Refused::NoKey;
+        for name in &KEY_HEADERS {
+            let Some(key) = headers.get(name).and_then(|value| key(name, value)) else {
+                continue;
+            };
+            match self.by_key.get(&KeyHash::of(key)) {
+                Some(tenant) => return Ok(tenant),
+                None => refused = Refused::UnknownKey,
+            }
+        }
+        Err(refused)
+    }
+
+    fn mark(&self, headers: &mut HeaderMap, tenant: &Tenant) {
+        for name in &KEY_HEADERS {
+            headers.remove(name);
+        }
+        headers.insert(&self.tenant_header, tenant.name.clone());
+        if let Some((max_level, name)) = &tenant.max_level
+            && self.levels.priority(headers) > *max_level
+        {
+            headers.insert(&self.priority_header, name.clone());
+        }
+    }
+}
+
+impl Tenant {
+    fn new(config: &TenantConfig, levels: &HeaderClassifier) -> Self {
+        let max_level = config.max_level.as_ref().map(|level| {
+            let priority = levels.levels().parse(level.as_bytes());
+            (priority, level.clone())
+        });
+        Self {
+            name: config.header.clone(),
+            max_level,
+            models: config.models.clone(),
+            paths: config.paths.clone(),
+        }
+    }
+
+    /// Returns `true` if the tenant may ask for the model of this very name.
+    pub(crate) fn may_use_model(&self, model: &str) -> bool {
+        self.models.is_empty() || self.models.contains(model)
+    }
+
+    /// Returns `true` if the tenant may ask for every model.
+    pub(crate) fn may_use_all_models(&self) -> bool {
+        self.models.is_empty()
+    }
+
+    fn may_use_path(&self, path: &str) -> bool {
+        let mut paths = self.paths.iter();
+        self.paths.is_empty() || paths.any(|prefix| is_at_or_below(path, prefix))
+    }
+
+    fn is_restricted(&self) -> bool {
+        !self.models.is_empty() || !self.paths.is_empty()
+    }
+}
+
+/// Returns the key in the header `name`, if there is one.
+fn key<'a>(name: &HeaderName, value: &'a HeaderValue) -> Option<&'a [u8]> {
+    let value = value.as_bytes();
+    if *name != AUTHORIZATION {
+        return Some(value);
+    }
+    let (scheme, key) = value.split_at_checked("Bearer ".len())?;
+    let is_bearer = scheme.eq_ignore_ascii_case(b"Bearer ");
+    is_bearer.then(|| key.trim_ascii())
+}
+
+/// Logs that every client is served and its headers are believed, if there are no tenants.
+pub(crate) fn log_trust(config: &Config, addr: SocketAddr) {
+    if !config.tenants.is_empty() {
+        return;
+    }
+    let queue = &config.queue;
+    let headers = [Some(&queue.priority_header), queue.tenant_header.as_ref()];
+    let headers: Vec<_> = headers.into_iter().flatten().map(String::as_str).collect();
+    let message = format!(
+        "no [[tenants]]: every client is served, and its headers {} are believed, so something in front has to set them",
+        headers.join(" and ")
+    );
+    match addr.ip().to_canonical().is_loopback() {
+        true => tracing::info!("{message}"),
+        false => tracing::warn!("{message}; see \"Before you expose it\" in the gateway's README"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_in_each_client_s_header() {
+        let [bearer, anthropic, azure] = &KEY_HEADERS;
+        for (name, value, expected) in [
+            (bearer, "Bearer sk-1", Some("sk-1")),
+            (bearer, "bearer  sk-1", Some("sk-1")),
+            (bearer, "Basic c2stMQ==", None),
+            (bearer, "sk-1", None),
+            (anthropic, "sk-1", Some("sk-1")),
+            (azure, "sk-1", Some("sk-1")),
+        ] {
+            let value = HeaderValue::from_static(value);
+            assert_eq!(
+                key(name, &value),
+                expected.map(str::as_bytes),
+                "{name}: {value:?}"
+            );
+        }
+    }
+}

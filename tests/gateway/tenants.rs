@@ -1,0 +1,307 @@
+//! Tests of `[[tenants]]`: the keys of clients, and what a tenant may ask for.
+
+use crate::backend::Backend;
+use crate::client::{Answer, ClientRequest};
+use crate::durable_support::{Folder, id};
+use crate::process::{Gateway, Setup};
+
+/// The sections of the tenants `a` and `b` with the keys `sk-a` and `sk-b`, and these lines for `a`.
+fn tenants(lines: &str) -> String {
+    format!(
+        "[[tenants]]\nname = \"a\"\nkeys = [\"${{KEY_A}}\"]\n{lines}\n\
+         [[tenants]]\nname = \"b\"\nkeys = [\"sk-old\", \"sk-b\"]\n"
+    )
+}
+
+fn setup(backend: &Backend, slots: u32, lines: &str) -> Setup {
+    Setup::new()
+        .environment("KEY_A", "sk-a")
+        .backend("gpu-1", backend, slots, &["m", "n"])
+        .sections(&tenants(lines))
+}
+
+/// A request of the tenant with the key `sk-NAME`.
+fn of(tenant: &str, request: ClientRequest) -> ClientRequest {
+    request.header("authorization", format!("Bearer sk-{tenant}"))
+}
+
+#[track_caller]
+fn assert_no_key(answer: &Answer) {
+    answer.assert_error(401, "invalid_api_key");
+    assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+}
+
+#[tokio::test]
+async fn clients_need_a_known_key_in_one_of_three_headers() {
+    let backend = Backend::replying("fine").await;
+    let gateway = setup(&backend, 4, "").start().await;
+    for (name, value) in [
+        ("authorization", "Bearer sk-a"),
+        ("authorization", "bearer sk-b"),
+        ("x-api-key", "sk-old"),
+        ("api-key", "sk-a"),
+    ] {
+        let answer = gateway.ask("m").header(name, value).answer().await;
+        answer.assert_ok("fine");
+    }
+    assert_no_key(&gateway.ask("m").answer().await);
+    for (name, value) in [
+        ("authorization", "Bearer sk-c"),
+        ("authorization", "sk-a"),
+        ("authorization", "Bearer ${KEY_A}"),
+        ("x-api-key", "sk-"),
+        ("x-tenant-id", "a"),
+    ] {
+        assert_no_key(&gateway.ask("m").header(name, value).answer().await);
+    }
+    for page in ["/v1/models", "/running", "/nothing"] {
+        assert_no_key(&gateway.get(page).answer().await);
+    }
+    assert_no_key(&gateway.ask("m").path("/v1/nothing").answer().await);
+    assert_eq!(backend.counts().arrived, 4);
+    for page in ["/healthz", "/metrics", "/admin/state"] {
+        assert_eq!(gateway.get(page).answer().await.status, 200, "{page}");
+    }
+    assert_eq!(of("a", gateway.get("/running")).answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn anthropics_paths_have_anthropics_errors() {
+    let backend = Backend::replying("fine").await;
+    let gateway = setup(&backend, 1, "paths = [\"/v1/chat\"]").start().await;
+    for (key, path, status, kind) in [
+        ("sk-c", "/v1/messages", 401, "authentication_error"),
+        ("sk-a", "/v1/messages", 403, "permission_error"),
+        ("sk-b", "/v1/messages/batches", 404, "not_found_error"),
+    ] {
+        let answer = gateway
+            .ask("m")
+            .path(path)
+            .header("x-api-key", key)
+            .answer()
+            .await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        let error = answer.json();
+        assert_eq!(error["type"], "error", "{error}");
+        assert_eq!(error["error"]["type"], kind, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn backends_get_the_verified_tenant_and_no_key_of_a_client() {
+    let (plain, keyed) = (Backend::start().await, Backend::start().await);
+    let lines = "headers = { authorization = \"Bearer own\" }\nmodels = [{ name = \"k\" }]";
+    let gateway = setup(&plain, 1, "")
+        .backend_with("keyed", &keyed.url(), lines)
+        .start()
+        .await;
+    for (model, backend, own) in [("m", &plain, None), ("k", &keyed, Some("Bearer own"))] {
+        let ask = of("a", gateway.ask(model)).header("x-api-key", "sk-b");
+        let sent = ask.header("api-key", "other").tenant("b").send();
+        let arrived = backend.next().await;
+        assert_eq!(arrived.header("authorization"), own);
+        for name in ["x-api-key", "api-key"] {
+            assert_eq!(arrived.header(name), None, "{name}");
+        }
+        assert_eq!(arrived.header("x-tenant-id"), Some("a"));
+        arrived.answer("fine");
+        sent.answer().await.assert_ok("fine");
+    }
+}
+
+#[tokio::test]
+async fn a_level_above_max_level_is_lowered() {
+    let backend = Backend::start().await;
+    let gateway = setup(&backend, 1, "max_level = \"Normal\"").start().await;
+    let first = of("b", gateway.ask("m")).send();
+    let running = backend.next().await;
+    let lowered = of("a", gateway.ask("m")).high().label("a").send();
+    gateway.depth(1).await;
+    let high = of("b", gateway.ask("m")).high().label("b").send();
+    gateway.depth(2).await;
+    running.answer("fine");
+    let next = backend.next().await;
+    assert_eq!(
+        (next.label(), next.header("x-priority")),
+        ("b", Some("high"))
+    );
+    next.answer("fine");
+    let last = backend.next().await;
+    assert_eq!(
+        (last.label(), last.header("x-priority")),
+        ("a", Some("normal"))
+    );
+    last.answer("fine");
+    for sent in [first, lowered, high] {
+        sent.answer().await.assert_ok("fine");
+    }
+}
+
+#[tokio::test]
+async fn the_default_level_is_lowered_too() {
+    let backend = Backend::start().await;
+    let gateway = setup(&backend, 1, "max_level = \"low\"")
+        .queue("priorities = [\"high\", \"normal\", \"low\"]")
+        .start()
+        .await;
+    let sent = of("a", gateway.ask("m")).send();
+    let arrived = backend.next().await;
+    assert_eq!(arrived.header("x-priority"), Some("low"));
+    arrived.answer("fine");
+    sent.answer().await.assert_ok("fine");
+}
+
+#[tokio::test]
+async fn a_tenant_has_limits_of_its_own() {
+    let backend = Backend::start().await;
+    let gateway = setup(&backend, 4, "concurrency = 1\nmax_size = 1")
+        .start()
+        .await;
+    // The header does not move a request to another tenant's limits.
+    let ask = || of("a", gateway.ask("m")).tenant("b");
+    let first = ask().send();
+    let running = backend.next().await;
+    let waiting = ask().send();
+    gateway.depth(1).await;
+    ask().answer().await.assert_error(429, "tenant_queue_full");
+    let other = of("b", gateway.ask("m")).send();
+    backend.next().await.answer("b");
+    other.answer().await.assert_ok("b");
+    running.answer("1");
+    backend.next().await.answer("2");
+    first.answer().await.assert_ok("1");
+    waiting.answer().await.assert_ok("2");
+}
+
+/// The names that `/v1/models` lists for a tenant.
+async fn listed(gateway: &Gateway, tenant: &str) -> Vec<String> {
+    let answer = of(tenant, gateway.get("/v1/models")).answer().await;
+    let list = answer.json();
+    let models = list["data"].as_array().unwrap().iter();
+    models
+        .map(|model| model["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_model_of_others_looks_unknown() {
+    let backend = Backend::replying("fine").await;
+    let gateway = setup(&backend, 4, "models = [\"m\", \"mine\"]")
+        .routing("aliases = { gpt = \"m\", mine = \"n\", theirs = \"n\" }")
+        .start()
+        .await;
+    assert_eq!(listed(&gateway, "a").await, ["m", "gpt", "mine"]);
+    assert_eq!(
+        listed(&gateway, "b").await,
+        ["m", "n", "gpt", "mine", "theirs"]
+    );
+    for model in ["m", "gpt", "mine"] {
+        of("a", gateway.ask(model)).answer().await.assert_ok("fine");
+    }
+    for model in ["n", "theirs", "none"] {
+        let answer = of("a", gateway.ask(model)).tenant("b").answer().await;
+        answer.assert_error(404, "model_not_found");
+        assert_eq!(answer.message(), format!("Model '{model}' not found"));
+    }
+    of("b", gateway.ask("n")).answer().await.assert_ok("fine");
+}
+
+#[tokio::test]
+async fn a_tenant_with_paths_may_use_no_others() {
+    let backend = Backend::replying("fine").await;
+    let gateway = setup(&backend, 4, "paths = [\"/v1/chat\", \"/v1/models\"]")
+        .start()
+        .await;
+    of("a", gateway.ask("m")).answer().await.assert_ok("fine");
+    assert_eq!(
+        of("a", gateway.get("/v1/models")).answer().await.status,
+        200
+    );
+    let ask = |tenant| of(tenant, gateway.ask("m").path("/v1/embeddings"));
+    ask("a")
+        .answer()
+        .await
+        .assert_error(403, "path_not_allowed");
+    ask("b").answer().await.assert_ok("fine");
+    of("a", gateway.get("/models"))
+        .answer()
+        .await
+        .assert_error(403, "path_not_allowed");
+}
+
+#[tokio::test]
+async fn stored_requests_are_those_of_their_tenant() {
+    let (folder, backend) = (Folder::new(), Backend::replying("fine").await);
+    let gateway = folder
+        .setup("", &backend)
+        .environment("KEY_A", "sk-a")
+        .sections(&tenants(
+            "models = [\"m\"]\npaths = [\"/v1/chat\", \"/requests\"]",
+        ))
+        .start()
+        .await;
+    let stored = |model| of("a", gateway.ask(model)).header("prefer", "respond-async");
+    let receipt = stored("m").tenant("b").answer().await;
+    let page = format!("/requests/{}", id(&receipt));
+    assert_no_key(&gateway.get(&page).answer().await);
+    assert_eq!(of("a", gateway.get(&page)).answer().await.status, 200);
+    assert_eq!(
+        of("b", gateway.get(&page))
+            .tenant("a")
+            .answer()
+            .await
+            .status,
+        404
+    );
+    stored("n")
+        .answer()
+        .await
+        .assert_error(404, "model_not_found");
+    stored("m")
+        .path("/v1/embeddings")
+        .answer()
+        .await
+        .assert_error(403, "path_not_allowed");
+
+    let shown = gateway.admin().get("/admin/requests").answer().await.json();
+    assert_eq!(shown["data"][0]["tenant"], "a", "{shown}");
+}
+
+#[tokio::test]
+async fn no_key_is_logged_or_shown() {
+    let backend = Backend::replying("fine").await;
+    let gateway = setup(&backend, 4, "")
+        .environment("TRIAGE_LOG", "trace")
+        .start()
+        .await;
+    of("a", gateway.ask("m")).answer().await.assert_ok("fine");
+    assert_no_key(&of("wrong", gateway.ask("m")).answer().await);
+    gateway
+        .logs(&["path=\"/v1/chat/completions\"", "status=401"])
+        .await;
+    let mut shown = gateway.log_lines();
+    shown.push(gateway.state().await.0.to_string());
+    for key in ["sk-a", "sk-b", "sk-old", "sk-wrong"] {
+        assert!(
+            !shown.iter().any(|line| line.contains(key)),
+            "{key}: {shown:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_tenants_the_log_says_that_headers_are_believed() {
+    let backend = Backend::replying("fine").await;
+    let plain = || Setup::new().backend("a", &backend, 1, &["m"]);
+    let gateway = plain().start().await;
+    let words = ["no [[tenants]]", "x-priority and x-tenant-id"];
+    let line = gateway.logs(&words).await;
+    assert!(line.contains(" INFO "), "{line}");
+    let gateway = plain().listen("0.0.0.0:0").start().await;
+    let line = gateway.logs(&words).await;
+    assert!(line.contains(" WARN "), "{line}");
+    let gateway = setup(&backend, 1, "").start().await;
+    gateway.ask("m").answer().await;
+    gateway.logs(&["status=401"]).await;
+    assert_eq!(gateway.logged("no [[tenants]]"), 0);
+}
