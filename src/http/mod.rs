@@ -22,14 +22,14 @@ pub use body::PermitBody;
 pub(crate) use cached::at_once;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
+pub use hold::HoldError;
+pub(crate) use hold::{CallHold, HoldLimits, LimitedHold};
 #[cfg(all(test, feature = "route"))]
 pub(crate) use hop_by_hop::HOP_BY_HOP;
 #[cfg(any(feature = "route", feature = "durable"))]
 pub(crate) use hop_by_hop::is_hop_by_hop;
 #[cfg(any(feature = "client", feature = "durable"))]
 pub(crate) use hop_by_hop::named_by_connection;
-pub use hold::HoldError;
-pub(crate) use hold::{CallHold, HoldLimits, LimitedHold};
 pub(crate) use idle_timer::IdleTimer;
 pub use rejection::{Rejection, ToRejection};
 pub(crate) use rejection::{is_overload, rejection, streaming_not_queued};

@@ -214,7 +214,9 @@ fn pass_on<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
     let tokens = metrics.shared.token_meter(&answer.permit, &response);
     let (waited, options) = (answer.waited, answer.options);
     let mut permit = Some(answer.permit);
-    let hold = answer.hold.filter(|_| options.hold_body(response.headers()));
+    let hold = answer
+        .hold
+        .filter(|_| options.hold_body(response.headers()));
     let response = response.map(|body| {
         let body = RouteResponseBody::new(body, metrics, called, tokens);
         match hold.zip(permit.take_if(|_| hold.is_some())) {

@@ -23,10 +23,7 @@ pub(super) struct LateAnswer<H> {
 
 impl<H> LateAnswer<H> {
     /// Returns the limits of a call that begins now, and its late answer. `None` if its slot has no limits.
-    pub(super) fn of_call<C, S, Req>(
-        handler: &H,
-        request: &Req,
-    ) -> Option<Box<(CallHold, Self)>>
+    pub(super) fn of_call<C, S, Req>(handler: &H, request: &Req) -> Option<Box<(CallHold, Self)>>
     where
         C: Capacity,
         S: Service<Req>,

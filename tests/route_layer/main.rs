@@ -4,6 +4,7 @@ mod adaptive;
 mod bodies_not_sent;
 mod carried;
 mod failures;
+mod hold_limits;
 mod large_bodies;
 mod layer;
 mod new_endpoints;

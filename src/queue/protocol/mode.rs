@@ -49,7 +49,11 @@ where
     }
 
     #[doc(hidden)]
-    fn reject(&self, request: &RequestHead<'_>, rejected: sealed::Rejected<'_>) -> Response<Self::Body>;
+    fn reject(
+        &self,
+        request: &RequestHead<'_>,
+        rejected: sealed::Rejected<'_>,
+    ) -> Response<Self::Body>;
 
     /// Returns the reason of the rejection, if the request was rejected with this response. The response to an admitted
     /// request may look the same.
@@ -111,7 +115,11 @@ where
     type Body = QueueResponseBody<R>;
 
     #[inline]
-    fn reject(&self, request: &RequestHead<'_>, rejected: sealed::Rejected<'_>) -> Response<Self::Body> {
+    fn reject(
+        &self,
+        request: &RequestHead<'_>,
+        rejected: sealed::Rejected<'_>,
+    ) -> Response<Self::Body> {
         let response = match &self.on_reject {
             None => rejection(request.headers(), &rejected).map(Into::into),
             Some(on_reject) => answer(on_reject, request, &rejected),

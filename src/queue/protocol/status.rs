@@ -60,7 +60,11 @@ where
         Some(status_response(QueueResponseBody::status(stream), delayed))
     }
 
-    fn reject(&self, request: &RequestHead<'_>, rejected: sealed::Rejected<'_>) -> Response<Self::Body> {
+    fn reject(
+        &self,
+        request: &RequestHead<'_>,
+        rejected: sealed::Rejected<'_>,
+    ) -> Response<Self::Body> {
         let response = HttpMode::<K, B, R, S>::reject(&self.0, request, rejected);
         QueueResponseBody::with_extensions(response)
     }
