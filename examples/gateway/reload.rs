@@ -1,6 +1,6 @@
 //! Reload of the configuration file on SIGHUP, so that adding a backend needs no restart.
 //!
-//! The whole file is checked first. Then endpoints, `[queue]` and `[routing]` change while requests wait and run,
+//! The whole file is checked first. Then endpoints, `[queue]`, `[routing]` and `[[tenants]]` change while requests wait and run,
 //! and the log lists what changed. An invalid file changes nothing.
 
 mod models;

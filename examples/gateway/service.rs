@@ -136,7 +136,7 @@ impl Handle {
         }
     }
 
-    /// Replaces endpoints, `[queue]` and `[routing]` by those of `new`, and the models of `[swap]` by `models` in the same
+    /// Replaces endpoints, `[queue]`, `[routing]` and `[[tenants]]` by those of `new`, and the models of `[swap]` by `models` in the same
     /// step. `old` is the configuration in use.
     pub(crate) async fn apply(
         &self,
@@ -145,16 +145,16 @@ impl Handle {
         models: Option<&SwapConfig>,
     ) -> Result<Changes, Box<dyn Error>> {
         let queue = new.waiting_room(old.durable.is_some())?;
-        self.tenants.replace(&new.tenants, &queue)?;
         if old.queue != new.queue {
             self.classes.replace(&queue)?;
-            self.router.reconfigure(queue)?;
+            self.router.reconfigure(queue.clone())?;
         }
         let (registry, routing) = (new.registry.clone(), new.routing.clone());
         let changes = match (&self.swap, models) {
             (Some(swap), Some(models)) => swap.replace(models.clone(), registry, routing).await?,
             _ => self.router.replace(registry, routing)?,
         };
+        self.tenants.replace(&new.tenants, &queue)?;
         let may_unload = self.swap.is_some() && new.clients_may_unload;
         self.clients_may_unload.store(may_unload, Ordering::Relaxed);
         Ok(changes)

@@ -1,11 +1,14 @@
 //! Connections that are kept for later, and closed by the endpoint meanwhile without a word.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::Full;
 use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{pause, resume, sleep, timeout};
 use tower_triage::endpoints::NoResponse;
 use tower_triage::upstream::Forward;
 
@@ -24,7 +27,7 @@ impl End {
     fn end(self, connection: Connection) {
         if let Self::Reset = self {
             let socket = socket2::SockRef::from(&connection.0);
-            socket.set_linger(Some(std::time::Duration::ZERO)).unwrap();
+            socket.set_linger(Some(Duration::ZERO)).unwrap();
         }
         drop(connection);
     }
@@ -33,7 +36,7 @@ impl End {
 /// A kept connection: `forward` has it back.
 async fn kept(upstream: &Upstream, ask: impl Future) -> Connection {
     let connection = upstream.accept_while(ask, OK).await;
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    sleep(Duration::from_millis(50)).await;
     connection
 }
 
@@ -152,4 +155,87 @@ async fn a_large_body_goes_over_a_connection_of_its_own() {
     let serve = async { upstream.accept().await.answer(OK).await };
     let ((), response) = both(serve, ask).await;
     assert_eq!(text(response).await, "ok");
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_before_their_server_does() {
+    let (upstream, to) = bind().await;
+    let forward = Forward::new();
+    let ask = async || text(send(&forward, post(&to, "{}")).await).await;
+    let mut connection = kept(&upstream, ask()).await;
+    pause();
+    for _ in 0..3 {
+        sleep(Duration::from_millis(2_900)).await;
+        resume();
+        both(connection.answer(OK), ask()).await; // each request keeps it for longer
+        pause();
+    }
+    sleep(Duration::from_secs(4)).await;
+    resume();
+    let closed = timeout(SOON, connection.closed()).await;
+    closed.expect("the connection is closed");
+    kept(&upstream, ask()).await;
+}
+
+#[tokio::test]
+async fn the_connections_of_an_endpoint_that_is_gone_are_closed() {
+    let (upstream, to) = bind().await;
+    let forward = Forward::new();
+    let ask = async || text(send(&forward, post(&to, "{}")).await).await;
+    let connection = kept(&upstream, ask()).await;
+    let request = post(&to, "{}");
+    let (mut busy, response) = tokio::join!(
+        async {
+            let mut connection = connection;
+            let begun = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nha";
+            connection.answer(begun).await;
+            connection
+        },
+        send(&forward, request)
+    );
+    let idle = kept(&upstream, ask()).await;
+    drop(to);
+    let closed = timeout(SOON, idle.closed()).await;
+    closed.expect("the idle connection is closed");
+    busy.send("lf").await;
+    assert_eq!(text(response).await, "half");
+    let closed = timeout(SOON, busy.closed()).await;
+    closed.expect("the busy connection is closed after its answer");
+}
+
+#[tokio::test]
+async fn requests_take_turns_on_as_many_connections_as_run_at_a_time() {
+    let (upstream, to) = bind().await;
+    let forward = Forward::new();
+    let accepted = AtomicUsize::new(0);
+    let serve = async {
+        let mut serving = JoinSet::new();
+        loop {
+            let mut connection = upstream.accept().await;
+            accepted.fetch_add(1, Relaxed);
+            serving.spawn(async move {
+                loop {
+                    connection.answer(OK).await;
+                }
+            });
+        }
+    };
+    let caller = async || {
+        for _ in 0..50 {
+            assert_eq!(text(send(&forward, post(&to, "{}")).await).await, "ok");
+        }
+    };
+    tokio::select! {
+        () = serve => {}
+        _ = async { tokio::join!(caller(), caller(), caller(), caller()) } => {}
+    }
+    assert!(accepted.load(Relaxed) <= 4, "{accepted:?}");
+}
+
+#[tokio::test]
+async fn two_clients_share_no_connections() {
+    let (upstream, to) = bind().await;
+    let (one, other) = (Forward::new(), Forward::new());
+    let _one = kept(&upstream, async { text(send(&one, post(&to, "{}")).await).await }).await;
+    let _other = kept(&upstream, async { text(send(&other, post(&to, "{}")).await).await }).await;
 }

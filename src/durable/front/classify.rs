@@ -36,7 +36,7 @@ use crate::{Priority, QueueConfig};
 /// ```
 pub trait Classifier: Send + Sync + 'static {
     /// Returns the tenant of a request with this head. Apart from operators, only callers of the same tenant can see a
-    /// stored request.
+    /// stored request. The head has the extensions of layers in front, so the tenant may be a verified one.
     fn tenant(&self, head: &Parts) -> Vec<u8>;
 
     /// Returns the queue, the level and the cost of a request that is to be stored.

@@ -397,6 +397,8 @@ mod tests {
             .read_headers(false)
             .streaming(Streaming::Reject)
             .hold(Hold::Headers)
+            .max_hold(Duration::from_secs(600))
+            .idle_timeout(Duration::from_secs(60))
             .server_timing(false)
             .status_stream(false)
             .retry_after(retry_after.clone())
@@ -411,6 +413,8 @@ mod tests {
             read_headers: false,
             streaming: Streaming::Reject,
             hold: Hold::Headers,
+            max_hold: Some(Duration::from_secs(600)),
+            idle_timeout: Some(Duration::from_secs(60)),
             server_timing: false,
             status_stream: false,
             retry_after,
@@ -488,6 +492,14 @@ mod tests {
             (
                 ok().retry_after(RetryAfter::estimate().jitter(1.5)),
                 "`retry_after.jitter` is 1.5",
+            ),
+            (
+                ok().max_hold(Duration::ZERO),
+                "`max_hold` is 0: it must be a time above 0, or absent",
+            ),
+            (
+                ok().idle_timeout(Duration::ZERO),
+                "`idle_timeout` is 0: it must be a time above 0, or absent",
             ),
             (
                 ok().overload_status(StatusCode::INTERNAL_SERVER_ERROR),

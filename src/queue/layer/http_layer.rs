@@ -18,14 +18,24 @@ impl<K, M, E> QueueLayer<Http<K, M, E>> {
     /// Reads tickets with a closure instead of from headers. The [context](ClassifyContext) has the ticket that the headers
     /// say, with the caller's deadline and tenant.
     ///
+    /// Clients can send any header. Take the tenant and the priority from an extension of the request if a layer in front
+    /// verifies its clients:
+    ///
     /// ```
-    /// use tower_triage::{Priority, QueueConfig, QueueLayer};
+    /// use tower_triage::{QueueConfig, QueueLayer};
+    ///
+    /// /// The claims of a token that a layer in front has verified.
+    /// #[derive(Clone)]
+    /// struct Claims {
+    ///     team: String,
+    ///     max_level: String,
+    /// }
     ///
     /// let queue = QueueLayer::new(QueueConfig::new(8)).classify(|request, context| {
     ///     let mut ticket = context.ticket_from_headers(request.headers());
-    ///     if request.headers().contains_key("x-paid") {
-    ///         ticket.priority = Priority::HIGHEST;
-    ///     }
+    ///     let claims = request.extensions().get::<Claims>().expect("set by the layer in front");
+    ///     ticket.tenant = claims.team.as_str().into();
+    ///     ticket.priority = ticket.priority.min(context.priority(&claims.max_level));
     ///     ticket
     /// });
     /// # let _: axum::Router = axum::Router::new().layer(queue);

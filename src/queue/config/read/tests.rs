@@ -80,6 +80,8 @@ fn every_key_is_read() {
         promote_after_seconds = 10
         streaming = "reject"
         hold = "headers"
+        max_hold_seconds = 600
+        idle_timeout_seconds = 0.5
         displace = false
         target_wait = 0.5
         lifo_when_standing = true
@@ -107,6 +109,8 @@ fn every_key_is_read() {
         .promote_after(Duration::from_secs(10))
         .streaming(Streaming::Reject)
         .hold(Hold::Headers)
+        .max_hold(Duration::from_secs(600))
+        .idle_timeout(Duration::from_millis(500))
         .displace(false)
         .target_wait(Duration::from_millis(500))
         .lifo_when_standing(true)
