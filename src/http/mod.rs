@@ -7,6 +7,7 @@
 mod body;
 mod cached;
 mod classify;
+mod error_code;
 #[cfg(any(feature = "route", feature = "durable"))]
 mod hop_by_hop;
 mod rejection;
@@ -20,6 +21,7 @@ pub use body::PermitBody;
 pub(crate) use cached::at_once;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
+pub use error_code::ErrorCode;
 #[cfg(all(test, feature = "route"))]
 pub(crate) use hop_by_hop::HOP_BY_HOP;
 #[cfg(any(feature = "route", feature = "durable"))]

@@ -20,6 +20,7 @@ use super::RouteBody;
 use super::attempt::{Admitted, Attempt, AttemptOutcome};
 use super::failed_response::ReadFailed;
 use super::inner_service::{RoutableService, RouteInner};
+use super::observer::observer;
 use super::parsed_request::{DemandSource, Parsed, RequestHead};
 use super::request_metrics::RequestMetrics;
 use super::response::next_step;
@@ -127,7 +128,8 @@ where
         request: Request<B>,
     ) -> Self {
         let (head, body) = request.into_parts();
-        let metrics = Some(RequestMetrics::new(Arc::clone(&shared)));
+        let observer = observer(&head.extensions).cloned();
+        let metrics = Some(RequestMetrics::new(Arc::clone(&shared), observer));
         let limit = shared.options.body_limit;
         let reads_body = matches!(shared.options.demand_from, DemandSource::Body);
         let expects_continue = head.headers.contains_key(EXPECT);
@@ -279,8 +281,14 @@ where
 {
     let body = body.poll(cx);
     // If the body is not there at once, the time to read it counts as time since the arrival.
-    if let (Poll::Pending, Some(head)) = (&body, head) {
-        head.attempt.since.get_or_insert_with(gate::now);
+    if let (Poll::Pending, Some(head)) = (&body, head)
+        && head.attempt.since.is_none()
+    {
+        let now = gate::now();
+        head.attempt.since = Some(now);
+        if let Some(observer) = observer(&head.head.extensions) {
+            observer.on_reading(now);
+        }
     }
     body
 }
@@ -300,6 +308,14 @@ where
     B: Body<Data = Bytes>,
     R: Body<Data = Bytes>,
 {
+    if let Some(observer) = metrics.as_ref().and_then(|it| it.observer.as_deref()) {
+        if observer.wants_ticket() {
+            head.attempt.report_ticket(&head.head.headers, observer);
+        }
+        if let Ok((demand, _)) = &parsed {
+            observer.on_asked(&demand.name());
+        }
+    }
     match parsed {
         Ok((demand, body)) => {
             if let Some(metrics) = metrics {

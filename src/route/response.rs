@@ -129,7 +129,12 @@ fn learn<S, R, E>(
     });
     // A limit that was probed and the end of an idle process do not count as failures of the endpoint.
     if !requeues {
-        metrics.shared.learn(permit, class, metrics.has_failed);
+        let answered = metrics.shared.learn(permit, class, metrics.has_failed);
+        if let Some(observer) = &metrics.observer
+            && class.is_answered()
+        {
+            observer.on_answered(answered.unwrap_or_else(gate::now));
+        }
         metrics.has_failed |= class.is_failure();
     }
     if let Some(after) = result.as_ref().ok().and_then(asks_for_pause) {
@@ -209,7 +214,9 @@ fn pass_on<R: Body<Data = Bytes>, E>(
         let holds_body = answer.options.hold_body(response.headers());
         answer.permit.lease_mut().is_end_noted = called.is_some() && holds_body;
     }
-    let tokens = metrics.shared.token_meter(&answer.permit, &response);
+    let tokens = metrics
+        .shared
+        .token_meter(&answer.permit, &response, metrics.observer.as_ref());
     let response = response.map(|body| RouteResponseBody::new(body, metrics, called, tokens));
     let permit = Some(answer.permit);
     Ok(hold_in_body(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed; // the counter is only compared with an earlier count
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -79,14 +79,14 @@ impl RouterShared {
     }
 
     /// Updates the health of the permit's endpoint after a response of the class `class`. If the request `has_failed`
-    /// elsewhere, its failure does not count, because the request may be at fault.
+    /// elsewhere, its failure does not count, because the request may be at fault. Returns the time, if it read the clock.
     #[inline]
     pub(super) fn learn(
         self: &Arc<Self>,
         permit: &mut Permit<Endpoints>,
         class: ResponseClass,
         has_failed: bool,
-    ) {
+    ) -> Option<Instant> {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
         let state = endpoint.state();
@@ -104,7 +104,7 @@ impl RouterShared {
             ResponseClass::Success => true,
         };
         if !decides {
-            return;
+            return None;
         }
         let probe = lease.probe.take();
         let is_probe = probe.is_some_and(|probe| state.word.load().is_probed_by(probe));
@@ -113,19 +113,21 @@ impl RouterShared {
             if state.ejection.failures.failed(routing.eject_after) || is_probe {
                 self.eject(endpoint, &routing);
             }
-            return;
+            return None;
         }
-        if let Some(called) = lease.called {
+        let answered = lease.called.map(|called| {
             let now = gate::now();
             let took = now.saturating_duration_since(called);
             state.latency.answered(took, CoarseInstant::at(now));
-        }
+            now
+        });
         if is_probe {
             state.ejection.closed();
             self.health_changed(endpoint, state.word.close());
         } else {
             state.ejection.failures.end(); // nearly every request is not a probe
         }
+        answered
     }
 
     /// Counts a response body of the endpoint that broke off, and ejects the endpoint if there were too many.

@@ -6,6 +6,7 @@ mod carried;
 mod failures;
 mod layer;
 mod new_endpoints;
+mod observer;
 mod own_strategy;
 mod recovery;
 mod retries;
