@@ -8,6 +8,7 @@ mod models;
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::thread;
 
@@ -22,6 +23,8 @@ use crate::service::Handle;
 pub(crate) struct Reload {
     /// `None` if the gateway runs with its demo backends.
     pub(crate) path: Option<PathBuf>,
+    /// The address that the command line names, in place of that of the file.
+    pub(crate) listen: Option<SocketAddr>,
     pub(crate) environment: Environment,
     /// The configuration in use.
     pub(crate) running: Config,
@@ -44,7 +47,8 @@ impl Reload {
             tracing::info!("SIGHUP ignored: started without --config, so there is no file to read");
             return Ok(());
         };
-        let new = read(path.clone(), self.environment).await?;
+        let mut new = read(path.clone(), self.environment).await?;
+        new.listen = self.listen.unwrap_or(new.listen);
         let swap = reloaded_swap(&self.running, &new);
         if let Some(problem) = missing_part(&self.running, &new, swap) {
             return Err(format!("{}: {problem}", path.display()).into());

@@ -25,8 +25,8 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::gate::PermitBody;
 
 use crate::hang_up;
-use crate::log::RequestLog;
 use crate::pages::Pages;
+use crate::track::{TrackedFuture, Tracker};
 
 /// A server that accepts connections until it is stopped.
 pub(crate) struct Server {
@@ -37,8 +37,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers each request with what `handler` returns, logs it, and counts it in the statuses of `pages`. Their
-    /// endless responses end when the server is stopped. A connection that has been without a whole request for
+    /// Answers each request with what `handler` returns, and tracks it for `pages`. Their endless responses end when the server is stopped. A connection that has been without a whole request for
     /// `idle_timeout` is closed.
     pub(crate) fn start<H, F, B>(
         listener: TcpListener,
@@ -51,12 +50,11 @@ impl Server {
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        let (stop, statuses) = (pages.closing.clone(), pages.statuses.clone());
+        let (stop, tracker) = (pages.closing.clone(), Arc::new(Tracker::new(pages)));
         let open = Arc::new(());
-        let handler = Arc::new(move |request: Request<Incoming>, peer| {
-            let log = RequestLog::begin(&request);
-            let (response, statuses) = (handler(request, peer), statuses.clone());
-            async move { Ok::<_, Infallible>(log.attach(response.await, &statuses)) }
+        let handler = Arc::new(move |mut request: Request<Incoming>, peer| {
+            let tracked = tracker.begin(&mut request);
+            TrackedFuture::new(handler(request, peer), tracked)
         });
         let open_connections = Arc::downgrade(&open);
         let serving = serve(
@@ -96,7 +94,7 @@ async fn serve<H, F, B>(
     open: Weak<()>,
 ) where
     H: Fn(Request<Incoming>, SocketAddr) -> F + Send + Sync + 'static,
-    F: Future<Output = Result<Response<B>, Infallible>> + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     // Without Nagle's algorithm, a chunk of a stream does not wait for the ACK of the one before.
@@ -120,7 +118,7 @@ async fn serve<H, F, B>(
         let handler = service_fn(move |request| {
             let served = counted.as_ref().map(Requests::begin);
             let response = handler(request, peer);
-            async move { Ok::<_, Infallible>(response.await?.map(|body| PermitBody::new(body, served))) }
+            async move { Ok::<_, Infallible>(response.await.map(|body| PermitBody::new(body, served))) }
         });
         let idle = async move {
             match (requests, idle_timeout) {
