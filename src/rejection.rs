@@ -62,7 +62,10 @@
 //! Requests of `application/grpc` and `application/grpc+...` are answered as gRPC. Those of `application/grpc-web...` get the
 //! same status in the headers of a response without a body, which gRPC-Web clients read, too.
 //!
-//! For the layers around it, a rejection has its [`RejectReason`](crate::RejectReason) in its extensions.
+//! For the layers around it, a rejection has its [`RejectReason`](crate::RejectReason) in its extensions, and the failure of an
+//! endpoint its [`ErrorCode`].
 //! [`QueueLayer::on_reject`](crate::QueueLayer::on_reject) answers with another rejection, or with any response.
 
-pub use crate::http::{InvalidRetryAfter, Rejection, RetryAfter, RetryAfterMode, ToRejection};
+pub use crate::http::{
+    ErrorCode, InvalidRetryAfter, Rejection, RetryAfter, RetryAfterMode, ToRejection,
+};

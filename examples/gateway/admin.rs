@@ -15,8 +15,9 @@ use crate::durable;
 use crate::pages::{Pages, not_found, response_to};
 pub(crate) use state::{EndpointState, LevelState, QueueState, Snapshot};
 
-const HINT: &str = "use GET for /running, /metrics, /admin/state, /admin/models and /admin/events, or POST for \
-                    /admin/models/{name}/load, /admin/models/{name}/unload and /admin/unload; with [durable] also GET for \
+const HINT: &str = "use GET for /running, /metrics, /admin/state, /admin/live, /admin/models and /admin/events, or POST \
+                    for /admin/models/{name}/load, /admin/models/{name}/unload, /admin/unload and \
+                    /admin/requests/{id}/cancel; with [durable] also GET for \
                     /admin/requests, /admin/requests/{id} and /admin/durable, or POST for /admin/requests/{id}/cancel, \
                     /admin/requests/{id}/retry, /admin/durable/pause and /admin/durable/resume";
 
@@ -51,9 +52,10 @@ impl Admin {
         let (head, body) = request.into_parts();
         let (method, path) = (&head.method, head.uri.path());
         let found = match *method {
-            Method::POST if durable::is_operators(path) => {
-                self.pages.about_requests(&head, body).await
-            }
+            Method::POST if durable::is_operators(path) => match self.pages.cancel_live(path) {
+                Some(cancelled) => Some(cancelled),
+                None => self.pages.about_requests(&head, body).await,
+            },
             _ if actions::is_action(method, path) => {
                 actions::begin(&self.pages.handle, &head, body).await
             }

@@ -6,32 +6,27 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::response::Parts;
-use http::{Extensions, Method, Request, Response};
-use http_body::Body;
-use tower_triage::RejectReason;
-use tower_triage::endpoints::{Decision, RouteError};
-use tower_triage::gate::PermitBody;
-use tower_triage::queue::{DelayedHead, QueueTime};
-use tower_triage::rejection::ToRejection;
+use http::{Method, Request};
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::LogFormat;
-pub(crate) use writer::{LogThread, dropped_lines};
+use crate::live::{LONGEST_NAME, Record};
+use crate::text::truncated;
+use crate::track::Answer;
+pub(crate) use writer::{LogThread, dropped_lines, error_line};
 
-/// Bytes of a method or a path that are logged. Clients choose the length of both.
-const MAX_LOGGED_BYTES: usize = 1024;
+/// Bytes of a path that are logged. Clients choose its length.
+const LONGEST_PATH: usize = 1024;
 
 /// The default filter. Of the database of stored requests, problems alone are logged.
 const DEFAULT_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
 
 /// Starts logging to standard error, filtered by `TRIAGE_LOG`, else by `RUST_LOG`, else by [`DEFAULT_FILTER`].
 pub(crate) fn start(format: LogFormat) -> LogThread {
-    let (writer, log) = writer::start();
+    let (writer, log) = writer::start(format);
     let (filter, problems) = filter(|name| std::env::var(name).ok());
     let lines = tracing_subscriber::fmt()
         .with_ansi(std::io::stderr().is_terminal())
@@ -82,159 +77,105 @@ impl StatusCounts {
             .clone()
     }
 
-    fn count(&self, status: u16) {
+    pub(crate) fn count(&self, status: u16) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *counts.entry(status).or_default() += 1;
     }
 }
 
-/// Counts and logs a request and its response. Without a line if the log level is above `info`.
-pub(crate) struct RequestLog(Option<LogLine>);
-
-impl RequestLog {
-    pub(crate) fn begin<B>(request: &Request<B>) -> Self {
-        // Checked first, so that a filtered line costs no clock read and no copies.
-        Self(tracing::enabled!(Level::INFO).then(|| LogLine {
-            start: Instant::now(),
-            method: request.method().clone(),
-            path: truncate(request.uri().path()).to_owned(),
-            response: None,
-        }))
-    }
-
-    /// Counts the status, and moves the line into the body, which writes it when it is dropped.
-    pub(crate) fn attach<B: Body<Data = Bytes>>(
-        self,
-        response: Response<B>,
-        statuses: &StatusCounts,
-    ) -> Response<PermitBody<B, LogLine>> {
-        let (head, body) = response.into_parts();
-        statuses.count(head.status.as_u16());
-        let line = self.0.map(|line| line.with_response(&head));
-        Response::from_parts(head, PermitBody::new(body, line))
-    }
-}
-
-/// A log line, written when it is dropped: the response has ended, or the client has disconnected.
+/// The log line of a request, written when the request has ended. Its text is quoted and escaped by the log, whatever its
+/// client put into it.
 pub(crate) struct LogLine {
     start: Instant,
     method: Method,
     path: String,
-    response: Option<ResponseInfo>,
 }
 
-struct ResponseInfo {
-    status: u16,
-    result: RequestResult,
+/// The end of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum RequestEnd {
+    /// The whole response was sent.
+    Complete,
+    /// The client disconnected before.
+    ClientLeft,
+    /// The body of the response broke off at the endpoint.
+    BrokeOff,
+    /// An operator has cancelled the request.
+    Cancelled,
 }
 
-/// The result of a request.
-enum RequestResult {
-    Known(Outcome),
-    /// The result is in the body, because the response began while the request waited.
-    Delayed(DelayedHead),
-}
-
-struct Outcome {
-    /// The status of a delayed answer.
-    answered: Option<u16>,
-    queue_ms: Option<f64>,
-    /// The reason of a rejection.
-    code: Option<&'static str>,
-    /// `None` if the request reached no endpoint.
-    decision: Option<Decision>,
-}
-
-impl Outcome {
-    fn of(extensions: &Extensions) -> Self {
-        let reason = extensions.get::<RejectReason<RouteError>>();
-        Self {
-            answered: None,
-            queue_ms: queue_ms(extensions),
-            code: reason.map(|reason| reason.to_rejection().code()),
-            decision: extensions.get().cloned(),
-        }
-    }
-
-    /// Returns what came of a request whose response began while it waited, once that has ended.
-    fn of_delayed(head: &Parts) -> Self {
-        Self {
-            answered: Some(head.status.as_u16()),
-            ..Self::of(&head.extensions)
+impl RequestEnd {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::ClientLeft => "client_disconnected",
+            Self::BrokeOff => "broke_off",
+            Self::Cancelled => "cancelled",
         }
     }
 }
 
 impl LogLine {
-    fn with_response(mut self, head: &Parts) -> Self {
-        self.response = Some(ResponseInfo {
-            status: head.status.as_u16(),
-            result: match head.extensions.get::<DelayedHead>() {
-                Some(delayed) => RequestResult::Delayed(delayed.clone()),
-                None => RequestResult::Known(Outcome::of(&head.extensions)),
-            },
-        });
-        self
+    /// Begins the line of a request. `None` if the log level is above `info`.
+    pub(crate) fn begin<B>(request: &Request<B>) -> Option<Box<Self>> {
+        // Checked first, so that a filtered line costs no clock read and no copies.
+        tracing::enabled!(Level::INFO).then(|| {
+            Box::new(Self {
+                start: Instant::now(),
+                method: request.method().clone(),
+                path: truncated(request.uri().path(), LONGEST_PATH).to_owned(),
+            })
+        })
     }
-}
 
-impl Drop for LogLine {
-    fn drop(&mut self) {
-        let Self {
-            method,
-            path,
-            response,
-            start,
-        } = self;
-        let method = truncate(method.as_str());
-        let total_ms = start.elapsed().as_micros() as f64 / 1e3;
-        let Some(ResponseInfo { status, result }) = response.take() else {
-            tracing::info!(%method, path, total_ms, "client disconnected before the response");
-            return;
+    /// Writes the line.
+    pub(crate) fn write(
+        self: Box<Self>,
+        record: &Record,
+        answer: Option<&Answer>,
+        end: RequestEnd,
+    ) {
+        let now = Instant::now();
+        let facts = record.facts();
+        let outcome = answer.and_then(Answer::outcome);
+        let is_delayed = matches!(answer, Some(Answer::Delayed(_)));
+        let status = match is_delayed {
+            true => Some(200), // the stream of events, which has begun
+            false => outcome.map(|(status, _)| status.as_u16()),
         };
-        let outcome = match result {
-            RequestResult::Known(outcome) => outcome,
-            RequestResult::Delayed(delayed) => match delayed.get() {
-                Some(head) => Outcome::of_delayed(head),
-                None => {
-                    tracing::info!(%method, path, status, total_ms, "client disconnected while its request waited");
-                    return;
-                }
-            },
-        };
-        let decision = outcome.decision.as_ref();
+        let decision = facts.decision.as_ref();
+        let served = decision.map(|to| &*to.model);
+        let asked = facts.asked.as_deref().filter(|asked| served != Some(asked));
         tracing::info!(
-            %method,
-            path,
+            id = record.id(),
+            method = truncated(self.method.as_str(), LONGEST_NAME),
+            path = self.path,
             status,
-            answered = outcome.answered,
-            code = outcome.code,
-            queue_ms = outcome.queue_ms,
-            endpoint = decision.map(|to| to.endpoint.name()),
-            model = decision.map(|to| &*to.model),
-            asked = decision.filter(|to| to.asked != to.model).map(|to| &*to.asked),
+            answered = outcome
+                .filter(|_| is_delayed)
+                .map(|(status, _)| status.as_u16()),
+            code = outcome.and_then(|(_, code)| code),
+            result = end.name(),
+            level = facts.level(),
+            tenant = facts.tenant(),
+            model = served.map(|model| truncated(model, LONGEST_NAME)),
+            asked = asked.map(|asked| truncated(asked, LONGEST_NAME)),
+            endpoint = facts.endpoint(),
             via = decision.map(|to| to.via.as_str()),
             strategy = decision.map(|to| to.strategy),
             score = decision.and_then(|to| to.score),
-            retries = decision.map(|to| to.retries),
-            total_ms,
+            tries = facts.level().map(|_| facts.tries),
+            queue_ms = facts.level().map(|_| ms(facts.waited(now))),
+            first_byte_ms = facts.first_byte().map(ms),
+            total_ms = ms(now.saturating_duration_since(self.start)),
+            bytes = record.bytes(),
+            prompt_tokens = facts.prompt_tokens,
+            tokens = facts.tokens,
             "request"
         );
     }
 }
 
-/// The first [`MAX_LOGGED_BYTES`] of `text`, cut at a character boundary.
-fn truncate(text: &str) -> &str {
-    let longest = text.len().min(MAX_LOGGED_BYTES);
-    let end = (0..=longest).rev().find(|&end| text.is_char_boundary(end));
-    &text[..end.unwrap_or(0)]
-}
-
-/// The time in the queue in ms; `None` if the response is not that of a routed or rejected request.
-fn queue_ms(extensions: &Extensions) -> Option<f64> {
-    let is_routed = extensions.get::<Decision>().is_some();
-    let is_rejected = extensions.get::<RejectReason<RouteError>>().is_some();
-    let waited = extensions.get::<QueueTime>();
-    let ms = waited.map_or(0.0, |QueueTime(waited)| waited.as_micros() as f64 / 1e3);
-    (is_routed || is_rejected).then_some(ms)
+fn ms(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1e3
 }

@@ -12,23 +12,28 @@ mod access;
 mod actions;
 mod admin;
 mod args;
+mod check;
 mod config;
 mod cors;
 mod demo;
 mod descriptors;
 mod durable;
 mod handler;
+mod live;
 mod log;
 mod metrics;
 mod model_server;
 mod pages;
 mod paths;
 mod reload;
+mod request_id;
 mod requests;
 mod server;
 mod service;
 mod shutdown;
 mod tenants;
+mod text;
+mod track;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -43,10 +48,11 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::endpoints::Registry;
 
 use admin::Admin;
-use args::{Args, Command, ModelArgs, RequestsArgs};
+use args::{Args, Command, LogFormat, ModelArgs, RequestsArgs};
 use config::Config;
 use durable::Durable;
 use handler::Gateway;
+use live::Live;
 use pages::Pages;
 use reload::{HangupSignals, Reload};
 use server::{Server, listen};
@@ -66,16 +72,17 @@ const FIRST_CHECKS_TIMEOUT: Duration = Duration::from_secs(1);
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    let args = match args::parse(std::env::args().skip(1)) {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let format = args::log_format(&given);
+    let args = match args::parse(given) {
         Ok(Command::Serve(args)) => args,
+        Ok(Command::Check(path, args)) => return finish(format, check::check(&path, &args)),
+        Ok(Command::Version) => return finish(format, Ok(format!("{}\n", args::version()))),
         Ok(Command::Model(args)) => return serve_model(args),
         Ok(Command::Requests(args)) => return ask_about_requests(args),
-        Ok(Command::Help(usage)) => {
-            _ = std::io::stdout().write_all(usage.as_bytes());
-            return ExitCode::SUCCESS;
-        }
+        Ok(Command::Help(usage)) => return finish(format, Ok(usage.to_owned())),
         Err(problem) => {
-            _ = writeln!(std::io::stderr(), "{problem}");
+            _ = writeln!(std::io::stderr(), "{}", log::error_line(format, &problem));
             return ExitCode::from(2);
         }
     };
@@ -106,13 +113,18 @@ fn ask_about_requests(args: RequestsArgs) -> ExitCode {
     let answered = runtime
         .map_err(|error| error.to_string())
         .and_then(|runtime| runtime.block_on(requests::run(args)));
-    match answered {
+    finish(LogFormat::Text, answered)
+}
+
+/// Prints the outcome of a command that has ended.
+fn finish(format: LogFormat, outcome: Result<String, String>) -> ExitCode {
+    match outcome {
         Ok(text) => {
             _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
         Err(problem) => {
-            _ = writeln!(std::io::stderr(), "{problem}");
+            _ = writeln!(std::io::stderr(), "{}", log::error_line(format, &problem));
             ExitCode::FAILURE
         }
     }
@@ -129,13 +141,14 @@ fn run(args: Args) -> Result<(), Box<dyn Error>> {
 async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     let (signals, hangups) = (Signals::register()?, HangupSignals::register()?);
     let environment = config::process;
-    let config = match &args.config {
+    let mut config = match &args.config {
         Some(path) => Config::read(path, environment)?,
         None => {
             let backends = Registry::new(demo::start().await?)?;
             Config::without_file(backends, demo::routing(), environment)?
         }
     };
+    config.listen = args.listen.unwrap_or(config.listen);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
@@ -164,6 +177,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         handle: handle.clone(),
         durable,
         statuses: log::StatusCounts::default(),
+        live: Live::default(),
         closing: CancellationToken::new(),
     };
     let server = start_main(listeners, &config, &services, &pages)?;
@@ -185,6 +199,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
 
     let reload = Reload {
         path: args.config,
+        listen: args.listen,
         environment,
         running: config,
         handle: handle.clone(),

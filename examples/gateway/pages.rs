@@ -1,6 +1,7 @@
 //! The gateway's own pages: those for clients, and those for operators.
 
 mod events;
+mod live;
 mod models;
 
 use axum::BoxError;
@@ -12,12 +13,12 @@ use http::header::{
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tower_triage::rejection::Rejection;
+use tower_triage::rejection::{ErrorCode, Rejection};
 
 use crate::actions;
 use crate::durable::Durable;
+use crate::live::Live;
 use crate::log::StatusCounts;
 use crate::metrics;
 use crate::paths::Api;
@@ -31,6 +32,7 @@ pub(crate) struct Pages {
     /// `None`: no request is stored.
     pub(crate) durable: Option<Durable>,
     pub(crate) statuses: StatusCounts,
+    pub(crate) live: Live,
     /// Ends the responses that otherwise have no end.
     pub(crate) closing: CancellationToken,
 }
@@ -57,10 +59,16 @@ impl Pages {
                 Some(page("text/plain; version=0.0.4", text))
             }
             "/admin/state" => Some(json(&self.handle.snapshot())),
+            "/admin/live" => Some(live::page(&self.live)),
             "/admin/models" => Some(json(&models::Models::new(self.handle.models()))),
             "/admin/events" => Some(events::page(self.handle.events(), self.closing.clone())),
             _ => self.about_requests(head, Body::empty()).await,
         }
+    }
+
+    /// The answer to an operator who cancels a live request. `None` if `path` names none.
+    pub(crate) fn cancel_live(&self, path: &str) -> Option<Response<Body>> {
+        live::cancel(&self.live, path)
     }
 
     /// The answer to an operator who asks about stored requests, or for what is to be done with them.
@@ -143,15 +151,15 @@ fn anthropic_error(status: StatusCode, code: &str, message: &str) -> Response<Bo
         StatusCode::NOT_FOUND => "not_found_error",
         _ => "invalid_request_error",
     };
-    let error = json!({ "type": kind, "message": message, "code": code });
-    let mut response = json(&json!({ "type": "error", "error": error }));
+    let error = serde_json::json!({ "type": kind, "message": message, "code": code });
+    let mut response = json(&serde_json::json!({ "type": "error", "error": error }));
     *response.status_mut() = status;
     response
 }
 
 /// An error response in the format of OpenAI's API.
 pub(crate) fn error(status: StatusCode, code: &'static str, message: String) -> Response<Body> {
-    Rejection::new(status, code, message)
-        .into_response()
-        .map(|text: Bytes| Body::from(text))
+    let mut error = Rejection::new(status, code, message).into_response();
+    error.extensions_mut().insert(ErrorCode(code)); // for the log
+    error.map(|text: Bytes| Body::from(text))
 }

@@ -8,6 +8,7 @@ mod models;
 use std::convert::Infallible;
 use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -25,6 +26,8 @@ use crate::tenants::{self, Reread};
 pub(crate) struct Reload {
     /// `None` if the gateway runs with its demo backends.
     pub(crate) path: Option<PathBuf>,
+    /// The address that the command line names, in place of that of the file.
+    pub(crate) listen: Option<SocketAddr>,
     pub(crate) environment: Environment,
     /// The configuration in use.
     pub(crate) running: Config,
@@ -85,7 +88,8 @@ impl Reload {
             return Ok(());
         };
         let (file, environment) = (path.clone(), self.environment);
-        let new = in_thread(move || Config::read(&file, environment)).await??;
+        let mut new = in_thread(move || Config::read(&file, environment)).await??;
+        new.listen = self.listen.unwrap_or(new.listen);
         let swap = reloaded_swap(&self.running, &new);
         if let Some(problem) = missing_part(&self.running, &new, swap) {
             return Err(format!("{}: {problem}", path.display()).into());

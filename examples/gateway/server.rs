@@ -25,8 +25,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ServerConfig;
-use crate::log::StatusCounts;
 use crate::pages::Pages;
+use crate::track::Tracker;
 pub(crate) use body::ClientBody;
 pub(crate) use listen::listen;
 use timeouts::Limits;
@@ -45,7 +45,7 @@ struct Shared {
     max_connections: u32,
     /// One for each connection that may be open.
     places: Arc<Semaphore>,
-    statuses: StatusCounts,
+    tracker: Arc<Tracker>,
 }
 
 /// The request to stop.
@@ -67,8 +67,8 @@ impl Stop {
 }
 
 impl Server {
-    /// Creates a server without a listener. It counts the statuses of its responses in those of `pages`. The endless
-    /// responses of `pages` end when the server is stopped.
+    /// Creates a server without a listener. Its requests are tracked for `pages`, whose endless responses end when the
+    /// server is stopped.
     pub(crate) fn new(config: &ServerConfig, pages: &Pages) -> Self {
         let max_connections = config.max_connections;
         let shared = Shared {
@@ -79,7 +79,7 @@ impl Server {
             limits: Limits::from(config),
             max_connections,
             places: Arc::new(Semaphore::new(max_connections as usize)),
-            statuses: pages.statuses.clone(),
+            tracker: Arc::new(Tracker::new(pages)),
         };
         Self {
             shared: Arc::new(shared),

@@ -70,6 +70,7 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
             router,
             swap,
             clients_may_unload: Arc::new(config.clients_may_unload.into()),
+            is_closed: Arc::default(),
             classes: Classes::new(&queue)?,
             tenants,
         },
@@ -106,6 +107,7 @@ pub(crate) struct Handle {
     swap: Option<SwapHandle>,
     /// Changes with a reload.
     clients_may_unload: Arc<AtomicBool>,
+    is_closed: Arc<AtomicBool>,
     /// Levels and tenants of stored requests, which change with a reload, too.
     classes: Classes,
     tenants: Tenants,
@@ -124,6 +126,7 @@ impl Handle {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let status = self.router.status();
         Snapshot {
+            schema: 1,
             queue: QueueState {
                 depth: status.depth,
                 running: status.running,
@@ -184,11 +187,12 @@ impl Handle {
 
     /// Rejects all waiting requests and all that arrive from now on.
     pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed); // a hint for clients: no order needed
         self.router.close();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.router.status().closed
+        self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Waits until the service is closed and no request runs.

@@ -20,7 +20,7 @@ use crate::service::Handle;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Waits for a signal, then for the last response to be sent and for models to stop, but at most `grace` or until a
-/// second Ctrl-C. The admin address is served until then.
+/// second signal. The admin address is served until then.
 pub(crate) async fn run(
     mut signals: Signals,
     handle: &Handle,
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     let mut over = pin!(async {
         tokio::select! {
             () = sleep(grace) => "the grace period is over",
-            () = signals.interrupt() => "interrupted again",
+            () = signals.any() => "a second signal came",
         }
     });
     let is_over = drain(handle, workers.as_mut(), &server, over.as_mut()).await;
@@ -127,10 +127,6 @@ impl Signals {
             _ = self.interrupt.recv() => {}
         }
     }
-
-    async fn interrupt(&mut self) {
-        self.interrupt.recv().await;
-    }
 }
 
 #[cfg(windows)]
@@ -143,10 +139,6 @@ impl Signals {
     }
 
     pub(crate) async fn any(&mut self) {
-        self.0.recv().await;
-    }
-
-    async fn interrupt(&mut self) {
         self.0.recv().await;
     }
 }

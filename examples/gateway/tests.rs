@@ -41,6 +41,7 @@ impl Running {
             handle: handle.clone(),
             durable: None,
             statuses: log::StatusCounts::default(),
+            live: Live::default(),
             closing: CancellationToken::new(),
         };
         let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 2).unwrap();
@@ -110,6 +111,7 @@ async fn start_admin_address() -> (SocketAddr, Server) {
         handle,
         durable: None,
         statuses: log::StatusCounts::default(),
+        live: Live::default(),
         closing: CancellationToken::new(),
     };
     let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 1).unwrap();

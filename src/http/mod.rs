@@ -7,6 +7,7 @@
 mod body;
 mod cached;
 mod classify;
+mod error_code;
 mod hold;
 #[cfg(any(feature = "route", feature = "durable"))]
 mod hop_by_hop;
@@ -22,6 +23,7 @@ pub use body::PermitBody;
 pub(crate) use cached::at_once;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
+pub use error_code::ErrorCode;
 pub use hold::HoldError;
 pub(crate) use hold::{CallHold, HoldLimits, LimitedHold};
 #[cfg(all(test, feature = "route"))]

@@ -129,6 +129,11 @@ impl UsageReader {
         }
     }
 
+    /// Returns the number of events of a stream so far, which is about that of its tokens. Returns 0 for other answers.
+    pub(crate) fn events(&self) -> u64 {
+        self.pieces
+    }
+
     /// Returns the number of tokens of the answer, which may have had at most `most`. A `usage` of 0 or above `most` is
     /// false and is ignored. `is_whole` is `true` if the answer was read to its end.
     pub(crate) fn output_tokens(&self, is_whole: bool, most: u64) -> u64 {

@@ -9,9 +9,10 @@ use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::RouteBody;
+use super::observer::observer;
 use super::request_body::BufferedBody;
 use super::shared::RouterShared;
+use super::{RouteBody, RouteObserver};
 use crate::admit::{Priority, RejectReason, Ticket};
 use crate::endpoints::{
     Decision, Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, TokenBounds,
@@ -106,6 +107,19 @@ impl Attempt {
         self.shared.options.client_rules.ticket(head, &context)
     }
 
+    /// Reads the ticket of the request for its observer.
+    #[cold]
+    pub(super) fn report_ticket(&self, head: &RequestHead<'_>, observer: &dyn RouteObserver) {
+        let ticket = self.classify(head, gate::now());
+        self.report(&ticket, observer);
+    }
+
+    fn report(&self, ticket: &Ticket, observer: &dyn RouteObserver) {
+        let settings = self.shared.state.settings();
+        let level = settings.classifier.levels().name(ticket.priority);
+        observer.on_ticket(ticket, level);
+    }
+
     /// Sets the tenant to which the tokens of a request are charged, for a slot that was given without a ticket.
     #[inline]
     fn set_share<B>(&self, request: &Request<B>, demand: &Demand, permit: &mut Permit<Endpoints>) {
@@ -152,6 +166,10 @@ where
     fn ticket(&mut self, request: &Request<RouteBody<B>>, now: Instant) -> Ticket {
         let mut ticket = self.classify(&RequestHead::of(request), now);
         self.waits = Some((ticket.priority, now));
+        if let Some(observer) = observer(request.extensions()) {
+            self.report(&ticket, &**observer);
+            observer.on_queued(now);
+        }
         // The position in the queue counts from the end of the body. An attempt after the first keeps its own.
         ticket.arrival = Some(self.first_arrival.unwrap_or(now));
         ticket.requeued = self.first_arrival.is_some();
@@ -235,6 +253,9 @@ where
         let now = gate::now();
         lease.called = Some(now);
         lease.tokens = self.tokens;
+        if let Some(observer) = observer(request.extensions()) {
+            observer.on_called(lease.decision(), now);
+        }
         if self.shared.charges_tokens() {
             ask_for_identity(request.headers_mut()); // `usage` is read from the answer
         }

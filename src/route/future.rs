@@ -19,6 +19,7 @@ use super::RouteBody;
 use super::attempt::{Admitted, Attempt, AttemptOutcome};
 use super::failed_response::ReadFailed;
 use super::inner_service::{RoutableService, RouteInner};
+use super::observer::observer;
 use super::parsed_request::{DemandSource, Parsed, RequestHead};
 use super::read_request::ReadRequest;
 use super::request_metrics::RequestMetrics;
@@ -29,6 +30,7 @@ use super::shared::RouterShared;
 use crate::endpoints::{EndpointLease, Endpoints};
 use crate::gate::{QueuePlace, Shared};
 use crate::http::PermitBody;
+use crate::queue;
 use crate::service::{PendingAnswer, Prepared, StatusStream, status_response};
 
 pin_project! {
@@ -126,7 +128,8 @@ where
         request: Request<B>,
     ) -> Self {
         let (head, body) = request.into_parts();
-        let metrics = Some(RequestMetrics::new(Arc::clone(&shared)));
+        let observer = observer(&head.extensions).cloned();
+        let metrics = Some(RequestMetrics::new(Arc::clone(&shared), observer));
         let body = match shared.options.demand_from {
             DemandSource::Body => Ok(ReadRequest::new(body, &head, &shared)),
             DemandSource::Head(_) => Err(body),
@@ -280,6 +283,15 @@ where
     B: Body<Data = Bytes>,
     R: Body<Data = Bytes, Error: Into<BoxError>>,
 {
+    if let Some(observer) = metrics.as_ref().and_then(|it| it.observer.as_deref()) {
+        if observer.wants_ticket() {
+            let ticket_of = queue::RequestHead::of_parts(&head.head);
+            head.attempt.report_ticket(&ticket_of, observer);
+        }
+        if let Ok((demand, _)) = &parsed {
+            observer.on_asked(&demand.name());
+        }
+    }
     match parsed {
         Ok((demand, body)) => {
             if let Some(metrics) = metrics {

@@ -60,6 +60,11 @@
 //! [`max_ejected_percent`](RoutingConfig::max_ejected_percent) allows. A new endpoint gets one request at a time until it
 //! has answered, or a check has passed. Where no other endpoint could serve, requests wait for an ejected one.
 //!
+//! # Live requests
+//!
+//! A [`RouteObserver`] in the extensions of a request learns how far the request has come: the model that it asks for, its
+//! ticket, its wait, and each endpoint that it is sent to.
+//!
 //! # Metrics
 //!
 //! With feature `metrics`, a router reports to the `metrics` facade. The names and labels are stable.
@@ -100,6 +105,7 @@ mod inner_service;
 mod layer;
 mod measure;
 mod metrics;
+mod observer;
 #[cfg(feature = "swap")]
 pub(crate) mod on_demand;
 mod parsed_request;
@@ -124,6 +130,7 @@ pub use handle::RouteHandle;
 pub(crate) use head_at::HeadAt;
 pub use inner_service::{RoutableBody, RouteInner};
 pub use layer::RouteLayer;
+pub use observer::RouteObserver;
 pub use request_body::RouteBody;
 pub use response_body::RouteResponseBody;
 pub use service::Route;

@@ -10,12 +10,14 @@ use http::request::Parts;
 use http_body::Body;
 use pin_project_lite::pin_project;
 
+use super::observer::observer;
 use super::parsed_request::RequestHead;
 use super::shared::RouterShared;
 use crate::admit::RejectReason;
 use crate::endpoints::{Endpoints, RouteError};
 use crate::gate::{self, PermitExtension};
 use crate::openai::ReadBody;
+use crate::queue;
 
 pin_project! {
     /// The body of a request, which is read as a whole because it says which model the request asks for.
@@ -90,8 +92,14 @@ where
             ReadRequestProj::Large { large } => large.poll_read(head.as_ref(), cx),
         };
         // If the body is not there at once, the time to read it counts as time since the arrival.
-        if let (Poll::Pending, Some(head)) = (&body, head) {
-            head.attempt.since.get_or_insert_with(gate::now);
+        if let (Poll::Pending, Some(head)) = (&body, head)
+            && head.attempt.since.is_none()
+        {
+            let now = gate::now();
+            head.attempt.since = Some(now);
+            if let Some(observer) = observer(&head.head.extensions) {
+                observer.on_reading(now);
+            }
         }
         body
     }
@@ -144,9 +152,9 @@ impl<S> RequestHead<S> {
         }
         let state = &self.attempt.shared.state;
         let level = || {
-            let settings = state.settings();
-            let priority = settings.classifier.priority(&self.head.headers);
-            Some(settings.config.room.levels.clamp(priority).0)
+            let head = queue::RequestHead::of_parts(&self.head);
+            let ticket = self.attempt.classify(&head, gate::now());
+            Some(state.settings().config.room.levels.clamp(ticket.priority).0)
         };
         !self.attempt.shared.endpoints().has_free_slot() && state.gate.fast_reject(level).is_some()
     }

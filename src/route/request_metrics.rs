@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
+use super::RouteObserver;
 use super::metrics::RequestOutcome;
 use super::response_body::Routed;
 use super::shared::RouterShared;
@@ -16,6 +17,8 @@ use crate::http::{PermitBody, wants_stream};
 #[derive(Debug)]
 pub(super) struct RequestMetrics {
     pub(super) shared: Arc<RouterShared>,
+    /// The observer of the request, if a layer in front has set one.
+    pub(super) observer: Option<Arc<dyn RouteObserver>>,
     /// The name that the request asks for. `None` until the name is known.
     pub(super) asked: Option<Arc<str>>,
     /// `true` if the body of the request asks for a stream.
@@ -29,9 +32,10 @@ pub(super) struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    pub(super) fn new(shared: Arc<RouterShared>) -> Self {
+    pub(super) fn new(shared: Arc<RouterShared>, observer: Option<Arc<dyn RouteObserver>>) -> Self {
         Self {
             shared,
+            observer,
             asked: None,
             wants_stream: false,
             decision: None,

@@ -131,7 +131,12 @@ fn learn<S, R, E>(
     // A limit that was probed and the end of an idle process do not count as failures of the endpoint.
     if !requeues {
         let at = HeadAt::of(result);
-        metrics.shared.learn(permit, class, metrics.has_failed, at);
+        let answered = metrics.shared.learn(permit, class, metrics.has_failed, at);
+        if let Some(observer) = &metrics.observer
+            && class.is_answered()
+        {
+            observer.on_answered(answered.or(at).unwrap_or_else(gate::now));
+        }
         metrics.has_failed |= class.is_failure();
     }
     if let Some(after) = result.as_ref().ok().and_then(asks_for_pause) {
@@ -211,7 +216,9 @@ fn pass_on<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
         let holds_body = answer.options.hold_body(response.headers());
         answer.permit.lease_mut().is_end_noted = called.is_some() && holds_body;
     }
-    let tokens = metrics.shared.token_meter(&answer.permit, &response);
+    let tokens = metrics
+        .shared
+        .token_meter(&answer.permit, &response, metrics.observer.as_ref());
     let (waited, options) = (answer.waited, answer.options);
     let mut permit = Some(answer.permit);
     let hold = answer

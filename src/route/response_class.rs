@@ -88,6 +88,11 @@ impl ResponseClass {
         matches!(self, Self::Failure { answered: false, retry } if retry != Retry::No)
     }
 
+    /// Returns `true` if the endpoint gave a response.
+    pub(super) fn is_answered(self) -> bool {
+        matches!(self, Self::Success | Self::Failure { answered: true, .. })
+    }
+
     pub(super) fn is_failure(self) -> bool {
         matches!(self, Self::Failure { .. })
     }

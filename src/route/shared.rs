@@ -84,7 +84,7 @@ impl RouterShared {
 
     /// Updates the health of the permit's endpoint after a response of the class `class`. If the request `has_failed`
     /// elsewhere, its failure does not count, because the request may be at fault. `head_at` is the time at which the
-    /// response's head came, or `None` for now.
+    /// response's head came, or `None` for now. Returns that time, if it was needed.
     #[inline]
     pub(super) fn learn(
         self: &Arc<Self>,
@@ -92,7 +92,7 @@ impl RouterShared {
         class: ResponseClass,
         has_failed: bool,
         head_at: Option<Instant>,
-    ) {
+    ) -> Option<Instant> {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
         let state = endpoint.state();
@@ -110,7 +110,7 @@ impl RouterShared {
             ResponseClass::Success => true,
         };
         if !decides {
-            return;
+            return None;
         }
         let probe = lease.probe.take();
         let is_probe = probe.is_some_and(|probe| state.word.load().is_probed_by(probe));
@@ -119,19 +119,21 @@ impl RouterShared {
             if state.ejection.failures.failed(routing.eject_after) || is_probe {
                 self.eject(endpoint, &routing);
             }
-            return;
+            return None;
         }
-        if let Some(called) = lease.called {
+        let answered = lease.called.map(|called| {
             let now = head_at.unwrap_or_else(gate::now);
             let took = now.saturating_duration_since(called);
             state.latency.answered(took, CoarseInstant::at(now));
-        }
+            now
+        });
         if is_probe {
             state.ejection.closed();
             self.health_changed(endpoint, state.word.close());
         } else {
             state.ejection.failures.end(); // nearly every request is not a probe
         }
+        answered
     }
 
     /// Counts a response body of the endpoint that broke off, and ejects the endpoint if there were too many.

@@ -1,9 +1,12 @@
 //! The charging of a request's tenant for the tokens of its answer, with the discipline `fair`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Response;
 use http_body::Frame;
 
+use super::RouteObserver;
 use super::shared::RouterShared;
 use crate::admit::{Capacity, Discipline};
 use crate::endpoints::Endpoints;
@@ -17,6 +20,8 @@ use crate::openai::{AnswerForm, UsageReader};
 pub(super) struct TokenMeter {
     charger: Charger<Endpoints>,
     reader: UsageReader,
+    /// The observer of the request, which is told the counts.
+    observer: Option<Arc<dyn RouteObserver>>,
     /// The estimate of prompt tokens that the ticket was charged for.
     estimated_prompt: u32,
     /// The largest number of tokens that the prompt may have.
@@ -34,6 +39,9 @@ impl TokenMeter {
     pub(super) fn read(&mut self, frame: &Frame<Bytes>) {
         if let Some(data) = frame.data_ref() {
             self.reader.read(data);
+            if let Some(observer) = &self.observer {
+                observer.on_tokens(None, self.reader.events());
+            }
         }
     }
 
@@ -45,9 +53,14 @@ impl TokenMeter {
 
 impl Drop for TokenMeter {
     fn drop(&mut self) {
-        let prompt = self.reader.prompt_tokens(self.most_prompt).unwrap_or(0);
-        let more = prompt.saturating_sub(self.estimated_prompt.into());
+        let prompt = self.reader.prompt_tokens(self.most_prompt);
+        let more = prompt
+            .unwrap_or(0)
+            .saturating_sub(self.estimated_prompt.into());
         let output = self.reader.output_tokens(self.is_whole, self.most_output);
+        if let Some(observer) = &self.observer {
+            observer.on_tokens(prompt, output);
+        }
         let cost = more.saturating_add(output.saturating_mul(OUTPUT_WEIGHT));
         self.charger.charge(u32::try_from(cost).unwrap_or(u32::MAX));
     }
@@ -66,12 +79,13 @@ impl RouterShared {
         &self,
         permit: &Permit<Endpoints>,
         response: &Response<R>,
+        observer: Option<&Arc<dyn RouteObserver>>,
     ) -> Option<Box<TokenMeter>> {
         // Nearly all routers use another discipline and stop here.
         if !self.state.gate.is_fair() {
             return None;
         }
-        self.meter(permit, response)
+        self.meter(permit, response, observer)
     }
 
     #[cold]
@@ -79,6 +93,7 @@ impl RouterShared {
         &self,
         permit: &Permit<Endpoints>,
         response: &Response<R>,
+        observer: Option<&Arc<dyn RouteObserver>>,
     ) -> Option<Box<TokenMeter>> {
         let charger = permit.charger()?;
         let of_lane = self.endpoints().partition(charger.lane()?).discipline;
@@ -97,6 +112,7 @@ impl RouterShared {
         Some(Box::new(TokenMeter {
             charger,
             reader: UsageReader::new(AnswerForm::of(response.headers())),
+            observer: observer.cloned(),
             estimated_prompt: lease.tokens.prompt,
             most_prompt: context.into(),
             most_output: lease.tokens.answer(context),

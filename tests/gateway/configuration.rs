@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use crate::backend::Backend;
-use crate::process::{Gateway, Setup, run};
+use crate::process::{ConfigFile, Gateway, Setup, output, run};
 
 const BACKEND: &str = "[[backends]]\nname = \"a\"\nurl = \"http://127.0.0.1:9\"\n";
 
@@ -349,4 +349,96 @@ async fn gateway_starts_with_every_key_of_the_example() {
         backend.next().await.answer("fine");
     });
     answer.assert_ok("fine");
+}
+
+#[tokio::test]
+async fn check_prints_addresses_and_warnings_and_starts_nothing() {
+    // The address is in use, and a start would fail.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    let file = ConfigFile::new(&format!(
+        "listen = \"{taken}\"\n[admin]\n[routing]\naliases = {{ a = \"b\" }}\n{BACKEND}"
+    ));
+    let path = file.path();
+    let (code, report, problem) = output(&["check", "--config", path]).await;
+    assert_eq!((code, problem.as_str()), (Some(0), ""), "{report}");
+    for line in [
+        format!("{path} is valid"),
+        format!("it would listen on http://{taken}"),
+        "it would have its admin address on http://127.0.0.1:8081".to_owned(),
+    ] {
+        assert!(report.lines().any(|it| it == line), "{line}\n{report}");
+    }
+    assert!(report.contains("warning: "), "{report}");
+    assert!(report.contains("the alias \"a\""), "{report}");
+    let path = format!("--config={path}");
+    let (code, report, _) = output(&["check", &path, "--listen=[::1]:7"]).await;
+    assert_eq!(code, Some(0));
+    assert!(report.contains("http://[::1]:7\n"), "{report}");
+}
+
+#[tokio::test]
+async fn check_fails_with_the_error_of_a_start() {
+    let file = ConfigFile::new("[queue]\nmax_sise = 1");
+    let path = file.path();
+    let (code, report, problem) = output(&["check", "--config", path]).await;
+    assert_eq!((code, report.as_str()), (Some(1), ""));
+    assert!(
+        problem.contains("max_sise") && problem.contains("line 2,"),
+        "{problem}"
+    );
+    let (_, _, started) = output(&["--config", path]).await;
+    assert_eq!(problem, started);
+    let (code, _, problem) = output(&["check"]).await;
+    assert_eq!(code, Some(2));
+    assert!(problem.contains("check needs --config FILE"), "{problem}");
+}
+
+#[tokio::test]
+async fn version_is_printed() {
+    let (code, text, problem) = output(&["--version"]).await;
+    assert_eq!((code, problem.as_str()), (Some(0), ""));
+    let version = concat!("gateway ", env!("CARGO_PKG_VERSION"));
+    assert!(text.starts_with(version) && text.ends_with('\n'), "{text}");
+}
+
+#[tokio::test]
+async fn listen_argument_replaces_the_address_of_the_file() {
+    let backend = Backend::replying("fine").await;
+    let setup = || Setup::new().backend("a", &backend, 1, &["m"]);
+    let gateway = setup()
+        .listen("127.0.0.1:1") // only root may listen there
+        .arguments(&["--listen=127.0.0.1:0"])
+        .start()
+        .await;
+    assert!(!gateway.addr().ends_with(":1"), "{}", gateway.addr());
+    gateway.ask("m").answer().await.assert_ok("fine");
+    gateway.reload(&setup().listen("127.0.0.1:2").queue("max_size = 7"));
+    gateway.logs(&["[queue] has changed"]).await;
+    assert_eq!(gateway.logged("takes effect after a restart"), 0);
+}
+
+#[tokio::test]
+async fn start_up_errors_are_json_where_the_log_is() {
+    let file = ConfigFile::new("[queue]\nmax_sise = 1");
+    let path = file.path();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("--listen={}", taken.local_addr().unwrap());
+    for (arguments, exit, words) in [
+        (&["--config", path, "--log", "json"][..], 1, "max_sise"),
+        (&["--log=json", &taken], 1, "cannot listen on"),
+        (&["--log=json", "--nonsense"], 2, "--nonsense"),
+        (&["check", "--log=json", "--config", path], 1, "max_sise"),
+    ] {
+        let (code, lines) = run(arguments).await;
+        assert_eq!(code, Some(exit), "{arguments:?}\n{lines}");
+        let last = lines.lines().last().unwrap();
+        for line in lines.lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert!(line["timestamp"].is_string() && line["level"].is_string());
+        }
+        let last: serde_json::Value = serde_json::from_str(last).unwrap();
+        assert_eq!(last["level"], "ERROR");
+        assert!(last["message"].as_str().unwrap().contains(words), "{last}");
+    }
 }

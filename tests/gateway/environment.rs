@@ -67,7 +67,7 @@ async fn max_retries_variable_overrides_the_file() {
     };
     let retrying = setup(0).environment(MAX_RETRIES, "1").start().await;
     let line = one_line(&retrying, "/v1/completions").await;
-    assert!(line.contains("retries=1"), "{line}");
+    assert!(line.contains("tries=2"), "{line}");
     let gateway = setup(2).environment(MAX_RETRIES, "0").start().await;
     assert_eq!(gateway.ask("m").answer().await.status, 503);
 }

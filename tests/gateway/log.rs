@@ -27,11 +27,16 @@ async fn request_log_line_records_the_routing_decision() {
             "model=\"m\"",
             "strategy=\"smart\"",
             "score=",
-            "retries=0",
+            "tries=1",
+            "result=\"complete\"",
+            "level=\"normal\"",
+            "bytes=4",
+            "first_byte_ms=",
         ] {
             assert!(line.contains(word), "{word}\n{line}");
         }
         assert!(line.contains(&format!("via=\"{via}\"")), "{line}");
+        assert!(!line.contains("tenant="), "{line}");
         let other = format!("asked=\"{asked}\"");
         assert_eq!(line.contains(&other), asked != "m", "{line}");
     }
@@ -44,10 +49,19 @@ async fn rejected_request_is_logged_without_endpoint() {
         .backend("a", &backend, 1, &["m"])
         .sections("[server]\npaths = \"all\"\n");
     let gateway = setup.start().await;
-    let answer = gateway.ask("gpt-5").path("/nowhere").answer().await;
+    let ask = gateway.ask("gpt-5").tenant("team-a").high();
+    let answer = ask.path("/nowhere").answer().await;
     answer.assert_error(404, "model_not_found");
     let line = gateway.logs(&["path=\"/nowhere\"", "status=404"]).await;
-    assert!(line.contains("code=\"model_not_found\""), "{line}");
+    for word in [
+        "code=\"model_not_found\"",
+        "tenant=\"team-a\"",
+        "level=\"high\"",
+        "asked=\"gpt-5\"",
+        "tries=0",
+    ] {
+        assert!(line.contains(word), "{word}\n{line}");
+    }
     assert!(!line.contains("endpoint="), "{line}");
 }
 
@@ -122,9 +136,10 @@ async fn a_status_stream_that_is_left_is_logged_so() {
     let first = gateway.ask("m").send();
     let running = backend.next().await;
     drop(asks(gateway.ask("m").path("/left")).open().await);
-    gateway
-        .logs(&["client disconnected while its request waited", "/left"])
-        .await;
+    let left = "result=\"client_disconnected\"";
+    let line = gateway.logs(&["path=\"/left\"", left]).await;
+    assert!(!line.contains("answered="), "{line}");
+    assert!(line.contains("asked=\"m\""), "{line}");
     running.answer("first");
     first.answer().await.assert_ok("first");
 }
@@ -140,4 +155,126 @@ async fn a_filter_that_cannot_be_read_is_named_and_passed_over() {
     gateway.logs(&["WARN", "TRIAGE_LOG", "is ignored"]).await;
     gateway.ask("m").answer().await.assert_ok("fine");
     gateway.logs(&["INFO", "status=200"]).await;
+}
+
+#[tokio::test]
+async fn every_response_has_the_id_of_its_request() {
+    let backend = Backend::start().await;
+    let gateway = Setup::new().backend("a", &backend, 1, &["m"]).start().await;
+    let sent = gateway.ask("m").header("x-request-id", "req-1/a~").send();
+    let arrived = backend.next().await;
+    assert_eq!(arrived.header("x-request-id"), Some("req-1/a~"));
+    let own = http::Response::builder().header("x-request-id", "of-backend");
+    arrived.respond(own.body("fine").unwrap());
+    let answer = sent.answer().await;
+    assert_eq!(answer.header("x-request-id"), Some("req-1/a~"));
+    gateway.logs(&["id=\"req-1/a~\"", "status=200"]).await;
+
+    let malformed = gateway.ask("m").header("x-request-id", "a b");
+    let sent = malformed.send();
+    let arrived = backend.next().await;
+    let made = arrived.header("x-request-id").unwrap().to_owned();
+    assert_eq!(made.len(), 32, "{made}");
+    arrived.answer("fine");
+    assert_eq!(sent.answer().await.header("x-request-id"), Some(&*made));
+
+    for refused in [gateway.ask("gpt-5"), gateway.get("/v1/nothing")] {
+        let refused = refused.header("x-request-id", "refused").answer().await;
+        refused.assert_error(404, refused.error().1.as_str());
+        assert_eq!(refused.header("x-request-id"), Some("refused"));
+    }
+    gateway
+        .logs(&["id=\"refused\"", "code=\"not_found\""])
+        .await;
+}
+
+#[tokio::test]
+async fn text_of_clients_forges_no_line() {
+    let backend = Backend::start().await;
+    for format in ["text", "json"] {
+        let setup = Setup::new().arguments(&["--log", format]);
+        let gateway = setup.backend("a", &backend, 1, &["m"]).start().await;
+        let forged = "x\n2026-01-01 INFO forged: \u{1b}[31m\u{202e}\" status=200";
+        let long = format!("{forged}{}", "y".repeat(100_000));
+        let answer = gateway.ask(&long).tenant("t\u{e9}\u{9b}m").answer().await;
+        assert_eq!(answer.status, 404);
+        let line = gateway.logs(&["model_not_found", "forged"]).await;
+        assert!(line.len() < 2_000, "{}", line.len());
+        assert!(!line.contains('\u{1b}'), "{line}");
+        assert!(line.contains("x\\n2026"), "{line}");
+        assert_eq!(gateway.logged("forged"), 1);
+    }
+}
+
+#[tokio::test]
+async fn failures_of_backends_are_logged_with_code_and_tries() {
+    let gone = Backend::unreachable();
+    let setup = Setup::new().backend_at("a", &gone, 1, &["m"]);
+    let gateway = setup.start().await;
+    let answer = gateway.ask("m").path("/gone").answer().await;
+    assert_eq!(answer.status, 502);
+    let line = gateway.logs(&["path=\"/gone\"", "status=502"]).await;
+    for word in [
+        "code=\"upstream_unreachable\"",
+        "endpoint=\"a\"",
+        "tries=1",
+        "result=\"complete\"",
+    ] {
+        assert!(line.contains(word), "{word}\n{line}");
+    }
+    assert!(!line.contains("first_byte_ms="), "{line}");
+}
+
+#[tokio::test]
+async fn responses_that_are_cut_off_are_logged_with_who_cut_them() {
+    let backend = Backend::start().await;
+    let gateway = Setup::new().backend("a", &backend, 2, &["m"]).start().await;
+    let (left, stream) = tokio::join!(gateway.ask("m").path("/left").open(), async {
+        backend.next().await.stream()
+    });
+    stream.send("data: 1\n\n");
+    let mut body = left.into_body();
+    body.frame().await.unwrap().unwrap();
+    drop(body);
+    let line = gateway
+        .logs(&["path=\"/left\"", "result=\"client_disconnected\""])
+        .await;
+    assert!(line.contains("status=200"), "{line}");
+    assert!(line.contains("bytes=9"), "{line}");
+
+    let (broken, stream) = tokio::join!(gateway.ask("m").path("/broken").open(), async {
+        backend.next().await.stream()
+    });
+    stream.send("data: 1\n\n");
+    let mut body = broken.into_body();
+    body.frame().await.unwrap().unwrap();
+    stream.abort();
+    assert!(body.frame().await.unwrap().is_err());
+    gateway
+        .logs(&["path=\"/broken\"", "result=\"broke_off\""])
+        .await;
+
+    let sent = gateway.ask("m").path("/unanswered").send();
+    let arrived = backend.next().await;
+    sent.disconnect();
+    arrived.disconnected().await;
+    let line = gateway
+        .logs(&["path=\"/unanswered\"", "result=\"client_disconnected\""])
+        .await;
+    assert!(line.contains("endpoint=\"a\""), "{line}");
+    assert!(!line.contains("status="), "{line}");
+}
+
+#[tokio::test]
+async fn tokens_are_logged_where_tenants_are_charged_for_them() {
+    let backend = Backend::start().await;
+    let setup = Setup::new().queue("discipline = \"fair\"");
+    let setup = setup.backend("a", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let sent = gateway.ask("m").path("/tokens").send();
+    let usage = r#"{"usage":{"prompt_tokens":7,"completion_tokens":12}}"#;
+    backend.next().await.answer(usage);
+    sent.answer().await.assert_ok(usage);
+    let line = gateway.logs(&["path=\"/tokens\""]).await;
+    assert!(line.contains("prompt_tokens=7 tokens=12"), "{line}");
 }

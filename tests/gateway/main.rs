@@ -39,6 +39,7 @@ mod fair_tokens;
 mod forwarding;
 mod hang_up;
 mod levels;
+mod live;
 #[cfg(unix)]
 mod llama;
 mod log;

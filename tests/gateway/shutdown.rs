@@ -120,18 +120,46 @@ async fn shutdown_ends_after_the_grace_period() {
 }
 
 #[tokio::test]
-async fn second_interrupt_ends_the_grace_period() {
+async fn a_second_signal_ends_the_grace_period() {
+    for [first, second] in [["INT", "INT"], ["TERM", "TERM"], ["TERM", "INT"]] {
+        let backend = Backend::start().await;
+        let setup = Setup::new().backend("gpu-1", &backend, 1, &["m"]);
+        let mut gateway = setup.start().await;
+        let running = gateway.ask("m").send();
+        let arrived = backend.next().await;
+        gateway.signal(first);
+        while gateway.get("/healthz").answer().await.status == 200 {}
+        gateway.signal(second);
+        assert_eq!(gateway.exit().await.code(), Some(0), "{first} {second}");
+        arrived.disconnected().await;
+        drop(running);
+    }
+}
+
+#[tokio::test]
+async fn responses_during_a_shutdown_close_their_connections() {
     let backend = Backend::start().await;
     let setup = Setup::new().backend("gpu-1", &backend, 1, &["m"]);
     let mut gateway = setup.start().await;
+    let before = gateway.get("/healthz").answer().await;
+    assert_eq!((before.status, before.header("connection")), (200, None));
     let running = gateway.ask("m").send();
     let arrived = backend.next().await;
-    gateway.signal("INT");
-    while gateway.get("/healthz").answer().await.status == 200 {}
-    gateway.signal("INT");
+    gateway.signal("TERM");
+    let late = loop {
+        let late = gateway.ask("m").answer().await;
+        if late.text().contains("shutting_down") {
+            break late;
+        }
+    };
+    assert_eq!(late.header("connection"), Some("close"));
+    let http2 = gateway.client().http2().get("/healthz").answer().await;
+    assert_eq!((http2.status, http2.header("connection")), (503, None));
+    arrived.answer("done");
+    let running = running.answer().await;
+    running.assert_ok("done");
+    assert_eq!(running.header("connection"), Some("close"));
     assert_eq!(gateway.exit().await.code(), Some(0));
-    arrived.disconnected().await;
-    drop(running);
 }
 
 /// Size of a large response, 16 MiB: more than all buffers between backend and client.

@@ -9,6 +9,7 @@ mod hold_limits;
 mod large_bodies;
 mod layer;
 mod new_endpoints;
+mod observer;
 mod own_strategy;
 mod recovery;
 mod retries;

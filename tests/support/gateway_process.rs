@@ -434,16 +434,20 @@ impl State {
 }
 
 /// A temporary configuration file, deleted on drop.
-struct ConfigFile(PathBuf);
+pub(crate) struct ConfigFile(PathBuf);
 
 impl ConfigFile {
-    fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tower-triage-{}-{count}.toml", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, text).unwrap();
         Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().unwrap()
     }
 }
 

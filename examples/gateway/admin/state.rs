@@ -8,6 +8,8 @@ use tower_triage::admit::AdaptiveLimit;
 /// State of the gateway at one moment.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Snapshot {
+    /// The version of this form. It changes when a field is renamed or removed, or gets another meaning.
+    pub(crate) schema: u32,
     pub(crate) queue: QueueState,
     pub(crate) endpoints: Vec<EndpointState>,
 }

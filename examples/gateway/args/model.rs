@@ -3,6 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::given::Given;
+
 pub(super) const USAGE: &str = "\
 A small model server with a canned response, for demonstrations.
 
@@ -25,7 +27,9 @@ pub(crate) struct ModelArgs {
 }
 
 /// `None` if the arguments ask for help.
-pub(super) fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<ModelArgs>, String> {
+pub(super) fn parse(
+    mut args: Given<impl Iterator<Item = String>>,
+) -> Result<Option<ModelArgs>, String> {
     let mut name = None;
     let mut parsed = ModelArgs {
         name: String::new(),
@@ -34,11 +38,11 @@ pub(super) fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Mod
         answer: Duration::from_millis(400),
         slots: 4,
     };
-    while let Some(flag) = args.next() {
+    while let Some(flag) = args.next()? {
         if matches!(flag.as_str(), "--help" | "-h") {
             return Ok(None);
         }
-        let value = args.next().ok_or_else(|| format!("{flag} needs a value"));
+        let value = args.value(&flag);
         match flag.as_str() {
             "--name" => name = Some(value?),
             "--port" => parsed.port = number(&flag, value?)?,
@@ -66,7 +70,7 @@ mod tests {
 
     #[test]
     fn model_arguments_are_parsed_and_invalid_ones_named() {
-        let parse = |line: &str| parse(line.split_whitespace().map(str::to_owned));
+        let parse = |line: &str| parse(Given::new(line.split_whitespace().map(str::to_owned)));
         let all = "--port 9000 --name qwen:7b --load-seconds 2.5 --answer-ms 40 --slots 1";
         let expected = ModelArgs {
             name: "qwen:7b".to_owned(),

@@ -6,6 +6,8 @@ use std::str::FromStr;
 use http::Uri;
 use tower_triage::durable::{RequestId, RequestStatus};
 
+use super::given::Given;
+
 pub(super) const USAGE: &str = "\
 Lists, shows, cancels and retries stored requests of a running gateway with [durable].
 
@@ -63,9 +65,10 @@ pub(crate) enum AdminAddress {
 
 /// `None` if the arguments ask for help.
 pub(super) fn parse(
-    mut args: impl Iterator<Item = String>,
+    mut args: Given<impl Iterator<Item = String>>,
 ) -> Result<Option<RequestsArgs>, String> {
-    let command = args.next().ok_or("ls, show, cancel or retry is missing")?;
+    let command = args.next()?;
+    let command = command.ok_or("ls, show, cancel or retry is missing")?;
     match &*command {
         "ls" | "show" | "cancel" | "retry" => {}
         "--help" | "-h" => return Ok(None),
@@ -78,7 +81,7 @@ pub(super) fn parse(
     let mut id = None;
     let mut gateway = None;
     let is_list = command == "ls";
-    while let Some(arg) = args.next() {
+    while let Some(arg) = args.next()? {
         if matches!(arg.as_str(), "--help" | "-h") {
             return Ok(None);
         }
@@ -86,7 +89,7 @@ pub(super) fn parse(
             id = Some(request_id(&arg)?);
             continue;
         }
-        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+        let mut value = || args.value(&arg);
         match arg.as_str() {
             "--config" => set_once(&mut gateway, AdminAddress::Config(value()?.into()))?,
             "--admin" => set_once(&mut gateway, AdminAddress::Url(admin_url(&value()?)?))?,
@@ -159,7 +162,7 @@ mod tests {
     const ID: &str = "0123456789abcdef0123456789abcdef";
 
     fn parsed(line: &str) -> Result<Option<RequestsArgs>, String> {
-        parse(line.split_whitespace().map(str::to_owned))
+        parse(Given::new(line.split_whitespace().map(str::to_owned)))
     }
 
     #[test]

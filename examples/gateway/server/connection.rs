@@ -30,8 +30,8 @@ use super::body::{ClientBody, ServedBody};
 use super::hang_up::{self, HangUpWatch};
 use super::timeouts::{Step, Timeouts};
 use super::{Shared, Stop};
-use crate::log::RequestLog;
 use crate::pages;
+use crate::track::TrackedFuture;
 
 /// Serves a client until its connection ends.
 pub(super) async fn serve<H, F, B>(
@@ -50,19 +50,20 @@ pub(super) async fn serve<H, F, B>(
     // Copies headers and chunk into one buffer: cheaper than a vectored write of the two.
     protocols.http1().writev(false);
     let (serving, requests) = (Arc::clone(&shared), Arc::clone(&activity));
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let version = request.version();
         let served = requests.begin(version);
-        let log = RequestLog::begin(&request);
+        let tracked = serving.tracker.begin(&mut request);
         let request = request.map(|body| ClientBody::new(body, &served.exchange));
         let response = handler(request, peer);
-        let shared = Arc::clone(&serving);
         async move {
-            let response = match served.exchange.response(response).await {
-                Some(response) => response.map(Either::Left),
-                None => body_timeout(version).map(Either::Right),
+            let answered = async {
+                match served.exchange.response(response).await {
+                    Some(response) => response.map(Either::Left),
+                    None => body_timeout(version).map(Either::Right),
+                }
             };
-            let response = log.attach(response, &shared.statuses);
+            let response = TrackedFuture::new(answered, tracked).await;
             let is_http2 = version == Version::HTTP_2;
             Ok::<_, Infallible>(response.map(|body| ServedBody::new(body, is_http2, served)))
         }

@@ -1,0 +1,26 @@
+//! `gateway check`: reads a configuration as a start would, and says what comes of it.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::args::Args;
+use crate::config::{Config, process};
+
+/// Returns the report on the configuration, with its warnings. It starts nothing, and opens no address and no store.
+pub(crate) fn check(path: &Path, args: &Args) -> Result<String, String> {
+    let mut config = Config::read(path, process).map_err(|error| error.to_string())?;
+    config.listen = args.listen.unwrap_or(config.listen);
+    let mut report = format!("{} is valid\n", path.display());
+    for warning in &config.warnings {
+        _ = writeln!(report, "warning: {warning}"); // a string takes all
+    }
+    _ = writeln!(report, "it would listen on http://{}", config.listen);
+    if let Some(admin) = &config.admin {
+        _ = writeln!(
+            report,
+            "it would have its admin address on http://{}",
+            admin.listen
+        );
+    }
+    Ok(report)
+}

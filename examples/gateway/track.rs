@@ -1,0 +1,172 @@
+//! What surrounds every request: its id, its record among the live ones, its line in the log, its count by status, and its end
+//! if an operator cancels it.
+
+mod body;
+mod future;
+
+use std::sync::Arc;
+
+use axum::BoxError;
+use bytes::Bytes;
+use http::header::CONNECTION;
+use http::{Extensions, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body;
+use tower_triage::RejectReason;
+use tower_triage::endpoints::RouteError;
+use tower_triage::queue::DelayedHead;
+use tower_triage::rejection::{ErrorCode, Rejection, ToRejection};
+use tower_triage::route::RouteObserver;
+
+use crate::live::{Live, Place, Record};
+use crate::log::{LogLine, RequestEnd, StatusCounts};
+use crate::pages::{Pages, is_operators};
+use crate::request_id::{self, X_REQUEST_ID};
+use crate::service::Handle;
+pub(crate) use body::TrackedBody;
+pub(crate) use future::TrackedFuture;
+
+/// Tells the clients of OpenAI and Anthropic not to send a request again that an operator has cancelled.
+const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// Tracks the requests of a server.
+pub(crate) struct Tracker {
+    live: Live,
+    statuses: StatusCounts,
+    handle: Handle,
+}
+
+/// A request that is tracked until this is dropped.
+pub(crate) struct Tracked {
+    tracker: Arc<Tracker>,
+    record: Arc<Record>,
+    place: Place,
+    /// `None` if the request is not logged.
+    line: Option<Box<LogLine>>,
+    is_http1: bool,
+    /// `true` for a request of a client that expects more than a page. Only these are listed if they are refused.
+    is_call: bool,
+    answer: Option<Answer>,
+    end: RequestEnd,
+}
+
+/// The answer to a request.
+pub(crate) enum Answer {
+    Known {
+        status: StatusCode,
+        /// The code of an error.
+        code: Option<&'static str>,
+    },
+    /// The answer is in the body, because the response began while the request waited.
+    Delayed(DelayedHead),
+}
+
+impl Tracker {
+    pub(crate) fn new(pages: &Pages) -> Self {
+        Self {
+            live: pages.live.clone(),
+            statuses: pages.statuses.clone(),
+            handle: pages.handle.clone(),
+        }
+    }
+
+    /// Begins to track a request, and gives it its id.
+    pub(crate) fn begin<B>(self: &Arc<Self>, request: &mut Request<B>) -> Tracked {
+        let line = LogLine::begin(request);
+        let id = request_id::of(request.headers_mut());
+        let record = Arc::new(Record::new(id, line.is_some()));
+        let observer: Arc<dyn RouteObserver> = Arc::clone(&record) as _;
+        request.extensions_mut().insert(observer);
+        Tracked {
+            tracker: Arc::clone(self),
+            place: self.live.insert(&record),
+            record,
+            line,
+            is_http1: request.version() < Version::HTTP_2,
+            is_call: *request.method() == Method::POST && !is_operators(request.uri().path()),
+            answer: None,
+            end: RequestEnd::ClientLeft,
+        }
+    }
+}
+
+impl Tracked {
+    /// Counts the response, and completes its head.
+    fn answered<B>(&mut self, response: &mut Response<B>) {
+        let status = response.status();
+        self.tracker.statuses.count(status.as_u16());
+        self.answer = Some(Answer::of(status, response.extensions()));
+        if !status.is_success() {
+            self.record.end_wait();
+        }
+        let headers = response.headers_mut();
+        headers.insert(X_REQUEST_ID, self.record.id.clone());
+        // Over HTTP/2, the connection's graceful shutdown says so.
+        if self.is_http1 && self.tracker.handle.is_closed() {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+
+    /// Returns the response to a request that an operator has cancelled.
+    #[cold]
+    fn cancelled<B: Body<Data = Bytes, Error: Into<BoxError>>>(self) -> Response<TrackedBody<B>> {
+        let message = "an operator has cancelled the request";
+        let rejection = Rejection::new(StatusCode::SERVICE_UNAVAILABLE, "cancelled", message);
+        let code = ErrorCode(rejection.code());
+        let mut response = rejection.into_response();
+        response.extensions_mut().insert(code);
+        let no = HeaderValue::from_static("false");
+        response.headers_mut().insert(X_SHOULD_RETRY, no);
+        TrackedBody::wrap_last(response, self)
+    }
+}
+
+impl Answer {
+    fn of(status: StatusCode, extensions: &Extensions) -> Self {
+        // Most responses are successful, so that their extensions need no more than one look.
+        if status.is_success() {
+            return match extensions.get::<DelayedHead>() {
+                Some(delayed) => Self::Delayed(delayed.clone()),
+                None => Self::Known { status, code: None },
+            };
+        }
+        let code = code(extensions);
+        Self::Known { status, code }
+    }
+
+    /// Returns the status and the code. `None` while a delayed answer is not there.
+    pub(crate) fn outcome(&self) -> Option<(StatusCode, Option<&'static str>)> {
+        match self {
+            Self::Known { status, code } => Some((*status, *code)),
+            Self::Delayed(delayed) => {
+                let head = delayed.get()?;
+                Some((head.status, code(&head.extensions)))
+            }
+        }
+    }
+}
+
+/// Returns the code of a rejection, of a failure at the endpoint, or of the gateway's own error.
+fn code(extensions: &Extensions) -> Option<&'static str> {
+    let rejected = extensions.get::<RejectReason<RouteError>>();
+    let rejected = rejected.map(|reason| reason.to_rejection().code());
+    rejected.or_else(|| extensions.get().map(|&ErrorCode(code)| code))
+}
+
+impl Drop for Tracked {
+    /// Writes the line and lists a refusal: the response has ended, or the client has disconnected.
+    fn drop(&mut self) {
+        self.tracker.live.remove(self.place);
+        let end = match self.record.is_cancelled() {
+            true => RequestEnd::Cancelled,
+            false => self.end,
+        };
+        if let Some(line) = self.line.take() {
+            line.write(&self.record, self.answer.as_ref(), end);
+        }
+        let outcome = self.answer.as_ref().and_then(Answer::outcome);
+        if let Some((status, Some(code))) = outcome.filter(|_| self.is_call) {
+            let record = Arc::clone(&self.record);
+            self.tracker.live.refused(record, status.as_u16(), code);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The future of a tracked request.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::BoxError;
+use bytes::Bytes;
+use http::Response;
+use http_body::Body;
+use pin_project_lite::pin_project;
+
+use super::{Tracked, TrackedBody};
+
+pin_project! {
+    /// The future of a tracked request's response. Dropping it ends the request, whose log line says that the client left.
+    pub(crate) struct TrackedFuture<F> {
+        // Dropped first, so that the request's work has ended by the time of its log line.
+        #[pin]
+        response: F,
+        // `None` once the response is there.
+        tracked: Option<Tracked>,
+    }
+}
+
+impl<F> TrackedFuture<F> {
+    pub(crate) fn new(response: F, tracked: Tracked) -> Self {
+        let tracked = Some(tracked);
+        Self { response, tracked }
+    }
+}
+
+impl<F, B> Future for TrackedFuture<F>
+where
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    type Output = Response<TrackedBody<B>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let Some(tracked) = this.tracked else {
+            panic!("response future polled after it was answered");
+        };
+        if !tracked.record.is_cancelled()
+            && let Poll::Ready(response) = this.response.poll(cx)
+        {
+            return match this.tracked.take() {
+                Some(tracked) => Poll::Ready(TrackedBody::wrap(response, tracked)),
+                None => Poll::Pending, // it is there, as was seen above
+            };
+        }
+        if !tracked.record.poll_cancelled(cx) {
+            return Poll::Pending;
+        }
+        // The server drops the future with the response in hand, which takes the request out of the queue or closes the
+        // connection to its endpoint.
+        match this.tracked.take() {
+            Some(tracked) => Poll::Ready(tracked.cancelled()),
+            None => Poll::Pending, // it is there, as was seen above
+        }
+    }
+}
