@@ -70,6 +70,7 @@ mod swap_killed;
 #[cfg(unix)]
 mod swap_pages;
 mod tenant_limit;
+mod uploads;
 mod upstream;
 mod waiting;
 mod waiting_status;
