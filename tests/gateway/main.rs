@@ -75,6 +75,7 @@ mod swap_pages;
 mod tenant_keys;
 mod tenant_limit;
 mod tenants;
+mod uploads;
 mod upstream;
 mod waiting;
 mod waiting_status;

@@ -1,0 +1,95 @@
+//! Large request bodies: the memory that they may have, and a full waiting room that turns them away.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::backend::Backend;
+use crate::process::{Gateway, Setup, TIMEOUT};
+
+/// An upload that announces `length` bytes, and stalls after it has sent `sent` of them.
+async fn stalled(gateway: &Gateway, length: usize, sent: usize) -> TcpStream {
+    let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n"
+    );
+    client.write_all(head.as_bytes()).await.unwrap();
+    client.write_all(&vec![b' '; sent]).await.unwrap();
+    client
+}
+
+/// Reads the answer to an upload that still stalls.
+async fn answer(mut client: TcpStream) -> String {
+    let mut text = Vec::new();
+    let read = async {
+        while !text.ends_with(b"}}") {
+            assert_ne!(client.read_buf(&mut text).await.unwrap(), 0);
+        }
+    };
+    timeout(TIMEOUT, read).await.expect("no answer comes");
+    String::from_utf8(text).unwrap()
+}
+
+/// A gateway whose slot is taken and whose waiting room is full.
+async fn full(backend: &Backend) -> Gateway {
+    let setup = Setup::new()
+        .queue("max_size = 1\nmax_wait_seconds = \"none\"")
+        .backend("gpu-1", backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    for _ in 0..2 {
+        drop(gateway.ask("m").send());
+    }
+    gateway.depth(1).await;
+    gateway
+}
+
+#[tokio::test]
+async fn a_full_room_turns_a_stalled_upload_away() {
+    let backend = Backend::start().await;
+    let gateway = full(&backend).await;
+    let told = answer(stalled(&gateway, 9 << 20, 100_000).await).await;
+    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+    assert!(told.contains("\r\nretry-after: "), "{told}");
+    assert!(told.contains("\"queue_full\""), "{told}");
+}
+
+#[tokio::test]
+async fn a_client_that_sends_a_refused_upload_to_its_end_gets_the_answer() {
+    let backend = Backend::start().await;
+    let gateway = full(&backend).await;
+    let upload = gateway.ask("m").body(vec![b' '; 9 << 20]);
+    upload.answer().await.assert_error(503, "queue_full");
+}
+
+#[tokio::test]
+async fn bodies_beyond_the_memory_are_refused_until_others_are_gone() {
+    let backend = Backend::replying("fine").await;
+    let setup = Setup::new()
+        .top("body_limit_bytes = 70000")
+        .sections("[server]\nbody_memory_bytes = 70000\n")
+        .backend("gpu-1", &backend, 4, &["m"]);
+    let gateway = setup.start().await;
+    let holder = stalled(&gateway, 65_000, 60_000).await;
+    let large = || {
+        let chat = format!("{{\"model\": \"m\"{}}}", " ".repeat(20_000));
+        gateway.ask("m").body(chat)
+    };
+    // The gateway may not have read all of the first upload yet.
+    let full = timeout(TIMEOUT, async {
+        loop {
+            let answer = large().answer().await;
+            if answer.status != 200 {
+                return answer;
+            }
+        }
+    });
+    let full = full.await.expect("no upload is refused");
+    full.assert_error(503, "body_memory_full");
+    gateway.ask("m").answer().await.assert_ok("fine");
+
+    drop(holder);
+    let served = timeout(TIMEOUT, async {
+        while large().answer().await.status != 200 {}
+    });
+    served.await.expect("the memory comes back");
+}
