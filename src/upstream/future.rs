@@ -49,8 +49,7 @@ impl ForwardFuture {
         #[cfg(feature = "swap")]
         let starts = exchange.endpoint.on_demand().map(OnDemand::starts);
         Self::boxed(async move {
-            let endpoint = exchange.endpoint.clone();
-            let name = endpoint.name();
+            let name = exchange.endpoint.name();
             let progress = request.body().progress();
             let answer = in_time(exchange.send(request), progress, now, limit);
             let failure = match answer.await {
@@ -65,7 +64,7 @@ impl ForwardFuture {
             if let Some(starts) = starts
                 && failure.may_be_an_end()
             {
-                return ended_or(failure, &endpoint, starts).await;
+                return ended_or(failure, &exchange.endpoint, starts).await;
             }
             failure.response()
         })

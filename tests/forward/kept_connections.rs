@@ -236,6 +236,12 @@ async fn requests_take_turns_on_as_many_connections_as_run_at_a_time() {
 async fn two_clients_share_no_connections() {
     let (upstream, to) = bind().await;
     let (one, other) = (Forward::new(), Forward::new());
-    let _one = kept(&upstream, async { text(send(&one, post(&to, "{}")).await).await }).await;
-    let _other = kept(&upstream, async { text(send(&other, post(&to, "{}")).await).await }).await;
+    let _one = kept(&upstream, async {
+        text(send(&one, post(&to, "{}")).await).await
+    })
+    .await;
+    let _other = kept(&upstream, async {
+        text(send(&other, post(&to, "{}")).await).await
+    })
+    .await;
 }
