@@ -17,7 +17,8 @@ use hyper::body::Incoming;
 use super::client_connection::ClientConnection;
 use super::connect::{ConnectError, Connector};
 use super::future::Causes;
-use super::pool::{InUse, Pool, Release, Taken, Unpooled};
+use super::pool::{InUse, Release, Taken, Unpooled};
+use super::pools::SharedPool;
 use super::upload::{Progress, Upload};
 use crate::endpoints::EndpointRef;
 
@@ -26,7 +27,7 @@ pub(super) struct Exchange<B> {
     pub(super) endpoint: EndpointRef,
     pub(super) connector: Arc<Connector>,
     /// The kept connections. `None` if the request needs a new one.
-    pub(super) pool: Option<Arc<dyn Pool<Upload<B>>>>,
+    pub(super) pool: Option<SharedPool<B>>,
 }
 
 /// The answer of an endpoint, with the connection that it comes over.
@@ -53,13 +54,14 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     /// Sends a request and waits for its answer. Dropping the future closes the connection.
-    pub(super) async fn send(
-        mut self,
-        mut request: Request<Upload<B>>,
-    ) -> Result<Answer, SendError> {
+    pub(super) async fn send(&self, mut request: Request<Upload<B>>) -> Result<Answer, SendError> {
         let progress = request.body().progress();
+        let mut pool = self.pool.as_ref();
         loop {
-            let (mut in_use, is_kept) = self.connect().await?;
+            let (mut in_use, is_kept) = self.connect(pool).await?;
+            if !is_kept && let Some(progress) = &progress {
+                progress.begin(); // it took time to connect
+            }
             // Only a kept connection may have been closed, so only then the request may be needed again.
             let head = is_kept.then(|| head(&request));
             let connection = in_use.connection();
@@ -80,7 +82,7 @@ where
                 let name = self.endpoint.name();
                 tracing::debug!(endpoint = name, error = %Causes(&error), "a kept connection was closed: sent again");
                 request = head.map(|()| body);
-                self.pool = None;
+                pool = None;
                 continue;
             }
             let is_sent = |progress: &Progress| progress.has_ended() && state.is_flushed();
@@ -90,8 +92,11 @@ where
     }
 
     /// Returns a connection for a request, with `true` if it was kept from before the request.
-    async fn connect(&self) -> Result<(Box<dyn InUse<Upload<B>>>, bool), ConnectError> {
-        let Some(pool) = &self.pool else {
+    async fn connect(
+        &self,
+        pool: Option<&SharedPool<B>>,
+    ) -> Result<(Box<dyn InUse<Upload<B>>>, bool), ConnectError> {
+        let Some(pool) = pool else {
             let (to, clock) = (self.endpoint.url().clone(), Arc::default());
             let connection = ClientConnection::open(&self.connector, to, clock).await?;
             return Ok((Box::new(Unpooled(connection)), false));

@@ -49,9 +49,11 @@ use crate::route::{AtMostOnce, RouteHandle};
 ///   the first piece of a stream may come much later.
 /// - If an answer comes before the request's body is sent, the answer is passed on while the rest of the body goes out.
 ///   If a part of the body is still unsent when the answer is over, the connection is closed instead.
-/// - Connections are kept and used again. If a kept connection turns out to be closed, its request is sent again once,
-///   on a new connection, unless a byte of an answer has come or its streamed body was cut off. A request with a body
-///   of more than 1 MiB, and a request that is sent [`AtMostOnce`], goes over a new connection from the start.
+/// - Connections are kept and used again. An idle one is closed after 3 s to 4 s. Each endpoint keeps its own, so they are
+///   closed when the endpoint leaves the router or is configured differently.
+/// - If a kept connection turns out to be closed, its request is sent again once, on a new connection, unless a byte of
+///   an answer has come or its streamed body was cut off. A request with a body of more than 1 MiB, and a request that is
+///   sent [`AtMostOnce`], goes over a new connection from the start.
 /// - An endpoint's name is looked up once for all connections that are made at the same time, and its addresses are
 ///   used for 5 s afterwards.
 /// - An `https://` endpoint needs the feature `tls` and a certificate for its host, which may be a name or an IP
@@ -133,7 +135,7 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// # }
 /// ```
 pub struct Forward<B> {
-    /// The connector, which clones of the service share. Their connections belong to it.
+    /// The connector, which clones of the service share. Each endpoint has a pool of its connections.
     connector: Arc<Connector>,
     timeouts: Timeouts,
     body: PhantomData<fn(B)>,

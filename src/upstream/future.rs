@@ -52,8 +52,7 @@ impl ForwardFuture {
         #[cfg(feature = "swap")]
         let starts = exchange.endpoint.on_demand().map(OnDemand::starts);
         Self::boxed(async move {
-            let endpoint = exchange.endpoint.clone();
-            let name = endpoint.name();
+            let name = exchange.endpoint.name();
             let limit = timeouts.first_byte;
             let progress = request.body().progress();
             let answer = in_time(exchange.send(request), progress, now, limit);
@@ -75,7 +74,7 @@ impl ForwardFuture {
             if let Some(starts) = starts
                 && failure.may_be_an_end()
             {
-                return ended_or(failure, &endpoint, starts).await;
+                return ended_or(failure, &exchange.endpoint, starts).await;
             }
             failure.response()
         })

@@ -1,5 +1,7 @@
 //! The headers that pass between a client and an endpoint.
 
+use std::net::IpAddr;
+
 use bytes::Bytes;
 use http::Version;
 use http::header::{
@@ -48,7 +50,7 @@ pub(super) fn to_endpoint(
     }
     if version >= Version::HTTP_2 {
         // HTTP/2 may send each cookie in its own line, while HTTP/1.1 has one line for all (RFC 9113, 8.2.3).
-        join_lines(headers, COOKIE, b"; ", None);
+        join_lines(headers, COOKIE, b"; ");
     }
     match length {
         // An empty body may be sent without a `Content-Length`.
@@ -57,8 +59,7 @@ pub(super) fn to_endpoint(
         None => {}
     }
     if let Some(PeerAddr(peer)) = peer {
-        let peer = peer.ip().to_string();
-        join_lines(headers, X_FORWARDED_FOR, b", ", Some(&peer));
+        add_peer(headers, peer.ip());
     }
     // These come last, so that a client cannot remove the endpoint's key by naming it in `Connection`.
     for (name, value) in own {
@@ -97,11 +98,21 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .map(str::trim)
 }
 
-/// Joins all lines of a header into one, in front of `last`.
-fn join_lines(headers: &mut HeaderMap, name: HeaderName, separator: &[u8], last: Option<&str>) {
+/// Adds the address of the client to the addresses that it forwards for.
+fn add_peer(headers: &mut HeaderMap, peer: IpAddr) {
+    let Ok(peer) = HeaderValue::from_maybe_shared(Bytes::from(peer.to_string())) else {
+        return; // an address has no control characters
+    };
+    let had_lines = headers.append(X_FORWARDED_FOR, peer);
+    if had_lines {
+        join_lines(headers, X_FORWARDED_FOR, b", ");
+    }
+}
+
+/// Joins all lines of a header into one.
+fn join_lines(headers: &mut HeaderMap, name: HeaderName, separator: &[u8]) {
     let lines = headers.get_all(&name).into_iter();
-    let lines = lines.map(HeaderValue::as_bytes);
-    let lines: Vec<_> = lines.chain(last.map(str::as_bytes)).collect();
+    let lines: Vec<_> = lines.map(HeaderValue::as_bytes).collect();
     if lines.is_empty() {
         return;
     }

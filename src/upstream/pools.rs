@@ -17,7 +17,8 @@ use crate::endpoints::EndpointRef;
 /// pool, because a program has one [`Forward`](super::Forward).
 struct Pools<B>(Mutex<Vec<(Weak<Connector>, SharedPool<B>)>>);
 
-type SharedPool<B> = Arc<dyn Pool<Upload<B>>>;
+/// A pool of connections that requests with bodies of type `B` share.
+pub(super) type SharedPool<B> = Arc<dyn Pool<Upload<B>>>;
 
 /// Returns the pool of connections to `endpoint` that `connector` makes.
 pub(super) fn pool_of<B>(endpoint: &EndpointRef, connector: &Arc<Connector>) -> SharedPool<B>

@@ -36,7 +36,7 @@ impl<B> Drop for Upload<B> {
         {
             let mut state = progress.lock();
             state.kept = None;
-            state.take(true);
+            state.end();
         }
     }
 }
@@ -106,6 +106,11 @@ impl Progress {
         taken.unwrap_or_else(Instant::now).checked_add(limit)
     }
 
+    /// Records that the body begins to be sent now, over a new connection.
+    pub(super) fn begin(&self) {
+        self.lock().taken = Some(Instant::now());
+    }
+
     /// Returns `true` if hyper has all of the body.
     pub(super) fn has_ended(&self) -> bool {
         self.lock().has_ended
@@ -120,7 +125,6 @@ impl Progress {
         }
         let body = state.kept.take()?.join();
         state.has_ended = false;
-        state.taken = Some(Instant::now());
         drop(state);
         Some(Upload {
             left: Some(body.len() as u64),
@@ -138,10 +142,10 @@ impl State {
         self.kept = kept.and_then(|(kept, piece)| kept.with(piece));
     }
 
-    /// Records that hyper has taken a piece. `all` is `true` if this was the last one.
-    fn take(&mut self, all: bool) {
+    /// Records that hyper has all of the body.
+    fn end(&mut self) {
         self.taken = Some(Instant::now());
-        self.has_ended |= all;
+        self.has_ended = true;
     }
 }
 
@@ -199,7 +203,7 @@ impl<B: Body + Unpin> Body for Upload<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.get_mut();
-        this.is_polled = true;
+        let is_first = !std::mem::replace(&mut this.is_polled, true);
         let frame = this.body.poll_frame(cx);
         // Asked without the lock, because this is a caller's code, and not after the body's end.
         let is_over = matches!(frame, Poll::Ready(Some(Ok(_)))) && this.is_end_stream();
@@ -215,9 +219,13 @@ impl<B: Body + Unpin> Body for Upload<B> {
                 this.left = this.left.map(|left| left.saturating_sub(length));
                 // hyper does not poll again after the announced length, so the end is recognised by counting.
                 let counted = this.left == Some(0);
-                state.take(counted || frame.is_trailers() || is_over);
+                state.has_ended |= counted || frame.is_trailers() || is_over;
+                // hyper takes the first piece at once, so that needs no look at the clock.
+                if !is_first {
+                    state.taken = Some(Instant::now());
+                }
             }
-            Poll::Ready(None) => state.take(true),
+            Poll::Ready(None) => state.end(),
             Poll::Ready(Some(Err(_))) => {} // not ended: hyper closes the connection
         }
         frame
