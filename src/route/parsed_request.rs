@@ -47,8 +47,10 @@ impl<S> RequestHead<S> {
         if let Some(encoding) = encoding(&self.head.headers) {
             return Err(RouteError::EncodedBody { encoding });
         }
-        let (asked, model_at) = Requirements::read(&bytes)?;
-        let demand = self.attempt.shared.endpoints().demand(&asked);
+        let table = self.attempt.shared.endpoints().table.load();
+        let (asked, model_at) = Requirements::read(&bytes, table.reads_prefixes)?;
+        let demand = table.demand(&asked);
+        drop(table);
         self.attempt.ask(&asked);
         let model_at = Some(model_at);
         let body = self.attempt.body.insert(BufferedBody { bytes, model_at });
