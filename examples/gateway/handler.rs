@@ -38,6 +38,9 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// Answers a request unless it is that of another site.
+    ///
+    /// The futures of all but plain requests are boxed here and in [`answer`](Self::answer), because the largest one would
+    /// set the size of them all, and the server moves each future before it polls it.
     pub(crate) async fn handle(
         &self,
         request: Request<ClientBody>,
@@ -53,7 +56,7 @@ impl Gateway {
         let answers = service_fn(|request| async move {
             Ok::<_, Infallible>(self.answer(request, peer).await.map(Body::new))
         });
-        match cors.layer(answers).oneshot(request).await {
+        match Box::pin(cors.layer(answers).oneshot(request)).await {
             Ok(response) => response.map(Either::Right),
             Err(never) => match never {},
         }
@@ -77,18 +80,18 @@ impl Gateway {
             .as_ref()
             .is_none_or(|tenant| tenant.may_use_all_models());
         if actions::is_action(method, path) && self.clients_may(path) && may_act {
-            return self.act(request).await.map(Either::Right);
+            return Box::pin(self.act(request)).await.map(Either::Right);
         }
         let durable = self.pages.durable.as_ref();
         let is_stored_page = durable.is_some_and(|durable| durable.has_page(path));
         let is_routed = method == Method::POST && !is_operators(path) && self.paths.allows(path);
         if !is_stored_page && !is_routed {
-            let page = self.page(request, peer, tenant.as_deref()).await;
-            return page.map(Either::Right);
+            let page = Box::pin(self.page(request, peer, tenant.as_deref()));
+            return page.await.map(Either::Right);
         }
         request.extensions_mut().insert(PeerAddr(peer));
         if let Some(durable) = durable {
-            return durable.answer(request).await.map(Either::Right);
+            return Box::pin(durable.answer(request)).await.map(Either::Right);
         }
         match self.routed.clone().oneshot(request).await {
             Ok(response) => response.map(Either::Left),

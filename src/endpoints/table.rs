@@ -27,6 +27,8 @@ pub(crate) struct RoutingTable {
     pub(crate) rules: RoutingRules,
     /// The name of the strategy. It is asked for once, because a strategy may be user code.
     pub(super) strategy_name: &'static str,
+    /// `true` if the strategy reads the prefix of a request, so that it has to be hashed.
+    pub(crate) reads_prefixes: bool,
     pub(crate) endpoints: Arc<[EndpointRef]>,
     /// The endpoints that have left the registry and still have requests in flight.
     pub(super) leaving: Vec<EndpointRef>,
@@ -77,6 +79,7 @@ impl RoutingTable {
             by_name: names.zip(0..).collect(),
             resolutions,
             strategy_name: rules.config.strategy.name(),
+            reads_prefixes: rules.config.strategy.reads_prefixes(),
             registry,
             rules,
             by_pool: endpoints.iter().map(EndpointRef::pool).zip(0..).collect(),
@@ -97,7 +100,7 @@ impl RoutingTable {
     }
 
     /// Returns the demand of a request. The name is copied only if it is not configured.
-    pub(super) fn demand(&self, asked: &Requirements<'_>) -> Demand {
+    pub(crate) fn demand(&self, asked: &Requirements<'_>) -> Demand {
         let (name, resolution) = match self.by_name.get_key_value(&*asked.model) {
             Some((name, &idx)) => (Arc::clone(name), Some(idx)),
             None => (Arc::from(&*asked.model), None),
@@ -155,10 +158,7 @@ impl RoutingTable {
         leases_slots: bool,
     ) -> Result<(&'a Target, Choice<'a>), LeaseError<RouteError>> {
         let lane = &demand.asked;
-        // The demand knows its resolution, unless another table has replaced the table that made it.
-        let known = demand.resolution.and_then(|idx| self.resolutions.get(idx));
-        let known = known.filter(|known| Arc::ptr_eq(&known.name, &lane.name));
-        let Some(resolution) = known.or_else(|| self.resolution(&lane.name)) else {
+        let Some(resolution) = self.resolution_of(demand) else {
             return Err(LeaseError::Unservable(self.not_configured(lane, None)));
         };
         // A later target is tried only if the earlier ones are unavailable, or if they are busy and a fallback may be
@@ -324,6 +324,21 @@ impl RoutingTable {
     /// Returns the resolution of `name`, if it is a model or an alias or has fallbacks.
     fn resolution(&self, name: &str) -> Option<&Resolution> {
         self.by_name.get(name).map(|&idx| &self.resolutions[idx])
+    }
+
+    /// Returns the resolution of a demand's name.
+    fn resolution_of(&self, demand: &Demand) -> Option<&Resolution> {
+        let name = &demand.asked.name;
+        // The demand knows its resolution, unless another table has replaced the table that made it.
+        let known = demand.resolution.and_then(|idx| self.resolutions.get(idx));
+        let known = known.filter(|known| Arc::ptr_eq(&known.name, name));
+        known.or_else(|| self.resolution(name))
+    }
+
+    /// Returns `true` if a request with this demand may be attempted a second time.
+    pub(crate) fn may_attempt_again(&self, demand: &Demand) -> bool {
+        let resolution = self.resolution_of(demand);
+        resolution.is_some_and(Resolution::may_attempt_again)
     }
 
     /// Returns the models that requests for `name` may go to, in order.

@@ -18,9 +18,22 @@ pub(crate) const HOP_BY_HOP: [&str; 10] = [
     "expect", // answered already, because the body is being sent
 ];
 
+/// The lengths of the names in [`HOP_BY_HOP`], as a set of bits. Most headers have a name of another length.
+const LENGTHS: u32 = {
+    let (mut lengths, mut nth) = (0, 0);
+    while nth < HOP_BY_HOP.len() {
+        lengths |= 1 << HOP_BY_HOP[nth].len();
+        nth += 1;
+    }
+    lengths
+};
+
 /// Returns `true` if a header is hop-by-hop even if `Connection` does not name it.
+#[inline]
 pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
-    HOP_BY_HOP.contains(&name.as_str())
+    let name = name.as_str();
+    let has_length = LENGTHS.checked_shr(name.len() as u32).unwrap_or(0) & 1 == 1;
+    has_length && HOP_BY_HOP.contains(&name)
 }
 
 /// Returns the headers that `Connection` names, which are hop-by-hop, too.

@@ -1,117 +1,341 @@
-//! The values of a JSON body as they are written, so that an unexpected one is skipped and not refused.
+//! A reader of JSON that checks each value while it walks over it, so that a body is read once.
 //!
-//! `serde_json` checks a value while it skips it, without a recursion that follows the nesting of the body. A tree and
-//! typed values would refuse some that an endpoint may accept: a number too large for every float type, or half of a
-//! surrogate pair.
+//! It checks the grammar without a recursion that follows the nesting of the body, and it keeps values as they are
+//! written. So an unexpected value is skipped and not refused. A tree and typed values would refuse some that an endpoint
+//! may accept: a number too large for every float type, or half of a surrogate pair. `serde_json` accepts and refuses the
+//! same texts, and says what is wrong with those that are refused.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use memchr::memchr;
-use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
+use memchr::{memchr, memchr2};
+use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
-/// Reads an object that has not been checked, and passes each field to `read`, in the order of the text and with
-/// repetitions. Nothing is collected, so the memory does not grow with the number of fields.
-///
-/// # Errors
-///
-/// Returns an error if the text is not one JSON object.
-pub(super) fn read_object<'a>(
+/// The error of a text that is not JSON. [`explain`] says what is wrong with it.
+#[derive(Debug)]
+pub(super) struct NotJson;
+
+/// A value that was read, unless the text is not JSON.
+pub(super) type Read<T> = Result<T, NotJson>;
+
+/// A position in a JSON text, which moves over one value with each call.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
     text: &'a str,
-    read: impl FnMut(Cow<'a, str>, &'a RawValue),
-) -> serde_json::Result<()> {
-    let mut from = Deserializer::from_str(text);
-    from.deserialize_map(EachField(read))?;
-    from.end()
+    at: usize,
 }
 
-/// Passes each field of `value` to `read`. There are none unless it is an object.
-pub(super) fn each_field<'a>(value: &'a RawValue, read: impl FnMut(Cow<'a, str>, &'a RawValue)) {
-    if value.get().starts_with('{') {
-        read_object(value.get(), read).expect(CHECKED);
+impl<'a> Reader<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { text, at: 0 }
     }
-}
 
-/// Returns the last field of this name in `value`.
-pub(super) fn last_field<'a>(value: &'a RawValue, name: &str) -> Option<&'a RawValue> {
-    let mut last = None;
-    each_field(value, |key, value| {
-        if key == name {
-            last = Some(value);
+    /// Returns the first byte of the next value, or the byte that stands in its place.
+    #[inline]
+    pub(super) fn peek(&mut self) -> Read<u8> {
+        loop {
+            match self.text.as_bytes().get(self.at) {
+                Some(b' ' | b'\n' | b'\t' | b'\r') => self.at += 1,
+                Some(&byte) => return Ok(byte),
+                None => return Err(NotJson),
+            }
         }
-    });
-    last
-}
+    }
 
-/// Passes each element of `value` to `read`. There are none unless it is an array.
-pub(super) fn each_item<'a>(value: &'a RawValue, read: impl FnMut(&'a RawValue)) {
-    if value.get().starts_with('[') {
-        let mut from = Deserializer::from_str(value.get());
-        from.deserialize_seq(EachItem(read)).expect(CHECKED);
+    /// Passes each field of an object to `read`, in the order of the text and with repetitions. `read` moves over the value.
+    /// A value that is not an object is skipped.
+    pub(super) fn fields(&mut self, mut read: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()> {
+        if self.peek()? != b'{' {
+            return self.skip();
+        }
+        let mut has_more = self.open(b'}')?;
+        while has_more {
+            let key = self.key()?;
+            // The name of a known field has no half of a surrogate pair in it.
+            match unescaped(key) {
+                Some(key) => read(self, &key)?,
+                None => self.skip()?,
+            }
+            has_more = self.has_more(b'}')?;
+        }
+        Ok(())
+    }
+
+    /// Passes each element of an array to `read`, which moves over it. A value that is not an array is skipped.
+    pub(super) fn items(&mut self, mut read: impl FnMut(&mut Self) -> Read<()>) -> Read<()> {
+        if self.peek()? != b'[' {
+            return self.skip();
+        }
+        let mut has_more = self.open(b']')?;
+        while has_more {
+            read(self)?;
+            has_more = self.has_more(b']')?;
+        }
+        Ok(())
+    }
+
+    /// Moves over a value.
+    pub(super) fn skip(&mut self) -> Read<()> {
+        self.value().map(drop)
+    }
+
+    /// Moves over a value, and returns it as it is written.
+    pub(super) fn value(&mut self) -> Read<&'a str> {
+        let first = self.peek()?;
+        let start = self.at;
+        match first {
+            b'{' | b'[' => self.nested()?,
+            first => self.scalar(first)?,
+        }
+        self.since(start)
+    }
+
+    /// Moves over a string, and returns it as it is written between its quotes.
+    pub(super) fn string(&mut self) -> Read<&'a str> {
+        self.expect(b'"')?;
+        let (start, bytes) = (self.at, self.text.as_bytes());
+        loop {
+            let rest = bytes.get(self.at..).ok_or(NotJson)?;
+            let found = memchr2(b'"', b'\\', rest).ok_or(NotJson)?;
+            self.at += found;
+            if rest[found] == b'"' {
+                break;
+            }
+            self.at += checked_escape_len(&rest[found..])?;
+        }
+        let written = self.since(start)?;
+        // The compiler turns this loop into one over whole vectors, which an early end would prevent.
+        let lowest = written.bytes().fold(u8::MAX, u8::min);
+        self.at += 1;
+        (lowest >= b' ').then_some(written).ok_or(NotJson)
+    }
+
+    /// Fails unless only white space follows.
+    pub(super) fn end(&mut self) -> Read<()> {
+        match self.peek() {
+            Ok(_) => Err(NotJson),
+            Err(NotJson) => Ok(()),
+        }
+    }
+
+    /// Moves over a value of any depth. The stack holds the brackets that are open.
+    fn nested(&mut self) -> Read<()> {
+        let mut open = Vec::new();
+        loop {
+            let has_more = match self.peek()? {
+                b'{' => {
+                    open.push(b'}');
+                    self.open(b'}')?
+                }
+                b'[' => {
+                    open.push(b']');
+                    self.open(b']')?
+                }
+                first => {
+                    self.scalar(first)?;
+                    self.has_more(*open.last().ok_or(NotJson)?)?
+                }
+            };
+            if !has_more && !self.close(&mut open)? {
+                return Ok(());
+            }
+            if open.last() == Some(&b'}') {
+                self.key()?;
+            }
+        }
+    }
+
+    /// Leaves the innermost value, which is over, and each one that is over with it. Returns `false` if all are.
+    fn close(&mut self, open: &mut Vec<u8>) -> Read<bool> {
+        open.pop();
+        while let Some(&close) = open.last() {
+            if self.has_more(close)? {
+                return Ok(true);
+            }
+            open.pop();
+        }
+        Ok(false)
+    }
+
+    /// Moves over the opening bracket of a value that ends with `close`. Returns `false` if the value is empty, and then
+    /// moves over its end, too.
+    fn open(&mut self, close: u8) -> Read<bool> {
+        self.at += 1;
+        let is_empty = self.peek()? == close;
+        self.at += usize::from(is_empty);
+        Ok(!is_empty)
+    }
+
+    /// Moves over the byte after an element. Returns `true` if it is a comma, and `false` if it is `close`.
+    #[inline]
+    fn has_more(&mut self, close: u8) -> Read<bool> {
+        let byte = self.peek()?;
+        self.at += 1;
+        match byte {
+            b',' => Ok(true),
+            byte if byte == close => Ok(false),
+            _ => Err(NotJson),
+        }
+    }
+
+    /// Moves over the name of a field and its colon, and returns the name as it is written between its quotes.
+    #[inline]
+    fn key(&mut self) -> Read<&'a str> {
+        let key = self.string()?;
+        self.expect(b':')?;
+        Ok(key)
+    }
+
+    /// Moves over a value that begins with `first` and holds no other values.
+    fn scalar(&mut self, first: u8) -> Read<()> {
+        match first {
+            b'"' => self.string().map(drop),
+            b'-' | b'0'..=b'9' => self.number(),
+            b't' => self.literal("true"),
+            b'f' => self.literal("false"),
+            b'n' => self.literal("null"),
+            _ => Err(NotJson),
+        }
+    }
+
+    fn literal(&mut self, word: &str) -> Read<()> {
+        let rest = self.text.as_bytes().get(self.at..).ok_or(NotJson)?;
+        self.at += word.len();
+        let is_there = rest.starts_with(word.as_bytes());
+        is_there.then_some(()).ok_or(NotJson)
+    }
+
+    fn number(&mut self) -> Read<()> {
+        self.at += usize::from(self.is_at(b"-"));
+        match self.is_at(b"0") {
+            true => self.at += 1, // a number has no leading zeros
+            false => self.digits()?,
+        }
+        if self.is_at(b".") {
+            self.at += 1;
+            self.digits()?;
+        }
+        if self.is_at(b"eE") {
+            self.at += 1;
+            self.at += usize::from(self.is_at(b"+-"));
+            self.digits()?;
+        }
+        Ok(())
+    }
+
+    /// Moves over digits, of which there is at least one.
+    fn digits(&mut self) -> Read<()> {
+        let rest = self.text.as_bytes().get(self.at..).ok_or(NotJson)?;
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += digits;
+        (digits > 0).then_some(()).ok_or(NotJson)
+    }
+
+    /// Returns `true` if the next byte is one of `bytes`.
+    fn is_at(&self, bytes: &[u8]) -> bool {
+        let next = self.text.as_bytes().get(self.at);
+        next.is_some_and(|next| bytes.contains(next))
+    }
+
+    #[inline]
+    fn expect(&mut self, byte: u8) -> Read<()> {
+        if self.peek()? != byte {
+            return Err(NotJson);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Returns the text from `start` up to here. Both are beside bytes of ASCII, so no character is cut.
+    fn since(&self, start: usize) -> Read<&'a str> {
+        self.text.get(start..self.at).ok_or(NotJson)
     }
 }
 
-/// Returns `true` if `value` is an array with elements.
-pub(super) fn has_items(value: &RawValue) -> bool {
-    let inside = value.get().strip_prefix('[');
-    inside.is_some_and(|inside| !inside.trim_ascii_start().starts_with(']'))
+/// Returns the length in bytes of the escape at the beginning of `written`, if JSON has such an escape.
+fn checked_escape_len(written: &[u8]) -> Read<usize> {
+    match written {
+        [
+            _,
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't',
+            ..,
+        ] => Ok(2),
+        [_, b'u', a, b, c, d, ..] if [a, b, c, d].iter().all(|it| it.is_ascii_hexdigit()) => Ok(6),
+        _ => Err(NotJson),
+    }
 }
 
-/// A visitor that passes on each field of an object as it comes.
-struct EachField<F>(F);
+/// Returns the reason why `text` is not one JSON object, with its position.
+#[cold]
+pub(super) fn explain(text: &str) -> String {
+    let mut from = Deserializer::from_str(text);
+    let read = from.deserialize_map(Fields).and_then(|()| from.end());
+    read.map_or_else(
+        |error| error.to_string(),
+        |()| "not a JSON object".to_owned(),
+    )
+}
 
-impl<'de, F: FnMut(Cow<'de, str>, &'de RawValue)> Visitor<'de> for EachField<F> {
+/// A visitor that reads an object for its mistakes.
+struct Fields;
+
+impl<'de> Visitor<'de> for Fields {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
-            // The name of a known field has no half of a surrogate pair in it.
-            if let Some(key) = string(key) {
-                (self.0)(key, value);
-            }
-        }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while map.next_entry::<&RawValue, &RawValue>()?.is_some() {}
         Ok(())
     }
 }
 
-/// A visitor that passes on each element of an array as it comes.
-struct EachItem<F>(F);
-
-impl<'de, F: FnMut(&'de RawValue)> Visitor<'de> for EachItem<F> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON array")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
-        while let Some(item) = items.next_element::<&RawValue>()? {
-            (self.0)(item);
+/// Returns the last field of this name in `value`, which has been checked.
+pub(super) fn last_field<'a>(value: &'a str, name: &str) -> Option<&'a str> {
+    let mut last = None;
+    let read = Reader::new(value).fields(|json, key| {
+        let value = json.value()?;
+        if key == name {
+            last = Some(value);
         }
         Ok(())
-    }
+    });
+    read.ok().and(last)
 }
 
-const CHECKED: &str = "a value was checked when it was skipped";
+/// Returns `true` if `value` is an array with elements.
+pub(super) fn has_items(value: &str) -> bool {
+    let inside = value.strip_prefix('[');
+    inside.is_some_and(|inside| !inside.trim_ascii_start().starts_with(']'))
+}
 
 /// Returns the text of a string. Returns `None` for any other value, and if half of a surrogate pair is in it.
-pub(super) fn string(value: &RawValue) -> Option<Cow<'_, str>> {
-    let text = quoted(value)?;
-    match memchr(b'\\', text.as_bytes()) {
-        None => Some(Cow::Borrowed(text)),
-        Some(_) => serde_json::from_str(value.get()).ok().map(Cow::Owned),
+pub(super) fn string(value: &str) -> Option<Cow<'_, str>> {
+    unescaped(quoted(value)?)
+}
+
+/// Returns the text of a string that is `written` like this between its quotes. Returns `None` if half of a surrogate
+/// pair is in it.
+#[inline]
+fn unescaped(written: &str) -> Option<Cow<'_, str>> {
+    match memchr(b'\\', written.as_bytes()) {
+        None => Some(Cow::Borrowed(written)),
+        Some(_) => unescape(written).map(Cow::Owned),
     }
+}
+
+#[cold]
+fn unescape(written: &str) -> Option<String> {
+    serde_json::from_str(&format!("\"{written}\"")).ok()
 }
 
 /// Returns a string as it is written between its quotes, or `None` for any other value.
-pub(super) fn quoted(value: &RawValue) -> Option<&str> {
-    value.get().strip_prefix('"')?.strip_suffix('"')
+pub(super) fn quoted(value: &str) -> Option<&str> {
+    value.strip_prefix('"')?.strip_suffix('"')
 }
 
 /// Returns the number of characters in a string that is `written` like this between its quotes. Half of a surrogate
@@ -141,8 +365,12 @@ fn escape_len(written: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn raw(json: &str) -> &RawValue {
-        serde_json::from_str(json).unwrap()
+    /// Returns the value in `json` as the reader finds it.
+    fn raw(json: &str) -> &str {
+        let mut reader = Reader::new(json);
+        let value = reader.value().unwrap();
+        reader.end().unwrap();
+        value
     }
 
     #[test]
@@ -210,10 +438,14 @@ mod tests {
             r#"[[],{"]":[1 , 2]}]"#,
             r#" { "a" : "}" , "b":[true,null]} "#,
         ] {
-            assert_eq!(raw(value).get(), value.trim());
+            assert_eq!(raw(value), value.trim());
             for json in [format!("[{value},7]"), format!(" [ {value}\n, 7 ] ")] {
                 let mut items = Vec::new();
-                each_item(raw(&json), |item| items.push(item.get()));
+                let read = Reader::new(&json).items(|json| {
+                    items.push(json.value()?);
+                    Ok(())
+                });
+                read.unwrap();
                 assert_eq!(items, [value.trim(), "7"]);
                 assert!(has_items(raw(&json)));
             }
@@ -235,10 +467,7 @@ mod tests {
     #[test]
     fn the_last_of_equal_fields_is_found() {
         let json = raw(r#"{"a":1,"\u0061":{"b":[2]},"c":3}"#);
-        assert_eq!(
-            last_field(json, "a").map(RawValue::get),
-            Some(r#"{"b":[2]}"#)
-        );
+        assert_eq!(last_field(json, "a"), Some(r#"{"b":[2]}"#));
         assert!(last_field(json, "b").is_none());
         assert!(last_field(raw("[]"), "a").is_none());
     }

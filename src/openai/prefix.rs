@@ -28,6 +28,14 @@ impl Default for Prefix {
 }
 
 impl Prefix {
+    /// Creates a beginning that stays empty, for a prompt whose beginning is not asked for.
+    pub(super) fn ignored() -> Self {
+        Self {
+            end: 0,
+            ..Self::default()
+        }
+    }
+
     /// Adds a text as it is written, because a client writes the same text in the same way each time.
     pub(super) fn add(&mut self, written: &str) {
         let room = written.len().min(self.end - self.taken);

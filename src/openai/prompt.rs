@@ -1,9 +1,7 @@
 //! The prompt in a body, with its length, its beginning and its use of images. It may be in five fields and has a dozen
 //! shapes.
 
-use serde_json::value::RawValue;
-
-use super::json::{chars, each_field, each_item, quoted, string};
+use super::json::{Read, Reader, chars, quoted, string};
 use super::prefix::Prefix;
 
 /// The facts about a prompt.
@@ -27,21 +25,39 @@ enum Role {
 }
 
 impl Prompt {
+    /// Creates an empty prompt. Without `hashes_prefix`, its beginning stays empty.
+    pub(super) fn new(hashes_prefix: bool) -> Self {
+        Self {
+            prefix: match hashes_prefix {
+                true => Prefix::default(),
+                false => Prefix::ignored(),
+            },
+            ..Self::default()
+        }
+    }
+
     /// Reads the `messages` of a chat.
-    pub(super) fn messages(&mut self, list: &RawValue) {
-        each_item(list, |message| self.object(message, Role::Message));
+    pub(super) fn messages(&mut self, json: &mut Reader<'_>) -> Read<()> {
+        json.items(|json| self.object(json, Role::Message))
     }
 
     /// Reads a text, or a list of texts, of tokens, of lists of tokens, of messages or of parts.
-    pub(super) fn input(&mut self, input: &RawValue) {
-        self.text(input);
-        each_item(input, |item| {
-            self.object(item, Role::Input);
-            self.texts += u32::from(item.get().starts_with(['"', '[']));
-            self.text(item);
-            self.token(item);
-            each_item(item, |token| self.token(token));
-        });
+    pub(super) fn input(&mut self, json: &mut Reader<'_>) -> Read<()> {
+        match json.peek()? {
+            b'"' => self.text(json),
+            _ => json.items(|json| self.input_item(json)),
+        }
+    }
+
+    fn input_item(&mut self, json: &mut Reader<'_>) -> Read<()> {
+        let first = json.peek()?;
+        self.texts += u32::from(matches!(first, b'"' | b'['));
+        match first {
+            b'"' => self.text(json),
+            b'[' => json.items(|json| self.token(json)),
+            b'{' => self.object(json, Role::Input),
+            _ => self.token(json),
+        }
     }
 
     /// Returns this prompt followed by `next`.
@@ -54,18 +70,21 @@ impl Prompt {
         }
     }
 
-    /// Adds a value if it is an object.
-    fn object(&mut self, object: &RawValue, role: Role) {
+    /// Reads a value, which counts if it is an object.
+    fn object(&mut self, json: &mut Reader<'_>, role: Role) -> Read<()> {
         let (mut kind, mut text, mut is_user) = (None, None, false);
-        each_field(object, |key, value| match &*key {
-            "content" if role != Role::Part => self.content(value),
-            "role" if role != Role::Part => {
-                is_user = string(value).is_some_and(|role| role == "user");
+        json.fields(|json, key| {
+            match key {
+                "content" if role != Role::Part => self.content(json)?,
+                "role" if role != Role::Part => {
+                    is_user = string(json.value()?).is_some_and(|role| role == "user");
+                }
+                "type" => kind = string(json.value()?),
+                "text" => text = Some(json.value()?),
+                _ => json.skip()?,
             }
-            "type" => kind = string(value),
-            "text" => text = Some(value),
-            _ => {}
-        });
+            Ok(())
+        })?;
         if is_user {
             self.prefix.close();
         }
@@ -73,33 +92,43 @@ impl Prompt {
             _ if role == Role::Message => {}
             Some("image_url" | "input_image") => self.vision = true,
             Some("text" | "input_text" | "output_text") => {
-                text.into_iter().for_each(|text| self.text(text));
+                let written = text.and_then(quoted);
+                written.into_iter().for_each(|written| self.add(written));
             }
             _ => {}
         }
+        Ok(())
     }
 
-    fn content(&mut self, content: &RawValue) {
-        self.text(content);
-        each_item(content, |part| {
-            self.object(part, Role::Part);
-            self.text(part);
-        });
-    }
-
-    /// Adds a value if it is a string.
-    fn text(&mut self, value: &RawValue) {
-        if let Some(written) = quoted(value) {
-            self.chars += chars(written);
-            self.prefix.add(written);
+    fn content(&mut self, json: &mut Reader<'_>) -> Read<()> {
+        match json.peek()? {
+            b'"' => self.text(json),
+            _ => json.items(|part| match part.peek()? {
+                b'"' => self.text(part),
+                _ => self.object(part, Role::Part),
+            }),
         }
     }
 
-    /// Adds a value if it is a number, which is a token and counts as four characters.
-    fn token(&mut self, value: &RawValue) {
-        if matches!(value.get().as_bytes(), [b'-' | b'0'..=b'9', ..]) {
+    /// Reads a string.
+    fn text(&mut self, json: &mut Reader<'_>) -> Read<()> {
+        self.add(json.string()?);
+        Ok(())
+    }
+
+    /// Adds a text that is `written` like this between its quotes.
+    fn add(&mut self, written: &str) {
+        self.chars += chars(written);
+        self.prefix.add(written);
+    }
+
+    /// Reads a value, which counts if it is a number. A number is a token and counts as four characters.
+    fn token(&mut self, json: &mut Reader<'_>) -> Read<()> {
+        let value = json.value()?;
+        if value.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
             self.chars += 4;
-            self.prefix.add(value.get());
+            self.prefix.add(value);
         }
+        Ok(())
     }
 }

@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use serde_json::value::RawValue;
-
-use super::json::{has_items, last_field, read_object, string};
+use super::json::{NotJson, Read, Reader, explain, has_items, last_field, string};
 use super::prompt::Prompt;
 use crate::endpoints::{Requirements, RouteError};
 
@@ -36,82 +34,132 @@ impl<'a> Requirements<'a> {
     /// Returns [`RouteError::MalformedBody`] if the body is not one JSON object in UTF-8, or if its `model` is not a
     /// string or occurs twice. Returns [`RouteError::ModelMissing`] if the body does not name a model.
     pub fn from_json(body: &'a [u8]) -> Result<Self, RouteError> {
-        Self::read(body).map(|(asked, ..)| asked)
+        Self::read(body, true).map(|(asked, ..)| asked)
     }
 
-    /// Returns the demand in `body`, and the range of the model's name in it, including the quotes.
-    pub(crate) fn read(body: &'a [u8]) -> Result<(Self, Range<usize>), RouteError> {
-        let (mut asked, model_at, chars) = read(body)?;
+    /// Returns the demand in `body`, and the range of the model's name in it, including the quotes. Without
+    /// `hashes_prefix`, the demand has no `prefix`.
+    pub(crate) fn read(
+        body: &'a [u8],
+        hashes_prefix: bool,
+    ) -> Result<(Self, Range<usize>), RouteError> {
+        let (mut asked, model_at, chars) = read(body, hashes_prefix)?;
         asked.estimated_tokens = (chars / 4).try_into().unwrap_or(u32::MAX);
         Ok((asked, model_at))
     }
 }
 
+/// The fields of a body, as far as they were read.
+struct Fields<'a> {
+    asked: Requirements<'a>,
+    /// The value of `model` as it is written.
+    model: Option<&'a str>,
+    has_two_models: bool,
+    max_tokens: Option<u32>,
+    is_unbounded: bool,
+    instructions: Prompt,
+    prompt: Prompt,
+}
+
 /// Returns the demand in `body` without the length of its prompt, the range of the model's name, and that length in
 /// characters. A token that is given as a number counts as four.
-pub(super) fn read(body: &[u8]) -> Result<(Requirements<'_>, Range<usize>, u64), RouteError> {
-    // A skipped string is not checked otherwise, and a body is forwarded as a whole.
+pub(super) fn read(
+    body: &[u8],
+    hashes_prefix: bool,
+) -> Result<(Requirements<'_>, Range<usize>, u64), RouteError> {
+    // The reader does not check the encoding of strings, and a body is forwarded as a whole.
     let body = std::str::from_utf8(body).map_err(RouteError::malformed)?;
     if !body.trim_ascii_start().starts_with('{') {
         return Err(RouteError::malformed("not a JSON object"));
     }
-    let (mut asked, mut model, mut has_two_models) = (Requirements::new(""), None, false);
-    let (mut max_tokens, mut is_unbounded) = (None, false);
-    let (mut instructions, mut prompt) = (Prompt::default(), Prompt::default());
-    read_object(body, |key, value| {
-        match &*key {
-            "model" => has_two_models |= model.replace(value).is_some(),
-            "stream" => asked.stream = value.get() == "true",
-            "messages" => prompt.messages(value),
-            "prompt" | "input" => prompt.input(value),
-            "instructions" | "system" => instructions.input(value),
-            "tools" => asked.tools |= has_items(value),
-            "response_format" => asked.json_mode |= is_json(value),
-            "text" => asked.json_mode |= last_field(value, "format").is_some_and(is_json),
+    let mut fields = Fields::new(hashes_prefix);
+    let mut json = Reader::new(body);
+    json.fields(|json, key| fields.read(json, key))
+        .and_then(|()| json.end())
+        .map_err(|NotJson| RouteError::malformed(explain(body)))?;
+    fields.finish(body)
+}
+
+impl<'a> Fields<'a> {
+    fn new(hashes_prefix: bool) -> Self {
+        Self {
+            asked: Requirements::new(""),
+            model: None,
+            has_two_models: false,
+            max_tokens: None,
+            is_unbounded: false,
+            instructions: Prompt::new(hashes_prefix),
+            prompt: Prompt::new(hashes_prefix),
+        }
+    }
+
+    /// Reads the value of the field `key`.
+    fn read(&mut self, json: &mut Reader<'a>, key: &str) -> Read<()> {
+        let asked = &mut self.asked;
+        match key {
+            "messages" => return self.prompt.messages(json),
+            "prompt" | "input" => return self.prompt.input(json),
+            "instructions" | "system" => return self.instructions.input(json),
+            "model" => self.has_two_models |= self.model.replace(json.value()?).is_some(),
+            "stream" => asked.stream = json.value()? == "true",
+            "tools" => asked.tools |= has_items(json.value()?),
+            "response_format" => asked.json_mode |= is_json(json.value()?),
+            "text" => {
+                let format = last_field(json.value()?, "format");
+                asked.json_mode |= format.is_some_and(is_json);
+            }
             // Endpoints differ in the field that they use, so the largest bounds a client that sends several.
             "max_tokens" | "max_completion_tokens" | "max_output_tokens" | "n_predict" => {
-                match value.get().parse::<u32>() {
-                    Ok(tokens) if tokens > 0 => max_tokens = max_tokens.max(Some(tokens)),
-                    _ => is_unbounded |= value.get() != "null",
+                let value = json.value()?;
+                match value.parse::<u32>() {
+                    Ok(tokens) if tokens > 0 => self.max_tokens = self.max_tokens.max(Some(tokens)),
+                    _ => self.is_unbounded |= value != "null",
                 }
             }
             "n" | "best_of" => {
-                let number = value.get().parse::<u64>().unwrap_or(1);
+                let number = json.value()?.parse::<u64>().unwrap_or(1);
                 asked.choices = asked.choices.max(number.try_into().unwrap_or(u32::MAX));
             }
-            key => is_unbounded |= BOUNDS_OF_OTHERS.contains(&key),
+            key => {
+                self.is_unbounded |= BOUNDS_OF_OTHERS.contains(&key);
+                json.skip()?;
+            }
         }
-    })
-    .map_err(RouteError::malformed)?;
-    // Parsers differ in the field that counts if there are two, and the choice of the endpoint would, too.
-    if has_two_models {
-        return Err(RouteError::malformed("duplicate field `model`"));
+        Ok(())
     }
 
-    let model = model.ok_or_else(RouteError::model_missing)?;
-    // The value is a part of the body, so the difference of the addresses is its position.
-    let start = model.get().as_ptr().addr() - body.as_ptr().addr();
-    asked.model = name(model)?;
-    // Clients send `input` before or after `instructions`, but a model always reads it after them.
-    let prompt = instructions.then(prompt);
-    asked.vision = prompt.vision;
-    asked.max_tokens = max_tokens.filter(|_| !is_unbounded);
-    asked.choices = asked.choices.saturating_mul(prompt.texts.max(1));
-    asked.prefix = prompt.prefix.hash();
-    Ok((asked, start..start + model.get().len(), prompt.chars))
+    /// Returns the demand, the range of the model's name in `body`, and the length of the prompt in characters.
+    fn finish(self, body: &str) -> Result<(Requirements<'a>, Range<usize>, u64), RouteError> {
+        // Parsers differ in the field that counts if there are two, and the choice of the endpoint would, too.
+        if self.has_two_models {
+            return Err(RouteError::malformed("duplicate field `model`"));
+        }
+        let model = self.model.ok_or_else(RouteError::model_missing)?;
+        // The value is a part of the body, so the difference of the addresses is its position.
+        let start = model.as_ptr().addr() - body.as_ptr().addr();
+        let mut asked = self.asked;
+        asked.model = name(model)?;
+        // Clients send `input` before or after `instructions`, but a model always reads it after them.
+        let prompt = self.instructions.then(self.prompt);
+        asked.vision = prompt.vision;
+        asked.max_tokens = self.max_tokens.filter(|_| !self.is_unbounded);
+        asked.choices = asked.choices.saturating_mul(prompt.texts.max(1));
+        asked.prefix = prompt.prefix.hash();
+        Ok((asked, start..start + model.len(), prompt.chars))
+    }
 }
 
 /// Returns the name of a model.
-fn name(written: &RawValue) -> Result<Cow<'_, str>, RouteError> {
+fn name(written: &str) -> Result<Cow<'_, str>, RouteError> {
     match string(written) {
         Some(name) if !name.is_empty() => Ok(name),
-        None if written.get() != "null" => Err(RouteError::malformed("`model` must be a string")),
+        None if written != "null" => Err(RouteError::malformed("`model` must be a string")),
         _ => Err(RouteError::model_missing()),
     }
 }
 
 /// Returns `true` if a format, as in `response_format`, limits the answer to JSON.
-fn is_json(format: &RawValue) -> bool {
+fn is_json(format: &str) -> bool {
     let kind = last_field(format, "type").and_then(string);
     matches!(kind.as_deref(), Some("json_object" | "json_schema"))
 }
@@ -135,7 +183,7 @@ mod tests {
             "response_format": {"type": "json_object"},
             "stream": true
         }"#;
-        let (asked, model_at) = Requirements::read(body).unwrap();
+        let (asked, model_at) = Requirements::read(body, true).unwrap();
         assert_eq!(&body[model_at], br#""llava""#);
         assert_eq!(
             asked,

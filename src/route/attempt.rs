@@ -266,11 +266,12 @@ where
         // A request that got its slot at once may have a ticket, too, because it arrived while others waited for
         // another endpoint. Only a real wait is counted.
         if let Some((priority, since)) = self.waits.filter(|_| !waited.is_zero()) {
-            self.shared.metrics.waited(|| {
-                let settings = self.shared.state.settings();
-                let level = settings.classifier.levels().name(priority).to_owned();
-                (level, now.saturating_duration_since(since))
-            });
+            let settings = self.shared.state.settings();
+            let (levels, waited) = (
+                settings.classifier.levels(),
+                now.saturating_duration_since(since),
+            );
+            self.shared.metrics.waited(levels, priority, waited);
         }
     }
 

@@ -49,9 +49,12 @@ impl<S> RequestHead<S> {
             let encoded = RouteError::EncodedBody { encoding };
             return Err(RejectReason::Unservable(encoded));
         }
-        let (asked, model_at) = Requirements::read(&bytes).map_err(RejectReason::Unservable)?;
+        let table = self.attempt.shared.endpoints().table.load();
+        let read = Requirements::read(&bytes, table.reads_prefixes);
+        let (asked, model_at) = read.map_err(RejectReason::Unservable)?;
         self.check_model(&asked).map_err(RejectReason::Unservable)?;
-        let demand = self.attempt.shared.endpoints().demand(&asked);
+        let demand = table.demand(&asked);
+        drop(table);
         self.attempt.ask(&asked);
         let model_at = Some(model_at);
         let body = self.attempt.body.insert(BufferedBody { bytes, model_at });

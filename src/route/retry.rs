@@ -50,6 +50,8 @@ pub(super) struct FailedResponse<E> {
 pub(super) enum NotRetryable {
     /// Retries are switched off, and the endpoints have neither adaptive limits nor a start on demand.
     NoRetries,
+    /// One endpoint alone could serve the request when it arrived.
+    OneEndpoint,
     /// The body of the request is too large to be kept.
     TooLarge,
     /// The body of the request is streamed.
@@ -62,6 +64,12 @@ impl NotRetryable {
         let endpoint = decision.endpoint.name();
         match self {
             Self::NoRetries => {}
+            Self::OneEndpoint => {
+                tracing::debug!(
+                    endpoint,
+                    "request not retried: no other endpoint could serve it"
+                )
+            }
             Self::TooLarge => tracing::warn!(
                 endpoint,
                 "request not retried: its body is larger than `retry_body_limit_bytes`"
@@ -87,6 +95,9 @@ impl<S: Clone, E> RetryState<S, E> {
         let body = attempt.body.as_ref().ok_or(NotRetryable::Streamed)?;
         if body.bytes.len() > routing.retry_body_limit_bytes {
             return Err(NotRetryable::TooLarge);
+        }
+        if !table.may_attempt_again(demand) {
+            return Err(NotRetryable::OneEndpoint);
         }
         Ok(Box::new(Self {
             request: request.clone(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use http::Version;
 use http::header::{
-    CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
+    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
     TRANSFER_ENCODING,
 };
 
@@ -40,21 +40,27 @@ pub(super) fn to_endpoint(
     length: Option<u64>,
     peer: Option<PeerAddr>,
 ) {
+    let mut special = Special::of(headers, length);
     // HTTP/1.0 lacks trailers.
-    let wants_trailers = version >= Version::HTTP_11
+    let wants_trailers = special.has_te
+        && version >= Version::HTTP_11
         && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
     // Over HTTP/1.1, only a body in chunks can have trailers.
-    strip_hop_by_hop(headers, length.is_none());
+    special.strip_hop_by_hop(headers, length.is_none());
+    if special.has_connection {
+        special = Special::of(headers, length); // `Connection` may have named some of those that follow
+    }
     if wants_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    if version >= Version::HTTP_2 {
+    if version >= Version::HTTP_2 && special.cookies > 1 {
         // HTTP/2 may send each cookie in its own line, while HTTP/1.1 has one line for all (RFC 9113, 8.2.3).
         join_lines(headers, COOKIE, b"; ");
     }
     match length {
         // An empty body may be sent without a `Content-Length`.
-        Some(0) if !headers.contains_key(CONTENT_LENGTH) => {}
+        Some(0) if special.lengths == 0 => {}
+        Some(_) if special.lengths == 1 && special.has_right_length => {}
         Some(length) => _ = headers.insert(CONTENT_LENGTH, length.into()),
         None => {}
     }
@@ -69,24 +75,89 @@ pub(super) fn to_endpoint(
 
 /// Turns the headers of an endpoint's answer over HTTP/1.1 into those of the answer to its client.
 pub(super) fn to_client(headers: &mut HeaderMap) {
+    let special = Special::of(headers, None);
     // The chunks mark the end of the body, whatever length is given (RFC 9112, 6.3).
-    if headers.contains_key(TRANSFER_ENCODING) {
+    if special.has_transfer_encoding {
         headers.remove(CONTENT_LENGTH);
     }
-    strip_hop_by_hop(headers, true);
+    special.strip_hop_by_hop(headers, true);
 }
 
-/// Removes hop-by-hop headers and the headers that `Connection` names. `Trailer` stays if trailers pass.
-fn strip_hop_by_hop(headers: &mut HeaderMap, passes_trailers: bool) {
-    // Testing the few headers that are there is cheaper than looking up all that may be.
-    let known = headers.keys().filter(|&name| {
-        let announces_trailers = passes_trailers && name == TRAILER;
-        is_hop_by_hop(name) && !announces_trailers
-    });
-    let gone: Vec<HeaderName> = named_by_connection(headers).chain(known.cloned()).collect();
-    for name in gone {
-        headers.remove(name);
+/// The headers of a message that need more than to be passed on. One walk finds them, which is cheaper than to look up
+/// each one that may be there.
+#[derive(Default)]
+struct Special {
+    /// The hop-by-hop headers other than `Trailer`.
+    hop_by_hop: Vec<HeaderName>,
+    /// `true` if `Connection` may name headers.
+    has_connection: bool,
+    has_trailer: bool,
+    has_te: bool,
+    has_transfer_encoding: bool,
+    /// The number of `Cookie` lines.
+    cookies: usize,
+    /// The number of `Content-Length` lines.
+    lengths: usize,
+    /// `true` if the last `Content-Length` is that of the body.
+    has_right_length: bool,
+}
+
+impl Special {
+    /// Finds the special headers of a message. `length` is the length of its body, if it matters.
+    fn of(headers: &HeaderMap, length: Option<u64>) -> Self {
+        let mut special = Self::default();
+        for (name, value) in headers {
+            if *name == CONTENT_LENGTH {
+                special.lengths += 1;
+                special.has_right_length = length.is_some_and(|length| is_number(value, length));
+            } else if is_hop_by_hop(name) {
+                special.add_hop_by_hop(name, value);
+            } else if *name == COOKIE {
+                special.cookies += 1;
+            }
+        }
+        special
     }
+
+    fn add_hop_by_hop(&mut self, name: &HeaderName, value: &HeaderValue) {
+        if *name == TRAILER {
+            self.has_trailer = true;
+            return;
+        }
+        // The header that `keep-alive` names, the most common value, is hop-by-hop by itself.
+        self.has_connection |=
+            *name == CONNECTION && !value.as_bytes().eq_ignore_ascii_case(b"keep-alive");
+        self.has_te |= *name == TE;
+        self.has_transfer_encoding |= *name == TRANSFER_ENCODING;
+        self.hop_by_hop.push(name.clone());
+    }
+
+    /// Removes hop-by-hop headers and the headers that `Connection` names. `Trailer` stays if trailers pass.
+    fn strip_hop_by_hop(&self, headers: &mut HeaderMap, passes_trailers: bool) {
+        if self.has_connection {
+            let named: Vec<HeaderName> = named_by_connection(headers).collect();
+            for name in named {
+                headers.remove(name);
+            }
+        }
+        if self.has_trailer && !passes_trailers {
+            headers.remove(TRAILER);
+        }
+        for name in &self.hop_by_hop {
+            headers.remove(name);
+        }
+    }
+}
+
+/// Returns `true` if `value` is `number`, as a proxy would write it.
+fn is_number(value: &HeaderValue, number: u64) -> bool {
+    let digits = value.as_bytes();
+    let is_plain = digits.len() == 1 || digits.first() != Some(&b'0');
+    let value = digits.iter().try_fold(0_u64, |value, digit| {
+        let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
+        value.checked_mul(10)?.checked_add(digit.into())
+    });
+    is_plain && !digits.is_empty() && value == Some(number)
 }
 
 /// Returns the comma-separated tokens of all headers called `name`.
@@ -151,7 +222,7 @@ mod tests {
             ("authorization", "Bearer x"),
             ("accept", "text/event-stream"),
         ]);
-        strip_hop_by_hop(&mut got, false);
+        Special::of(&got, None).strip_hop_by_hop(&mut got, false);
         assert_eq!(
             got,
             headers(&[
@@ -207,7 +278,7 @@ mod tests {
             assert_eq!(got, headers(sent), "{version:?}");
         }
         let mut got = headers(&[("connection", "trailer"), ("trailer", "x-sum")]);
-        strip_hop_by_hop(&mut got, true);
+        Special::of(&got, None).strip_hop_by_hop(&mut got, true);
         assert!(got.is_empty());
     }
 
@@ -245,6 +316,40 @@ mod tests {
                 got.get(CONTENT_LENGTH).map(|value| value.to_str().unwrap()),
                 sent
             );
+        }
+    }
+
+    #[test]
+    fn a_length_that_connection_names_is_written_anew() {
+        for sent in ["7", "9", "07"] {
+            let mut got = headers(&[("connection", "content-length"), ("content-length", sent)]);
+            to_endpoint(&mut got, Version::HTTP_11, &HeaderMap::new(), Some(7), None);
+            assert_eq!(got, headers(&[("content-length", "7")]), "{sent}");
+        }
+    }
+
+    #[test]
+    fn two_lines_of_length_become_one() {
+        let mut got = headers(&[("content-length", "7"), ("content-length", "7")]);
+        to_endpoint(&mut got, Version::HTTP_11, &HeaderMap::new(), Some(7), None);
+        assert_eq!(got, headers(&[("content-length", "7")]));
+    }
+
+    #[test]
+    fn a_length_is_right_only_as_plain_digits() {
+        for (written, number, is_right) in [
+            ("0", 0, true),
+            ("1200", 1200, true),
+            ("18446744073709551615", u64::MAX, true),
+            ("18446744073709551616", 0, false),
+            ("", 0, false),
+            ("+7", 7, false),
+            ("07", 7, false),
+            ("7 ", 7, false),
+            ("8", 7, false),
+        ] {
+            let value = HeaderValue::from_static(written);
+            assert_eq!(is_number(&value, number), is_right, "{written}");
         }
     }
 

@@ -59,6 +59,20 @@ impl StrategyChoice {
         }
     }
 
+    /// Returns `true` if the strategy may read the prefix of a request.
+    pub(in crate::endpoints) fn reads_prefixes(&self) -> bool {
+        match self {
+            Self::Smart
+            | Self::RoundRobin
+            | Self::PriorityOnly
+            | Self::Random
+            | Self::LeastLoaded
+            | Self::PowerOfTwo => false,
+            Self::PrefixAffinity => true,
+            Self::Custom(strategy) => strategy.reads_prefixes(),
+        }
+    }
+
     /// Chooses one of the candidates. Only `smart` uses the `weights`.
     pub(in crate::endpoints) fn choose<'a>(
         &self,

@@ -49,6 +49,14 @@ pub trait Strategy: fmt::Debug + Send + Sync + 'static {
     /// Returns the name of the strategy for a [`Decision`](super::Decision), for logs and for metrics.
     fn name(&self) -> &'static str;
 
+    /// Returns `true` if [`choose`](Self::choose) reads [`Candidates::prefix`]. The default is `true`.
+    ///
+    /// With `false`, the router saves the time to hash the beginning of each prompt, and the prefix is always `None`. The
+    /// router asks once for each change of its endpoints or its routing.
+    fn reads_prefixes(&self) -> bool {
+        true
+    }
+
     /// Chooses one of [`candidates.free()`](Candidates::free). If it returns `None` or chooses a busy candidate, the router
     /// takes the first free one.
     fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>>;

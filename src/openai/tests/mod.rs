@@ -3,11 +3,19 @@ mod prompt;
 mod reference;
 
 use proptest::prelude::*;
+use serde_json::value::RawValue;
 
 use std::borrow::Cow;
 
-use super::requirements::read;
+use std::ops::Range;
+
+use super::json::explain;
+use super::requirements;
 use crate::endpoints::{Requirements, RouteError};
+
+fn read(body: &[u8]) -> Result<(Requirements<'_>, Range<usize>, u64), RouteError> {
+    requirements::read(body, true)
+}
 
 fn model_of(body: &[u8]) -> Result<Cow<'_, str>, RouteError> {
     Requirements::from_json(body).map(|asked| asked.model)
@@ -164,6 +172,61 @@ fn json_like() -> impl Strategy<Value = String> {
         r#""input":["#,
     ]);
     prop::collection::vec(token, 0..30).prop_map(|tokens| tokens.concat())
+}
+
+/// Asserts that `json` is read if `serde_json` accepts it as an object, and that it is refused otherwise.
+fn assert_as_serde_json(json: &str) {
+    let expected = serde_json::from_str::<&RawValue>(json).map(|value| value.get());
+    let is_object = expected.as_ref().is_ok_and(|it| it.starts_with('{'));
+    let read = read(json.as_bytes());
+    let is_read =
+        !matches!(&read, Err(RouteError::MalformedBody { reason }) if !reason.contains("`model`"));
+    assert_eq!(is_read, is_object, "{json}: {expected:?}, {read:?}");
+    if !is_object && json.trim_ascii_start().starts_with('{') {
+        assert_ne!(explain(json), "not a JSON object", "{json}");
+    }
+}
+
+/// JSON with one part of it replaced, so that most of it is right.
+fn nearly_json() -> impl Strategy<Value = String> {
+    let text = r#" {"model":"m","a":[1,-0.5e+3,[],{"b":{}},[[null]],true],"\u006d\n":"\ud83e\"é","messages":
+        [{"role":"user","content":[{"type":"text","text":"a"}, "b"]}],"input":["a",[1,2],3], "tools":[{}]} "#;
+    let chars = text.chars().count();
+    let part = prop_oneof!["[\\[\\]{},:\"\\\\ 0-2eE.+tu\u{1}-]{0,3}", "\\PC?"];
+    (0..chars, 0..4_usize, part).prop_map(move |(at, length, part)| {
+        let before = text.chars().take(at);
+        before
+            .chain(part.chars())
+            .chain(text.chars().skip(at + length))
+            .collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn the_same_texts_are_json_as_for_serde_json(tokens in json_like(), text in nearly_json()) {
+        assert_as_serde_json(&tokens);
+        assert_as_serde_json(&format!("{{{tokens}}}"));
+        assert_as_serde_json(&format!(r#"{{"x":{tokens}}}"#));
+        assert_as_serde_json(&text);
+    }
+}
+
+#[test]
+fn a_demand_without_its_prefix_is_the_same_otherwise() {
+    let body = br#"{"model":"m","instructions":"a","input":["b",1],"n":2}"#;
+    let (with, ..) = requirements::read(body, true).unwrap();
+    let (without, ..) = requirements::read(body, false).unwrap();
+    assert!(with.prefix.is_some());
+    assert_eq!(
+        without,
+        Requirements {
+            prefix: None,
+            ..with
+        }
+    );
 }
 
 proptest! {

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use metrics::{
-    SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
-    histogram,
+    Counter, Histogram, SharedString, Unit, counter, describe_counter, describe_gauge,
+    describe_histogram, gauge, histogram,
 };
 
 use super::RequestOutcome;
-use crate::admit::RoomStats;
-use crate::endpoints::{Decision, EndpointRef, Endpoints, Via};
+use super::kept::Kept;
+use crate::admit::{MAX_LEVELS, Priority, PriorityLevels, RoomStats};
+use crate::endpoints::{Decision, Endpoint, EndpointRef, Endpoints, Via};
 use crate::gate::{GateStatus, LevelStatus};
 
 const REQUESTS: &str = "triage_requests_total";
@@ -75,6 +76,36 @@ fn describe_gauges() {
 pub(in crate::route) struct Metrics {
     described: OnceLock<()>,
     shown: Mutex<Shown>,
+    waits: [Kept<LevelWaits>; MAX_LEVELS],
+}
+
+/// The histogram of the waits at a level. Another level may have the number of an earlier one after a change of the
+/// configuration.
+struct LevelWaits {
+    level: String,
+    histogram: Histogram,
+}
+
+/// The counters of the requests that an endpoint served, for each of its models and each of [`RequestOutcome::SERVED`].
+struct Served(Box<[[Kept<Counter>; RequestOutcome::SERVED.len()]]>);
+
+impl Served {
+    /// Counts a request that ended as `outcome`, the number of an outcome in [`RequestOutcome::SERVED`].
+    fn count(decision: &Decision, outcome: usize) {
+        let served = decision.endpoint.extension(|endpoint: &Endpoint| {
+            let models = endpoint.models.iter();
+            Self(models.map(|_| Default::default()).collect())
+        });
+        let find = || {
+            let endpoint = decision.endpoint.name().to_owned();
+            let (model, outcome) = (shared(&decision.model), RequestOutcome::SERVED[outcome]);
+            counter!(REQUESTS, "endpoint" => endpoint, "model" => model, "outcome" => outcome)
+        };
+        match served.0.get(usize::from(decision.nth_model)) {
+            Some(kept) => kept[outcome].with(|_| true, find, |counter| counter.increment(1)),
+            None => find().increment(1),
+        }
+    }
 }
 
 /// The names of endpoints and levels that the gauges have values for. They are kept so that the gauges of names that
@@ -95,27 +126,36 @@ impl Metrics {
         decision: Option<&Decision>,
         outcome: RequestOutcome,
     ) {
-        let served_by = decision.filter(|_| !matches!(outcome, RequestOutcome::Rejected(_)));
-        let (endpoint, model) = match served_by {
-            Some(decision) => (decision.endpoint.name().to_owned(), shared(&decision.model)),
-            None => {
-                let known = asked.filter(|asked| endpoints.is_configured(asked));
-                let model = known.map_or(SharedString::const_str("other"), shared);
-                ("none".to_owned(), model)
+        let (decision, served) = match (decision, outcome.served()) {
+            (Some(decision), Ok(served)) => (decision, served),
+            (None, Ok(served)) => {
+                return unserved(endpoints, asked, RequestOutcome::SERVED[served]);
             }
+            (_, Err(code)) => return unserved(endpoints, asked, code),
         };
-        counter!(REQUESTS, "endpoint" => endpoint, "model" => model, "outcome" => outcome.label())
-            .increment(1);
-        if let Some(decision) = served_by.filter(|decision| decision.via == Via::Fallback) {
+        Served::count(decision, served);
+        if decision.via == Via::Fallback {
             let (asked, model) = (shared(&decision.asked), shared(&decision.model));
             counter!(FALLBACKS, "asked" => asked, "model" => model).increment(1);
         }
     }
 
-    /// Records the level and the wait of a request that has waited and got a slot.
-    pub(in crate::route) fn waited(&self, wait: impl FnOnce() -> (String, Duration)) {
-        let (level, waited) = wait();
-        histogram!(QUEUE_WAIT, "priority" => level).record(waited);
+    /// Records the wait of a request that has waited at the level `priority` of `levels` and got a slot.
+    pub(in crate::route) fn waited(
+        &self,
+        levels: &PriorityLevels,
+        priority: Priority,
+        waited: Duration,
+    ) {
+        let level = levels.name(priority);
+        let find = || LevelWaits {
+            level: level.to_owned(),
+            histogram: histogram!(QUEUE_WAIT, "priority" => level.to_owned()),
+        };
+        let record = |it: &LevelWaits| it.histogram.record(waited);
+        // The name comes from a list of at most `MAX_LEVELS`, and lower priorities have the last name.
+        let nth = usize::from(priority.0).min(MAX_LEVELS - 1);
+        self.waits[nth].with(|it| it.level == level, find, record);
     }
 
     /// Counts a retry of a request that failed at `endpoint`.
@@ -151,6 +191,13 @@ impl Metrics {
         }
         status.levels.iter().for_each(record_level);
     }
+}
+
+/// Counts a request that no endpoint served. The request asked for the name `asked`, if that was read.
+fn unserved(endpoints: &Endpoints, asked: Option<&Arc<str>>, outcome: &'static str) {
+    let known = asked.filter(|asked| endpoints.is_configured(asked));
+    let model = known.map_or(SharedString::const_str("other"), shared);
+    counter!(REQUESTS, "endpoint" => "none", "model" => model, "outcome" => outcome).increment(1);
 }
 
 fn set_endpoint(endpoint: &str, values: [f64; 4]) {
@@ -215,15 +262,26 @@ fn shared(name: &Arc<str>) -> SharedString {
 }
 
 impl RequestOutcome {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Answered(status) if status.is_server_error() => "server_error",
-            Self::Answered(status) if status.is_client_error() => "client_error",
-            Self::Answered(_) => "ok",
-            Self::Reset => "broke_off",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Rejected(code) => code,
-        }
+    /// The labels of the outcomes of requests that an endpoint served.
+    const SERVED: [&'static str; 6] = [
+        "ok",
+        "client_error",
+        "server_error",
+        "broke_off",
+        "failed",
+        "cancelled",
+    ];
+
+    /// Returns the number of the outcome in [`SERVED`](Self::SERVED), or the code of a rejection.
+    fn served(self) -> Result<usize, &'static str> {
+        Ok(match self {
+            Self::Answered(status) if status.is_server_error() => 2,
+            Self::Answered(status) if status.is_client_error() => 1,
+            Self::Answered(_) => 0,
+            Self::Reset => 3,
+            Self::Failed => 4,
+            Self::Cancelled => 5,
+            Self::Rejected(code) => return Err(code),
+        })
     }
 }

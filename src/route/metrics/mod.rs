@@ -5,6 +5,8 @@
 
 #[cfg(feature = "metrics")]
 mod facade;
+#[cfg(feature = "metrics")]
+mod kept;
 
 use http::StatusCode;
 
@@ -27,7 +29,13 @@ impl Metrics {
     ) {
     }
 
-    pub(super) fn waited(&self, _: impl FnOnce() -> (String, std::time::Duration)) {}
+    pub(super) fn waited(
+        &self,
+        _: &crate::admit::PriorityLevels,
+        _: crate::admit::Priority,
+        _: std::time::Duration,
+    ) {
+    }
 
     pub(super) fn retried(&self, _: &crate::endpoints::EndpointRef) {}
 
