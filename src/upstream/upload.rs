@@ -301,7 +301,8 @@ mod tests {
 
     #[test]
     fn a_body_that_was_taken_whole_is_sent_again_once() {
-        let frames = ["one", "two", ""].map(|text| Ok::<_, Infallible>(Frame::data(text.into())));
+        let data = |text: &'static str| Frame::data(Bytes::from(text));
+        let frames = [data("one"), data("two")].map(Ok::<_, Infallible>);
         let (mut upload, progress) = upload(StreamBody::new(stream::iter(frames)), Some(6));
         assert!(poll(&mut upload).is_ready());
         assert!(progress.again::<Full<Bytes>>().is_none());
@@ -320,7 +321,7 @@ mod tests {
     #[test]
     fn only_small_bodies_are_kept() {
         for (length, is_kept) in [(KEEP_LIMIT, true), (KEEP_LIMIT + 1, false)] {
-            let body = Full::from(Bytes::from(vec![0; length]));
+            let body = Full::new(Bytes::from(vec![0; length]));
             let (mut upload, progress) = upload(body, Some(length as u64));
             assert!(poll(&mut upload).is_ready());
             assert_eq!(progress.again::<Full<Bytes>>().is_some(), is_kept);
