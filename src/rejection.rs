@@ -37,6 +37,7 @@
 //! | the service is shutting down | 503 | `shutting_down` | 14, pushback |
 //! | as many requests of the tenant wait as may | 429 | `tenant_queue_full` | 8 `RESOURCE_EXHAUSTED`, pushback |
 //! | the request's own deadline has passed, or is nearer than its service takes | 504 | `deadline_exceeded` | 4 `DEADLINE_EXCEEDED` |
+//! | the answer had not begun after `max_hold` | 504 | `slot_timeout` | 4 |
 //!
 //! [`overload_status`](crate::QueueConfig::overload_status) changes each 503 of this table, but for the shutdown, into
 //! 429 `RESOURCE_EXHAUSTED`.
@@ -49,6 +50,7 @@
 //! | the endpoints with the model lack something that the request needs | 400 | `capability_mismatch` | 3 `INVALID_ARGUMENT` |
 //! | the body can't be read, or names no model | 400 | `malformed_body`, `model_missing` | 3 |
 //! | the body is over the limit | 413 | `body_too_large` | 8 |
+//! | the bodies of all requests need the memory that they may have | 503 | `body_memory_full` | 14, pushback |
 //! | the body has a `Content-Encoding` | 415 | `unsupported_encoding` | 12 `UNIMPLEMENTED` |
 //! | no endpoint that could serve the request is healthy, nor one of a fallback; or there is no endpoint at all | 503 | `no_healthy_backend`, `fallback_chain_exhausted` | 14, pushback |
 //! | the model could not be started, or was unloaded while the request waited | 503 | `model_start_failed`, `model_unloaded` | 14, pushback |

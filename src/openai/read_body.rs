@@ -44,6 +44,10 @@ pin_project! {
         share: Option<MemoryShare>,
         // `true` if the share goes with the bytes. `false` if it ends with this future.
         is_tied: bool,
+        // `true` if a body that does not fit into memory is read to its end before it is refused.
+        reads_on: bool,
+        // The error of such a body, until its end.
+        refused: Option<RouteError>,
     }
 }
 
@@ -67,6 +71,8 @@ impl<B> ReadBody<B> {
             kept: Some(Kept::One(Bytes::new())),
             share: None,
             is_tied: false,
+            reads_on: false,
+            refused: None,
         }
     }
 
@@ -81,6 +87,13 @@ impl<B> ReadBody<B> {
     pub(crate) fn kept_in(mut self, memory: &BodyMemory) -> Self {
         self.share = Some(memory.share());
         self.is_tied = true;
+        self
+    }
+
+    /// Reads a body that does not fit into memory to its end before it is refused, and keeps nothing of it. This is for a
+    /// body that is about to be there, so that the connection of its client can be used again.
+    pub(crate) fn reading_on(mut self) -> Self {
+        self.reads_on = true;
         self
     }
 
@@ -127,7 +140,11 @@ where
             if let Some(share) = this.share
                 && !share.memory().has_room_for(announced)
             {
-                return Poll::Ready(Err(memory_full(this.kept, this.share)));
+                let full = memory_full(this.kept, this.share);
+                if !*this.reads_on || *this.excess_limit == 0 {
+                    return Poll::Ready(Err(full));
+                }
+                *this.refused = Some(full);
             }
             match ready!(this.body.as_mut().poll_frame(cx)) {
                 Some(Ok(frame)) => {
@@ -145,7 +162,12 @@ where
                         .as_mut()
                         .is_some_and(|share| !share.grow(data.len()))
                     {
-                        return Poll::Ready(Err(memory_full(this.kept, this.share)));
+                        let full = memory_full(this.kept, this.share);
+                        if !*this.reads_on {
+                            return Poll::Ready(Err(full));
+                        }
+                        *this.refused = Some(full);
+                        continue;
                     }
                     kept.push(data, this.body.size_hint().exact());
                 }
@@ -155,7 +177,7 @@ where
                     let bytes = match this.kept.take() {
                         Some(Kept::One(bytes)) => bytes,
                         Some(Kept::Many(bytes)) => bytes.freeze(),
-                        None => return Poll::Ready(Err(too_large)),
+                        None => return Poll::Ready(Err(this.refused.take().unwrap_or(too_large))),
                     };
                     return Poll::Ready(Ok(match share {
                         Some(share) => share.tie_to(bytes),
@@ -350,6 +372,17 @@ mod tests {
         assert_eq!(memory.used(), 0);
         let rest = body.collect().now_or_never().unwrap().unwrap();
         assert_eq!(rest.to_bytes(), "ef");
+    }
+
+    #[test]
+    fn a_small_body_is_read_to_its_end_before_it_is_refused() {
+        let memory = BodyMemory::new(3);
+        let mut body = pieces(&["ab", "cd", "ef"]);
+        let read = ReadBody::new(&mut body, 100).kept_in(&memory).reading_on();
+        let full = RouteError::BodyMemoryFull { limit: 3 };
+        assert_eq!(read.now_or_never(), Some(Err(full)));
+        assert_eq!(memory.used(), 0);
+        assert!(body.frame().now_or_never().unwrap().is_none());
     }
 
     #[test]

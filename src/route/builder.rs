@@ -188,8 +188,8 @@ impl RouteLayerBuilder {
     /// Sets the number of bytes that all request bodies may have together while they are read, wait, or are kept for a
     /// retry. By default they may have any number.
     ///
-    /// A request whose body does not fit is rejected with 503 (`body_memory_full`) and a `Retry-After`, before more of its
-    /// body is read. A body that is streamed does not count, nor does a request that brings its
+    /// A request whose body does not fit is rejected with 503 (`body_memory_full`) and a `Retry-After`. Nothing of its body is
+    /// kept, and a body of more than 64 KiB is rejected before more of it is read. A body that is streamed does not count, nor does a request that brings its
     /// [slot](crate::gate::PermitExtension) along.
     pub fn body_memory(mut self, bytes: usize) -> Self {
         self.options.body_memory = Some(bytes);

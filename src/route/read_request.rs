@@ -63,6 +63,7 @@ impl<B: Body<Data = Bytes>> ReadRequest<B> {
             read = read.announced();
         }
         if !is_large {
+            let read = read.reading_on();
             return Self::Small { read };
         }
         let large = LargeBody {
