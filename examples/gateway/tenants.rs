@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_found_in_each_client_s_header() {
+    fn keys_are_found_in_each_clients_header() {
         let [bearer, anthropic, azure] = &KEY_HEADERS;
         for (name, value, expected) in [
             (bearer, "Bearer sk-1", Some("sk-1")),
