@@ -3,7 +3,7 @@
 #
 #   benches/haproxy.sh            # builds the gateway, installs what is missing if it may, takes 2 minutes
 #
-# Both have one thread, 64 slots and the same nginx behind them, and are driven in turn by the same client with a chat
+# Both have WORKERS threads, one by default, 64 slots and the same nginx behind them, and are driven in turn by the same client with a chat
 # request of 1 KB: over 32 connections, so that no request waits, and over 256, so that 192 do. The gateway reads each
 # body to learn its model; HAProxy only passes it on. Neither logs, both send `x-forwarded-for`.
 #
@@ -15,6 +15,7 @@ cd "$(dirname "$0")/.."
 PASSES="${PASSES:-9}"            # for each of the two and each number of connections
 SECONDS_EACH="${SECONDS_EACH:-2}"
 RATE="${RATE:-6000}"
+WORKERS="${WORKERS:-1}"
 SLOTS=64
 FEW=32
 MANY=256
@@ -104,7 +105,7 @@ http {
 CONF
 cat >"$dir/haproxy.cfg" <<CONF
 global
-  nbthread 1
+  nbthread $WORKERS
   maxconn 4096
 defaults
   mode http
@@ -126,6 +127,8 @@ frontend stats
 CONF
 cat >"$dir/gateway.toml" <<CONF
 listen = "127.0.0.1:$gateway"
+[server]
+workers = $WORKERS
 [queue]
 max_size = 1000
 max_wait_seconds = 60

@@ -54,6 +54,7 @@ const PAGES: [&str; 3] = ["/requests", "/v1/files", "/v1/batches"];
 pub(crate) struct Durable {
     handle: DurableHandle,
     front: Front,
+    layers: Arc<dyn Fn(StoredRoute) -> Front + Send + Sync>,
     gauges: Arc<Gauges>,
 }
 
@@ -95,15 +96,17 @@ impl Durable {
             tasks.spawn(sender.run());
         }
         let requests = layer.handle();
-        let straight = Straight::new(routed.clone(), config.body_limit_bytes);
-        let front = match durable.role {
-            Role::Worker => Front::Straight(straight),
+        let body_limit = config.body_limit_bytes;
+        let straight = move |routed| Straight::new(routed, body_limit);
+        let layers: Arc<dyn Fn(StoredRoute) -> Front + Send + Sync> = match durable.role {
+            Role::Worker => Arc::new(move |routed| Front::Straight(straight(routed))),
             Role::Front | Role::Both => {
                 let batches = batches(durable, &queue, Arc::clone(&store), by_model);
                 tasks.spawn(batches.clone().run());
-                Front::Storing(batches.layer(layer.layer(straight)))
+                Arc::new(move |routed| Front::Storing(batches.layer(layer.layer(straight(routed)))))
             }
         };
+        let front = layers(routed.clone());
         let router = handle.router();
         let gauges = Gauges::new(Arc::clone(&store), router.clone(), queue.room.levels);
         let shared_limits = shared_limits(durable, router)?;
@@ -111,9 +114,19 @@ impl Durable {
         let durable = Self {
             handle: requests,
             front,
+            layers,
             gauges: Arc::new(gauges),
         };
         Ok((durable, workers))
+    }
+
+    /// Returns the same in front of another service of this gateway.
+    pub(crate) fn in_front_of(&self, routed: StoredRoute) -> Self {
+        let front = (self.layers)(routed);
+        Self {
+            front,
+            ..self.clone()
+        }
     }
 
     /// Returns `true` if clients are answered about stored requests at `path`.

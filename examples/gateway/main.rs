@@ -139,7 +139,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     }
     metrics::start();
     descriptors::raise_limit();
-    let mut services = service::services(&config)?;
+    let services = service::services(&config)?;
     let handle = services.handle.clone();
     let (listeners, addr) = listen(config.listen, config.server.worker_count())?;
     let admin_listener = match &config.admin {
@@ -151,11 +151,12 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     let checks = handle.checks(&config.client);
     _ = timeout(FIRST_CHECKS_TIMEOUT, checks.first_results()).await;
 
-    let durable = match (&config.durable, services.stored.take()) {
-        (Some(durable), Some(stored)) => {
+    let durable = match &config.durable {
+        Some(durable) => {
+            let stored = services.stored(config.upstream.client()?);
             Some(Durable::start(&config, durable, &handle, stored).await?)
         }
-        _ => None,
+        None => None,
     };
     let (durable, workers) = durable.unzip();
     let pages = Pages {
@@ -203,9 +204,16 @@ fn start_main(
     let origins = &config.server.allowed_origins;
     let mut server = Server::new(&config.server, pages);
     for listener in listeners {
+        let stored = services.stored(config.upstream.client()?);
         let gateway = Arc::new(Gateway {
             routed: services.routed(config.upstream.client()?),
-            pages: pages.clone(),
+            pages: Pages {
+                durable: pages
+                    .durable
+                    .as_ref()
+                    .map(|durable| durable.in_front_of(stored)),
+                ..pages.clone()
+            },
             has_admin_address: config.admin.is_some(),
             cors: cors::answers_for(origins),
             origins: origins.clone(),

@@ -5,6 +5,7 @@ mod accept;
 mod activity;
 mod body;
 mod connection;
+mod drive;
 mod exchange;
 mod hang_up;
 mod listen;

@@ -23,11 +23,9 @@ pub(crate) type Routed = Route<Client>;
 /// The service of a gateway that stores requests, in place of [`Routed`].
 pub(crate) type StoredRoute = Route<StoredClient>;
 
-/// What serves requests.
+/// The services that serve requests.
 pub(crate) struct Services {
     layer: AnyLayer,
-    /// With `[durable]`; over the same endpoints and waiting room.
-    pub(crate) stored: Option<StoredRoute>,
     pub(crate) handle: Handle,
 }
 
@@ -38,9 +36,6 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
         // Requests that are not stored are limited before they are routed.
         Some(durable) => config.body_limit_bytes.max(durable.body_limit_bytes),
     };
-    let stored_client = config.durable.as_ref();
-    let stored_client = stored_client.map(|_| config.upstream.stored_client());
-    let stored_client = stored_client.transpose()?;
     let queue = config.waiting_room(config.durable.is_some())?;
     let router = RouteLayer::builder(config.registry.clone())
         .queue(queue.clone())
@@ -59,7 +54,6 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
         }
     };
     Ok(Services {
-        stored: stored_client.map(|client| layer.around(client)),
         layer,
         handle: Handle {
             router,
@@ -73,6 +67,11 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
 impl Services {
     /// Returns the service in front of `client`. All services have the same endpoints and waiting room.
     pub(crate) fn routed(&self, client: Client) -> Routed {
+        self.layer.around(client)
+    }
+
+    /// Returns the service of a gateway that stores requests, in front of `client`.
+    pub(crate) fn stored(&self, client: StoredClient) -> StoredRoute {
         self.layer.around(client)
     }
 }

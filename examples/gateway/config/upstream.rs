@@ -79,11 +79,6 @@ impl Upstream {
         }
     }
 
-    /// Builds the client of requests that are stored.
-    pub(crate) fn stored_client(&self) -> Result<StoredClient, TlsError> {
-        self.client()
-    }
-
     /// Builds a client without connections. Clones of it share theirs.
     pub(crate) fn client<B>(&self) -> Result<Forward<RouteBody<B>>, TlsError>
     where

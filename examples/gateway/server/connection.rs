@@ -1,16 +1,14 @@
-//! A connection of a client: a task, in which its HTTP/1 requests run, and from which its HTTP/2 streams get theirs.
+//! A connection of a client: a task in which its HTTP/1 requests run, and which spawns one for each HTTP/2 stream.
 //!
 //! It uses hyper directly. A web framework boxes the future of a request once per layer, and that costs more CPU
 //! time than all decisions of the gateway.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use axum::BoxError;
+use axum::body::Body as PageBody;
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
@@ -21,15 +19,13 @@ use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulConnection;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
 
-use super::activity::Activity;
+use super::Shared;
+use super::activity::{Activity, Served};
 use super::body::{ClientBody, ServedBody};
-use super::hang_up::{self, HangUpWatch};
-use super::timeouts::{Step, Timeouts};
-use super::{Shared, Stop};
+use super::drive::drive;
+use super::hang_up;
 use crate::log::RequestLog;
 use crate::pages;
 
@@ -56,84 +52,40 @@ pub(super) async fn serve<H, F, B>(
         let log = RequestLog::begin(&request);
         let request = request.map(|body| ClientBody::new(body, &served.exchange));
         let response = handler(request, peer);
-        let shared = Arc::clone(&serving);
-        async move {
-            let response = match served.exchange.response(response).await {
-                Some(response) => response.map(Either::Left),
-                None => body_timeout(version).map(Either::Right),
-            };
-            let response = log.attach(response, &shared.statuses);
-            let is_http2 = version == Version::HTTP_2;
-            Ok::<_, Infallible>(response.map(|body| ServedBody::new(body, is_http2, served)))
-        }
+        answer(Arc::clone(&serving), version, served, log, response)
     });
     let connection = protocols.serve_connection(TokioIo::new(io), service);
-    let timeouts = Timeouts::new(shared.limits, Instant::now());
-    match drive(connection, &shared.stop, &hang_up, timeouts, &activity).await {
+    let driven = drive(connection, &activity, shared.limits, hang_up, &shared.stop);
+    match driven.await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(error, "connection failed"),
         Err(reason) => tracing::debug!("connection dropped: {reason}"),
     }
 }
 
-/// Drives `connection` to its end, or returns why it has to be dropped, which cancels its requests.
-async fn drive<C: GracefulConnection>(
-    connection: C,
-    stop: &Stop,
-    hang_up: &HangUpWatch,
-    mut timeouts: Timeouts,
-    activity: &Activity,
-) -> Result<C::Output, &'static str> {
-    let mut connection = pin!(connection);
-    let mut stopped = pin!(stop.stopped());
-    let mut hung_up = pin!(hang_up.hung_up());
-    let mut timer = pin!(sleep(timeouts.first_look()));
-    // The wakers of `stopped` and `timer` stay those of this task, so they are set once and not at each poll.
-    let (mut is_stop_seen, mut is_first, mut is_timer_set) = (false, true, false);
-    poll_fn(|cx| {
-        if !is_stop_seen && (is_first || stop.is_stopped()) {
-            is_stop_seen = stopped.as_mut().poll(cx).is_ready();
-            if is_stop_seen {
-                connection.as_mut().graceful_shutdown();
-            }
-        }
-        is_first = false;
-        if !is_timer_set {
-            // It comes first, because a task that has used up its budget cannot set a timer.
-            is_timer_set = timer.as_mut().poll(cx).is_pending();
-        }
-        hang_up.before_poll();
-        if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-            return Poll::Ready(Ok(ended));
-        }
-        if timer.is_elapsed() {
-            let now = Instant::now();
-            let step = timeouts.look(activity, now);
-            let next = match step {
-                Step::End(reason) => return Poll::Ready(Err(reason)),
-                Step::LookAfter(time) => time,
-                Step::Close(time) => {
-                    connection.as_mut().graceful_shutdown();
-                    time
-                }
-            };
-            timer.as_mut().reset(now + next);
-            is_timer_set = false;
-            cx.waker().wake_by_ref();
-        }
-        if hang_up.server_will_notice() {
-            return Poll::Pending;
-        }
-        hung_up
-            .as_mut()
-            .poll(cx)
-            .map(|()| Err("the client hung up"))
-    })
-    .await
+/// Answers a request with `response`, unless its body stalls, and logs it.
+async fn answer<F, B>(
+    shared: Arc<Shared>,
+    version: Version,
+    served: Served,
+    log: RequestLog,
+    response: F,
+) -> Result<Response<impl Body<Data = Bytes, Error = BoxError>>, Infallible>
+where
+    F: Future<Output = Response<B>>,
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    let response = match served.exchange.response(response).await {
+        Some(response) => response.map(Either::Left),
+        None => body_timeout(version).map(Either::Right),
+    };
+    let response = log.attach(response, &shared.statuses);
+    let is_http2 = version == Version::HTTP_2;
+    Ok(response.map(|body| ServedBody::new(body, is_http2, served)))
 }
 
 /// The answer to a client that does not send the rest of its request.
-fn body_timeout(version: Version) -> Response<axum::body::Body> {
+fn body_timeout(version: Version) -> Response<PageBody> {
     let mut response = pages::error(
         StatusCode::REQUEST_TIMEOUT,
         "request_body_timeout",
@@ -155,7 +107,7 @@ where
     F: Future<Output: Send> + Send + 'static,
     F::Output: 'static,
 {
-    /// The server calls this right after the service has got the request of the stream.
+    /// hyper calls this right after the service has got the request of the stream.
     fn execute(&self, stream: F) {
         let task = tokio::spawn(stream);
         self.0.set_stream(task.abort_handle());
