@@ -9,12 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::{Method, Request};
-use tracing::Level;
-use tracing_subscriber::EnvFilter;
+use tracing::{Level, Subscriber};
+use tracing_appender::non_blocking::NonBlocking;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::args::LogFormat;
 use crate::live::{LONGEST_NAME, Record};
 use crate::text::truncated;
+use crate::trace;
 use crate::track::Answer;
 pub(crate) use writer::{LogThread, dropped_lines, error_line};
 
@@ -27,15 +32,21 @@ const DEFAULT_FILTER: &str = "info,fjall=warn,lsm_tree=warn";
 /// Starts logging to standard error, filtered by `TRIAGE_LOG`, else by `RUST_LOG`, else by [`DEFAULT_FILTER`].
 pub(crate) fn start(format: LogFormat) -> LogThread {
     let (writer, log) = writer::start(format);
-    let (filter, problems) = filter(|name| std::env::var(name).ok());
-    let lines = tracing_subscriber::fmt()
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(filter)
-        .log_internal_errors(false) // would write to standard error directly, and may block
-        .with_writer(writer);
-    match format {
-        LogFormat::Text => lines.init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
+    let (filter, mut problems) = filter(|name| std::env::var(name).ok());
+    match trace::layer() {
+        Ok(None) => write_lines(format, writer, filter),
+        // The filter is one of the log alone, which makes each event dearer.
+        Ok(Some(traces)) => {
+            let lines = lines(format, writer).with_filter(filter);
+            tracing_subscriber::registry()
+                .with(traces)
+                .with(lines)
+                .init();
+        }
+        Err(problem) => {
+            write_lines(format, writer, filter);
+            problems.push(problem);
+        }
     }
     for problem in problems {
         tracing::warn!("{problem}");
@@ -48,6 +59,34 @@ pub(crate) fn start(format: LogFormat) -> LogThread {
         tracing::error!(backtrace, "{panic}");
     }));
     log
+}
+
+/// Installs the log as all that there is to collect.
+fn write_lines(format: LogFormat, writer: NonBlocking, filter: EnvFilter) {
+    let lines = tracing_subscriber::fmt()
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_env_filter(filter)
+        .log_internal_errors(false) // would write to standard error directly, and may block
+        .with_writer(writer);
+    match format {
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
+}
+
+/// Returns the layer that writes the log beside a layer that exports traces.
+fn lines<S>(format: LogFormat, writer: NonBlocking) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'span> LookupSpan<'span>,
+{
+    let lines = tracing_subscriber::fmt::layer()
+        .with_ansi(std::io::stderr().is_terminal())
+        .log_internal_errors(false) // would write to standard error directly, and may block
+        .with_writer(writer);
+    match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    }
 }
 
 /// The filter that the environment asks for, and what is wrong with the variables that were passed over.
@@ -86,7 +125,6 @@ impl StatusCounts {
 /// The log line of a request, written when the request has ended. Its text is quoted and escaped by the log, whatever its
 /// client put into it.
 pub(crate) struct LogLine {
-    start: Instant,
     method: Method,
     path: String,
 }
@@ -118,24 +156,23 @@ impl RequestEnd {
 impl LogLine {
     /// Begins the line of a request. `None` if the log level is above `info`.
     pub(crate) fn begin<B>(request: &Request<B>) -> Option<Box<Self>> {
-        // Checked first, so that a filtered line costs no clock read and no copies.
+        // Checked first, so that a filtered line costs no copies.
         tracing::enabled!(Level::INFO).then(|| {
             Box::new(Self {
-                start: Instant::now(),
                 method: request.method().clone(),
                 path: truncated(request.uri().path(), LONGEST_PATH).to_owned(),
             })
         })
     }
 
-    /// Writes the line.
+    /// Writes the line of a request that began at `start` and ended at `now`.
     pub(crate) fn write(
         self: Box<Self>,
         record: &Record,
         answer: Option<&Answer>,
         end: RequestEnd,
+        (start, now): (Instant, Instant),
     ) {
-        let now = Instant::now();
         let facts = record.facts();
         let outcome = answer.and_then(Answer::outcome);
         let is_delayed = matches!(answer, Some(Answer::Delayed(_)));
@@ -167,7 +204,7 @@ impl LogLine {
             tries = facts.level().map(|_| facts.tries),
             queue_ms = facts.level().map(|_| ms(facts.waited(now))),
             first_byte_ms = facts.first_byte().map(ms),
-            total_ms = ms(now.saturating_duration_since(self.start)),
+            total_ms = ms(now.saturating_duration_since(start)),
             bytes = record.bytes(),
             prompt_tokens = facts.prompt_tokens,
             tokens = facts.tokens,

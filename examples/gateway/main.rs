@@ -23,6 +23,8 @@ mod live;
 mod log;
 mod metrics;
 mod model_server;
+#[cfg(feature = "__otlp")]
+mod otlp;
 mod pages;
 mod paths;
 mod reload;
@@ -33,6 +35,7 @@ mod service;
 mod shutdown;
 mod tenants;
 mod text;
+mod trace;
 mod track;
 
 use std::error::Error;
@@ -88,6 +91,8 @@ fn main() -> ExitCode {
     };
     let log = log::start(args.log);
     let problem = run(args).err().map(|problem| problem.to_string());
+    #[cfg(feature = "__otlp")]
+    otlp::finish();
     let code = match problem {
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::FAILURE,

@@ -61,6 +61,23 @@ const KNOWN: &[&str] = &[
     "/v1/score",
 ];
 
+/// Own pages with a path of their own, for the metrics.
+const PAGES: [&str; 13] = [
+    "/healthz",
+    "/health",
+    "/readyz",
+    "/metrics",
+    "/v1/models",
+    "/models",
+    "/running",
+    "/v1/files",
+    "/v1/batches",
+    "/admin/state",
+    "/admin/live",
+    "/admin/models",
+    "/admin/requests",
+];
+
 /// Own pages and actions that end with the name of a model, whose slashes may be encoded. None of them reaches a backend.
 const OF_MODELS: [&str; 4] = [
     "/v1/models/",
@@ -91,6 +108,13 @@ impl Api {
 /// Returns `true` if `path` is one of a known API, for requests that name a model in their body.
 pub(crate) fn is_known(path: &str) -> bool {
     KNOWN.contains(&path)
+}
+
+/// Returns the path itself if it is that of a known API or of one of the gateway's pages. So it has few values, whatever
+/// paths clients ask for.
+pub(crate) fn route(path: &str) -> Option<&'static str> {
+    let mut known = KNOWN.iter().chain(&PAGES);
+    known.find(|known| **known == path).copied()
 }
 
 /// Returns `true` if a request needs no key.
@@ -172,6 +196,13 @@ mod tests {
             assert!(has_plain_segments(path, false), "{path}");
             assert!(!KNOWN[..index].contains(path), "{path}");
         }
+    }
+
+    #[test]
+    fn routes_are_known_paths_alone() {
+        assert_eq!(route("/v1/messages"), Some("/v1/messages"));
+        assert_eq!(route("/healthz"), Some("/healthz"));
+        assert_eq!(route("/v1/messages/1"), None);
     }
 
     #[test]

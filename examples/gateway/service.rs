@@ -182,6 +182,9 @@ impl Handle {
 
     pub(crate) fn record_gauges(&self) {
         self.router.record_gauges();
+        if let Some(swap) = &self.swap {
+            swap.record_gauges();
+        }
     }
 
     /// Rejects all waiting requests and all that arrive from now on.

@@ -1,10 +1,12 @@
-//! What surrounds every request: its id, its record among the live ones, its line in the log, its count by status, and its end
-//! if an operator cancels it.
+//! What surrounds every request: its id, its record among the live ones, its line in the log, its metrics and its span, and its
+//! end if an operator cancels it.
 
 mod body;
 mod future;
+mod timing;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::BoxError;
 use bytes::Bytes;
@@ -19,11 +21,15 @@ use tower_triage::route::RouteObserver;
 
 use crate::live::{Live, Place, Record};
 use crate::log::{LogLine, RequestEnd, StatusCounts};
+use crate::metrics::{Labels, RequestSeries, method_name};
 use crate::pages::{Pages, is_operators};
+use crate::paths;
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::service::Handle;
+use crate::trace::RequestSpan;
 pub(crate) use body::TrackedBody;
 pub(crate) use future::TrackedFuture;
+use timing::StreamTiming;
 
 /// Tells the clients of OpenAI and Anthropic not to send a request again that an operator has cancelled.
 const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -32,6 +38,7 @@ const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 pub(crate) struct Tracker {
     live: Live,
     statuses: StatusCounts,
+    series: RequestSeries,
     handle: Handle,
 }
 
@@ -40,6 +47,10 @@ pub(crate) struct Tracked {
     tracker: Arc<Tracker>,
     record: Arc<Record>,
     place: Place,
+    start: Instant,
+    labels: Labels,
+    timing: StreamTiming,
+    span: RequestSpan,
     /// `None` if the request is not logged.
     line: Option<Box<LogLine>>,
     is_http1: bool,
@@ -65,13 +76,21 @@ impl Tracker {
         Self {
             live: pages.live.clone(),
             statuses: pages.statuses.clone(),
+            series: RequestSeries::default(),
             handle: pages.handle.clone(),
         }
     }
 
     /// Begins to track a request, and gives it its id.
     pub(crate) fn begin<B>(self: &Arc<Self>, request: &mut Request<B>) -> Tracked {
+        let start = Instant::now();
         let line = LogLine::begin(request);
+        let is_call = *request.method() == Method::POST && !is_operators(request.uri().path());
+        let labels = Labels {
+            route: paths::route(request.uri().path()),
+            method: method_name(request.method()),
+            status: None,
+        };
         let id = request_id::of(request.headers_mut());
         let record = Arc::new(Record::new(id, line.is_some()));
         let observer: Arc<dyn RouteObserver> = Arc::clone(&record) as _;
@@ -80,9 +99,13 @@ impl Tracker {
             tracker: Arc::clone(self),
             place: self.live.insert(&record),
             record,
+            start,
+            labels,
+            timing: StreamTiming::default(),
+            span: RequestSpan::begin(request, is_call, labels),
             line,
             is_http1: request.version() < Version::HTTP_2,
-            is_call: *request.method() == Method::POST && !is_operators(request.uri().path()),
+            is_call,
             answer: None,
             end: RequestEnd::ClientLeft,
         }
@@ -94,15 +117,41 @@ impl Tracked {
     fn answered<B>(&mut self, response: &mut Response<B>) {
         let status = response.status();
         self.tracker.statuses.count(status.as_u16());
+        self.labels.status = Some(status.as_u16());
         self.answer = Some(Answer::of(status, response.extensions()));
-        if !status.is_success() {
-            self.record.end_wait();
+        match status.is_success() {
+            true => self.timing = StreamTiming::of(response.headers()),
+            false => self.record.end_wait(),
         }
         let headers = response.headers_mut();
         headers.insert(X_REQUEST_ID, self.record.id.clone());
         // Over HTTP/2, the connection's graceful shutdown says so.
         if self.is_http1 && self.tracker.handle.is_closed() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+
+    /// Records the request in the metrics.
+    fn measure(&self, now: Instant) {
+        let series = &self.tracker.series;
+        let took = now.saturating_duration_since(self.start);
+        series.ended(self.labels, took);
+        self.span.end(self.labels.status);
+        let is_success = self.labels.status.is_some_and(|status| status / 100 == 2);
+        self.record.with_facts(|facts| {
+            if let Some(decision) = facts.decision.as_ref().filter(|_| is_success) {
+                let is_complete = self.end == RequestEnd::Complete;
+                let answer = self.timing.answer((self.start, now), is_complete, facts);
+                series.generated(&decision.model, &answer);
+            }
+        });
+    }
+
+    /// Returns `true` if the endpoint's answer has begun, even if the response began while the request waited.
+    fn is_answer_begun(&self) -> bool {
+        match &self.answer {
+            Some(Answer::Delayed(delayed)) => delayed.get().is_some(),
+            answer => answer.is_some(),
         }
     }
 
@@ -156,12 +205,15 @@ impl Drop for Tracked {
     /// Writes the line and lists a refusal: the response has ended, or the client has disconnected.
     fn drop(&mut self) {
         self.tracker.live.remove(self.place);
+        let now = Instant::now();
+        self.measure(now);
         let end = match self.record.is_cancelled() {
             true => RequestEnd::Cancelled,
             false => self.end,
         };
         if let Some(line) = self.line.take() {
-            line.write(&self.record, self.answer.as_ref(), end);
+            let times = (self.start, now);
+            line.write(&self.record, self.answer.as_ref(), end, times);
         }
         let outcome = self.answer.as_ref().and_then(Answer::outcome);
         if let Some((status, Some(code))) = outcome.filter(|_| self.is_call) {

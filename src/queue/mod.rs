@@ -29,6 +29,13 @@
 //! | counters, histograms and logs | [`QueueLayer::observe`] |
 //! | a queue that the configuration can leave out | [`QueueLayer::map_response_body`] |
 //! | a limit for each method or path, or for each service | [`QueueLayer::per_key`], [`QueueLayer::per_service`] |
+//!
+//! # Spans
+//!
+//! A request that waits for a slot has a span `triage.queue` of the level `debug`, from the time at which it is queued until
+//! its wait is over. The field `priority` is the number of its level. The field `outcome` is `slot`, `rejected`, or `failed` if
+//! the inner service failed; it is missing if the request was dropped while it waited. The span is a child of the one in which
+//! the request is polled. Requests that find a slot free have none.
 
 mod classify;
 mod clone_or_share_inner;

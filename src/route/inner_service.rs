@@ -11,6 +11,7 @@ use tower_service::Service;
 
 use super::future::Attempts;
 use super::response_body::{BoxError, Routed};
+use super::traced::Traced;
 use super::{Route, RouteBody};
 use crate::implies::Implies;
 
@@ -68,12 +69,13 @@ where
 {
     type Body = R;
     type Error = S::Error;
-    type Attempts = Attempts<S, B, R>;
+    type Attempts = Attempts<Traced<S>, B, R>;
 
     #[inline]
     fn start(route: &mut Route<Self>, request: Request<B>) -> Self::Attempts {
         let prepared = route.ready.take();
-        let (shared, inner) = (Arc::clone(&route.shared), route.inner.clone());
+        let inner = Traced::new(route.inner.clone());
+        let shared = Arc::clone(&route.shared);
         Attempts::new(shared, inner, prepared, request)
     }
 }

@@ -65,6 +65,13 @@
 //! A [`RouteObserver`] in the extensions of a request learns how far the request has come: the model that it asks for, its
 //! ticket, its wait, and each endpoint that it is sent to.
 //!
+//! # Spans
+//!
+//! Each call of the inner service is in a span `triage.try` of the level `debug`, with the fields `endpoint`, `model`, `via`
+//! and, once there is an answer, its `status`. The span ends with the head of the answer. A request that waits for a slot has
+//! a span [`triage.queue`](crate::queue#spans). Both are children of the span in which the request is polled. While no
+//! subscriber wants them, they cost one load each.
+//!
 //! # Metrics
 //!
 //! With feature `metrics`, a router reports to the `metrics` facade. The names and labels are stable.
@@ -78,6 +85,7 @@
 //! | `triage_endpoint_health_changes_total` | `endpoint` | how often the endpoint went out of service or came back |
 //! | `triage_queue_depth`, `triage_running` | | requests that wait, and requests that are being served |
 //! | `triage_level_waiting` | `priority` | requests of the level that wait |
+//! | `triage_queue_oldest_seconds` | `priority` | time since the arrival of the level's oldest waiter; 0 while none waits |
 //! | `triage_level_reserved_slots`, `triage_level_lent_slots` | `priority` | slots that are reserved for the level and those above; how many of these lower levels have |
 //! | `triage_level_estimated_wait_seconds` | `priority` | the wait of one more request in the longest queue; NaN while unknown |
 //! | `triage_level_target_wait_seconds` | `priority` | the predicted wait from which on arrivals are refused; +Inf: never |
@@ -121,6 +129,7 @@ mod shared;
 #[cfg(test)]
 mod tests;
 mod token_meter;
+mod traced;
 
 pub use at_most_once::AtMostOnce;
 pub use builder::{InvalidRoute, RouteLayerBuilder};

@@ -69,6 +69,12 @@ pub trait RouteObserver: Send + Sync + 'static {
         false
     }
 
+    /// Returns `true` if the router counts the tokens of the answer for [`on_tokens`](Self::on_tokens). Default `false`,
+    /// because counting looks at each part of the answer, and keeps the last 4 to 8 KiB of it.
+    fn wants_tokens(&self) -> bool {
+        false
+    }
+
     /// Records that the body of the request arrives in parts, and is read since `at`.
     fn on_reading(&self, _at: Instant) {}
 
@@ -88,8 +94,10 @@ pub trait RouteObserver: Send + Sync + 'static {
     /// Records that the head of the endpoint's answer came at `at`. Another try may follow if the answer is a failure.
     fn on_answered(&self, _at: Instant) {}
 
-    /// Records the tokens of the prompt, if the answer has told them, and those of the answer so far. They are counted only
-    /// where tenants are [charged for tokens](super::FairBy::Tokens). While a stream goes on, they are an estimate.
+    /// Records the tokens of the prompt, if the answer has told them, and those of the answer so far. They are counted if
+    /// [`wants_tokens`](Self::wants_tokens) returns `true`, and where tenants are
+    /// [charged for tokens](super::FairBy::Tokens). While a stream goes on, they are an estimate. They stay an estimate if
+    /// the answer ends without a `usage`, which the missing number of the prompt shows.
     fn on_tokens(&self, _prompt: Option<u64>, _output: u64) {}
 }
 

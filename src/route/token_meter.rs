@@ -14,11 +14,12 @@ use crate::endpoints::config::FairBy;
 use crate::gate::{Charger, Permit};
 use crate::openai::{AnswerForm, UsageReader};
 
-/// A meter that counts the tokens of an answer and charges for them when it is dropped. That is before the permit gives its
-/// slot back, so the charge already affects the choice of the next request.
+/// A meter that counts the tokens of an answer, and charges for them or tells an observer when it is dropped. That is before
+/// the permit gives its slot back, so the charge already affects the choice of the next request.
 #[derive(Debug)]
 pub(super) struct TokenMeter {
-    charger: Charger<Endpoints>,
+    /// `None` if the tokens are only counted for the observer.
+    charger: Option<Charger<Endpoints>>,
     reader: UsageReader,
     /// The observer of the request, which is told the counts.
     observer: Option<Arc<dyn RouteObserver>>,
@@ -61,8 +62,10 @@ impl Drop for TokenMeter {
         if let Some(observer) = &self.observer {
             observer.on_tokens(prompt, output);
         }
-        let cost = more.saturating_add(output.saturating_mul(OUTPUT_WEIGHT));
-        self.charger.charge(u32::try_from(cost).unwrap_or(u32::MAX));
+        if let Some(charger) = &self.charger {
+            let cost = more.saturating_add(output.saturating_mul(OUTPUT_WEIGHT));
+            charger.charge(u32::try_from(cost).unwrap_or(u32::MAX));
+        }
     }
 }
 
@@ -73,7 +76,7 @@ impl RouterShared {
         self.state.gate.is_fair() && self.endpoints().routing().fair_by == FairBy::Tokens
     }
 
-    /// Returns a meter for the tokens of this answer, if its tenant is to be charged for them.
+    /// Returns a meter for the tokens of this answer, if its tenant is charged for them or the observer wants them.
     #[inline]
     pub(super) fn token_meter<R>(
         &self,
@@ -81,42 +84,52 @@ impl RouterShared {
         response: &Response<R>,
         observer: Option<&Arc<dyn RouteObserver>>,
     ) -> Option<Box<TokenMeter>> {
-        // Nearly all routers use another discipline and stop here.
-        if !self.state.gate.is_fair() {
+        let is_wanted = observer.is_some_and(|observer| observer.wants_tokens());
+        // Nearly all routers use another discipline, and stop here without such an observer.
+        if !is_wanted && !self.state.gate.is_fair() || !response.status().is_success() {
             return None;
         }
-        self.meter(permit, response, observer)
+        let charger = self.charger(permit);
+        let form = AnswerForm::of(response.headers());
+        // An estimate from the length of a text is only good enough for charges.
+        if charger.is_none() && !(is_wanted && form.may_have_usage()) {
+            return None;
+        }
+        Some(self.meter(permit, charger, form, observer))
     }
 
-    #[cold]
-    fn meter<R>(
-        &self,
-        permit: &Permit<Endpoints>,
-        response: &Response<R>,
-        observer: Option<&Arc<dyn RouteObserver>>,
-    ) -> Option<Box<TokenMeter>> {
+    /// Returns the charger of a request, if its tenant is charged for tokens.
+    #[inline]
+    fn charger(&self, permit: &Permit<Endpoints>) -> Option<Charger<Endpoints>> {
+        if !self.charges_tokens() {
+            return None;
+        }
         let charger = permit.charger()?;
         let of_lane = self.endpoints().partition(charger.lane()?).discipline;
         let discipline = of_lane.unwrap_or(self.state.settings().config.room.discipline);
-        if discipline != Discipline::Fair
-            || !self.charges_tokens()
-            || !response.status().is_success()
-        {
-            return None;
-        }
+        (discipline == Discipline::Fair).then_some(charger)
+    }
+
+    fn meter(
+        &self,
+        permit: &Permit<Endpoints>,
+        charger: Option<Charger<Endpoints>>,
+        form: AnswerForm,
+        observer: Option<&Arc<dyn RouteObserver>>,
+    ) -> Box<TokenMeter> {
         let lease = permit.lease();
         let decision = lease.decision();
         let models = &decision.endpoint.config().models;
         let model = models.get(usize::from(decision.nth_model));
         let context = model.map_or(u32::MAX, |model| model.context_length);
-        Some(Box::new(TokenMeter {
+        Box::new(TokenMeter {
             charger,
-            reader: UsageReader::new(AnswerForm::of(response.headers())),
+            reader: UsageReader::new(form),
             observer: observer.cloned(),
             estimated_prompt: lease.tokens.prompt,
             most_prompt: context.into(),
             most_output: lease.tokens.answer(context),
             is_whole: false,
-        }))
+        })
     }
 }

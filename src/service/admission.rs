@@ -26,7 +26,7 @@ use tower_service::Service;
 use super::adaptive_limit::MeasuredCall;
 use super::call_watch::{CallEnd, CallWatch, WatchedCall};
 use super::exempt_call::ExemptCall;
-use super::late_answer::LateAnswer;
+use super::late_answer::{CallLimits, LateAnswer};
 use super::ready_state::Prepared;
 use super::waiting::{
     Admitted, InnerWait, PendingCall, SlotOutcome, SlotWait, WaitOutcome, WaitTimes,
@@ -366,6 +366,7 @@ where
         let now = gate::now();
         let mut ticket = handler.ticket(&request, now);
         let times = WaitTimes::new(&ticket, now);
+        let priority = ticket.priority;
         let gate = handler.gate();
         // If slots come from the inner service, only polling the service shows whether the request would have to wait.
         // In a full room, the service is not asked first, because the request would displace a waiter only to learn
@@ -378,7 +379,7 @@ where
             Some(reservation) => acquire.with_reservation(reservation),
             None => acquire,
         };
-        let wait = SlotWait::new(acquire, !is_asked_first);
+        let wait = SlotWait::new(acquire, priority, !is_asked_first);
         let waiting = PendingCall::new(handler.clone(), inner.clone(), request, times, wait);
         let waiting = Some(waiting);
         State::WaitingForSlot { waiting }
@@ -475,11 +476,7 @@ impl<C: Capacity, S, Req, H, P: From<Permit<C>>, F, A, E> State<C, S, Req, H, P,
 
     /// Returns the state of a call that has begun, which is watched only if `watch` has reports to make or the call has
     /// limits.
-    fn calling(
-        future: F,
-        watch: CallWatch<C>,
-        late: Option<Box<(CallHold, LateAnswer<H>)>>,
-    ) -> Self {
+    fn calling(future: F, watch: CallWatch<C>, late: CallLimits<H>) -> Self {
         if late.is_none() && watch.is_empty() {
             let permit = Some(watch.permit.into());
             return Self::Calling { future, permit };

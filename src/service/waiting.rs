@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 use tower_service::Service;
+use tracing::{Span, debug_span, field};
 
 use super::AdmissionHandler;
 use super::adaptive_limit::MeasuredCall;
 use super::call_watch::CallWatch;
-use super::late_answer::LateAnswer;
+use super::late_answer::{CallLimits, LateAnswer};
 use super::served_call::ServedCall;
-use crate::admit::{Capacity, RejectReason, ServiceSample, Ticket};
+use crate::admit::{Capacity, Priority, RejectReason, ServiceSample, Ticket};
 use crate::clock;
 use crate::gate::{self, Acquire, Permit, ReadinessClaim};
-use crate::http::CallHold;
 
 /// The end of a wait: a call, a rejection or an error.
 pub(super) enum WaitOutcome<C: Capacity, E> {
@@ -121,11 +121,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         mut self: Box<Self>,
         admitted: Admitted<C>,
         waited: Duration,
-    ) -> (
-        S::Future,
-        CallWatch<C>,
-        Option<Box<(CallHold, LateAnswer<H>)>>,
-    )
+    ) -> (S::Future, CallWatch<C>, CallLimits<H>)
     where
         C: Capacity,
         S: Service<Req>,
@@ -173,19 +169,39 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
 /// The wait for a slot.
 pub(super) struct SlotWait<C: Capacity> {
     pub(super) acquire: Acquire<C>,
+    priority: Priority,
     /// `false` if the request may wait only until the inner service has reported that it is ready or not.
     may_wait: bool,
     /// `true` if the request's clone of the inner service was polled, so that it may hold the service's readiness.
     polled_inner: bool,
+    /// The span `triage.queue`. `None` until the request is queued, and if no subscriber wants the span. Boxed, so that a
+    /// waiter without a span grows by one word. Dropped last, because the span covers the end of the wait.
+    span: Option<Box<Span>>,
 }
 
 impl<C: Capacity> SlotWait<C> {
     #[inline]
-    pub(super) fn new(acquire: Acquire<C>, may_wait: bool) -> Self {
+    pub(super) fn new(acquire: Acquire<C>, priority: Priority, may_wait: bool) -> Self {
         Self {
             acquire,
+            priority,
             may_wait,
             polled_inner: false,
+            span: None,
+        }
+    }
+
+    /// Begins the span of a request that has just been queued.
+    pub(super) fn begin_span(&mut self) {
+        let priority = self.priority.0;
+        let span = debug_span!("triage.queue", priority, outcome = field::Empty);
+        self.span = (!span.is_disabled()).then(|| Box::new(span));
+    }
+
+    /// Ends the span of a request whose wait is over.
+    fn end_span(&mut self, outcome: &'static str) {
+        if let Some(span) = self.span.take() {
+            span.record("outcome", outcome);
         }
     }
 }
@@ -208,6 +224,7 @@ where
         let is_first_poll = self.wait.acquire.is_arriving();
         let outcome = match ready!(self.poll_slot(cx)) {
             Ok(Ok(permit)) => {
+                self.wait.end_span("slot");
                 let claim = self.handler.gate().claim_readiness();
                 let served = self.wait.acquire.take_served();
                 let admitted = Admitted {
@@ -222,8 +239,14 @@ where
                     Poll::Pending => return Poll::Ready(SlotOutcome::InnerNotReady(admitted)),
                 }
             }
-            Ok(Err(reason)) => WaitOutcome::Rejected(reason),
-            Err(error) => WaitOutcome::Failed(error),
+            Ok(Err(reason)) => {
+                self.wait.end_span("rejected");
+                WaitOutcome::Rejected(reason)
+            }
+            Err(error) => {
+                self.wait.end_span("failed");
+                WaitOutcome::Failed(error)
+            }
         };
         // A request that was answered at once needs no clock. The wait of a request with a slot ended when the slot was
         // granted.

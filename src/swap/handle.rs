@@ -59,6 +59,12 @@ impl SwapHandle {
         models
     }
 
+    /// Sets the gauges of the models' states for the `metrics` facade. Call this before each scrape.
+    #[cfg(feature = "metrics")]
+    pub fn record_gauges(&self) {
+        self.status.metrics.record_gauges(&self.models());
+    }
+
     /// Starts a model as if a request of the lowest level asked for it, even if its last start failed just now.
     /// [`events`](Self::events) report the result.
     ///

@@ -83,6 +83,22 @@
 //! | the process runs on, but broke off before it answered | 502 `upstream_failed`, as of any endpoint |
 //! | the model was [unloaded](SwapHandle::unload) | 503 `model_unloaded` |
 //!
+//! # Metrics
+//!
+//! With the feature `metrics`, the layer publishes these through the `metrics` facade, beside those of the
+//! [router](crate::route#metrics):
+//!
+//! | metric | labels | meaning |
+//! |---|---|---|
+//! | `triage_model_loads_total` | `model`, `outcome` | loads that ended: `ok`, `failed`, or `cancelled` if the load was given up. Each instance counts |
+//! | `triage_model_load_seconds` | `model` | histogram of the loads that succeeded |
+//! | `triage_model_unloads_total` | `model` | times that a model was stopped or put to sleep. A process that ended by itself does not count |
+//! | `triage_model_state` | `model`, `state` | 1 for the present [state](ModelState), 0 for all others |
+//!
+//! `SwapHandle::record_gauges` sets the last one. Call it before each scrape.
+//!
+//! # Processes that are left behind
+//!
 //! A program that was killed by `SIGKILL` leaves processes behind. On Linux, the next program finds and ends them before it
 //! starts a model.
 
@@ -91,6 +107,7 @@ mod driver;
 mod handle;
 mod launcher;
 mod layer;
+mod metrics;
 #[cfg(unix)]
 mod process;
 mod scheduler;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use tokio::sync::broadcast;
 
-use super::LoadProgress;
+use super::{LoadProgress, metrics};
 use crate::admit::PoolId;
 use crate::clock::now;
 use crate::endpoints::EndpointRef;
@@ -31,6 +31,17 @@ pub enum ModelState {
 }
 
 impl ModelState {
+    /// All states.
+    #[cfg(feature = "metrics")]
+    pub(super) const ALL: [Self; 6] = [
+        Self::Unloaded,
+        Self::Loading,
+        Self::Loaded,
+        Self::Sleeping,
+        Self::Unloading,
+        Self::Failed,
+    ];
+
     /// Returns the name: `unloaded`, `loading`, `loaded`, `sleeping`, `unloading`, `failed`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -111,6 +122,8 @@ pub(super) struct StatusTable {
     /// The instances in the order of the configuration.
     instances: ArcSwap<Vec<Arc<InstanceStatus>>>,
     events: broadcast::Sender<SwapEvent>,
+    #[cfg(feature = "metrics")]
+    pub(super) metrics: metrics::Metrics,
 }
 
 impl Default for StatusTable {
@@ -118,6 +131,8 @@ impl Default for StatusTable {
         Self {
             instances: ArcSwap::default(),
             events: broadcast::Sender::new(EVENTS),
+            #[cfg(feature = "metrics")]
+            metrics: metrics::Metrics::default(),
         }
     }
 }
@@ -184,7 +199,10 @@ impl InstanceStatus {
         if (fields.state, state) == (ModelState::Loading, ModelState::Loaded) {
             fields.count_load();
         }
-        (fields.state, fields.since) = (state, now());
+        let now = now();
+        let took = now.saturating_duration_since(fields.since);
+        metrics::changed(&self.model, fields.state, state, took);
+        (fields.state, fields.since) = (state, now);
         if let Some(error) = &error {
             fields.last_error = Some(error.clone());
         }

@@ -89,6 +89,11 @@ impl Record {
         self.lock().clone()
     }
 
+    /// Passes the facts to `read`, while the record is locked.
+    pub(crate) fn with_facts<T>(&self, read: impl FnOnce(&Facts) -> T) -> T {
+        read(&self.lock())
+    }
+
     /// Returns `true` if the router has seen the request.
     pub(super) fn is_routed(&self) -> bool {
         self.lock().since.is_some()
@@ -158,6 +163,10 @@ impl Facts {
 impl RouteObserver for Record {
     fn wants_ticket(&self) -> bool {
         self.is_logged
+    }
+
+    fn wants_tokens(&self) -> bool {
+        true // for the metrics
     }
 
     fn on_reading(&self, at: Instant) {

@@ -68,11 +68,14 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for TrackedBody<B> {
             return this.body.poll_frame(cx).map_err(Into::into);
         };
         if !tracked.record.is_cancelled()
-            && let Poll::Ready(frame) = this.body.as_mut().poll_frame(cx)
+            && let Poll::Ready(frame) = tracked.span.in_scope(|| this.body.as_mut().poll_frame(cx))
         {
             let data = frame.as_ref().and_then(|it| it.as_ref().ok()?.data_ref());
             if let Some(data) = data {
                 tracked.record.count(data.len());
+                if tracked.timing.awaits_first(data) && tracked.is_answer_begun() {
+                    tracked.timing.first();
+                }
             }
             match &frame {
                 Some(Err(_)) => end(this.tracked, RequestEnd::BrokeOff),

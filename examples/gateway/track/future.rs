@@ -42,7 +42,7 @@ where
             panic!("response future polled after it was answered");
         };
         if !tracked.record.is_cancelled()
-            && let Poll::Ready(response) = this.response.poll(cx)
+            && let Poll::Ready(response) = tracked.span.in_scope(|| this.response.poll(cx))
         {
             return match this.tracked.take() {
                 Some(tracked) => Poll::Ready(TrackedBody::wrap(response, tracked)),

@@ -23,6 +23,7 @@ const HEALTH_CHANGES: &str = "triage_endpoint_health_changes_total";
 const QUEUE_DEPTH: &str = "triage_queue_depth";
 const RUNNING: &str = "triage_running";
 const LEVEL_WAITING: &str = "triage_level_waiting";
+const LEVEL_OLDEST: &str = "triage_queue_oldest_seconds";
 const LEVEL_REJECTED: &str = "triage_level_rejected_total";
 const LEVEL_ESTIMATE: &str = "triage_level_estimated_wait_seconds";
 const LEVEL_TARGET: &str = "triage_level_target_wait_seconds";
@@ -64,6 +65,8 @@ fn describe_gauges() {
         describe_gauge!(gauge, Unit::Count, what);
     }
     let estimate = "How long one more request of a level would wait; NaN while that is not known.";
+    let oldest = "Time since the arrival of a level's oldest waiter; 0 while none waits.";
+    describe_gauge!(LEVEL_OLDEST, Unit::Seconds, oldest);
     let target = "The wait from which on requests of a level are refused; +Inf without one.";
     describe_gauge!(LEVEL_ESTIMATE, Unit::Seconds, estimate);
     describe_gauge!(LEVEL_TARGET, Unit::Seconds, target);
@@ -187,7 +190,7 @@ impl Metrics {
         let now = status.levels.iter().map(|level| level.name.clone());
         let before = std::mem::replace(&mut shown.levels, now.collect());
         for gone in before.difference(&shown.levels) {
-            set_level(gone, [0.0, 0.0, 0.0, f64::NAN, f64::INFINITY]);
+            set_level(gone, [0.0, 0.0, 0.0, 0.0, f64::NAN, f64::INFINITY]);
         }
         status.levels.iter().for_each(record_level);
     }
@@ -214,9 +217,11 @@ fn record_level(level: &LevelStatus) {
     let counts = [level.waiting, level.reserved, level.lent].map(|count| count as f64);
     let [waiting, reserved, lent] = counts;
     let seconds = |wait: Option<Duration>| wait.map(|wait| wait.as_secs_f64());
+    let oldest = seconds(level.oldest).unwrap_or(0.0);
     let estimate = seconds(level.estimated_wait).unwrap_or(f64::NAN);
     let target = seconds(level.target_wait).unwrap_or(f64::INFINITY);
-    set_level(&level.name, [waiting, reserved, lent, estimate, target]);
+    let values = [waiting, reserved, lent, oldest, estimate, target];
+    set_level(&level.name, values);
     for (code, count) in by_code(&level.stats) {
         // A level is counted for a code only from its first such request on, as with the labels of every counter.
         if count > 0 {
@@ -226,12 +231,13 @@ fn record_level(level: &LevelStatus) {
     }
 }
 
-fn set_level(level: &str, values: [f64; 5]) {
+fn set_level(level: &str, values: [f64; 6]) {
     let name = SharedString::from_shared(level.into());
     let gauges = [
         LEVEL_WAITING,
         LEVEL_RESERVED,
         LEVEL_LENT,
+        LEVEL_OLDEST,
         LEVEL_ESTIMATE,
         LEVEL_TARGET,
     ];

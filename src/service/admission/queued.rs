@@ -60,6 +60,9 @@ where
     if is_arriving(waiting) {
         return Poll::Pending;
     }
+    if let Some(waiting) = waiting {
+        waiting.wait.begin_span();
+    }
     match H::on_queued(JustQueued { waiting }) {
         Some(answer) => Poll::Ready(Some(answer)),
         None => Poll::Pending,
