@@ -148,7 +148,7 @@ impl LogLine {
         let asked = facts.asked.as_deref().filter(|asked| served != Some(asked));
         tracing::info!(
             id = record.id(),
-            method = truncated(self.method.as_str(), LONGEST_NAME),
+            method = %truncated(self.method.as_str(), LONGEST_NAME), // a token, which needs no quotes
             path = self.path,
             status,
             answered = outcome
