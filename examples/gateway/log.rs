@@ -167,7 +167,7 @@ impl LogLine {
 
     /// Writes the line of a request that began at `start` and ended at `now`.
     pub(crate) fn write(
-        self: Box<Self>,
+        &self,
         record: &Record,
         answer: Option<&Answer>,
         end: RequestEnd,
@@ -185,7 +185,7 @@ impl LogLine {
         let asked = facts.asked.as_deref().filter(|asked| served != Some(asked));
         tracing::info!(
             id = record.id(),
-            method = truncated(self.method.as_str(), LONGEST_NAME),
+            method = %truncated(self.method.as_str(), LONGEST_NAME), // a token, which needs no quotes
             path = self.path,
             status,
             answered = outcome

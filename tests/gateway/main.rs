@@ -25,6 +25,8 @@ mod admin;
 mod browsers;
 mod churn;
 mod configuration;
+#[cfg(unix)]
+mod dashboard;
 mod durable;
 mod durable_batches;
 #[cfg(unix)]
@@ -46,6 +48,9 @@ mod log;
 mod log_stuck;
 mod metrics;
 mod openai;
+mod otel_metrics;
+#[cfg(feature = "__otlp")]
+mod otlp;
 #[cfg(unix)]
 mod out_of_files;
 mod pages;

@@ -159,7 +159,7 @@ async fn metrics_label_aliases_and_fallbacks_with_served_model() {
 }
 
 /// Parses Prometheus' text format, and asserts that it is valid.
-fn samples(text: &str) -> HashMap<String, f64> {
+pub(crate) fn samples(text: &str) -> HashMap<String, f64> {
     assert!(text.ends_with('\n'));
     let mut families = HashSet::new();
     let (mut family, mut kind) = ("", "");

@@ -289,11 +289,14 @@ async fn levels_are_counted_and_their_gauges_end_with_them() {
         let _ = futures_util::poll!(&mut request);
         asked.push(request);
     }
+    tokio::time::advance(Duration::from_secs(3)).await;
     router.handle.record_gauges();
     let shown = series(&snapshotter);
     assert_eq!(shown["level_waiting normal"], 1.0);
     assert_eq!(shown["level_rejected_total normal queue_full"], 1.0);
     assert_eq!(shown["level_target_wait_seconds normal"], f64::INFINITY);
+    assert_eq!(shown["queue_oldest_seconds normal"], 3.0);
+    assert_eq!(shown["queue_oldest_seconds high"], 0.0);
     assert!(
         !shown
             .keys()

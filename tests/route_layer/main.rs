@@ -15,6 +15,7 @@ mod own_strategy;
 mod recovery;
 mod retries;
 mod sources;
+mod spans;
 mod states;
 mod status;
 mod support;
