@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::backend::{Backend, status};
-use crate::durable_support::Folder;
+use crate::durable_support::{Folder, id, stored};
 use crate::metrics::samples;
 use crate::process::Gateway;
 use crate::swap_support::{model, ready, swap};
@@ -89,13 +89,18 @@ async fn busy_page() -> String {
     wait_and_reject(&gateway, &one).await;
     retry(&gateway, &two, &three).await;
     gateway.idle().await;
-    gateway
-        .admin()
-        .get("/metrics")
-        .answer()
-        .await
-        .text()
-        .to_owned()
+    page_while_stored(&gateway, &one).await
+}
+
+/// Returns the page while a stored request waits.
+async fn page_while_stored(gateway: &Gateway, backend: &Backend) -> String {
+    let running = gateway.ask("m").send();
+    let arrived = backend.next().await;
+    id(&stored(gateway.client(), "").answer().await);
+    let page = gateway.admin().get("/metrics").answer().await;
+    arrived.answer("done");
+    running.answer().await.assert_ok("done");
+    page.text().to_owned()
 }
 
 /// Streams an answer of a fallback.

@@ -314,7 +314,7 @@ async fn levels_are_counted_and_their_gauges_end_with_them() {
     assert_eq!(shown["level_waiting normal"], 0.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn gauges_are_current_and_zero_for_endpoints_that_left() {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
@@ -364,6 +364,7 @@ async fn gauges_are_current_and_zero_for_endpoints_that_left() {
         ] {
             expected.insert(format!("level_{gauge} {level}"), value);
         }
+        expected.insert(format!("queue_oldest_seconds {level}"), 0.0);
     }
     assert_eq!(shown, expected);
 
