@@ -81,11 +81,9 @@ mod tests {
     }
 
     fn facts(prompt_tokens: Option<u64>, tokens: u64) -> Facts {
-        Facts {
-            prompt_tokens,
-            tokens: Some(tokens),
-            ..Facts::default()
-        }
+        let mut facts = Facts::default();
+        (facts.prompt_tokens, facts.tokens) = (prompt_tokens, Some(tokens));
+        facts
     }
 
     #[test]
