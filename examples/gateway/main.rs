@@ -18,6 +18,7 @@ mod demo;
 mod durable;
 mod handler;
 mod hang_up;
+mod live;
 mod log;
 mod metrics;
 mod model_server;
@@ -168,6 +169,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         handle: handle.clone(),
         durable,
         statuses: log::StatusCounts::default(),
+        live: live::Live::default(),
         closing: CancellationToken::new(),
     };
     let server = start_main(listener, &config, routed, pages.clone());

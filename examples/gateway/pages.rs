@@ -17,6 +17,7 @@ use tower_triage::rejection::Rejection;
 
 use crate::actions;
 use crate::durable::Durable;
+use crate::live::Live;
 use crate::log::StatusCounts;
 use crate::metrics;
 use crate::service::Handle;
@@ -28,6 +29,8 @@ pub(crate) struct Pages {
     /// `None`: no request is stored.
     pub(crate) durable: Option<Durable>,
     pub(crate) statuses: StatusCounts,
+    #[allow(dead_code)]
+    pub(crate) live: Live,
     /// Ends the responses that otherwise have no end.
     pub(crate) closing: CancellationToken,
 }

@@ -37,6 +37,7 @@ impl Running {
             handle: handle.clone(),
             durable: None,
             statuses: log::StatusCounts::default(),
+            live: live::Live::default(),
             closing: CancellationToken::new(),
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -106,6 +107,7 @@ async fn start_admin_address() -> (SocketAddr, Server) {
         handle,
         durable: None,
         statuses: log::StatusCounts::default(),
+        live: live::Live::default(),
         closing: CancellationToken::new(),
     };
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
