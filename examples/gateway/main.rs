@@ -165,13 +165,8 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         _ => None,
     };
     let (durable, workers) = durable.unzip();
-    let pages = Pages {
-        handle: handle.clone(),
-        durable,
-        statuses: log::StatusCounts::default(),
-        live: live::Live::default(),
-        closing: CancellationToken::new(),
-    };
+    let (reloads, reload_requests) = reload::channel(args.config.is_some());
+    let pages = Pages::new(handle.clone(), durable, reloads);
     let server = start_main(listener, &config, routed, pages.clone());
     tracing::info!("listening on http://{addr}");
     let mut text = format!("listening on http://{addr}\n");
@@ -192,7 +187,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         handle: handle.clone(),
     };
     tokio::select! {
-        never = reload.run(hangups) => match never {},
+        never = reload.run(hangups, reload_requests) => match never {},
         () = shutdown::run(signals, &handle, workers, server, admin, args.grace) => Ok(()),
     }
 }
@@ -223,6 +218,7 @@ fn start_main(listener: TcpListener, config: &Config, routed: Routed, pages: Pag
 fn start_admin(listener: TcpListener, config: &Config, pages: Pages) -> Server {
     let pages = Pages {
         closing: CancellationToken::new(), // it is stopped after the main address
+        takes_actions: true,
         ..pages
     };
     let admin = Arc::new(Admin {

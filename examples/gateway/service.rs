@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use tower::Layer;
 use tower_triage::endpoints::{Changes, EndpointRef};
 use tower_triage::gate::LevelStatus;
@@ -66,6 +67,7 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
             swap,
             clients_may_unload: Arc::new(config.clients_may_unload.into()),
             classes: Classes::new(&queue)?,
+            swap_config: Arc::new(ArcSwapOption::from_pointee(config.swap.clone())),
         },
     })
 }
@@ -95,6 +97,8 @@ pub(crate) struct Handle {
     clients_may_unload: Arc<AtomicBool>,
     /// Levels and tenants of stored requests, which change with a reload, too.
     classes: Classes,
+    /// The configuration of the models in use.
+    swap_config: Arc<ArcSwapOption<SwapConfig>>,
 }
 
 impl Handle {
@@ -137,7 +141,11 @@ impl Handle {
         }
         let (registry, routing) = (new.registry.clone(), new.routing.clone());
         let changes = match (&self.swap, models) {
-            (Some(swap), Some(models)) => swap.replace(models.clone(), registry, routing).await?,
+            (Some(swap), Some(models)) => {
+                let changes = swap.replace(models.clone(), registry, routing).await?;
+                self.swap_config.store(Some(Arc::new(models.clone())));
+                changes
+            }
             _ => self.router.replace(registry, routing)?,
         };
         let may_unload = self.swap.is_some() && new.clients_may_unload;

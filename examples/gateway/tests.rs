@@ -33,13 +33,7 @@ impl Running {
         let registry = Registry::new(demo::start().await.unwrap()).unwrap();
         let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
         let Services { routed, handle, .. } = service::services(&config).unwrap();
-        let pages = Pages {
-            handle: handle.clone(),
-            durable: None,
-            statuses: log::StatusCounts::default(),
-            live: live::Live::default(),
-            closing: CancellationToken::new(),
-        };
+        let pages = Pages::new(handle.clone(), None, reload::channel(false).0);
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         start_main(listener, &config, routed, pages);
@@ -103,13 +97,7 @@ async fn start_admin_address() -> (SocketAddr, Server) {
     let registry = Registry::new(Vec::new()).unwrap();
     let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
     let handle = service::services(&config).unwrap().handle;
-    let pages = Pages {
-        handle,
-        durable: None,
-        statuses: log::StatusCounts::default(),
-        live: live::Live::default(),
-        closing: CancellationToken::new(),
-    };
+    let pages = Pages::new(handle, None, reload::channel(false).0);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let addr = listener.local_addr().unwrap();
     (addr, start_admin(listener, &config, pages))
