@@ -4,6 +4,7 @@ mod adaptive;
 mod bodies_not_sent;
 mod carried;
 mod failures;
+mod health;
 mod layer;
 mod new_endpoints;
 mod own_strategy;
