@@ -1,7 +1,5 @@
 //! The requests that are being served, and the last refusals, for the operator's page.
 
-use std::time::SystemTime;
-
 /// A registry of the requests that are being served. This one stays empty.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Live {}
@@ -18,7 +16,7 @@ pub(crate) struct LiveRequest {
     pub(crate) endpoint: Option<String>,
     /// `reading`, `waiting`, `running` or `streaming`.
     pub(crate) phase: &'static str,
-    pub(crate) wait_ms: Option<u64>,
+    pub(crate) wait_ms: u64,
     pub(crate) first_byte_ms: Option<u64>,
     pub(crate) bytes: u64,
     pub(crate) tokens: Option<u64>,
@@ -29,10 +27,11 @@ pub(crate) struct LiveRequest {
 #[derive(Debug, Clone)]
 #[allow(dead_code)]
 pub(crate) struct Refusal {
-    pub(crate) at: SystemTime,
+    /// The time in seconds since 1970.
+    pub(crate) at: u64,
     pub(crate) id: String,
     pub(crate) status: u16,
-    pub(crate) code: Option<String>,
+    pub(crate) code: &'static str,
     pub(crate) level: Option<String>,
     pub(crate) tenant: Option<String>,
     pub(crate) model: Option<String>,
@@ -41,7 +40,7 @@ pub(crate) struct Refusal {
 
 #[allow(dead_code)]
 impl Live {
-    /// Returns the requests that are being served.
+    /// Returns the requests that are being served, oldest first.
     pub(crate) fn snapshot(&self) -> Vec<LiveRequest> {
         Vec::new()
     }

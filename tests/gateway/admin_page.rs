@@ -137,7 +137,7 @@ async fn page_works_by_keyboard_and_keeps_the_focus_while_it_updates() {
         .await;
     let roles = "['header', 'main', 'section[aria-labelledby]', '[role=status][aria-live=polite]', 'th[scope=col]', \
                  'th[scope=row]'].map((it) => document.querySelector(it) !== null)";
-    assert_eq!(browser.eval(roles).await, json!([true; 6]));
+    assert_eq!(browser.eval(roles).await, json!(vec![true; 6]));
     let live = browser
         .eval("document.querySelectorAll('[aria-live]').length")
         .await;

@@ -80,7 +80,7 @@ impl History {
             ))
         };
         let [wait_p50, wait_p95] =
-            percentiles(live.iter().filter(|it| has_slot(it)), |it| it.wait_ms);
+            percentiles(live.iter().filter(|it| has_slot(it)), |it| Some(it.wait_ms));
         let [first_byte_p50, first_byte_p95] = percentiles(live.iter(), |it| it.first_byte_ms);
         let sample = Sample {
             at: rounded(
@@ -206,7 +206,7 @@ mod tests {
             model: None,
             endpoint: None,
             phase: "running",
-            wait_ms: Some(wait_ms),
+            wait_ms,
             first_byte_ms: None,
             bytes: 0,
             tokens: None,
@@ -214,7 +214,7 @@ mod tests {
         };
         let of = |count: u64| {
             let all: Vec<_> = (1..=count).map(|n| request(n * 1_000)).collect();
-            percentiles(all.iter(), |it| it.wait_ms)
+            percentiles(all.iter(), |it| Some(it.wait_ms))
         };
         assert_eq!(of(0), [None, None]);
         assert_eq!(of(1), [Some(1.0), Some(1.0)]);

@@ -1,6 +1,6 @@
 //! The requests that are being served, and the last refusals.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
@@ -12,12 +12,20 @@ const SHOWN: usize = 100;
 /// The number of refusals that are shown, the latest ones.
 const SHOWN_REFUSALS: usize = 50;
 
-pub(super) fn live(mut requests: Vec<LiveRequest>) -> Value {
+/// Returns the first of these requests, which are in order, and their number.
+pub(super) fn live(requests: Vec<LiveRequest>) -> Value {
     let count = requests.len();
-    requests.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
-    requests.truncate(SHOWN);
-    let shown = requests.into_iter().map(|request| {
+    let mut seen = HashMap::new();
+    let shown = requests.into_iter().take(SHOWN).map(|request| {
+        let times = seen.entry(request.id.clone()).or_insert(0_u32);
+        *times += 1;
+        // Clients choose ids, so two requests may have the same one.
+        let key = match *times {
+            1 => request.id.clone(),
+            times => format!("{} ({times})", request.id),
+        };
         let row = json!({
+            "id": request.id,
             "age_ms": request.age_ms,
             "level": request.level,
             "tenant": request.tenant,
@@ -30,7 +38,7 @@ pub(super) fn live(mut requests: Vec<LiveRequest>) -> Value {
             "tokens": request.tokens,
             "tries": request.tries,
         });
-        (request.id, row)
+        (key, row)
     });
     json!({ "count": count, "requests": rows(shown) })
 }
@@ -38,7 +46,7 @@ pub(super) fn live(mut requests: Vec<LiveRequest>) -> Value {
 pub(super) fn refusals(refusals: Vec<Refusal>) -> Value {
     let refusals = refusals.into_iter().take(SHOWN_REFUSALS).map(|refusal| {
         json!({
-            "at_ms": milliseconds(refusal.at),
+            "at": refusal.at,
             "id": refusal.id,
             "status": refusal.status,
             "code": refusal.code,
@@ -51,26 +59,25 @@ pub(super) fn refusals(refusals: Vec<Refusal>) -> Value {
     refusals.collect()
 }
 
-fn milliseconds(at: SystemTime) -> u64 {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_oldest_requests_are_shown_with_the_number_of_all() {
-        let requests = (0..10_000).map(|age_ms| LiveRequest {
-            id: format!("r{age_ms}"),
+        let requests = (0..10_000).rev().map(|age_ms| LiveRequest {
+            id: if age_ms == 9_990 {
+                "r9999".to_owned()
+            } else {
+                format!("r{age_ms}")
+            },
             age_ms,
             level: None,
             tenant: None,
             model: None,
             endpoint: None,
             phase: "waiting",
-            wait_ms: None,
+            wait_ms: 0,
             first_byte_ms: None,
             bytes: 0,
             tokens: None,
@@ -82,5 +89,10 @@ mod tests {
         assert_eq!(shown.len(), SHOWN);
         assert_eq!(shown["r9999"]["nth"], 0);
         assert_eq!(shown["r9900"]["nth"], 99);
+        let same_id = &shown["r9999 (2)"];
+        assert_eq!(
+            (&same_id["id"], &same_id["age_ms"]),
+            (&json!("r9999"), &json!(9_990))
+        );
     }
 }
