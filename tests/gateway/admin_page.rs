@@ -129,6 +129,12 @@ async fn page_works_by_keyboard_and_keeps_the_focus_while_it_updates() {
         .until("document.getElementById('uptime').innerText !== window.before")
         .await;
     assert_eq!(browser.eval(focused).await, "Eject gpu-1", "{uptime}");
+    browser
+        .until("new Set(history.map((sample) => sample.at)).size > 2")
+        .await;
+    let line = "document.querySelector('#sparks svg path:nth-child(2)').getAttribute('d')";
+    let line = browser.eval(line).await;
+    assert!(line.as_str().unwrap().contains('L'), "{line}");
     // The endpoint is the only one of its model, so it stays, and the page says why.
     browser.press("Enter").await;
     browser.press("Enter").await;

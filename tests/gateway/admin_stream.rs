@@ -13,13 +13,13 @@ use crate::process::{Gateway, Setup, TIMEOUT};
 const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
 
 /// A stream of the page's events.
-struct Stream {
+pub(crate) struct Stream {
     response: Response<Incoming>,
     text: String,
 }
 
 impl Stream {
-    async fn open(client: &Client) -> Self {
+    pub(crate) async fn open(client: &Client) -> Self {
         let response = client.get("/admin/stream").open().await;
         assert_eq!(response.status(), 200);
         Self {
@@ -29,7 +29,7 @@ impl Stream {
     }
 
     /// Returns the name, the number and the data of the next event. `None` at the end.
-    async fn next(&mut self) -> Option<(String, u64, Value)> {
+    pub(crate) async fn next(&mut self) -> Option<(String, u64, Value)> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let field = |name: &str| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tower_triage::RouteHandle;
 use tower_triage::admit::RoomStats;
-use tower_triage::endpoints::EndpointRef;
+use tower_triage::endpoints::{EndpointRef, HealthState};
 use tower_triage::gate::{GateStatus, LevelStatus};
 
 use super::{rounded, rows, seconds};
@@ -29,7 +29,10 @@ pub(super) fn room(status: &GateStatus, slots: u64) -> Value {
 
 /// Returns the slots of the endpoints that are in service.
 pub(super) fn slots(endpoints: &[EndpointRef]) -> u64 {
-    let in_service = |endpoint: &&EndpointRef| endpoint.healthy() && !endpoint.draining();
+    let in_service = |endpoint: &&EndpointRef| {
+        let state = endpoint.health().state;
+        matches!(state, HealthState::Healthy | HealthState::Unchecked) && !endpoint.draining()
+    };
     let endpoints = endpoints.iter().filter(in_service);
     endpoints.map(|endpoint| u64::from(endpoint.limit())).sum()
 }
