@@ -298,9 +298,9 @@ impl HealthChange {
     }
 
     /// Returns `true` if a report tells the two states apart: the endpoint left service or came back, its first answer
-    /// came, or an operator began or ended to drain it.
+    /// came, it was started or stopped, or an operator began or ended to drain it.
     pub(super) fn is_reported(self) -> bool {
-        let noted = HealthFlags::DRAINING | HealthFlags::UNKNOWN;
+        let noted = HealthFlags::DRAINING | HealthFlags::UNKNOWN | HealthFlags::STOPPED;
         self.health().is_some() || !((self.old ^ self.new) & noted).is_empty()
     }
 

@@ -12,7 +12,7 @@ use crate::gate;
 pub struct EndpointHealth {
     /// The state of the endpoint. An endpoint that an operator [drains](super::EndpointRef::draining) may be in any state.
     pub state: HealthState,
-    /// The time since the endpoint last went out of service, came back, was checked first, or began or ended to drain.
+    /// The time since the endpoint last went out of service, came back, was started or stopped, or began or ended to drain.
     /// Without such a change in a router, it is the time since the endpoint was configured.
     pub since: Duration,
     /// The reason of the last failure that took the endpoint out of service, for people to read. `None` while the
@@ -99,8 +99,13 @@ impl HealthRecord {
     /// Records the time of `change`, if a report tells the two states apart.
     pub(crate) fn on_change(&self, change: HealthChange) {
         if change.is_reported() {
-            self.lock().since = gate::now();
+            self.restart();
         }
+    }
+
+    /// Records that the present state begins now.
+    pub(super) fn restart(&self) {
+        self.lock().since = gate::now();
     }
 
     pub(super) fn report(&self, flags: HealthFlags) -> EndpointHealth {

@@ -264,7 +264,8 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
-    /// Calls `visit` for each waiter, in arbitrary order, to report who waits and for how long. Takes O(n) time.
+    /// Calls `visit` for each waiter, in arbitrary order, for reports about the tenants, demands and ages of the waiters.
+    /// Takes O(n) time.
     ///
     /// The gate is locked meanwhile, so `visit` should be quick. It must not call the gate, because that call would wait
     /// for the lock forever.
