@@ -88,7 +88,7 @@ fn rows(rows: impl IntoIterator<Item = (String, Value)>) -> Value {
 
 fn endpoint(endpoint: &EndpointRef) -> Value {
     let health = endpoint.health();
-    let ms = |latency: std::time::Duration| (!latency.is_zero()).then(|| latency.as_millis());
+    let ms = |latency: std::time::Duration| (!latency.is_zero()).then_some(latency.as_millis());
     let models = endpoint.config().models.iter();
     json!({
         "in_flight": endpoint.in_flight(),
