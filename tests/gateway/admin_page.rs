@@ -130,7 +130,7 @@ async fn page_works_by_keyboard_and_keeps_the_focus_while_it_updates() {
         .await;
     assert_eq!(browser.eval(focused).await, "Eject gpu-1", "{uptime}");
     browser
-        .until("new Set(history.map((sample) => sample.at)).size > 2")
+        .until("new Set(samples.map((sample) => sample.at)).size > 2")
         .await;
     let line = "document.querySelector('#sparks svg path:nth-child(2)').getAttribute('d')";
     let line = browser.eval(line).await;

@@ -204,3 +204,68 @@ async fn produce(mut producing: Producing) {
         _ = shared.deltas.send(delta);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tokio::time::sleep;
+    use tower_triage::endpoints::Registry;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::pages::Pages;
+    use crate::{demo, reload, service};
+
+    fn feed() -> Feed {
+        let registry = Registry::new(Vec::new()).unwrap();
+        let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
+        let handle = service::services(&config).unwrap().handle;
+        Pages::new(handle, None, reload::channel(false).0).feed
+    }
+
+    /// The name and the number of the next event. `None` at the end.
+    async fn next(page: &mut Response<Body>) -> Option<(String, u64)> {
+        let frame = page.body_mut().frame().await?.unwrap();
+        let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
+        let field = |name| text.lines().find_map(|line| line.strip_prefix(name));
+        let name = field("event: ").unwrap().to_owned();
+        Some((name, field("id: ").unwrap().parse().unwrap()))
+    }
+
+    fn event(name: &str, sequence: u64) -> Option<(String, u64)> {
+        Some((name.to_owned(), sequence))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_are_made_only_while_somebody_watches() {
+        let feed = feed();
+        let mut page = feed.page(true, CancellationToken::new());
+        assert_eq!(next(&mut page).await, event("snapshot", 1));
+        assert_eq!(next(&mut page).await, event("delta", 2));
+        drop(page);
+        sleep(60 * INTERVAL).await;
+        let mut page = feed.page(true, CancellationToken::new());
+        assert_eq!(next(&mut page).await, event("snapshot", 3));
+        assert_eq!(next(&mut page).await, event("delta", 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watcher_that_falls_behind_gets_a_new_snapshot() {
+        let feed = feed();
+        let mut page = feed.page(true, CancellationToken::new());
+        assert_eq!(next(&mut page).await, event("snapshot", 1));
+        sleep(60 * INTERVAL).await;
+        let (name, sequence) = next(&mut page).await.unwrap();
+        assert_eq!((name.as_str(), sequence > 50), ("snapshot", true));
+        assert_eq!(next(&mut page).await, event("delta", sequence + 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_when_its_address_closes() {
+        let (feed, closing) = (feed(), CancellationToken::new());
+        let mut page = feed.page(true, closing.clone());
+        assert_eq!(next(&mut page).await, event("snapshot", 1));
+        closing.cancel();
+        assert_eq!(next(&mut page).await, None);
+    }
+}
