@@ -52,7 +52,6 @@ use args::{Args, Command, LogFormat, ModelArgs, RequestsArgs};
 use config::Config;
 use durable::Durable;
 use handler::Gateway;
-use live::Live;
 use pages::Pages;
 use reload::{HangupSignals, Reload};
 use server::{Server, listen};
@@ -174,13 +173,8 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         None => None,
     };
     let (durable, workers) = durable.unzip();
-    let pages = Pages {
-        handle: handle.clone(),
-        durable,
-        statuses: log::StatusCounts::default(),
-        live: Live::default(),
-        closing: CancellationToken::new(),
-    };
+    let (reloads, reload_requests) = reload::channel(args.config.is_some());
+    let pages = Pages::new(handle.clone(), durable, reloads);
     let server = start_main(listeners, &config, &services, &pages)?;
     tracing::info!("listening on http://{addr}");
     tenants::log_trust(&config, addr);
@@ -207,7 +201,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         key_problems: Vec::new(),
     };
     tokio::select! {
-        never = reload.run(hangups) => match never {},
+        never = reload.run(hangups, reload_requests) => match never {},
         () = shutdown::run(signals, &handle, workers, server, admin, args.grace) => Ok(()),
     }
 }
@@ -250,6 +244,7 @@ fn start_main(
 fn start_admin(listeners: Vec<TcpListener>, config: &Config, pages: Pages) -> io::Result<Server> {
     let pages = Pages {
         closing: CancellationToken::new(), // it is stopped after the main address
+        takes_actions: true,
         ..pages
     };
     let admin = Arc::new(Admin {
