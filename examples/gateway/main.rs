@@ -30,6 +30,8 @@ mod request_id;
 mod requests;
 mod server;
 mod service;
+#[cfg_attr(not(unix), path = "no_service_manager.rs")]
+mod service_manager;
 mod shutdown;
 mod tenants;
 mod text;
@@ -191,6 +193,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         text += &demo::commands(addr);
     }
     print(text);
+    service_manager::ready();
 
     let reload = Reload {
         path: args.config,
@@ -200,7 +203,9 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         handle: handle.clone(),
         key_problems: Vec::new(),
     };
+    let keep_alive = service_manager::keep_alive(server.runtimes());
     tokio::select! {
+        never = keep_alive => match never {},
         never = reload.run(hangups, reload_requests) => match never {},
         () = shutdown::run(signals, &handle, workers, server, admin, args.grace) => Ok(()),
     }

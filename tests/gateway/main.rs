@@ -65,6 +65,8 @@ mod routing_newcomers;
 mod routing_retries;
 mod routing_strategies;
 mod routing_waiting;
+#[cfg(unix)]
+mod service_manager;
 mod shared_limits;
 mod shutdown;
 mod slow_clients;
