@@ -117,7 +117,8 @@ fn learn<S, R, E>(
     retry: &mut Retryable<S, E>,
 ) -> bool {
     let Answer { result, permit, .. } = answer;
-    let is_refused_probe = metrics.shared.measure(permit, result, class);
+    let now = gate::now();
+    let is_refused_probe = metrics.shared.measure(permit, result, class, now);
     #[cfg(feature = "swap")]
     if class.is_unreachable() && !is_suspicion_settled(result) {
         permit.lease().endpoint().suspect(); // before the slot comes back
@@ -129,7 +130,7 @@ fn learn<S, R, E>(
     });
     // A limit that was probed and the end of an idle process do not count as failures of the endpoint.
     if !requeues {
-        metrics.shared.learn(permit, class, metrics.has_failed);
+        metrics.shared.learn(permit, class, metrics.has_failed, now);
         metrics.has_failed |= class.is_failure();
     }
     if let Some(after) = result.as_ref().ok().and_then(asks_for_pause) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed; // the counter is only compared with an earlier count
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -16,7 +16,7 @@ use crate::clock;
 use crate::endpoints::HealthChange;
 use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
-use crate::gate::{self, Gate, Permit};
+use crate::gate::{Gate, Permit};
 use crate::service::LayerState;
 
 /// The state that all services of one `RouteLayer` share.
@@ -78,7 +78,7 @@ impl RouterShared {
         self.state.gate.capacity()
     }
 
-    /// Updates the health of the permit's endpoint after a response of the class `class`. If the request `has_failed`
+    /// Updates the health of the permit's endpoint after a response of the class `class` at `now`. If the request `has_failed`
     /// elsewhere, its failure does not count, because the request may be at fault.
     #[inline]
     pub(super) fn learn(
@@ -86,6 +86,7 @@ impl RouterShared {
         permit: &mut Permit<Endpoints>,
         class: ResponseClass,
         has_failed: bool,
+        now: Instant,
     ) {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
@@ -116,7 +117,6 @@ impl RouterShared {
             return;
         }
         if let Some(called) = lease.called {
-            let now = gate::now();
             let took = now.saturating_duration_since(called);
             state.latency.answered(took, CoarseInstant::at(now));
         }
