@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::BoxError;
 use axum::serve::{Listener, ListenerExt};
+use futures_util::{FutureExt, TryFutureExt};
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::{Bytes, Incoming};
@@ -56,7 +57,8 @@ impl Server {
         let handler = Arc::new(move |request: Request<Incoming>, peer| {
             let log = RequestLog::begin(&request);
             let (response, statuses) = (handler(request, peer), statuses.clone());
-            async move { Ok::<_, Infallible>(log.attach(response.await, &statuses)) }
+            // An `async` block would have room for the future twice, and each move copies all of it.
+            response.map(move |response| Ok::<_, Infallible>(log.attach(response, &statuses)))
         });
         let open_connections = Arc::downgrade(&open);
         let serving = serve(
@@ -120,7 +122,7 @@ async fn serve<H, F, B>(
         let handler = service_fn(move |request| {
             let served = counted.as_ref().map(Requests::begin);
             let response = handler(request, peer);
-            async move { Ok::<_, Infallible>(response.await?.map(|body| PermitBody::new(body, served))) }
+            response.map_ok(|response| response.map(|body| PermitBody::new(body, served)))
         });
         let idle = async move {
             match (requests, idle_timeout) {
