@@ -132,12 +132,7 @@ impl LogLine {
     }
 
     /// Writes the line.
-    pub(crate) fn write(
-        self: Box<Self>,
-        record: &Record,
-        answer: Option<&Answer>,
-        end: RequestEnd,
-    ) {
+    pub(crate) fn write(&self, record: &Record, answer: Option<&Answer>, end: RequestEnd) {
         let now = Instant::now();
         let facts = record.facts();
         let outcome = answer.and_then(Answer::outcome);
