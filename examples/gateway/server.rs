@@ -3,6 +3,7 @@
 
 mod accept;
 mod activity;
+mod answer;
 mod body;
 mod connection;
 mod drive;

@@ -216,7 +216,7 @@ mod tests {
         };
         let now = Instant::now();
         let request = Request::new(Upload::new(Full::default(), None, now));
-        let future = ForwardFuture::new(exchange, request, now, Duration::from_secs(1));
+        let future = ForwardFuture::new(exchange, request, now, Timeouts::default());
         let size = size_of_val(&**future.0.lock().unwrap());
         assert!(size <= 2_048, "{size}");
     }

@@ -171,7 +171,7 @@ async fn backend_response_is_forwarded_with_any_status() {
                 .insert("retry-after", "17".parse().unwrap());
             response
                 .headers_mut()
-                .insert("x-backend-id", "r-1".parse().unwrap());
+                .insert("x-request-id", "r-1".parse().unwrap());
             if code != 204 {
                 *response.body_mut() = json!({ "error": { "code": code } }).to_string();
             }
@@ -179,7 +179,7 @@ async fn backend_response_is_forwarded_with_any_status() {
         });
         assert_eq!(answer.status, code);
         assert_eq!(answer.header("retry-after"), Some("17"));
-        assert_eq!(answer.header("x-backend-id"), Some("r-1"));
+        assert_eq!(answer.header("x-request-id"), Some("r-1"));
         if code != 204 {
             assert_eq!(answer.json(), json!({ "error": { "code": code } }));
         }

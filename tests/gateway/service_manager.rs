@@ -27,7 +27,9 @@ impl Manager {
         let mut message = [0; 200];
         let received = timeout(TIMEOUT, self.socket.recv(&mut message));
         let length = received.await.expect("no message comes").unwrap();
-        String::from_utf8_lossy(&message[..length]).trim().to_owned()
+        String::from_utf8_lossy(&message[..length])
+            .trim()
+            .to_owned()
     }
 }
 
