@@ -99,16 +99,21 @@ impl History {
             first_byte_p50,
             first_byte_p95,
         };
+        self.keep(now, reading, sample.clone());
+        sample
+    }
+
+    /// Adds what was made, and removes what is too old.
+    fn keep(&mut self, now: SystemTime, reading: Reading, sample: Sample) {
         self.readings.push_back((now, reading));
         while is_older(self.readings.front().map(|(at, _)| *at), now, MINUTE) {
             self.readings.pop_front();
         }
-        self.samples.push_back(sample.clone());
         let begin = sample.at - KEPT.as_secs_f64();
+        self.samples.push_back(sample);
         while self.samples.front().is_some_and(|first| first.at < begin) {
             self.samples.pop_front();
         }
-        sample
     }
 
     /// Returns the refusals of the last minute by their code, as far as they were seen.
