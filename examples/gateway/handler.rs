@@ -157,7 +157,7 @@ impl Gateway {
         match (is_operators(path), self.has_admin_address) {
             (true, true) => "/metrics and /admin/ are on the address of [admin]",
             (true, false) if method == Method::POST => {
-                "models are loaded and unloaded on an address of its own: give the configuration an [admin] section"
+                "actions of operators are on an address of its own: give the configuration an [admin] section"
             }
             (false, _) if method == Method::POST => {
                 "requests go to backends at the paths of the APIs that the gateway knows, or at those that `paths` of \
@@ -165,7 +165,7 @@ impl Gateway {
             }
             (false, true) => "use POST for models, or GET for /v1/models, /running and /healthz",
             (_, false) => {
-                "use POST for models, or GET for /v1/models, /running, /healthz, /metrics, /admin/state, \
+                "use POST for models, or GET for /v1/models, /running, /healthz, /metrics, /admin/, /admin/state, \
                  /admin/models and /admin/events"
             }
         }

@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
 use tracing::{Level, Subscriber};
 use tracing_appender::non_blocking::NonBlocking;
 use tracing_subscriber::layer::SubscriberExt;
@@ -127,6 +127,8 @@ impl StatusCounts {
 pub(crate) struct LogLine {
     method: Method,
     path: String,
+    /// The id that the backend gave to the request.
+    pub(crate) backend_id: Option<HeaderValue>,
 }
 
 /// The end of a request.
@@ -161,6 +163,7 @@ impl LogLine {
             Box::new(Self {
                 method: request.method().clone(),
                 path: truncated(request.uri().path(), LONGEST_PATH).to_owned(),
+                backend_id: None,
             })
         })
     }
@@ -206,10 +209,17 @@ impl LogLine {
             first_byte_ms = facts.first_byte().map(ms),
             total_ms = ms(now.saturating_duration_since(start)),
             bytes = record.bytes(),
+            backend_id = self.backend_id(record),
             prompt_tokens = facts.prompt_tokens,
             tokens = facts.tokens,
             "request"
         );
+    }
+
+    /// Returns the id that the backend gave to the request, unless it is the request's own.
+    fn backend_id(&self, record: &Record) -> Option<&str> {
+        let id = self.backend_id.as_ref()?.to_str().ok()?;
+        (id != record.id()).then(|| truncated(id, LONGEST_NAME))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::endpoints::HealthChange;
 use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
-use crate::gate::{self, Gate, Permit};
+use crate::gate::{Gate, Permit};
 use crate::openai::BodyMemory;
 use crate::service::LayerState;
 
@@ -82,17 +82,16 @@ impl RouterShared {
         self.state.gate.capacity()
     }
 
-    /// Updates the health of the permit's endpoint after a response of the class `class`. If the request `has_failed`
-    /// elsewhere, its failure does not count, because the request may be at fault. `head_at` is the time at which the
-    /// response's head came, or `None` for now. Returns that time, if it was needed.
+    /// Updates the health of the permit's endpoint after a response of the class `class` at `now`. If the request `has_failed`
+    /// elsewhere, its failure does not count, because the request may be at fault.
     #[inline]
     pub(super) fn learn(
         self: &Arc<Self>,
         permit: &mut Permit<Endpoints>,
         class: ResponseClass,
         has_failed: bool,
-        head_at: Option<Instant>,
-    ) -> Option<Instant> {
+        now: Instant,
+    ) {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
         let state = endpoint.state();
@@ -113,7 +112,7 @@ impl RouterShared {
             ResponseClass::Success => true,
         };
         if !decides {
-            return None;
+            return;
         }
         let probe = lease.probe.take();
         let is_probe = probe.is_some_and(|probe| state.word.load().is_probed_by(probe));
@@ -125,21 +124,18 @@ impl RouterShared {
             } else if is_probe {
                 self.eject(endpoint, || "the probe failed".to_owned());
             }
-            return None;
+            return;
         }
-        let answered = lease.called.map(|called| {
-            let now = head_at.unwrap_or_else(gate::now);
+        if let Some(called) = lease.called {
             let took = now.saturating_duration_since(called);
             state.latency.answered(took, CoarseInstant::at(now));
-            now
-        });
+        }
         if is_probe {
             state.ejection.closed();
             self.health_changed(endpoint, state.word.close());
         } else {
             state.ejection.failures.end(); // nearly every request is not a probe
         }
-        answered
     }
 
     /// Counts a response body of the endpoint that broke off, and ejects the endpoint if there were too many.

@@ -21,7 +21,7 @@ pub(super) struct LateAnswer<H> {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// The limits of a call, and its answer once it is over them. `None` if the call has none.
+/// The limits of a call, with its late answer. `None` if its slot has no limits. It is boxed, because it is rare.
 pub(super) type CallLimits<H> = Option<Box<(CallHold, LateAnswer<H>)>>;
 
 impl<H> LateAnswer<H> {

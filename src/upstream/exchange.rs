@@ -98,7 +98,9 @@ where
     ) -> Result<(Box<dyn InUse<Upload<B>>>, bool), ConnectError> {
         let Some(pool) = pool else {
             let (to, clock) = (self.endpoint.url().clone(), Arc::default());
-            let connection = ClientConnection::open(&self.connector, to, clock).await?;
+            // Boxed, because it would make the futures of all requests several KiB larger.
+            let opening = Box::pin(ClientConnection::open(&self.connector, to, clock));
+            let connection = opening.await?;
             return Ok((Box::new(Unpooled(connection)), false));
         };
         loop {

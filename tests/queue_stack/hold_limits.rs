@@ -132,6 +132,7 @@ async fn a_silent_body_ends_with_an_error() {
 }
 
 /// A service that never answers, and the number of calls that it still has.
+#[expect(clippy::type_complexity, reason = "an `impl Trait` has no alias")]
 fn silent() -> (
     impl Service<
         Request<Full<Bytes>>,
