@@ -146,7 +146,7 @@ impl Answer {
 }
 
 /// Returns the code of a rejection, of a failure at the endpoint, or of the gateway's own error.
-fn code(extensions: &Extensions) -> Option<&'static str> {
+pub(crate) fn code(extensions: &Extensions) -> Option<&'static str> {
     let rejected = extensions.get::<RejectReason<RouteError>>();
     let rejected = rejected.map(|reason| reason.to_rejection().code());
     rejected.or_else(|| extensions.get().map(|&ErrorCode(code)| code))

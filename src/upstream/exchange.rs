@@ -28,6 +28,8 @@ pub(super) struct Exchange<B> {
     pub(super) connector: Arc<Connector>,
     /// The kept connections. `None` if the request needs a new one.
     pub(super) pool: Option<SharedPool<B>>,
+    /// `true` if the new connection may change its protocol.
+    pub(super) may_upgrade: bool,
 }
 
 /// The answer of an endpoint, with the connection that it comes over.
@@ -98,7 +100,7 @@ where
     ) -> Result<(Box<dyn InUse<Upload<B>>>, bool), ConnectError> {
         let Some(pool) = pool else {
             let (to, clock) = (self.endpoint.url().clone(), Arc::default());
-            let connection = ClientConnection::open(&self.connector, to, clock).await?;
+            let connection = ClientConnection::open(&self.connector, to, clock, self.may_upgrade).await?;
             return Ok((Box::new(Unpooled(connection)), false));
         };
         loop {

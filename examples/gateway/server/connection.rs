@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
-use http_body_util::Either;
+use http_body_util::{BodyExt, Either};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::service::service_fn;
@@ -54,7 +54,7 @@ pub(super) async fn serve<H, F, B>(
         let response = handler(request, peer);
         answer(version, served, tracked, response)
     });
-    let connection = protocols.serve_connection(TokioIo::new(io), service);
+    let connection = protocols.serve_connection_with_upgrades(TokioIo::new(io), service);
     let driven = drive(connection, &activity, shared.limits, hang_up, &shared.stop);
     match driven.await {
         Ok(Ok(())) => {}
@@ -63,7 +63,8 @@ pub(super) async fn serve<H, F, B>(
     }
 }
 
-/// Answers a tracked request with `response`, unless its body stalls.
+/// Answers a tracked request with `response`, unless its body stalls. The body of a websocket runs in a task of its own,
+/// because the server drops it.
 async fn answer<F, B>(
     version: Version,
     served: Served,
@@ -72,7 +73,7 @@ async fn answer<F, B>(
 ) -> Result<Response<impl Body<Data = Bytes, Error = BoxError>>, Infallible>
 where
     F: Future<Output = Response<B>>,
-    B: Body<Data = Bytes, Error: Into<BoxError>>,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     let answered = async {
         match served.exchange.response(response).await {
@@ -82,7 +83,14 @@ where
     };
     let response = TrackedFuture::new(answered, tracked).await;
     let is_http2 = version == Version::HTTP_2;
-    Ok(response.map(|body| ServedBody::new(body, is_http2, served)))
+    let is_websocket = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    Ok(response.map(|body| match is_websocket {
+        true => {
+            tokio::spawn(body.collect());
+            ServedBody::new(None, is_http2, served)
+        }
+        false => ServedBody::new(Some(body), is_http2, served),
+    }))
 }
 
 /// The answer to a client that does not send the rest of its request.
