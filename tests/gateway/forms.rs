@@ -143,8 +143,9 @@ async fn a_form_without_a_model_goes_to_the_default_backend() {
 async fn a_gateway_that_stores_requests_streams_forms() {
     use crate::durable_support::Folder;
     let (folder, backend) = (Folder::new(), Backend::start().await);
-    let setup = folder.setup("", &backend).top("body_limit_bytes = 1000");
-    let gateway = setup.start().await;
+    let limit = "body_limit_bytes = 1000";
+    let setup = Setup::new().top(limit).backend("gpu-1", &backend, 1, &["m"]);
+    let gateway = setup.sections(&folder.section(limit)).start().await;
     let body = form(&[model("m"), file(&"x".repeat(200_000))]);
     let sent = upload(&gateway, "/v1/audio/transcriptions", body.clone()).send();
     let arrived = backend.next().await;
