@@ -1,5 +1,11 @@
 //! The address of `[admin]`: the operator's pages and actions.
 
+mod feed;
+mod history;
+mod operate;
+mod overview;
+mod page;
+mod patch;
 mod state;
 
 use std::net::SocketAddr;
@@ -12,12 +18,16 @@ use crate::access;
 use crate::actions;
 use crate::config::{Origin, Token};
 use crate::durable;
-use crate::pages::{Pages, not_found, response_to};
+use crate::pages::{self, Pages, not_found, response_to};
+pub(crate) use feed::Feed;
+pub(crate) use overview::Overview;
+pub(crate) use page::{html, redirect};
 pub(crate) use state::{EndpointState, LevelState, QueueState, Snapshot};
 
-const HINT: &str = "use GET for /running, /metrics, /admin/state, /admin/live, /admin/models and /admin/events, or POST \
-                    for /admin/models/{name}/load, /admin/models/{name}/unload, /admin/unload and \
-                    /admin/requests/{id}/cancel; with [durable] also GET for \
+const HINT: &str = "use GET for /admin/, /running, /metrics, /admin/state, /admin/stream, /admin/live, /admin/models and /admin/events, or \
+                    POST for /admin/endpoints/{name}/drain, /admin/endpoints/{name}/undrain, /admin/endpoints/{name}/eject, \
+                    /admin/reload, /admin/requests/{id}/cancel, /admin/models/{name}/load, /admin/models/{name}/unload and \
+                    /admin/unload; with [durable] also GET for \
                     /admin/requests, /admin/requests/{id} and /admin/durable, or POST for /admin/requests/{id}/cancel, \
                     /admin/requests/{id}/retry, /admin/durable/pause and /admin/durable/resume";
 
@@ -42,7 +52,10 @@ impl Admin {
     where
         B: HttpBody<Error: Into<BoxError>>,
     {
+        // The page itself has no data, and a browser could not send the token for it.
+        let is_html = request.method() != Method::POST && pages::is_html(request.uri().path());
         let refused = match &self.token {
+            Some(_) if is_html => None,
             Some(token) => access::without_token(&request, token),
             None => access::from_elsewhere(&request, peer, &self.origins),
         };
@@ -51,6 +64,11 @@ impl Admin {
         }
         let (head, body) = request.into_parts();
         let (method, path) = (&head.method, head.uri.path());
+        if *method == Method::POST
+            && let Some(done) = operate::operate(&self.pages, path).await
+        {
+            return done;
+        }
         let found = match *method {
             Method::POST if durable::is_operators(path) => match self.pages.cancel_live(path) {
                 Some(cancelled) => Some(cancelled),

@@ -199,7 +199,7 @@ impl Gateway {
         match (is_operators(path), self.has_admin_address) {
             (true, true) => "/metrics and /admin/ are on the address of [admin]",
             (true, false) if method == Method::POST => {
-                "models are loaded and unloaded on an address of its own: give the configuration an [admin] section"
+                "actions of operators are on an address of its own: give the configuration an [admin] section"
             }
             (false, _) if method == Method::POST => {
                 "requests go to backends at the paths of the APIs that the gateway knows, or at those that `paths` of \
@@ -210,7 +210,7 @@ impl Gateway {
                  with `?model=`, or if [routing] has a `default_backend`"
             }
             (_, false) => {
-                "use POST for models, or GET for /v1/models, /running, /healthz, /metrics, /admin/state, \
+                "use POST for models, or GET for /v1/models, /running, /healthz, /metrics, /admin/, /admin/state, \
                  /admin/models and /admin/events; other paths below /v1 go to backends with `?model=`, or if [routing] has \
                  a `default_backend`"
             }

@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
 use tracing::Level;
 use tracing_subscriber::EnvFilter;
 
@@ -89,6 +89,8 @@ pub(crate) struct LogLine {
     start: Instant,
     method: Method,
     path: String,
+    /// The id that the backend gave to the request.
+    pub(crate) backend_id: Option<HeaderValue>,
 }
 
 /// The end of a request.
@@ -124,17 +126,13 @@ impl LogLine {
                 start: Instant::now(),
                 method: request.method().clone(),
                 path: truncated(request.uri().path(), LONGEST_PATH).to_owned(),
+                backend_id: None,
             })
         })
     }
 
     /// Writes the line.
-    pub(crate) fn write(
-        self: Box<Self>,
-        record: &Record,
-        answer: Option<&Answer>,
-        end: RequestEnd,
-    ) {
+    pub(crate) fn write(&self, record: &Record, answer: Option<&Answer>, end: RequestEnd) {
         let now = Instant::now();
         let facts = record.facts();
         let outcome = answer.and_then(Answer::outcome);
@@ -148,7 +146,7 @@ impl LogLine {
         let asked = facts.asked.as_deref().filter(|asked| served != Some(asked));
         tracing::info!(
             id = record.id(),
-            method = truncated(self.method.as_str(), LONGEST_NAME),
+            method = %truncated(self.method.as_str(), LONGEST_NAME), // a token, which needs no quotes
             path = self.path,
             status,
             answered = outcome
@@ -169,10 +167,17 @@ impl LogLine {
             first_byte_ms = facts.first_byte().map(ms),
             total_ms = ms(now.saturating_duration_since(self.start)),
             bytes = record.bytes(),
+            backend_id = self.backend_id(record),
             prompt_tokens = facts.prompt_tokens,
             tokens = facts.tokens,
             "request"
         );
+    }
+
+    /// Returns the id that the backend gave to the request, unless it is the request's own.
+    fn backend_id(&self, record: &Record) -> Option<&str> {
+        let id = self.backend_id.as_ref()?.to_str().ok()?;
+        (id != record.id()).then(|| truncated(id, LONGEST_NAME))
     }
 }
 

@@ -32,6 +32,8 @@ mod request_id;
 mod requests;
 mod server;
 mod service;
+#[cfg_attr(not(unix), path = "no_service_manager.rs")]
+mod service_manager;
 mod shutdown;
 mod tenants;
 mod text;
@@ -54,7 +56,6 @@ use args::{Args, Command, LogFormat, ModelArgs, RequestsArgs};
 use config::Config;
 use durable::Durable;
 use handler::Gateway;
-use live::Live;
 use pages::Pages;
 use reload::{HangupSignals, Reload};
 use server::{Server, listen};
@@ -176,13 +177,8 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         None => None,
     };
     let (durable, workers) = durable.unzip();
-    let pages = Pages {
-        handle: handle.clone(),
-        durable,
-        statuses: log::StatusCounts::default(),
-        live: Live::default(),
-        closing: CancellationToken::new(),
-    };
+    let (reloads, reload_requests) = reload::channel(args.config.is_some());
+    let pages = Pages::new(handle.clone(), durable, reloads);
     let server = start_main(listeners, &config, &services, &pages)?;
     tracing::info!("listening on http://{addr}");
     tenants::log_trust(&config, addr);
@@ -199,6 +195,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         text += &demo::commands(addr);
     }
     print(text);
+    service_manager::ready();
 
     let reload = Reload {
         path: args.config,
@@ -208,8 +205,10 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         handle: handle.clone(),
         key_problems: Vec::new(),
     };
+    let keep_alive = service_manager::keep_alive(server.runtimes());
     tokio::select! {
-        never = reload.run(hangups) => match never {},
+        never = keep_alive => match never {},
+        never = reload.run(hangups, reload_requests) => match never {},
         () = shutdown::run(signals, &handle, workers, server, admin, args.grace) => Ok(()),
     }
 }
@@ -252,6 +251,7 @@ fn start_main(
 fn start_admin(listeners: Vec<TcpListener>, config: &Config, pages: Pages) -> io::Result<Server> {
     let pages = Pages {
         closing: CancellationToken::new(), // it is stopped after the main address
+        takes_actions: true,
         ..pages
     };
     let admin = Arc::new(Admin {

@@ -4,6 +4,8 @@ mod events;
 mod live;
 mod models;
 
+use std::time::Instant;
+
 use axum::BoxError;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
@@ -17,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::rejection::{ErrorCode, Rejection};
 
 use crate::actions;
+use crate::admin::{self, Feed, Overview};
 use crate::anthropic;
 use crate::by_head::decoded;
 use crate::durable::Durable;
@@ -24,6 +27,7 @@ use crate::live::Live;
 use crate::log::StatusCounts;
 use crate::metrics;
 use crate::paths::Api;
+use crate::reload::Reloads;
 use crate::service::Handle;
 use crate::tenants::Tenant;
 pub(crate) use models::list as list_models;
@@ -35,11 +39,38 @@ pub(crate) struct Pages {
     pub(crate) durable: Option<Durable>,
     pub(crate) statuses: StatusCounts,
     pub(crate) live: Live,
+    pub(crate) reloads: Reloads,
+    /// What the operator's page shows.
+    pub(crate) feed: Feed,
+    /// `true` on an address that takes actions of operators.
+    pub(crate) takes_actions: bool,
     /// Ends the responses that otherwise have no end.
     pub(crate) closing: CancellationToken,
 }
 
 impl Pages {
+    /// Makes the pages of the main address.
+    pub(crate) fn new(handle: Handle, durable: Option<Durable>, reloads: Reloads) -> Self {
+        let live = Live::default();
+        let overview = Overview {
+            handle: handle.clone(),
+            durable: durable.clone(),
+            live: live.clone(),
+            reloads: reloads.clone(),
+            started: Instant::now(),
+        };
+        Self {
+            handle,
+            durable,
+            statuses: StatusCounts::default(),
+            live,
+            reloads,
+            feed: Feed::new(overview),
+            takes_actions: false,
+            closing: CancellationToken::new(),
+        }
+    }
+
     /// The page for clients at `path`, as `tenant` may see it.
     pub(crate) fn client(&self, path: &str, tenant: Option<&Tenant>) -> Option<Response<Body>> {
         let names = || self.handle.names(tenant);
@@ -69,6 +100,9 @@ impl Pages {
                 let text = metrics::page(&self.handle, self.durable.as_ref(), &statuses).await;
                 Some(page("text/plain; version=0.0.4", text))
             }
+            "/admin" => Some(admin::redirect()),
+            "/admin/" => Some(admin::html()),
+            "/admin/stream" => Some(self.feed.page(self.takes_actions, self.closing.clone())),
             "/admin/state" => Some(json(&self.handle.snapshot())),
             "/admin/live" => Some(live::page(&self.live)),
             "/admin/models" => Some(json(&models::Models::new(self.handle.models()))),
@@ -140,7 +174,15 @@ fn unavailable(code: &'static str, message: &str) -> Response<Body> {
 
 /// Whether only operators may see `path`, or act there: a request there is for no model, whatever its body says.
 pub(crate) fn is_operators(path: &str) -> bool {
-    path == "/metrics" || path.starts_with("/admin/") || actions::is_of_peers(path)
+    path == "/metrics"
+        || path == "/admin"
+        || path.starts_with("/admin/")
+        || actions::is_of_peers(path)
+}
+
+/// Returns `true` if `path` is that of the operator's page, or leads there.
+pub(crate) fn is_html(path: &str) -> bool {
+    matches!(path, "/admin" | "/admin/")
 }
 
 /// Returns `page` as the response to a request with `method`: for no cache, and for HEAD without its body, which hyper

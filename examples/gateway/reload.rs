@@ -1,9 +1,10 @@
-//! Reload of the configuration file on SIGHUP, so that adding a backend needs no restart.
+//! Reload of the configuration file on SIGHUP or `POST /admin/reload`, so that adding a backend needs no restart.
 //!
 //! The whole file is checked first. Then endpoints, `[queue]`, `[routing]` and `[[tenants]]` change while requests wait and run,
 //! and the log lists what changed. An invalid file changes nothing.
 
 mod models;
+mod requests;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -21,6 +22,7 @@ use tower_triage::swap::SwapConfig;
 use crate::config::{Config, Environment, TenantConfig};
 use crate::service::Handle;
 use crate::tenants::{self, Reread};
+pub(crate) use requests::{Outcome, ReloadError, ReloadRequests, Reloaded, Reloads, channel};
 
 /// The reload task: a running gateway and the file it was configured from.
 pub(crate) struct Reload {
@@ -40,20 +42,33 @@ pub(crate) struct Reload {
 const KEYS_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Reload {
-    /// Reloads at each signal. Never returns.
-    pub(crate) async fn run(mut self, mut signals: HangupSignals) -> Infallible {
+    /// Reloads at each signal and each request. Never returns.
+    pub(crate) async fn run(
+        mut self,
+        mut signals: HangupSignals,
+        mut requests: ReloadRequests,
+    ) -> Infallible {
         loop {
             let has_files = self
                 .running
                 .tenants
                 .iter()
                 .any(|tenant| tenant.keys.has_file());
-            let (done, failed) = tokio::select! {
-                () = signals.next() => (self.reload().await, "nothing has changed"),
-                () = sleep(KEYS_INTERVAL), if has_files => (self.reread_keys().await, "all keys stay"),
+            let answer = tokio::select! {
+                () = signals.next() => None,
+                answer = requests.next() => Some(answer),
+                () = sleep(KEYS_INTERVAL), if has_files => {
+                    if let Err(error) = self.reread_keys().await {
+                        tracing::error!("{error}; all keys stay");
+                    }
+                    continue;
+                }
             };
-            if let Err(error) = done {
-                tracing::error!("{error}; {failed}");
+            let outcome = self.reload().await;
+            self.log(&outcome);
+            requests.record(&outcome);
+            if let Some(answer) = answer {
+                _ = answer.send(outcome); // fails if the operator is gone
             }
         }
     }
@@ -82,11 +97,13 @@ impl Reload {
         Ok(())
     }
 
-    async fn reload(&mut self) -> Result<(), Box<dyn Error>> {
-        let Some(path) = &self.path else {
-            tracing::info!("SIGHUP ignored: started without --config, so there is no file to read");
-            return Ok(());
-        };
+    async fn reload(&mut self) -> Outcome {
+        let path = self.path.clone().ok_or(ReloadError::NoFile)?;
+        let reloaded = self.reload_from(path).await;
+        reloaded.map_err(|error| ReloadError::Invalid(error.to_string()))
+    }
+
+    async fn reload_from(&mut self, path: PathBuf) -> Result<Reloaded, Box<dyn Error>> {
         let (file, environment) = (path.clone(), self.environment);
         let mut new = in_thread(move || Config::read(&file, environment)).await??;
         new.listen = self.listen.unwrap_or(new.listen);
@@ -96,25 +113,10 @@ impl Reload {
         }
         let models = swap.filter(|_| self.running.swap != new.swap);
         let changes = self.handle.apply(&self.running, &new, models).await?;
-        for warning in &new.warnings {
-            tracing::warn!("{warning}");
-        }
-        for key in restart_only(&self.running, &new) {
-            tracing::warn!("`{key}` has changed: it takes effect after a restart");
-        }
-        if self.running.durable.is_some() && self.running.queue.room.levels != new.queue.room.levels
-        {
-            tracing::warn!(
-                "`priorities` of [queue] has changed: stored requests keep the positions of their levels until a restart"
-            );
-        }
-        let lines = summary(&changes, &self.running, &new);
-        for line in &lines {
-            tracing::info!("{line}");
-        }
-        if lines.is_empty() {
-            tracing::info!("{}: nothing has changed", path.display());
-        }
+        let reloaded = Reloaded {
+            changes: summary(&changes, &self.running, &new),
+            warnings: warnings(&self.running, &new),
+        };
         let swap = swap.cloned();
         // What needs a restart stays as it is, and is compared again at the next reload.
         self.running = Config {
@@ -128,8 +130,48 @@ impl Reload {
             swap,
             ..new
         };
-        Ok(())
+        Ok(reloaded)
     }
+
+    fn log(&self, outcome: &Outcome) {
+        match outcome {
+            Ok(Reloaded { changes, warnings }) => {
+                for warning in warnings {
+                    tracing::warn!("{warning}");
+                }
+                for line in changes {
+                    tracing::info!("{line}");
+                }
+                if let (true, Some(path)) = (changes.is_empty(), &self.path) {
+                    tracing::info!("{}: nothing has changed", path.display());
+                }
+            }
+            Err(ReloadError::Invalid(message)) => {
+                tracing::error!("{message}; nothing has changed");
+            }
+            Err(ReloadError::NoFile | ReloadError::ShuttingDown) => {
+                tracing::info!(
+                    "reload ignored: started without --config, so there is no file to read"
+                );
+            }
+        }
+    }
+}
+
+/// Returns the warnings about the new file, and about what only takes effect after a restart.
+fn warnings(running: &Config, new: &Config) -> Vec<String> {
+    let mut warnings: Vec<String> = new.warnings.iter().map(ToString::to_string).collect();
+    let after_restart = restart_only(running, new).into_iter();
+    warnings.extend(
+        after_restart.map(|key| format!("`{key}` has changed: it takes effect after a restart")),
+    );
+    if running.durable.is_some() && running.queue.room.levels != new.queue.room.levels {
+        warnings.push(
+            "`priorities` of [queue] has changed: stored requests keep the positions of their levels until a restart"
+                .to_owned(),
+        );
+    }
+    warnings
 }
 
 /// Reads a file in a separate thread: a disk that does not respond must not delay requests or the shutdown.

@@ -3,6 +3,7 @@
 
 mod accept;
 mod activity;
+mod answer;
 mod body;
 mod connection;
 mod drive;
@@ -22,6 +23,7 @@ use axum::BoxError;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -135,6 +137,11 @@ impl Server {
 
     pub(crate) fn open_connections(&self) -> usize {
         self.shared.max_connections as usize - self.shared.places.available_permits()
+    }
+
+    /// Returns the runtimes of the workers.
+    pub(crate) fn runtimes(&self) -> Vec<Handle> {
+        self.workers.runtimes().to_vec()
     }
 
     /// Ends the workers, and drops the connections that are still open.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use tower::Layer;
 use tower_triage::endpoints::{Changes, EndpointRef};
 use tower_triage::gate::LevelStatus;
@@ -67,6 +68,7 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
             is_closed: Arc::default(),
             classes: Classes::new(&queue)?,
             tenants,
+            swap_config: Arc::new(ArcSwapOption::from_pointee(config.swap.clone())),
         },
     })
 }
@@ -110,6 +112,8 @@ pub(crate) struct Handle {
     /// Levels and tenants of stored requests, which change with a reload, too.
     classes: Classes,
     tenants: Tenants,
+    /// The configuration of the models in use.
+    swap_config: Arc<ArcSwapOption<SwapConfig>>,
 }
 
 impl Handle {
@@ -153,7 +157,11 @@ impl Handle {
         }
         let (registry, routing) = (new.registry.clone(), new.routing.clone());
         let changes = match (&self.swap, models) {
-            (Some(swap), Some(models)) => swap.replace(models.clone(), registry, routing).await?,
+            (Some(swap), Some(models)) => {
+                let changes = swap.replace(models.clone(), registry, routing).await?;
+                self.swap_config.store(Some(Arc::new(models.clone())));
+                changes
+            }
             _ => self.router.replace(registry, routing)?,
         };
         self.tenants.replace(&new.tenants, &queue)?;

@@ -15,6 +15,7 @@ use tower_triage::swap::Unload;
 use crate::durable::Workers;
 use crate::server::Server;
 use crate::service::Handle;
+use crate::service_manager;
 
 /// Time for complete responses to leave the sockets after the grace period, and for models to be killed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,6 +31,7 @@ pub(crate) async fn run(
     grace: Duration,
 ) {
     signals.any().await;
+    service_manager::stopping();
     if let Some(workers) = &workers {
         workers.stop();
     }

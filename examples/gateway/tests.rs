@@ -37,13 +37,7 @@ impl Running {
         let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
         let services = service::services(&config).unwrap();
         let handle = services.handle.clone();
-        let pages = Pages {
-            handle: handle.clone(),
-            durable: None,
-            statuses: log::StatusCounts::default(),
-            live: Live::default(),
-            closing: CancellationToken::new(),
-        };
+        let pages = Pages::new(handle.clone(), None, reload::channel(false).0);
         let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 2).unwrap();
         let url = format!("http://{addr}");
         Self {
@@ -107,13 +101,7 @@ async fn start_admin_address() -> (SocketAddr, Server) {
     let registry = Registry::new(Vec::new()).unwrap();
     let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
     let handle = service::services(&config).unwrap().handle;
-    let pages = Pages {
-        handle,
-        durable: None,
-        statuses: log::StatusCounts::default(),
-        live: Live::default(),
-        closing: CancellationToken::new(),
-    };
+    let pages = Pages::new(handle, None, reload::channel(false).0);
     let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 1).unwrap();
     (addr, start_admin(listeners, &config, pages).unwrap())
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::BoxError;
 use bytes::Bytes;
-use http::header::CONNECTION;
+use http::header::{CONNECTION, Entry};
 use http::{Extensions, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use tower_triage::RejectReason;
@@ -99,7 +99,15 @@ impl Tracked {
             self.record.end_wait();
         }
         let headers = response.headers_mut();
-        headers.insert(X_REQUEST_ID, self.record.id.clone());
+        match headers.entry(X_REQUEST_ID) {
+            Entry::Vacant(entry) => _ = entry.insert(self.record.id.clone()),
+            // The backend has an id of its own for the request, which its support asks for.
+            Entry::Occupied(entry) => {
+                if let Some(line) = &mut self.line {
+                    line.backend_id = Some(entry.get().clone());
+                }
+            }
+        }
         // Over HTTP/2, the connection's graceful shutdown says so.
         if self.is_http1 && self.tracker.handle.is_closed() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));

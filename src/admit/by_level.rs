@@ -92,6 +92,14 @@ impl ByLevel {
         both.min_by_key(|&idx| waiters.meta(idx).key())
     }
 
+    /// Returns the waiter of a level that arrived first.
+    pub(crate) fn oldest_of<T>(&self, waiters: &Waiters<T>, level: u8) -> Option<u32> {
+        let queues = [&self.bounded, &self.patient].into_iter();
+        let queues = queues.filter_map(|queues| queues.get(usize::from(level)));
+        let heads = queues.filter_map(OrderedQueue::head);
+        heads.min_by_key(|&idx| waiters.meta(idx).key())
+    }
+
     /// Returns the waiter without a deadline that entered the room first, whatever its level. Patient waiters are left
     /// out, because their queue may well be standing.
     pub(crate) fn first_silent<T>(&self, waiters: &Waiters<T>) -> Option<u32> {

@@ -7,7 +7,7 @@ use super::RoomStats;
 /// The state of one priority level at one instant: its waiters, its rejections, and the wait that an arrival would
 /// have.
 ///
-/// With the feature `serde`, the fields are serialized under their names, except for the two times, which become
+/// With the feature `serde`, the fields are serialized under their names, except for the three times, which become
 /// numbers of seconds:
 ///
 /// ```
@@ -19,6 +19,7 @@ use super::RoomStats;
 /// assert_eq!(json[0]["name"], "high");
 /// assert_eq!(json[0]["stats"]["overloaded"], 0);
 /// assert_eq!(json[0]["estimated_wait_seconds"], 0.0); // a slot is free
+/// assert!(json[0]["oldest_seconds"].is_null()); // no request waits
 /// # }
 /// # Ok::<(), serde_json::Error>(())
 /// ```
@@ -30,6 +31,13 @@ pub struct LevelStatus {
     pub name: String,
     /// The number of requests that wait at this level. A promoted request counts at the level that it has now.
     pub waiting: usize,
+    /// The time since the arrival of this level's first waiter in the order of arrival. `None` while no request waits at
+    /// this level.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "oldest_seconds", serialize_with = "seconds")
+    )]
+    pub oldest: Option<Duration>,
     /// The requests of this level that left without being served, by reason, since the start. `unclaimed` is 0 here,
     /// because those leases are counted for all levels together.
     ///

@@ -11,6 +11,7 @@ use http::{HeaderValue, Uri};
 use super::Endpoint;
 use super::ejection::Ejection;
 use super::endpoint_word::{EndpointWord, HealthFlags};
+use super::health::{EndpointHealth, HealthRecord};
 use super::latency::{CoarseInstant, Latency};
 use super::slot_lease::SlotLease;
 use super::strategy::{Candidate, forbid_in_strategy};
@@ -49,6 +50,12 @@ pub(crate) struct EndpointState {
 /// The part of the state that a decision skips, unless the request has failed elsewhere.
 #[derive(Debug)]
 pub(crate) struct ColdState {
+    /// The time and the reason of the last change of the endpoint's health.
+    pub(crate) health: HealthRecord,
+    /// The number of requests that the endpoint failed.
+    pub(crate) failures: AtomicU64,
+    /// The number of requests that were tried again after they failed at the endpoint.
+    pub(crate) retries: AtomicU64,
     /// The number of parts of responses that the endpoint has sent, without the answers to checks. It wraps around. A
     /// backend with one thread misses checks while it streams, and this count shows that it still works.
     pub(crate) activity: AtomicU32,
@@ -111,6 +118,9 @@ impl EndpointRef {
             latency: Latency::default(),
             ejection: Ejection::default(),
             cold: Box::new(ColdState {
+                health: HealthRecord::new(),
+                failures: AtomicU64::new(0),
+                retries: AtomicU64::new(0),
                 activity: AtomicU32::new(0),
                 id: EndpointId::next(),
                 lease: SlotLease::new(slots),
@@ -238,6 +248,39 @@ impl EndpointRef {
     #[must_use]
     pub fn draining(&self) -> bool {
         self.state().word.flags().contains(HealthFlags::DRAINING)
+    }
+
+    /// Returns the state of the endpoint's health, the time since it changed, and the reason.
+    ///
+    /// ```
+    /// use tower_triage::RouteLayer;
+    /// use tower_triage::endpoints::{Endpoint, HealthState, Registry};
+    ///
+    /// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"));
+    /// let handle = RouteLayer::builder(Registry::new(vec![gpu])?).build().handle();
+    /// let endpoint = &handle.endpoints()[0];
+    /// assert_eq!(endpoint.health().state, HealthState::Unchecked);
+    /// handle.set_healthy(endpoint, false);
+    /// assert_eq!(endpoint.health().state, HealthState::Down);
+    /// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
+    /// ```
+    #[must_use]
+    pub fn health(&self) -> EndpointHealth {
+        let state = self.state();
+        state.cold.health.report(state.word.flags())
+    }
+
+    /// Returns the number of requests that the endpoint failed since it entered service: those without a response, those
+    /// with a status of 5xx, and those whose response broke off. Each attempt of a request counts.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.state().cold.failures.load(Relaxed)
+    }
+
+    /// Returns the number of requests that were tried again after they failed at this endpoint.
+    #[must_use]
+    pub fn retries(&self) -> u64 {
+        self.state().cold.retries.load(Relaxed)
     }
 
     /// Returns the average time until the head of a response arrives. It halves about every 8 s without a response, and

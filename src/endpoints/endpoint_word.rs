@@ -297,6 +297,13 @@ impl HealthChange {
         self.old != self.new
     }
 
+    /// Returns `true` if a report tells the two states apart: the endpoint left service or came back, its first answer
+    /// came, it was started or stopped, or an operator began or ended to drain it.
+    pub(super) fn is_reported(self) -> bool {
+        let noted = HealthFlags::DRAINING | HealthFlags::UNKNOWN | HealthFlags::STOPPED;
+        self.health().is_some() || !((self.old ^ self.new) & noted).is_empty()
+    }
+
     /// Returns the new health if the change made the endpoint healthy or unhealthy, and `None` otherwise.
     pub(crate) fn health(self) -> Option<bool> {
         let healthy = self.new.is_healthy();

@@ -35,6 +35,7 @@ mod endpoint_ref;
 mod endpoint_word;
 mod engine;
 mod error;
+mod health;
 pub(crate) mod health_check;
 mod lane;
 pub(crate) mod latency;
@@ -61,6 +62,7 @@ pub use endpoint_ref::EndpointRef;
 pub(crate) use endpoint_word::{HealthChange, HealthFlags};
 pub use engine::{EngineLoad, EngineMetrics};
 pub use error::RouteError;
+pub use health::{EndpointHealth, HealthState};
 pub use health_check::HealthCheck;
 pub use lane::Lane;
 #[cfg(feature = "serde")]

@@ -230,24 +230,35 @@ impl EndpointRef {
 
     /// Opens the endpoint, so that it gives slots to requests.
     pub(crate) fn open_slots(&self) {
-        _ = self.state().word.set(HealthFlags::STOPPED, false);
+        self.set_stopped(false);
     }
 
     /// Closes the endpoint, so that only requests that have a slot keep it.
     pub(crate) fn close_slots(&self) {
-        _ = self.state().word.set(HealthFlags::STOPPED, true);
+        self.set_stopped(true);
     }
 
     /// Closes an idle endpoint, or returns `false` if it serves a request.
     pub(crate) fn close_slots_if_idle(&self) -> bool {
-        self.state().word.stop_if_idle()
+        let state = self.state();
+        let is_stopped = state.word.stop_if_idle();
+        if is_stopped {
+            state.cold.health.restart();
+        }
+        is_stopped
+    }
+
+    fn set_stopped(&self, is_stopped: bool) {
+        let state = self.state();
+        let change = state.word.set(HealthFlags::STOPPED, is_stopped);
+        state.cold.health.on_change(change);
     }
 
     /// Forgets the failures of an earlier process, and lets the endpoint back in if they had ejected it.
     pub(crate) fn forget_failures(&self) {
         let state = self.state();
         state.ejection.reset_failures();
-        _ = state.word.close();
+        state.cold.health.on_change(state.word.close());
     }
 
     /// Returns the number of parts of responses that came from the endpoint, which wraps around.

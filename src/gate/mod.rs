@@ -60,11 +60,7 @@ pub(crate) mod timer;
 mod waiting_word;
 pub(crate) mod with_lock;
 
-#[cfg(feature = "swap")]
-use std::collections::HashMap;
 use std::fmt;
-#[cfg(feature = "swap")]
-use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 pub use acquire::Acquire;
@@ -77,7 +73,7 @@ pub use permit_extension::PermitExtension;
 pub use reserve::{Reservation, Reserve};
 pub use status::GateStatus;
 
-pub use crate::admit::{LaneHead, LevelStatus};
+pub use crate::admit::{LaneHead, LevelStatus, WaitingRequest};
 
 pub use crate::http::PermitBody;
 
@@ -268,13 +264,33 @@ impl<C: Capacity> Gate<C> {
         }
     }
 
-    /// Counts the waiters for each key that `key` returns for their demands. Takes O(n) time.
-    #[cfg(feature = "swap")]
-    pub(crate) fn count_waiters<K: Eq + Hash>(
-        &self,
-        key: impl Fn(&C::Demand) -> K,
-    ) -> HashMap<K, usize> {
-        self.origin.lock().room.count_waiters(key)
+    /// Calls `visit` for each waiter, in arbitrary order, for reports about the tenants, demands and ages of the waiters.
+    /// Takes O(n) time.
+    ///
+    /// The gate is locked meanwhile, so `visit` should be quick. It must not call the gate, because that call would wait
+    /// for the lock forever.
+    ///
+    /// ```
+    /// use std::time::Instant;
+    /// use tower_triage::gate::Gate;
+    /// use tower_triage::{Priority, SlotPool, Ticket, WaitingRoomConfig};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let gate = Gate::new(SlotPool::new(0), WaitingRoomConfig::default());
+    /// let ticket = Ticket::new(Priority::HIGHEST, Instant::now()).tenant("team-a".into());
+    /// let mut waiter = tokio::spawn(gate.acquire(ticket, ()));
+    /// tokio::task::yield_now().await;
+    ///
+    /// let mut tenants = Vec::new();
+    /// gate.for_each_waiter(|waiter| tenants.push(waiter.tenant.to_string()));
+    /// assert_eq!(tenants, ["team-a"]);
+    /// # waiter.abort();
+    /// # }
+    /// ```
+    pub fn for_each_waiter(&self, visit: impl FnMut(WaitingRequest<'_, C::Demand>)) {
+        let state = self.origin.lock();
+        state.room.for_each_waiter(now(), visit);
     }
 
     /// Closes the gate, which rejects all waiters and all later arrivals at once. Permits that are out stay valid.
@@ -372,6 +388,7 @@ impl<C: Capacity> Gate<C> {
                 .saturating_sub(stats.unclaimed),
             stats,
             estimated_wait,
+            slots_per_second: room.departure_rate(),
             closed: room.is_closed(),
             levels,
         }

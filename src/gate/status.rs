@@ -48,6 +48,9 @@ pub struct GateStatus {
         )
     )]
     pub estimated_wait: Option<Duration>,
+    /// The number of slots per second that came back lately while requests waited for them. `None` until that was
+    /// measured.
+    pub slots_per_second: Option<f64>,
     /// `true` once the gate is closed.
     pub closed: bool,
     /// The status of each priority level, highest first: its waiters, its rejections and its estimated wait.
@@ -72,6 +75,7 @@ mod tests {
             served: 7,
             stats,
             estimated_wait: Some(Duration::from_millis(1_500)),
+            slots_per_second: None,
             closed: false,
             levels: Vec::new(),
         };
@@ -79,6 +83,6 @@ mod tests {
         assert_eq!(json["depth"], 1);
         assert_eq!(json["stats"]["timed_out"], 3);
         assert_eq!(json["estimated_wait_seconds"], 1.5);
-        assert_eq!(json.as_object().unwrap().len(), 9);
+        assert_eq!(json.as_object().unwrap().len(), 10);
     }
 }

@@ -110,6 +110,11 @@ impl<B: Body> ReadBody<B> {
     pub(crate) fn least_length(&self) -> usize {
         self.length.saturating_add(announced(&self.body))
     }
+
+    /// Returns `true` if the body is certainly longer than its limit. Such a body is not kept.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.least_length() > self.limit
+    }
 }
 
 /// Returns the number of bytes that are certainly still to come.

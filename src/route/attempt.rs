@@ -1,6 +1,7 @@
 //! One attempt at a request: the choice of its endpoint and the outcome.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed; // a counter that guards no other memory
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -246,6 +247,7 @@ where
         let decision = lease.decision();
         self.rename_model(request, decision);
         if let Some(failed_at) = &self.failed_at {
+            failed_at.state().cold.retries.fetch_add(1, Relaxed);
             self.shared.metrics.retried(failed_at);
         }
         request.body_mut().set_endpoint(&decision.endpoint);

@@ -164,6 +164,19 @@ impl RouteHandle {
         self.0.health_changed(endpoint, change);
     }
 
+    /// Keeps new requests from an endpoint for a while, as if it had failed too many of them: for
+    /// [`eject_for`](RoutingConfig::eject_for), which doubles with each ejection in a row. Then one request probes the
+    /// endpoint, and its success ends the ejection. Requests in flight finish.
+    ///
+    /// Returns `false` if the endpoint has to stay in service, because it is the last one of a model or because
+    /// [`max_ejected_percent`](RoutingConfig::max_ejected_percent) are ejected already. This is also the case outside of a
+    /// Tokio runtime with a timer, which would end the ejection. To take the last endpoint out of service, use
+    /// [`set_draining`](Self::set_draining).
+    pub fn eject(&self, endpoint: &EndpointRef) -> bool {
+        forbid_in_strategy("RouteHandle::eject");
+        self.0.eject_by_operator(endpoint)
+    }
+
     /// Returns the current routing configuration.
     #[must_use]
     pub fn routing(&self) -> Arc<RoutingConfig> {

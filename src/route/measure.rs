@@ -1,30 +1,31 @@
 //! The adaptation of an endpoint's limit to its responses.
 
+use std::time::Instant;
+
 use http::{Response, StatusCode};
 
-use super::head_at::HeadAt;
 use super::response_class::ResponseClass;
 use super::shared::RouterShared;
 use crate::admit::{LimitOutcome, LimitSample};
 use crate::endpoints::Endpoints;
-use crate::gate::{self, Permit};
+use crate::gate::Permit;
 use crate::http::is_overload;
 
 impl RouterShared {
-    /// Adapts the limit of the permit's endpoint, if that limit is adaptive. Returns `true` if the endpoint refused the
+    /// Adapts the limit of the permit's endpoint to a response at `now`, if that limit is adaptive. Returns `true` if the endpoint refused the
     /// request because it had too many, and a lower limit helps.
     pub(super) fn measure<R, E>(
         &self,
         permit: &Permit<Endpoints>,
         result: &Result<Response<R>, E>,
         class: ResponseClass,
+        now: Instant,
     ) -> bool {
         let lease = permit.lease();
         let endpoint = lease.endpoint();
         let (true, Some(called)) = (endpoint.is_adaptive(), lease.called) else {
             return false; // nearly every endpoint has a fixed limit
         };
-        let now = HeadAt::of(result).unwrap_or_else(gate::now);
         let sample = LimitSample {
             latency: now.saturating_duration_since(called),
             in_flight: lease.in_flight as usize,

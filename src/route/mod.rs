@@ -67,7 +67,8 @@
 //!
 //! # Metrics
 //!
-//! With feature `metrics`, a router reports to the `metrics` facade. The names and labels are stable.
+//! With feature `metrics`, a router reports to the `metrics` facade. The names and labels are stable. The router keeps the
+//! handles of its counters as long as the same recorder is installed, so the recorder must not remove idle counters.
 //!
 //! | metric | labels | meaning |
 //! |---|---|---|

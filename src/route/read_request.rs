@@ -143,14 +143,15 @@ where
                 unreachable!("a body is read once");
             };
             // A body of unknown length turns out to be large while it is read.
-            if self.asks_room && read.least_length() > LARGE {
+            if self.asks_room && read.least_length() > LARGE && !read.is_too_large() {
                 self.asks_room = false;
                 if head.is_some_and(RequestHead::finds_room_full) {
                     return Poll::Ready(self.refuse(RejectReason::Full));
                 }
             }
             match read.as_mut().poll(cx) {
-                Poll::Pending if self.asks_room && read.least_length() > LARGE => {}
+                Poll::Pending
+                    if self.asks_room && read.least_length() > LARGE && !read.is_too_large() => {}
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(full @ RouteError::BodyMemoryFull { .. })) => {
                     return Poll::Ready(self.refuse(RejectReason::Unservable(full)));

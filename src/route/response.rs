@@ -118,7 +118,8 @@ fn learn<S, R, E>(
     retry: &mut Retryable<S, E>,
 ) -> bool {
     let Answer { result, permit, .. } = answer;
-    let is_refused_probe = metrics.shared.measure(permit, result, class);
+    let now = HeadAt::of(result).unwrap_or_else(gate::now);
+    let is_refused_probe = metrics.shared.measure(permit, result, class, now);
     #[cfg(feature = "swap")]
     if class.is_unreachable() && !is_suspicion_settled(result) {
         permit.lease().endpoint().suspect(); // before the slot comes back
@@ -130,12 +131,11 @@ fn learn<S, R, E>(
     });
     // A limit that was probed and the end of an idle process do not count as failures of the endpoint.
     if !requeues {
-        let at = HeadAt::of(result);
-        let answered = metrics.shared.learn(permit, class, metrics.has_failed, at);
+        metrics.shared.learn(permit, class, metrics.has_failed, now);
         if let Some(observer) = &metrics.observer
             && class.is_answered()
         {
-            observer.on_answered(answered.or(at).unwrap_or_else(gate::now));
+            observer.on_answered(now);
         }
         metrics.has_failed |= class.is_failure();
     }

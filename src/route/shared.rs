@@ -1,7 +1,7 @@
 //! The state that all services of one `RouteLayer` share, and its updates from each response.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering::Relaxed; // the counter is only compared with an earlier count
+use std::sync::atomic::Ordering::Relaxed; // counters that guard no other memory
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use tokio::sync::watch;
 use super::builder::RouteOptions;
 use super::metrics::Metrics;
 use super::response_class::ResponseClass;
-use super::{InvalidRoute, RouteLayerBuilder, RoutingConfig};
+use super::{InvalidRoute, RouteLayerBuilder};
 use crate::clock;
 use crate::endpoints::HealthChange;
 use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
-use crate::gate::{self, Gate, Permit};
+use crate::gate::{Gate, Permit};
 use crate::openai::BodyMemory;
 use crate::service::LayerState;
 
@@ -82,17 +82,16 @@ impl RouterShared {
         self.state.gate.capacity()
     }
 
-    /// Updates the health of the permit's endpoint after a response of the class `class`. If the request `has_failed`
-    /// elsewhere, its failure does not count, because the request may be at fault. `head_at` is the time at which the
-    /// response's head came, or `None` for now. Returns that time, if it was needed.
+    /// Updates the health of the permit's endpoint after a response of the class `class` at `now`. If the request `has_failed`
+    /// elsewhere, its failure does not count, because the request may be at fault.
     #[inline]
     pub(super) fn learn(
         self: &Arc<Self>,
         permit: &mut Permit<Endpoints>,
         class: ResponseClass,
         has_failed: bool,
-        head_at: Option<Instant>,
-    ) -> Option<Instant> {
+        now: Instant,
+    ) {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
         let state = endpoint.state();
@@ -102,6 +101,9 @@ impl RouterShared {
                 self.health_changed(endpoint, change);
             }
         }
+        if class.is_failure() {
+            state.cold.failures.fetch_add(1, Relaxed);
+        }
         // An unknown result decides nothing about a probe, so the next request probes again. Nor does a request that may be
         // at fault itself.
         let decides = match class {
@@ -110,37 +112,40 @@ impl RouterShared {
             ResponseClass::Success => true,
         };
         if !decides {
-            return None;
+            return;
         }
         let probe = lease.probe.take();
         let is_probe = probe.is_some_and(|probe| state.word.load().is_probed_by(probe));
         if class.is_failure() {
             let routing = self.endpoints().routing();
-            if state.ejection.failures.failed(routing.eject_after) || is_probe {
-                self.eject(endpoint, &routing);
+            if state.ejection.failures.failed(routing.eject_after) {
+                let count = routing.eject_after;
+                self.eject(endpoint, || format!("{count} requests in a row failed"));
+            } else if is_probe {
+                self.eject(endpoint, || "the probe failed".to_owned());
             }
-            return None;
+            return;
         }
-        let answered = lease.called.map(|called| {
-            let now = head_at.unwrap_or_else(gate::now);
+        if let Some(called) = lease.called {
             let took = now.saturating_duration_since(called);
             state.latency.answered(took, CoarseInstant::at(now));
-            now
-        });
+        }
         if is_probe {
             state.ejection.closed();
             self.health_changed(endpoint, state.word.close());
         } else {
             state.ejection.failures.end(); // nearly every request is not a probe
         }
-        answered
     }
 
     /// Counts a response body of the endpoint that broke off, and ejects the endpoint if there were too many.
     pub(super) fn body_reset(self: &Arc<Self>, endpoint: &EndpointRef) {
         let routing = self.endpoints().routing();
-        if endpoint.state().ejection.resets.failed(routing.eject_after) {
-            self.eject(endpoint, &routing);
+        let state = endpoint.state();
+        state.cold.failures.fetch_add(1, Relaxed);
+        if state.ejection.resets.failed(routing.eject_after) {
+            let count = routing.eject_after;
+            self.eject(endpoint, || format!("{count} responses in a row broke off"));
         }
     }
 
@@ -153,14 +158,42 @@ impl RouterShared {
         let Some(change) = self.endpoints().eject(endpoint).filter(|it| it.is_new()) else {
             return;
         };
-        let duration = endpoint.state().ejection.requested_duration(retry_after);
+        let state = endpoint.state();
+        let duration = state.ejection.requested_duration(retry_after);
+        state
+            .cold
+            .health
+            .set_reason("it answered 429 and asked for a pause");
         let name = endpoint.name();
         tracing::info!(endpoint = name, ?duration, "endpoint asked for no requests");
         self.health_changed(endpoint, change);
         self.end_ejection(&runtime, endpoint, duration);
     }
 
-    fn eject(self: &Arc<Self>, endpoint: &EndpointRef, routing: &RoutingConfig) {
+    /// Ejects an endpoint for a while on behalf of an operator. Returns `false` if it has to stay in service.
+    pub(super) fn eject_by_operator(self: &Arc<Self>, endpoint: &EndpointRef) -> bool {
+        let Some(runtime) = timed_runtime() else {
+            return false;
+        };
+        let Some(change) = self.endpoints().eject(endpoint) else {
+            return false;
+        };
+        if change.is_new() {
+            let ejection_duration = self.ejection_duration(endpoint);
+            tracing::warn!(
+                endpoint = endpoint.name(),
+                ?ejection_duration,
+                "an operator ejects the endpoint for a while"
+            );
+            let health = &endpoint.state().cold.health;
+            health.set_reason("an operator ejected it");
+            self.health_changed(endpoint, change);
+            self.end_ejection(&runtime, endpoint, ejection_duration);
+        }
+        true
+    }
+
+    fn eject(self: &Arc<Self>, endpoint: &EndpointRef, reason: impl FnOnce() -> String) {
         let state = endpoint.state();
         let Some(runtime) = timed_runtime() else {
             return self.health_changed(endpoint, state.word.close());
@@ -174,14 +207,21 @@ impl RouterShared {
         if !change.is_new() {
             return; // another request has ejected the endpoint at the same time
         }
-        let ejection_duration = state.ejection.ejection_duration(routing.eject_for);
+        let ejection_duration = self.ejection_duration(endpoint);
         tracing::warn!(
             endpoint = endpoint.name(),
             ?ejection_duration,
             "endpoint failed too often and is left alone for a while"
         );
+        state.cold.health.set_reason(reason());
         self.health_changed(endpoint, change);
         self.end_ejection(&runtime, endpoint, ejection_duration);
+    }
+
+    /// Counts an ejection of `endpoint`, and returns its duration.
+    fn ejection_duration(&self, endpoint: &EndpointRef) -> Duration {
+        let first = self.endpoints().routing().eject_for;
+        endpoint.state().ejection.ejection_duration(first)
     }
 
     /// Starts a task that ends the current ejection of `endpoint` after `duration`.
@@ -208,6 +248,7 @@ impl RouterShared {
         if !change.is_new() {
             return;
         }
+        endpoint.state().cold.health.on_change(change);
         if let Some(healthy) = change.health() {
             let name = endpoint.name();
             if healthy {

@@ -26,7 +26,7 @@ use tower_service::Service;
 use super::adaptive_limit::MeasuredCall;
 use super::call_watch::{CallEnd, CallWatch, WatchedCall};
 use super::exempt_call::ExemptCall;
-use super::late_answer::LateAnswer;
+use super::late_answer::{CallLimits, LateAnswer};
 use super::ready_state::Prepared;
 use super::waiting::{
     Admitted, InnerWait, PendingCall, SlotOutcome, SlotWait, WaitOutcome, WaitTimes,
@@ -475,11 +475,7 @@ impl<C: Capacity, S, Req, H, P: From<Permit<C>>, F, A, E> State<C, S, Req, H, P,
 
     /// Returns the state of a call that has begun, which is watched only if `watch` has reports to make or the call has
     /// limits.
-    fn calling(
-        future: F,
-        watch: CallWatch<C>,
-        late: Option<Box<(CallHold, LateAnswer<H>)>>,
-    ) -> Self {
+    fn calling(future: F, watch: CallWatch<C>, late: CallLimits<H>) -> Self {
         if late.is_none() && watch.is_empty() {
             let permit = Some(watch.permit.into());
             return Self::Calling { future, permit };

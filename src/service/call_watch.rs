@@ -8,7 +8,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 
 use super::adaptive_limit::MeasuredCall;
-use super::late_answer::LateAnswer;
+use super::late_answer::{CallLimits, LateAnswer};
 use super::served_call::ServedCall;
 use crate::admit::Capacity;
 use crate::gate::Permit;
@@ -51,7 +51,7 @@ pin_project! {
         waited: Duration,
         watch: Option<CallWatch<C>>,
         // The limits of the call. `None` if it has none.
-        late: Option<Box<(CallHold, LateAnswer<H>)>>,
+        late: CallLimits<H>,
     }
 }
 
@@ -64,11 +64,7 @@ pub(super) enum CallEnd<C: Capacity, T, H> {
 }
 
 impl<C: Capacity, F, H> WatchedCall<C, F, H> {
-    pub(super) fn new(
-        future: F,
-        watch: CallWatch<C>,
-        late: Option<Box<(CallHold, LateAnswer<H>)>>,
-    ) -> Self {
+    pub(super) fn new(future: F, watch: CallWatch<C>, late: CallLimits<H>) -> Self {
         Self {
             future: Some(future),
             waited: watch.waited,

@@ -21,9 +21,12 @@ pub(super) struct LateAnswer<H> {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
+/// The limits of a call, with its late answer. `None` if its slot has no limits. It is boxed, because it is rare.
+pub(super) type CallLimits<H> = Option<Box<(CallHold, LateAnswer<H>)>>;
+
 impl<H> LateAnswer<H> {
     /// Returns the limits of a call that begins now, and its late answer. `None` if its slot has no limits.
-    pub(super) fn of_call<C, S, Req>(handler: &H, request: &Req) -> Option<Box<(CallHold, Self)>>
+    pub(super) fn of_call<C, S, Req>(handler: &H, request: &Req) -> CallLimits<H>
     where
         C: Capacity,
         S: Service<Req>,

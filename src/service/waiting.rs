@@ -11,12 +11,11 @@ use tower_service::Service;
 use super::AdmissionHandler;
 use super::adaptive_limit::MeasuredCall;
 use super::call_watch::CallWatch;
-use super::late_answer::LateAnswer;
+use super::late_answer::{CallLimits, LateAnswer};
 use super::served_call::ServedCall;
 use crate::admit::{Capacity, RejectReason, ServiceSample, Ticket};
 use crate::clock;
 use crate::gate::{self, Acquire, Permit, ReadinessClaim};
-use crate::http::CallHold;
 
 /// The end of a wait: a call, a rejection or an error.
 pub(super) enum WaitOutcome<C: Capacity, E> {
@@ -121,11 +120,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         mut self: Box<Self>,
         admitted: Admitted<C>,
         waited: Duration,
-    ) -> (
-        S::Future,
-        CallWatch<C>,
-        Option<Box<(CallHold, LateAnswer<H>)>>,
-    )
+    ) -> (S::Future, CallWatch<C>, CallLimits<H>)
     where
         C: Capacity,
         S: Service<Req>,

@@ -172,7 +172,10 @@ impl SwapHandle {
     fn waiting(&self) -> HashMap<Arc<str>, usize> {
         let gate = self.router.gate();
         let endpoints = gate.capacity();
-        let by_lane = gate.count_waiters(|demand| endpoints.lane(demand));
+        let mut by_lane = HashMap::<_, usize>::new();
+        gate.for_each_waiter(|waiter| {
+            *by_lane.entry(endpoints.lane(waiter.demand)).or_default() += 1;
+        });
         let instances = self.status.instances();
         let models = instances.iter().map(|it| (it.pool(), &it.model));
         let models: HashMap<PoolId, &Arc<str>> = models.collect();
@@ -197,6 +200,7 @@ fn add(model: &mut ModelStatus, other: ModelStatus) {
     model.running = before.running + other.running;
     model.in_flight = before.in_flight + other.in_flight;
     model.waiting = before.waiting;
+    model.load_time = before.load_time.or(other.load_time);
     model.last_error = before.last_error.or(other.last_error);
 }
 

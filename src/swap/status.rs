@@ -80,6 +80,8 @@ pub struct ModelStatus {
     pub waiting: usize,
     /// The share of the load that is done, from 0 to 1, while the model is being loaded and the share is known.
     pub progress: Option<f32>,
+    /// The mean time of the last 8 loads. `None` before the first one has succeeded.
+    pub load_time: Option<Duration>,
     /// The reason of the last start that failed, or of the last crash.
     pub last_error: Option<String>,
     /// The URL of the model while it runs.
@@ -226,6 +228,7 @@ impl InstanceStatus {
             in_flight: fields.endpoint.in_flight(),
             waiting: 0,
             progress: fields.loading().and_then(|loading| loading.progress()),
+            load_time: fields.mean_load(),
             last_error: fields.last_error.clone(),
             url: fields.url.clone().filter(|_| is_running),
         }
@@ -242,15 +245,21 @@ impl StatusFields {
     }
 
     fn set_loading(&self, is_loading: bool) {
-        let (mean, count) = self.loads;
+        let usual = self.mean_load();
         let loading = is_loading.then(|| Loading {
             reported: LoadProgress::default(),
             began: now(),
-            usual: (count > 0).then_some(mean),
+            usual,
         });
         if let Some(on_demand) = self.endpoint.on_demand() {
             on_demand.set_loading(loading);
         }
+    }
+
+    /// Returns the mean time of the last loads, if there were any.
+    fn mean_load(&self) -> Option<Duration> {
+        let (mean, count) = self.loads;
+        (count > 0).then_some(mean)
     }
 
     /// Adds the load that has just ended to the mean time.

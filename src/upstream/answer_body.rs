@@ -14,7 +14,8 @@ use crate::http::IdleTimer;
 
 /// The body of an answer. Its connection is given back at the body's end, and closed if the body is dropped before.
 pub(super) struct AnswerBody {
-    body: Incoming,
+    /// The body, or `None` after an error.
+    body: Option<Incoming>,
     /// The connection, until the answer has ended.
     connection: Option<Box<dyn Release>>,
     /// The first piece, which was read before the head of the answer was passed on.
@@ -24,13 +25,14 @@ pub(super) struct AnswerBody {
 
 impl AnswerBody {
     pub(super) fn new(body: Incoming, connection: Box<dyn Release>, idle: Duration) -> Self {
+        let is_empty = body.is_end_stream();
         let mut answer = Self {
-            body,
+            body: Some(body),
             connection: Some(connection),
             first: None,
             idle: IdleTimer::new(idle),
         };
-        if answer.body.is_end_stream() {
+        if is_empty {
             answer.release();
         }
         answer
@@ -79,11 +81,14 @@ impl AnswerBody {
     }
 
     pub(super) fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.body.is_end_stream()
+        self.first.is_none() && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
-        let rest = self.body.size_hint();
+        let rest = self
+            .body
+            .as_ref()
+            .map_or(SizeHint::with_exact(0), Body::size_hint);
         let Some(first) = self.first.as_ref().and_then(Frame::data_ref) else {
             return rest;
         };
@@ -101,13 +106,16 @@ impl AnswerBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
         self.idle.on_piece();
         match &frame {
             // A body of known length is over with its last frame.
-            Some(Ok(_)) if !self.body.is_end_stream() => {}
+            Some(Ok(_)) if !body.is_end_stream() => {}
             Some(Ok(_)) | None => self.release(),
-            Some(Err(_)) => self.connection = None, // closes it
+            Some(Err(_)) => self.close(),
         }
         Poll::Ready(frame.map(|frame| frame.map_err(BodyError::broken)))
     }
@@ -120,8 +128,13 @@ impl AnswerBody {
     }
 
     /// Closes the connection, so that the endpoint can stop.
-    fn silent(&mut self) -> BodyError {
+    fn close(&mut self) {
         self.connection = None;
+        self.body = None;
+    }
+
+    fn silent(&mut self) -> BodyError {
+        self.close();
         BodyError::silent(self.idle.limit())
     }
 }

@@ -100,7 +100,9 @@ where
     ) -> Result<(Box<dyn InUse<Upload<B>>>, bool), ConnectError> {
         let Some(pool) = pool else {
             let (to, clock) = (self.endpoint.url().clone(), Arc::default());
-            let connection = ClientConnection::open(&self.connector, to, clock, self.may_upgrade).await?;
+            // Boxed, because it would make the futures of all requests several KiB larger.
+            let opening = ClientConnection::open(&self.connector, to, clock, self.may_upgrade);
+            let connection = Box::pin(opening).await?;
             return Ok((Box::new(Unpooled(connection)), false));
         };
         loop {

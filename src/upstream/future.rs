@@ -57,8 +57,8 @@ impl ForwardFuture {
             let name = exchange.endpoint.name();
             let limit = timeouts.first_byte;
             let progress = request.body().progress();
-            let answer = in_time(exchange.send(request), progress, now, limit);
-            let failure = match answer.await {
+            let answer = pin!(exchange.send(request));
+            let failure = match in_time(answer, progress, now, limit).await {
                 Some(Ok(answer)) => {
                     let answer = answered_by(answer, name, timeouts.idle, upgrade);
                     match with_first_piece(answer, name).await {
@@ -76,7 +76,7 @@ impl ForwardFuture {
             if let Some(starts) = starts
                 && failure.may_be_an_end()
             {
-                return ended_or(failure, &exchange.endpoint, starts).await;
+                return Box::pin(ended_or(failure, &exchange.endpoint, starts)).await;
             }
             failure.response()
         })
@@ -99,12 +99,11 @@ impl Future for ForwardFuture {
 /// Waits for an answer until its endpoint has been awaited for `limit`, from `now` or from the last piece of the
 /// request's body on. Returns `None` then.
 async fn in_time<T>(
-    answer: impl Future<Output = T>,
+    mut answer: Pin<&mut impl Future<Output = T>>,
     progress: Option<Progress>,
     now: Instant,
     limit: Duration,
 ) -> Option<T> {
-    let mut answer = pin!(answer);
     let mut late = pin!(timer(now, limit));
     poll_fn(|cx| {
         if let Poll::Ready(answered) = answer.as_mut().poll(cx) {
@@ -191,5 +190,39 @@ impl fmt::Display for Causes<'_> {
 impl fmt::Debug for ForwardFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ForwardFuture").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use http_body_util::Full;
+
+    use super::super::connect::Connector;
+    use super::super::lookups::Lookups;
+    use super::super::pools::pool_of;
+    use super::*;
+    use crate::endpoints::{Endpoint, Endpoints, Model, Registry};
+
+    /// The future is moved once, into its box, so its size is a cost of each request.
+    #[tokio::test]
+    async fn the_future_of_a_request_is_small() {
+        let endpoint = Endpoint::new("a", "http://127.0.0.1:9".parse().unwrap());
+        let registry = Registry::new(vec![endpoint.model(Model::new("m"))]).unwrap();
+        let endpoint = Endpoints::new(registry).endpoints()[0].clone();
+        let connector = Arc::new(Connector::new(Lookups::default()));
+        let pool = Some(pool_of::<Full<Bytes>>(&endpoint, &connector));
+        let exchange = Exchange {
+            endpoint,
+            connector,
+            pool,
+        };
+        let now = Instant::now();
+        let request = Request::new(Upload::new(Full::default(), None, now));
+        let future = ForwardFuture::new(exchange, request, now, Timeouts::default());
+        let size = size_of_val(&**future.0.lock().unwrap());
+        assert!(size <= 2_048, "{size}");
     }
 }

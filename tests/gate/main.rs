@@ -5,6 +5,7 @@ mod charge;
 mod destructors;
 mod estimates;
 mod on_demand;
+mod reports;
 mod semaphore;
 mod set_ticket;
 mod tenant_limit;

@@ -18,7 +18,7 @@ async fn admin_pages_are_on_the_admin_address_only() {
         assert_eq!(gateway.admin().get(path).answer().await.status, 200);
     }
     assert_eq!(gateway.state().await.0["schema"], 1);
-    for path in ["/admin/nothing", "/admin", "/v1/nothing"] {
+    for path in ["/admin/nothing", "/admin/stream/", "/v1/nothing"] {
         let admin = gateway.admin().get(path).answer().await;
         admin.assert_error(404, "not_found");
     }

@@ -4,6 +4,7 @@ use futures_util::StreamExt;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
+use crate::admin_stream::Stream;
 use crate::backend::{Backend, status};
 use crate::durable_support::{Folder, id, stored, until};
 use crate::process::{Gateway, Setup, output};
@@ -257,4 +258,30 @@ async fn misspelt_key_is_refused_with_its_line() {
         "{message}"
     );
     assert!(message.contains("unknown field `retention`"), "{message}");
+}
+
+#[tokio::test]
+async fn operators_page_shows_depths_pauses_and_failures() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let gateway = folder.setup("", &backend).start().await;
+    let (client, admin) = (gateway.client(), gateway.admin());
+    let failed = id(&stored(client, "").tenant("team-a").answer().await);
+    backend.next().await.respond(status(422));
+    while !requests(&gateway, &["ls", "--status", "failed"])
+        .await
+        .contains(&failed)
+    {}
+    let pause = admin
+        .post("/admin/durable/pause")
+        .body(r#"{"queue":"m","reason":"update"}"#);
+    assert_eq!(pause.answer().await.status, 200);
+    id(&stored(client, "").answer().await);
+
+    let (_, _, snapshot) = Stream::open(admin).await.next().await.unwrap();
+    let durable = &snapshot["state"]["durable"];
+    assert_eq!(durable["queues"]["m normal"]["queued"], 1, "{durable}");
+    assert_eq!(durable["pauses"][0]["reason"], "update");
+    let shown = &durable["failed"][&failed];
+    assert_eq!(shown["tenant"], "team-a");
+    assert_eq!(shown["reason"], "error_response");
 }

@@ -11,7 +11,9 @@ use crate::waiting_status::{asks, reads};
 
 async fn start(backend: &Backend) -> Gateway {
     let setup = Setup::new().top("[admin]\nlisten = \"127.0.0.1:0\"");
-    let setup = setup.routing("aliases = { gpt = \"m\" }");
+    let setup = setup
+        .routing("aliases = { gpt = \"m\" }")
+        .sections("[server]\npaths = \"all\"\n");
     setup.backend("gpu-1", backend, 1, &["m"]).start().await
 }
 

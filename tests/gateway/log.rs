@@ -209,7 +209,9 @@ async fn text_of_clients_forges_no_line() {
 #[tokio::test]
 async fn failures_of_backends_are_logged_with_code_and_tries() {
     let gone = Backend::unreachable();
-    let setup = Setup::new().backend_at("a", &gone, 1, &["m"]);
+    let setup = Setup::new()
+        .backend_at("a", &gone, 1, &["m"])
+        .sections("[server]\npaths = \"all\"\n");
     let gateway = setup.start().await;
     let answer = gateway.ask("m").path("/gone").answer().await;
     assert_eq!(answer.status, 502);
@@ -228,7 +230,10 @@ async fn failures_of_backends_are_logged_with_code_and_tries() {
 #[tokio::test]
 async fn responses_that_are_cut_off_are_logged_with_who_cut_them() {
     let backend = Backend::start().await;
-    let gateway = Setup::new().backend("a", &backend, 2, &["m"]).start().await;
+    let setup = Setup::new()
+        .backend("a", &backend, 2, &["m"])
+        .sections("[server]\npaths = \"all\"\n");
+    let gateway = setup.start().await;
     let (left, stream) = tokio::join!(gateway.ask("m").path("/left").open(), async {
         backend.next().await.stream()
     });
@@ -268,7 +273,9 @@ async fn responses_that_are_cut_off_are_logged_with_who_cut_them() {
 #[tokio::test]
 async fn tokens_are_logged_where_tenants_are_charged_for_them() {
     let backend = Backend::start().await;
-    let setup = Setup::new().queue("discipline = \"fair\"");
+    let setup = Setup::new()
+        .queue("discipline = \"fair\"")
+        .sections("[server]\npaths = \"all\"\n");
     let setup = setup.backend("a", &backend, 1, &["m"]);
     let gateway = setup.start().await;
     let sent = gateway.ask("m").path("/tokens").send();

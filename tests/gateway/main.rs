@@ -3,6 +3,8 @@
 
 #[path = "../support/gateway_backend.rs"]
 mod backend;
+#[path = "../support/gateway_chromium.rs"]
+mod chromium;
 #[path = "../support/gateway_client.rs"]
 mod client;
 #[path = "../support/gateway_durable.rs"]
@@ -22,6 +24,8 @@ mod swap_support;
 
 mod adaptive;
 mod admin;
+mod admin_page;
+mod admin_stream;
 mod api_pages;
 mod browsers;
 mod by_head;
@@ -64,6 +68,8 @@ mod routing_newcomers;
 mod routing_retries;
 mod routing_strategies;
 mod routing_waiting;
+#[cfg(unix)]
+mod service_manager;
 mod shared_limits;
 mod shutdown;
 mod slow_clients;

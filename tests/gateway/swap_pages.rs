@@ -4,6 +4,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use tokio::time::timeout;
 
+use crate::admin_stream::Stream;
 use crate::backend::Backend;
 use crate::client::Client;
 use crate::process::{Gateway, Setup, TIMEOUT};
@@ -311,4 +312,29 @@ async fn without_swap_pages_are_empty_and_actions_find_no_model() {
     gateway.signal("TERM");
     assert_eq!(gateway.exit().await.code(), Some(0));
     drop(events);
+}
+
+#[tokio::test]
+async fn operators_page_shows_models_with_their_memory_and_load_time() {
+    let setup = swap("memory = 2.0").sections(&model("a", &ready("a")));
+    let gateway = setup.start().await;
+    let mut stream = Stream::open(gateway.admin()).await;
+    let (_, _, snapshot) = stream.next().await.unwrap();
+    let swap = &snapshot["state"]["swap"];
+    let memory = [&swap["memory_used"], &swap["memory_total"]];
+    assert_eq!(memory, [&json!(0.0), &json!(2.0)]);
+    assert_eq!(swap["models"]["a"]["state"], "unloaded");
+    assert_eq!(swap["models"]["a"]["memory"], 1.0);
+    let load = gateway.admin().post("/admin/models/a/load").answer().await;
+    assert_eq!(load.status, 202);
+    let (mut used, mut load_time) = (json!(0.0), json!(null));
+    while load_time.is_null() {
+        let (_, _, patch) = stream.next().await.unwrap();
+        if let Some(now) = patch["swap"].get("memory_used") {
+            used = now.clone();
+        }
+        load_time = patch["swap"]["models"]["a"]["load_seconds"].clone();
+    }
+    assert_eq!(used, 1.0);
+    assert!(load_time.as_f64().unwrap() >= 0.0);
 }

@@ -274,6 +274,44 @@ async fn a_recorder_installed_late_gets_later_requests() {
     assert_eq!(series(&snapshotter)["requests_total gpu-1 m ok"], 1.0);
 }
 
+#[tokio::test]
+async fn counters_go_on_after_a_change_of_endpoints_and_of_the_recorder() {
+    let router = TestRouter::new(builder());
+    let recorders = [DebuggingRecorder::new(), DebuggingRecorder::new()];
+    for recorder in &recorders {
+        let snapshotter = recorder.snapshotter();
+        let _guard = set_default_local_recorder(recorder);
+        router.ask("n", "200").await;
+        let moved = |endpoints: &mut Vec<Endpoint>| endpoints[0].models.reverse();
+        router.handle.change_endpoints(moved).unwrap();
+        router.ask("n", "200").await;
+        router.ask("m", "200").await;
+        router.ask("n", "404").await;
+        let series = series(&snapshotter);
+        assert_eq!(series["requests_total gpu-1 n ok"], 2.0);
+        assert_eq!(series["requests_total gpu-1 m ok"], 1.0);
+        assert_eq!(series["requests_total gpu-1 n client_error"], 1.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_follow_the_names_of_levels() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = set_default_local_recorder(&recorder);
+    let router = TestRouter::new(builder());
+    for levels in [["high", "normal"], ["high", "low"]] {
+        let queue = QueueConfig::default().levels(PriorityLevels::new(levels, levels[1]).unwrap());
+        router.handle.reconfigure(queue).unwrap();
+        let running = async {
+            let _ = tokio::time::timeout(Duration::from_secs(1), router.ask("m", "hang")).await;
+        };
+        tokio::join!(running, router.ask("n", "200"));
+        let waits = format!("queue_wait_seconds {}", levels[1]);
+        assert_eq!(series(&snapshotter)[&waits], 1.0);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn levels_are_counted_and_their_gauges_end_with_them() {
     let recorder = DebuggingRecorder::new();

@@ -5,6 +5,7 @@ mod bodies_not_sent;
 mod carried;
 mod clients;
 mod failures;
+mod health;
 mod hold_limits;
 mod large_bodies;
 mod layer;

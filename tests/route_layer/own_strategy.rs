@@ -138,3 +138,44 @@ fn a_strategy_panic_on_release_harms_no_request() {
         }
     });
 }
+
+/// A strategy that keeps the prefix of the last request.
+#[derive(Debug)]
+struct LastPrefix {
+    reads_prefixes: bool,
+    prefix: Mutex<Option<u64>>,
+}
+
+impl Strategy for LastPrefix {
+    fn name(&self) -> &'static str {
+        "last_prefix"
+    }
+
+    fn reads_prefixes(&self) -> bool {
+        self.reads_prefixes
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        *self.prefix.lock().unwrap() = candidates.prefix();
+        candidates.free().next().map(Choice::new)
+    }
+}
+
+#[tokio::test]
+async fn only_a_strategy_that_reads_prefixes_gets_them() {
+    for reads_prefixes in [true, false] {
+        let prefix = Mutex::default();
+        let own = Arc::new(LastPrefix {
+            reads_prefixes,
+            prefix,
+        });
+        let choice = StrategyChoice::Custom(Arc::clone(&own) as _);
+        let routing = RoutingConfig::default().strategy(choice);
+        let mut router = TestRouter::new([endpoint("a", 1, &["m"])], routing);
+        let body = r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#;
+        let answer = router.send(Request::post("/").body(Full::from(body)).unwrap());
+        router.call().await.ok();
+        answer.await.unwrap();
+        assert_eq!(own.prefix.lock().unwrap().is_some(), reads_prefixes);
+    }
+}

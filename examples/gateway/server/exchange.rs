@@ -1,9 +1,9 @@
 //! A request that is being served: its waits for the client, and the ways to end it.
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
 use tokio::task::AbortHandle;
@@ -31,29 +31,29 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Waits for `response`. Returns `None` if a piece of the request's body came too late; the future is dropped then,
-    /// which gives back what the request had.
-    pub(super) async fn response<F: Future>(&self, response: F) -> Option<F::Output> {
-        let mut response = pin!(response);
-        std::future::poll_fn(|cx| {
-            if self.is_late() {
-                return Poll::Ready(None);
-            }
-            if let Poll::Ready(response) = response.as_mut().poll(cx) {
-                self.has_response.store(true, Ordering::Relaxed);
-                return Poll::Ready(Some(response));
-            }
-            // Acquire, so that a body which another task has read is seen as a whole.
-            if self.uploaded.load(Ordering::Acquire) {
-                return Poll::Pending; // the common case: no piece can be late any more
-            }
-            self.waiting.register(cx.waker());
-            match self.is_late() {
-                true => Poll::Ready(None), // it became late before the waker was registered
-                false => Poll::Pending,
-            }
-        })
-        .await
+    /// Waits for `response`. Returns `None` if a piece of the request's body came too late; the future has to be dropped
+    /// then, which gives back what the request had.
+    pub(super) fn poll_response<F: Future>(
+        &self,
+        response: Pin<&mut F>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<F::Output>> {
+        if self.is_late() {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(response) = response.poll(cx) {
+            self.has_response.store(true, Ordering::Relaxed);
+            return Poll::Ready(Some(response));
+        }
+        // Acquire, so that a body which another task has read is seen as a whole.
+        if self.uploaded.load(Ordering::Acquire) {
+            return Poll::Pending; // the common case: no piece can be late any more
+        }
+        self.waiting.register(cx.waker());
+        match self.is_late() {
+            true => Poll::Ready(None), // it became late before the waker was registered
+            false => Poll::Pending,
+        }
     }
 
     /// Marks the end of the request's body.

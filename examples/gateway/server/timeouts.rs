@@ -127,6 +127,7 @@ impl Timeouts {
         }
     }
 
+    /// Looks at the requests that are being served. A connection with one has no limit of its own.
     fn look_at_requests(&self, requests: &mut Requests, now: Instant) -> Step {
         let is_http2 = requests.is_http2;
         for (_, running) in &mut requests.running {

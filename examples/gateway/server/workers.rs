@@ -7,7 +7,7 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -21,7 +21,7 @@ pub(super) struct Workers {
     /// Each worker holds a clone until it has ended.
     running: mpsc::Sender<()>,
     ended: mpsc::Receiver<()>,
-    count: usize,
+    runtimes: Vec<Handle>,
 }
 
 impl Workers {
@@ -33,7 +33,7 @@ impl Workers {
             end,
             running,
             ended,
-            count: 0,
+            runtimes: Vec::new(),
         }
     }
 
@@ -45,7 +45,8 @@ impl Workers {
     ) -> io::Result<()> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (end, running) = (self.end.clone(), self.running.clone());
-        let name = format!("worker-{}", self.count);
+        let name = format!("worker-{}", self.runtimes.len());
+        self.runtimes.push(runtime.handle().clone());
         let worker = move || {
             runtime.block_on(end.run_until_cancelled(async {
                 task.await;
@@ -55,8 +56,12 @@ impl Workers {
             drop(running);
         };
         thread::Builder::new().name(name).spawn(worker)?;
-        self.count += 1;
         Ok(())
+    }
+
+    /// Returns the runtimes of the workers.
+    pub(super) fn runtimes(&self) -> &[Handle] {
+        &self.runtimes
     }
 
     /// Ends the workers, and drops the tasks that still run.

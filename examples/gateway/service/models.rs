@@ -1,10 +1,13 @@
 //! The models of the service: their names and states, and those of `[swap]` started and stopped.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tower_triage::endpoints::{EndpointRef, Registry};
-use tower_triage::swap::{ModelState, ModelStatus, SwapEvents, SwapHandle, UnknownModel, Unload};
+use tower_triage::swap::{
+    ModelState, ModelStatus, SwapConfig, SwapEvents, SwapHandle, UnknownModel, Unload,
+};
 
 use super::Handle;
 use crate::tenants::Tenant;
@@ -60,6 +63,11 @@ impl Handle {
     /// The models of `[swap]`, in its order.
     pub(crate) fn models(&self) -> Vec<ModelStatus> {
         self.swap.as_ref().map_or_else(Vec::new, SwapHandle::models)
+    }
+
+    /// The configuration of the models in use. `None` without `[swap]`.
+    pub(crate) fn swap_config(&self) -> Option<Arc<SwapConfig>> {
+        self.swap_config.load_full()
     }
 
     /// What happens to models of `[swap]`. `None` without that section.

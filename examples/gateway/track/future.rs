@@ -38,25 +38,30 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let Some(tracked) = this.tracked else {
-            panic!("response future polled after it was answered");
+        let Some(Tracked { record, .. }) = this.tracked else {
+            answered();
         };
-        if !tracked.record.is_cancelled()
-            && let Poll::Ready(response) = this.response.poll(cx)
-        {
-            return match this.tracked.take() {
-                Some(tracked) => Poll::Ready(TrackedBody::wrap(response, tracked)),
-                None => Poll::Pending, // it is there, as was seen above
-            };
-        }
-        if !tracked.record.poll_cancelled(cx) {
-            return Poll::Pending;
-        }
-        // The server drops the future with the response in hand, which takes the request out of the queue or closes the
-        // connection to its endpoint.
-        match this.tracked.take() {
-            Some(tracked) => Poll::Ready(tracked.cancelled()),
-            None => Poll::Pending, // it is there, as was seen above
-        }
+        let response = match record.is_cancelled() {
+            true => None,
+            false => match this.response.poll(cx) {
+                Poll::Ready(response) => Some(response),
+                Poll::Pending if record.poll_cancelled(cx) => None,
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        let Some(tracked) = this.tracked.take() else {
+            answered();
+        };
+        Poll::Ready(match response {
+            Some(response) => TrackedBody::wrap(response, tracked),
+            // The server drops the future with the response in hand, which takes the request out of the queue or closes
+            // the connection to its endpoint.
+            None => tracked.cancelled(),
+        })
     }
+}
+
+/// Panics because the future was polled after it had resolved.
+fn answered() -> ! {
+    panic!("response future polled after it was answered")
 }

@@ -13,8 +13,8 @@ mod tenants;
 
 pub(crate) use arrive::Arrival;
 pub(crate) use outcome::{Answered, State};
-pub use reports::LaneHead;
 pub(crate) use reports::Starting;
+pub use reports::{LaneHead, WaitingRequest};
 pub(crate) use tenants::{Account, Share};
 
 use std::collections::HashMap;

@@ -1,15 +1,13 @@
 //! Reports about the levels of a room and the heads of its lanes.
 
-#[cfg(feature = "swap")]
-use std::collections::HashMap;
-#[cfg(feature = "swap")]
-use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use super::WaitingRoom;
 use super::predict::ExpectedWait;
 use crate::admit::room_base::RoomBase;
-use crate::admit::{Capacity, LevelStatus, PoolId, PoolSet, Priority, SlotState, WaiterId, ask};
+use crate::admit::{
+    Capacity, LevelStatus, PoolId, PoolSet, Priority, SlotState, Tenant, WaiterId, ask,
+};
 
 /// The waiter of a lane that goes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +19,20 @@ pub struct LaneHead<L> {
     pub level: Priority,
     /// The instant of the waiter's arrival.
     pub arrival: Instant,
+}
+
+/// A waiter of a room or a gate, as a report shows it.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct WaitingRequest<'a, D> {
+    /// The level in which the waiter waits, which is the level of its ticket or a higher one after a promotion.
+    pub level: Priority,
+    /// The tenant of the waiter's ticket.
+    pub tenant: &'a Tenant,
+    /// The slots that the waiter needs.
+    pub demand: &'a D,
+    /// The time since the waiter's arrival.
+    pub age: Duration,
 }
 
 /// Slots that are being started.
@@ -122,22 +134,29 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.queue.take_heads_changed()
     }
 
-    /// Returns the number of waiters for each `key` of their demands. O(n).
-    #[cfg(feature = "swap")]
-    pub(crate) fn count_waiters<K: Eq + Hash>(
+    /// Calls `visit` for each waiter, in arbitrary order. Takes O(n) time.
+    pub fn for_each_waiter(
         &self,
-        key: impl Fn(&C::Demand) -> K,
-    ) -> HashMap<K, usize> {
+        now: Instant,
+        mut visit: impl FnMut(WaitingRequest<'_, C::Demand>),
+    ) {
         let waiters = self.waiters();
-        let mut counts = HashMap::new();
-        for idx in waiters.oldest_first() {
-            *counts.entry(key(&waiters.payload(idx).demand)).or_default() += 1;
+        let now = self.base().clock.epoch.nanos(now);
+        for (idx, meta) in waiters.waiting() {
+            visit(WaitingRequest {
+                level: Priority(meta.level),
+                tenant: meta.tenant(),
+                demand: &waiters.payload(idx).demand,
+                age: Duration::from_nanos(now.saturating_sub(meta.limits.arrival)),
+            });
         }
-        counts
     }
 
     fn level(&mut self, capacity: &C, level: u8) -> LevelStatus {
-        let waiting = self.queue.common.by_level.count(level);
+        let common = &self.queue.common;
+        let waiting = common.by_level.count(level);
+        let oldest = common.by_level.oldest_of(&common.waiters, level);
+        let oldest = oldest.map(|idx| common.waiters.meta(idx).limits.arrival);
         let wait = self.longest_wait(capacity, level);
         let pool = wait.map_or(PoolId(0), |wait| wait.pool);
         let base = self.base_mut();
@@ -145,6 +164,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         LevelStatus {
             name: base.config.levels.name(Priority(level)).to_owned(),
             waiting,
+            oldest: oldest
+                .map(|arrival| Duration::from_nanos(base.clock.now.saturating_sub(arrival))),
             stats: base.counters.by_level[usize::from(level)],
             estimated_wait: wait.and_then(|wait| base.corrected(level, wait)),
             target_wait: base.target_at(pool, level),

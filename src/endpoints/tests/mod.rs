@@ -9,7 +9,7 @@ mod strategies;
 use std::sync::Arc;
 
 use super::*;
-use crate::admit::{Capacity, LeaseError, PoolId, SlotUsage};
+use crate::admit::{AdaptiveLimit, Capacity, LeaseError, PoolId, SlotUsage};
 use crate::route::{RoutingConfig, StrategyChoice};
 
 fn endpoint(name: &str, slots: u32, models: &[&str]) -> Endpoint {
@@ -244,5 +244,39 @@ fn a_limit_lowered_in_use_holds_at_once() {
             .map(|lease| endpoints.release(lease))
             .is_ok();
         assert_eq!(free, leases.len() < 3, "{} in flight", leases.len());
+    }
+}
+
+#[test]
+fn a_second_attempt_needs_another_endpoint_or_a_chain() {
+    let adaptive = endpoint("3", 1, &["e"]).limit(AdaptiveLimit::default());
+    let several = [
+        endpoint("1", 1, &["a", "b", "c"]),
+        endpoint("2", 1, &["b", "d"]),
+        adaptive,
+    ];
+    let routing = RoutingConfig::default()
+        .alias("to-a", "a")
+        .alias("to-b", "b")
+        .fallbacks("c", ["nowhere"])
+        .fallbacks("chain", ["a"]);
+    let endpoints = routed(several, routing);
+    for (name, may) in [
+        ("a", false),
+        ("to-a", false),
+        ("d", false),
+        ("unknown", false),
+        ("b", true),
+        ("to-b", true),
+        ("c", true),
+        ("chain", true),
+        ("e", true),
+    ] {
+        let demand = endpoints.demand(&Requirements::new(name));
+        assert_eq!(
+            endpoints.table.load().may_attempt_again(&demand),
+            may,
+            "{name}"
+        );
     }
 }

@@ -167,7 +167,7 @@ impl Checker {
         let probe = || self.prober.probe(&endpoint, &check.path);
         let report = |up: Option<bool>, result: Result<(), CheckError>| {
             let name = endpoint.name();
-            match (result, up) {
+            match (&result, up) {
                 (Err(error), _) if error.is_our_own() => {
                     tracing::warn!(endpoint = name, %error, "no check of the endpoint could be made");
                 }
@@ -180,6 +180,10 @@ impl Checker {
                 }
             }
             if let Some(up) = up {
+                if let Err(error) = &result {
+                    let health = &endpoint.state().cold.health;
+                    health.set_reason(format!("the check fails: {error}"));
+                }
                 self.router.set_healthy(&endpoint, up);
             }
             if std::mem::take(&mut first) {
