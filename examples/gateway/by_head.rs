@@ -33,7 +33,7 @@ pub(crate) fn aim<B>(
     let asked = match uri.path().strip_prefix(UPSTREAM) {
         Some(_) => match to_own_page(request, handle, tenant) {
             Ok(asked) => asked,
-            Err(answer) => return Some(Target::Answer(answer)),
+            Err(answer) => return Some(Target::Answer(*answer)),
         },
         None => match model_in_query(uri) {
             Some(model) => Requirements::new(model),
@@ -65,17 +65,17 @@ fn to_own_page<B>(
     request: &mut Request<B>,
     handle: &Handle,
     tenant: Option<&Tenant>,
-) -> Result<Requirements<'static>, Response<Body>> {
+) -> Result<Requirements<'static>, Box<Response<Body>>> {
     let path = request.uri().path();
     let names = path.strip_prefix(UPSTREAM).unwrap_or_default();
     let found = split_model(names, |name| handle.has_name(name, tenant));
     let Some((model, rest)) = found else {
         let message = format!("no model at {path}: the path must begin with {UPSTREAM}MODEL/");
-        return Err(pages::model_not_found(path, message));
+        return Err(Box::new(pages::model_not_found(path, message)));
     };
     let is_page = matches!(*request.method(), Method::GET | Method::HEAD);
     if rest.is_empty() && is_page {
-        return Err(with_slash(request.uri()));
+        return Err(Box::new(with_slash(request.uri())));
     }
     let rest = if rest.is_empty() { "/" } else { rest };
     let target = match request.uri().query() {
@@ -83,7 +83,8 @@ fn to_own_page<B>(
         None => PathAndQuery::try_from(rest),
     };
     let Ok(target) = target else {
-        return Err(pages::not_found(request.method(), path, "its rest is no path"));
+        let answer = pages::not_found(request.method(), path, "its rest is no path");
+        return Err(Box::new(answer));
     };
     *request.uri_mut() = Uri::from(target);
     Ok(Requirements::new(model))
@@ -102,7 +103,9 @@ const MOST_SEGMENTS: usize = 8;
 
 /// Returns the redirect to the same path with a slash at its end, without which a page would not find its parts.
 fn with_slash(uri: &Uri) -> Response<Body> {
-    let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+    let query = uri
+        .query()
+        .map_or_else(String::new, |query| format!("?{query}"));
     let location = HeaderValue::try_from(format!("{}/{query}", uri.path()));
     let mut redirect = Response::new(Body::empty());
     *redirect.status_mut() = StatusCode::MOVED_PERMANENTLY;
@@ -145,7 +148,10 @@ mod tests {
     fn a_query_names_a_model() {
         for (uri, expected) in [
             ("/v1/realtime?model=m", Some("m")),
-            ("/v1/realtime?x=1&model=org%2Fm%3A7b&model=n", Some("org/m:7b")),
+            (
+                "/v1/realtime?x=1&model=org%2Fm%3A7b&model=n",
+                Some("org/m:7b"),
+            ),
             ("/?model=a+b", Some("a b")),
             ("/?model=", None),
             ("/?model", None),

@@ -106,13 +106,17 @@ impl Gateway {
         {
             let response = Box::pin(durable.answer(request)).await;
             if is_anthropic && anthropic::is_own_error(&response) {
-                return Box::pin(anthropic::reshaped(response)).await.map(Either::Right);
+                return Box::pin(anthropic::reshaped(response))
+                    .await
+                    .map(Either::Right);
             }
             return response.map(Either::Right);
         }
         match self.routed.clone().oneshot(request).await {
             Ok(error) if is_anthropic && anthropic::is_own_error(&error) => {
-                Box::pin(anthropic::reshaped(error)).await.map(Either::Right)
+                Box::pin(anthropic::reshaped(error))
+                    .await
+                    .map(Either::Right)
             }
             Ok(response) => response.map(Either::Left),
             Err(never) => match never {},

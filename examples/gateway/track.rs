@@ -108,8 +108,9 @@ impl Tracked {
                 }
             }
         }
-        // Over HTTP/2, the connection's graceful shutdown says so.
-        if self.is_http1 && self.tracker.handle.is_closed() {
+        // Over HTTP/2, the connection's graceful shutdown says so. A websocket has another value there.
+        let may_close = self.is_http1 && status != StatusCode::SWITCHING_PROTOCOLS;
+        if may_close && self.tracker.handle.is_closed() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }

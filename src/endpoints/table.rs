@@ -411,7 +411,13 @@ fn served_models<'a>(
         let served = models.entry(name).or_insert_with(|| {
             let before = old.and_then(|old| old.model(name));
             let budget = before.filter(|_| keeps_budgets).map_or_else(
-                || Arc::new(TpsBudget::new(RECENT, MIN_RETRIES, config.retry_share as f32)),
+                || {
+                    Arc::new(TpsBudget::new(
+                        RECENT,
+                        MIN_RETRIES,
+                        config.retry_share as f32,
+                    ))
+                },
                 |before| Arc::clone(&before.retry_budget),
             );
             ModelBackends::new(name, idx, before, budget)

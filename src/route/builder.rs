@@ -180,6 +180,8 @@ impl RouteLayerBuilder {
     }
 
     /// Sets the largest size of a request body in bytes, above which it is rejected with 413. Default 10 MiB.
+    ///
+    /// A form may be larger if its part `model` comes within so many bytes, because the rest is streamed.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.options.body_limit = bytes;
         self

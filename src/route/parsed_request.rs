@@ -73,11 +73,12 @@ impl<S> RequestHead<S> {
         Ok((demand, body.clone().unchanged()))
     }
 
-    fn parse_form<B>(
-        &mut self,
-        form: FormStart<B>,
-    ) -> Result<(Demand, RouteBody<B>), RouteError> {
-        let FormStart { bytes, model_at, rest } = form;
+    fn parse_form<B>(&mut self, form: FormStart<B>) -> Result<(Demand, RouteBody<B>), RouteError> {
+        let FormStart {
+            bytes,
+            model_at,
+            rest,
+        } = form;
         let name = model_at.clone().map_or(&b""[..], |at| &bytes[at]);
         let asked = Requirements::new(String::from_utf8_lossy(name)); // the form was checked
         let demand = self.demand(&asked)?;
@@ -122,7 +123,11 @@ impl<S> RequestHead<S> {
     }
 
     /// Checks that the request may ask for its model, or that an endpoint serves requests without a model.
-    fn check_model(&self, table: &RoutingTable, asked: &Requirements<'_>) -> Result<(), RouteError> {
+    fn check_model(
+        &self,
+        table: &RoutingTable,
+        asked: &Requirements<'_>,
+    ) -> Result<(), RouteError> {
         if asked.model.is_empty() && !table.is_configured("") {
             return Err(RouteError::model_missing());
         }

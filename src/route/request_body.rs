@@ -68,7 +68,9 @@ impl BufferedBody {
     }
 
     fn parts_naming(self, model: &str) -> [Bytes; 3] {
-        let Self { bytes, model_at, .. } = self;
+        let Self {
+            bytes, model_at, ..
+        } = self;
         let Some(model_at) = model_at else {
             return [bytes, Bytes::new(), Bytes::new()];
         };

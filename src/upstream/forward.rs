@@ -313,9 +313,8 @@ where
             upgrade::set_headers(&mut headers);
         }
         let is_large = size.lower() > KEEP_LIMIT as u64;
-        let is_sent_once = is_large
-            || upgrade.is_some()
-            || parts.extensions.get::<AtMostOnce>().is_some();
+        let is_sent_once =
+            is_large || upgrade.is_some() || parts.extensions.get::<AtMostOnce>().is_some();
         let exchange = Exchange {
             endpoint: endpoint.clone(),
             connector: Arc::clone(&self.connector),

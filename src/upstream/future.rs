@@ -218,10 +218,11 @@ mod tests {
             endpoint,
             connector,
             pool,
+            may_upgrade: false,
         };
         let now = Instant::now();
         let request = Request::new(Upload::new(Full::default(), None, now));
-        let future = ForwardFuture::new(exchange, request, now, Timeouts::default());
+        let future = ForwardFuture::new(exchange, request, now, Timeouts::default(), None);
         let size = size_of_val(&**future.0.lock().unwrap());
         assert!(size <= 2_048, "{size}");
     }

@@ -22,7 +22,10 @@ async fn one_model_is_shown_by_its_id() {
         let answer = gateway.get(path).answer().await;
         assert_eq!(answer.status, 200, "{path}");
         let model = answer.json();
-        assert_eq!((&model["id"], &model["object"]), (&json!(id), &json!("model")));
+        assert_eq!(
+            (&model["id"], &model["object"]),
+            (&json!(id), &json!("model"))
+        );
         assert!(model["created"].is_u64() && model["owned_by"].is_string());
         let head = gateway.client().head(path).answer().await;
         assert_eq!(head.status, 200, "{path}");
@@ -43,7 +46,9 @@ async fn a_tenant_sees_its_own_models_alone() {
     let gateway = setup.sections(tenant).start().await;
     let get = |path: &str| gateway.get(path).header("x-api-key", "sk-a").answer();
     assert_eq!(get("/v1/models/m").await.status, 200);
-    get("/v1/models/n").await.assert_error(404, "model_not_found");
+    get("/v1/models/n")
+        .await
+        .assert_error(404, "model_not_found");
     let tags = get("/api/tags").await.json();
     assert_eq!(tags["models"].as_array().unwrap().len(), 1);
 }
@@ -66,12 +71,17 @@ async fn readyz_needs_a_healthy_backend() {
     let mut backend = Some(Backend::start().await);
     let url = backend.as_ref().unwrap().url();
     let health = "interval_seconds = 0.02, unhealthy_after = 1, healthy_after = 1";
-    let gateway = Setup::new().backend_checked("gpu-1", &url, health).start().await;
+    let gateway = Setup::new()
+        .backend_checked("gpu-1", &url, health)
+        .start()
+        .await;
     for page in ["/readyz", "/health", "/healthz"] {
         gateway.get(page).answer().await.assert_ok("ok\n");
     }
     backend.take();
-    gateway.until("unhealthy", |state| !state.healthy()[0]).await;
+    gateway
+        .until("unhealthy", |state| !state.healthy()[0])
+        .await;
     let answer = gateway.get("/readyz").answer().await;
     assert_eq!(answer.error(), (503, "not_ready".to_owned()));
     assert_eq!(gateway.get("/health").answer().await.status, 200);
@@ -136,7 +146,12 @@ async fn anthropics_path_has_anthropics_refusals() {
     let long = format!("{{\"model\":\"m\",\"x\":\"{}\"}}", "x".repeat(100));
     for (body, status, kind, code) in [
         (r#"{"model":"m"}"#, 503, "overloaded_error", "queue_full"),
-        (r#"{"model":"x"}"#, 404, "not_found_error", "model_not_found"),
+        (
+            r#"{"model":"x"}"#,
+            404,
+            "not_found_error",
+            "model_not_found",
+        ),
         ("{}", 400, "invalid_request_error", "model_missing"),
         ("[", 400, "invalid_request_error", "malformed_body"),
         (&long, 413, "request_too_large", "body_too_large"),
@@ -151,7 +166,11 @@ async fn anthropics_path_has_anthropics_refusals() {
         assert_eq!(answer.header("retry-after").is_some(), status == 503);
         assert_eq!(answer.header("x-should-retry").is_some(), status != 503);
     }
-    let counted = gateway.ask("m").path("/v1/messages/count_tokens").answer().await;
+    let counted = gateway
+        .ask("m")
+        .path("/v1/messages/count_tokens")
+        .answer()
+        .await;
     assert_eq!(counted.json()["error"]["type"], "overloaded_error");
 }
 
@@ -172,5 +191,8 @@ async fn a_backends_own_error_keeps_its_shape() {
     let gone = Setup::new().backend_at("gpu-1", &Backend::unreachable(), 1, &["m"]);
     let gateway = gone.start().await;
     let answer = gateway.ask("m").path("/v1/messages").answer().await;
-    assert_eq!((answer.status, answer.json()["error"]["type"].clone()), (502, json!("api_error")));
+    assert_eq!(
+        (answer.status, answer.json()["error"]["type"].clone()),
+        (502, json!("api_error"))
+    );
 }

@@ -57,7 +57,12 @@ async fn a_model_that_is_named_goes_before_the_default_backend() {
         first.next().await.answer("fine");
         sent.answer().await.assert_ok("fine");
     }
-    let unknown = gateway.client().post("/tokenize").body("{\"model\":\"x\"}").answer().await;
+    let unknown = gateway
+        .client()
+        .post("/tokenize")
+        .body("{\"model\":\"x\"}")
+        .answer()
+        .await;
     unknown.assert_error(404, "model_not_found");
 }
 
@@ -105,11 +110,15 @@ async fn requests_for_the_default_backend_wait_for_its_slot() {
 #[tokio::test]
 async fn the_default_backend_must_be_a_backend() {
     let backend = Backend::start().await;
-    let setup = Setup::new()
-        .routing("default_backend = \"gpu-9\"")
-        .backend("gpu-1", &backend, 1, &["m"]);
+    let setup =
+        Setup::new()
+            .routing("default_backend = \"gpu-9\"")
+            .backend("gpu-1", &backend, 1, &["m"]);
     let error = setup.refusal().await;
-    assert!(error.contains("[routing]: `default_backend` is \"gpu-9\""), "{error}");
+    assert!(
+        error.contains("[routing]: `default_backend` is \"gpu-9\""),
+        "{error}"
+    );
     assert!(error.contains("[[backends]]"), "{error}");
     assert!(error.contains("line "), "{error}");
 }
@@ -142,14 +151,20 @@ async fn a_models_own_pages_are_below_its_name() {
         for method in [Method::GET, Method::POST, Method::DELETE] {
             let sent = gateway.get(path).method(method.clone()).body("x").send();
             let arrived = backend.next().await;
-            assert_eq!((&arrived.head.method, arrived.head.uri.to_string()), (&method, rest.to_owned()));
+            assert_eq!(
+                (&arrived.head.method, arrived.head.uri.to_string()),
+                (&method, rest.to_owned())
+            );
             assert_eq!(arrived.body, "x");
             arrived.answer("fine");
             sent.answer().await.assert_ok("fine");
         }
     }
     let moved = gateway.get("/upstream/m?x=1").answer().await;
-    assert_eq!((moved.status, moved.header("location")), (301, Some("/upstream/m/?x=1")));
+    assert_eq!(
+        (moved.status, moved.header("location")),
+        (301, Some("/upstream/m/?x=1"))
+    );
     for path in ["/upstream/x/", "/upstream/", "/upstream/org/"] {
         let answer = gateway.get(path).answer().await;
         answer.assert_error(404, "model_not_found");
@@ -181,9 +196,12 @@ async fn tenants_reach_the_pages_of_their_own_models() {
     let backend = Backend::replying("fine").await;
     let tenants = "[[tenants]]\nname = \"a\"\nkeys = [\"sk-a\"]\nmodels = [\"m\"]\n\
                    [[tenants]]\nname = \"b\"\nkeys = [\"sk-b\"]\n";
-    let setup = Setup::new()
-        .routing("default_backend = \"gpu-1\"")
-        .backend("gpu-1", &backend, 1, &["m", "n"]);
+    let setup = Setup::new().routing("default_backend = \"gpu-1\"").backend(
+        "gpu-1",
+        &backend,
+        1,
+        &["m", "n"],
+    );
     let gateway = setup.sections(tenants).start().await;
     let get = |key: &str, path: &str| gateway.get(path).header("x-api-key", key).answer();
     for (key, path) in [
@@ -202,10 +220,15 @@ async fn tenants_reach_the_pages_of_their_own_models() {
     ] {
         get("sk-a", path).await.assert_error(404, code);
     }
-    let request = gateway.client().post("/tokenize").header("x-api-key", "sk-a");
+    let request = gateway
+        .client()
+        .post("/tokenize")
+        .header("x-api-key", "sk-a");
     let answer = request.body("{}").answer().await;
     answer.assert_error(400, "model_missing");
-    get("sk-c", "/upstream/m/x").await.assert_error(401, "invalid_api_key");
+    get("sk-c", "/upstream/m/x")
+        .await
+        .assert_error(401, "invalid_api_key");
 }
 
 #[cfg(unix)]

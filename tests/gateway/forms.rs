@@ -26,15 +26,22 @@ fn form(parts: &[String]) -> String {
 }
 
 fn upload(gateway: &Gateway, path: &str, body: String) -> ClientRequest {
-    gateway.client().post(path).header("content-type", TYPE).body(body)
+    gateway
+        .client()
+        .post(path)
+        .header("content-type", TYPE)
+        .body(body)
 }
 
 #[tokio::test]
 async fn forms_are_routed_by_the_part_that_names_the_model() {
     let (first, second) = (Backend::start().await, Backend::start().await);
-    let setup = Setup::new()
-        .backend("gpu-1", &first, 1, &["m"])
-        .backend("gpu-2", &second, 1, &["whisper-1"]);
+    let setup = Setup::new().backend("gpu-1", &first, 1, &["m"]).backend(
+        "gpu-2",
+        &second,
+        1,
+        &["whisper-1"],
+    );
     let gateway = setup.start().await;
     for path in [
         "/v1/audio/transcriptions",
@@ -108,7 +115,9 @@ async fn forms_that_name_no_model_are_refused() {
         (vec![model("x"), file("RIFF")], 404, "model_not_found"),
         (vec![model(&"x".repeat(2_000))], 400, "malformed_body"),
     ] {
-        let answer = upload(&gateway, "/v1/audio/transcriptions", form(&parts)).answer().await;
+        let answer = upload(&gateway, "/v1/audio/transcriptions", form(&parts))
+            .answer()
+            .await;
         answer.assert_error(status, code);
     }
     assert_eq!(backend.counts().arrived, 0);
@@ -120,16 +129,19 @@ async fn a_refused_upload_is_read_so_that_its_client_gets_the_answer() {
     let setup = Setup::new().backend("gpu-1", &backend, 1, &["m"]);
     let gateway = setup.start().await;
     let body = form(&[model("unknown"), file(&"x".repeat(8 << 20))]);
-    let answer = upload(&gateway, "/v1/audio/transcriptions", body).answer().await;
+    let answer = upload(&gateway, "/v1/audio/transcriptions", body)
+        .answer()
+        .await;
     answer.assert_error(404, "model_not_found");
 }
 
 #[tokio::test]
 async fn a_form_without_a_model_goes_to_the_default_backend() {
     let backend = Backend::start().await;
-    let setup = Setup::new()
-        .routing("default_backend = \"gpu-1\"")
-        .backend("gpu-1", &backend, 1, &["m"]);
+    let setup =
+        Setup::new()
+            .routing("default_backend = \"gpu-1\"")
+            .backend("gpu-1", &backend, 1, &["m"]);
     let gateway = setup.start().await;
     let body = form(&[file("RIFF")]);
     let sent = upload(&gateway, "/v1/audio/transcriptions", body.clone()).send();
@@ -144,7 +156,9 @@ async fn a_gateway_that_stores_requests_streams_forms() {
     use crate::durable_support::Folder;
     let (folder, backend) = (Folder::new(), Backend::start().await);
     let limit = "body_limit_bytes = 1000";
-    let setup = Setup::new().top(limit).backend("gpu-1", &backend, 1, &["m"]);
+    let setup = Setup::new()
+        .top(limit)
+        .backend("gpu-1", &backend, 1, &["m"]);
     let gateway = setup.sections(&folder.section(limit)).start().await;
     let body = form(&[model("m"), file(&"x".repeat(200_000))]);
     let sent = upload(&gateway, "/v1/audio/transcriptions", body.clone()).send();
@@ -159,7 +173,10 @@ async fn a_gateway_that_stores_requests_streams_forms() {
 async fn the_file_is_streamed_to_the_backend() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let gateway = Setup::new().backend_at("gpu-1", &url, 1, &["m"]).start().await;
+    let gateway = Setup::new()
+        .backend_at("gpu-1", &url, 1, &["m"])
+        .start()
+        .await;
     let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
     let body = form(&[model("m"), file("beginning-and-end")]);
     let (begin, end) = body.split_at(body.find("-and-end").unwrap());
@@ -167,7 +184,10 @@ async fn the_file_is_streamed_to_the_backend() {
         "POST /v1/audio/transcriptions HTTP/1.1\r\nhost: x\r\ncontent-type: {TYPE}\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
-    client.write_all(format!("{head}{begin}").as_bytes()).await.unwrap();
+    client
+        .write_all(format!("{head}{begin}").as_bytes())
+        .await
+        .unwrap();
     let exchange = async {
         let (mut backend, _) = listener.accept().await.unwrap();
         let mut got = Vec::new();
@@ -179,5 +199,7 @@ async fn the_file_is_streamed_to_the_backend() {
             assert_ne!(backend.read_buf(&mut got).await.unwrap(), 0);
         }
     };
-    timeout(TIMEOUT, exchange).await.expect("the form is not streamed");
+    timeout(TIMEOUT, exchange)
+        .await
+        .expect("the form is not streamed");
 }

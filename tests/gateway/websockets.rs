@@ -39,7 +39,9 @@ async fn read_until(socket: &mut TcpStream, end: &str) -> String {
             assert_ne!(socket.read_buf(&mut text).await.unwrap(), 0, "closed");
         }
     };
-    timeout(TIMEOUT, read).await.unwrap_or_else(|_| panic!("{end:?} does not come"));
+    timeout(TIMEOUT, read)
+        .await
+        .unwrap_or_else(|_| panic!("{end:?} does not come"));
     String::from_utf8(text).unwrap()
 }
 
@@ -64,12 +66,20 @@ async fn bytes_pass_both_ways_and_the_slot_is_held() {
         let mut client = ask(&gateway, path, "websocket").await;
         let (mut socket, head) = backend.switch(SWITCHED).await;
         assert!(head.starts_with(target), "{head}");
-        for header in ["connection: upgrade\r\n", "upgrade: websocket\r\n", "sec-websocket-key: k\r\n"] {
+        for header in [
+            "connection: upgrade\r\n",
+            "upgrade: websocket\r\n",
+            "sec-websocket-key: k\r\n",
+        ] {
             assert!(head.contains(header), "{head}");
         }
         let answer = read_until(&mut client, "\r\n\r\n").await.to_lowercase();
         assert!(answer.starts_with("http/1.1 101"), "{answer}");
-        for header in ["connection: upgrade", "upgrade: websocket", "sec-websocket-accept: abc"] {
+        for header in [
+            "connection: upgrade",
+            "upgrade: websocket",
+            "sec-websocket-accept: abc",
+        ] {
             assert!(answer.contains(header), "{answer}");
         }
         client.write_all(b"ping").await.unwrap();
@@ -78,9 +88,19 @@ async fn bytes_pass_both_ways_and_the_slot_is_held() {
         assert_eq!(read_until(&mut client, "pong").await, "pong");
 
         assert_eq!(gateway.state().await.in_flight(), [1]);
-        gateway.ask("m").answer().await.assert_error(503, "queue_disabled");
+        gateway
+            .ask("m")
+            .answer()
+            .await
+            .assert_error(503, "queue_disabled");
         drop(client);
-        assert_eq!(timeout(TIMEOUT, socket.read(&mut [0])).await.unwrap().unwrap(), 0);
+        assert_eq!(
+            timeout(TIMEOUT, socket.read(&mut [0]))
+                .await
+                .unwrap()
+                .unwrap(),
+            0
+        );
         drop(socket);
         gateway.idle().await;
     }
@@ -95,7 +115,13 @@ async fn the_end_of_the_backend_ends_the_websocket() {
     let (socket, _) = backend.switch(SWITCHED).await;
     read_until(&mut client, "\r\n\r\n").await;
     drop(socket);
-    assert_eq!(timeout(TIMEOUT, client.read(&mut [0])).await.unwrap().unwrap(), 0);
+    assert_eq!(
+        timeout(TIMEOUT, client.read(&mut [0]))
+            .await
+            .unwrap()
+            .unwrap(),
+        0
+    );
     drop(client);
     gateway.idle().await;
 }
@@ -117,7 +143,9 @@ async fn no_other_protocol_passes() {
     let backend = Switching::start().await;
     let gateway = backend.gateway().await;
     let mut client = ask(&gateway, "/v1/x?model=m", "h2c").await;
-    let (_socket, head) = backend.switch("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    let (_socket, head) = backend
+        .switch("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        .await;
     assert!(!head.contains("upgrade"), "{head}");
     let answer = read_until(&mut client, "\r\n\r\nok").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");

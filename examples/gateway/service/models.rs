@@ -48,9 +48,11 @@ impl Handle {
             !models.any(|model| is_instance(endpoint.name(), &model.name))
         };
         models.iter().any(|model| model.state != ModelState::Failed)
-            || self.router.endpoints().iter().any(|endpoint| {
-                endpoint.healthy() && !endpoint.draining() && is_backend(endpoint)
-            })
+            || self
+                .router
+                .endpoints()
+                .iter()
+                .any(|endpoint| endpoint.healthy() && !endpoint.draining() && is_backend(endpoint))
     }
 
     /// The models of `[swap]` that `tenant` may use, in its order.

@@ -82,8 +82,9 @@ pub struct RoutingConfig {
     /// The name of the endpoint for requests that name no model. Default `None`, so they are rejected with 400
     /// (`model_missing`), as they are if no endpoint has this name. In a file it is also called `default_backend`.
     ///
-    /// Requests with a body in JSON or a form, and with [requirements](crate::endpoints::Requirements::without_model) from
-    /// elsewhere, go there. The endpoint takes them whatever capabilities its models have.
+    /// The JSON or the form of such a request has no `model`, or its
+    /// [requirements](crate::endpoints::Requirements::without_model) have none. The endpoint takes it whatever its models can
+    /// do.
     #[cfg_attr(feature = "serde", serde(alias = "default_backend"))]
     pub default_endpoint: Option<String>,
     /// The partitions of the waiting room, by model. Default: empty, so the bound and the order of the whole room apply.

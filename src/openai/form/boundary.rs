@@ -11,7 +11,9 @@ pub(crate) fn form_boundary(headers: &HeaderMap) -> Option<&[u8]> {
         return None;
     }
     let boundary = parameter(value, b"boundary")?;
-    (1..=LONGEST_BOUNDARY).contains(&boundary.len()).then_some(boundary)
+    (1..=LONGEST_BOUNDARY)
+        .contains(&boundary.len())
+        .then_some(boundary)
 }
 
 const FORM: &[u8] = b"multipart/form-data";
@@ -74,7 +76,10 @@ mod tests {
         for (value, boundary) in [
             ("multipart/form-data; boundary=abc", Some("abc")),
             ("Multipart/Form-Data;Boundary=\"a;b\" ; x=y", Some("a;b")),
-            ("multipart/form-data; x=\"; boundary=no\"; boundary=yes", Some("yes")),
+            (
+                "multipart/form-data; x=\"; boundary=no\"; boundary=yes",
+                Some("yes"),
+            ),
             ("multipart/form-data; boundary = abc", Some("abc")),
             ("multipart/form-data; boundary=", None),
             ("multipart/form-data; boundary=\"abc", None),
@@ -85,7 +90,11 @@ mod tests {
         ] {
             let value = HeaderValue::from_str(value).unwrap();
             let headers = HeaderMap::from_iter([(CONTENT_TYPE, value.clone())]);
-            assert_eq!(form_boundary(&headers), boundary.map(str::as_bytes), "{value:?}");
+            assert_eq!(
+                form_boundary(&headers),
+                boundary.map(str::as_bytes),
+                "{value:?}"
+            );
         }
         assert_eq!(form_boundary(&HeaderMap::new()), None);
     }

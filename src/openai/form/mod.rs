@@ -70,7 +70,10 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Result<FormStart<B>, RouteError>> {
         loop {
-            let found = self.scan.advance(&self.read).map_err(RouteError::malformed)?;
+            let found = self
+                .scan
+                .advance(&self.read)
+                .map_err(RouteError::malformed)?;
             match found {
                 Some(Found::Model(model_at)) => return Poll::Ready(Ok(self.start(Some(model_at)))),
                 Some(Found::End) => return Poll::Ready(Ok(self.start(None))),
@@ -191,9 +194,14 @@ mod tests {
     const FORM: &str = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--b\r\n\
                         Content-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\nRIFF\r\n--b--\r\n";
 
-    fn pieces(text: &'static str, length: usize) -> impl Body<Data = Bytes, Error = std::io::Error> + Send {
+    fn pieces(
+        text: &'static str,
+        length: usize,
+    ) -> impl Body<Data = Bytes, Error = std::io::Error> + Send {
         let pieces = text.as_bytes().chunks(length);
-        let frames: Vec<_> = pieces.map(|piece| Ok(Frame::data(Bytes::from(piece)))).collect();
+        let frames: Vec<_> = pieces
+            .map(|piece| Ok(Frame::data(Bytes::from(piece))))
+            .collect();
         StreamBody::new(stream::iter(frames))
     }
 
@@ -234,9 +242,20 @@ mod tests {
     #[test]
     fn a_form_counts_in_the_memory_while_it_is_kept() {
         let memory = BodyMemory::new(80);
-        let start = read(&mut ReadForm::new(pieces(FORM, 1), b"b", 1_000, Some(&memory))).unwrap();
+        let start = read(&mut ReadForm::new(
+            pieces(FORM, 1),
+            b"b",
+            1_000,
+            Some(&memory),
+        ))
+        .unwrap();
         assert_eq!(memory.used(), start.bytes.len());
-        let full = read(&mut ReadForm::new(pieces(FORM, 1), b"b", 1_000, Some(&memory)));
+        let full = read(&mut ReadForm::new(
+            pieces(FORM, 1),
+            b"b",
+            1_000,
+            Some(&memory),
+        ));
         assert_eq!(full.err(), Some(RouteError::BodyMemoryFull { limit: 80 }));
         drop(start);
         assert_eq!(memory.used(), 0);

@@ -29,7 +29,9 @@ enum State {
     Boundary,
     Headers,
     /// The content of the part `model`, which begins here, is awaited.
-    Model { start: usize },
+    Model {
+        start: usize,
+    },
 }
 
 /// The result of a scan.
@@ -160,7 +162,9 @@ impl FormScan {
                 Some(position)
             }
             None => {
-                self.at = self.at.max(form.len().saturating_sub(self.delimiter.len() - 1));
+                self.at = self
+                    .at
+                    .max(form.len().saturating_sub(self.delimiter.len() - 1));
                 None
             }
         }
@@ -172,7 +176,9 @@ fn is_model(headers: &[u8]) -> bool {
     let mut lines = headers.split(|&byte| byte == b'\n');
     let disposition = lines.find_map(|line| {
         let (name, value) = split_at(line, b':')?;
-        let is_disposition = name.trim_ascii().eq_ignore_ascii_case(b"content-disposition");
+        let is_disposition = name
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"content-disposition");
         is_disposition.then(|| value.trim_ascii())
     });
     disposition.is_some_and(|value| {
@@ -217,7 +223,10 @@ mod tests {
 
     #[test]
     fn the_model_is_found_wherever_its_part_stands() {
-        let file = part("name=\"file\"; filename=\"a.wav\"", "RIFF\r\n--bb\r\n-- b\r\n\r\n--");
+        let file = part(
+            "name=\"file\"; filename=\"a.wav\"",
+            "RIFF\r\n--bb\r\n-- b\r\n\r\n--",
+        );
         let named = part("name=\"model\"", "whisper-1");
         for form in [
             format!("{named}{file}--b--\r\n"),
@@ -225,7 +234,10 @@ mod tests {
             format!("preamble\r\n{named}--b"),
             format!("\r\n{named}--b"),
             named.replace("\"model\"", "model") + "--b",
-            named.replace("Content-Disposition", "content-TYPE: x\r\ncontent-disposition") + "--b",
+            named.replace(
+                "Content-Disposition",
+                "content-TYPE: x\r\ncontent-disposition",
+            ) + "--b",
             named.replace("--b\r\n", "--b \t\r\n") + "--b",
             part("NAME=\"model\"; x=\"filename=1\"", " whisper-1 ") + "--b",
         ] {
@@ -264,6 +276,12 @@ mod tests {
         assert!(scan(headers.as_bytes(), 1_000).is_err());
         let name = part("name=\"model\"", &"x".repeat(LONGEST_NAME + 100));
         assert!(scan(name.as_bytes(), 1_000).is_err());
-        assert!(scan(&[part("name=\"model\"", "x").as_bytes(), b"--b"].concat(), 9).is_ok());
+        assert!(
+            scan(
+                &[part("name=\"model\"", "x").as_bytes(), b"--b"].concat(),
+                9
+            )
+            .is_ok()
+        );
     }
 }
