@@ -26,6 +26,8 @@
 //!
 //! HTTP clients get JSON in OpenAI's form, `{"error":{"message","type","param","code"}}`. gRPC clients get a status. The
 //! codes are stable. With 503 and 429 comes `Retry-After`, or `grpc-retry-pushback-ms` ("pushback").
+//! `retry-after-ms` says the same wait in milliseconds. Both are at most 120 s. A rejection with any other status of
+//! 4xx, but for 408 and 409, has `x-should-retry: false`. The SDKs of OpenAI and Anthropic read both headers.
 //!
 //! | reason | HTTP | `code` | gRPC |
 //! |---|---|---|---|

@@ -1,7 +1,6 @@
 //! Actions of operators, and of clients that may, on models: load and unload them. The paths are the gateway's own, llama.cpp's
 //! and llama-swap's, and the answers those of the program whose path it is.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::BoxError;
@@ -9,12 +8,12 @@ use axum::body::{Body, HttpBody};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::timeout;
 use tower_triage::swap::Unload;
 
+use crate::by_head::decoded;
 use crate::pages::{error, json, page};
 use crate::service::Handle;
 
@@ -172,12 +171,6 @@ fn how(query: Option<&str>) -> Result<Unload, String> {
             "the query is {other:?}: it must be kill=true or kill=false"
         )),
     }
-}
-
-/// Decodes `%2F` and the like. `None` if the result is not UTF-8.
-fn decoded(text: &str) -> Option<String> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.ok().map(Cow::into_owned)
 }
 
 #[cfg(test)]

@@ -129,6 +129,7 @@ impl Config {
             let line = index.and_then(|index| Some(backends.get(index)?.1));
             at(line, Problem::Backends(error))
         })?;
+        check_default_backend(&routing, &registry).map_err(|problem| at(routing_line, problem))?;
         let clients_may_unload = swap.as_ref().is_some_and(|swap| swap.clients_may_unload);
         let swap = swap.map(|swap| swap::load(swap.config, registry.endpoints(), environment));
         let swap = swap
@@ -207,6 +208,18 @@ impl Config {
             clients_may_unload: false,
             durable: None,
         })
+    }
+}
+
+/// Checks that `default_backend` names a backend.
+fn check_default_backend(routing: &RoutingConfig, registry: &Registry) -> Result<(), Problem> {
+    let Some(name) = &routing.default_endpoint else {
+        return Ok(());
+    };
+    let mut endpoints = registry.endpoints().iter();
+    match endpoints.any(|endpoint| endpoint.name == *name) {
+        true => Ok(()),
+        false => Err(Problem::DefaultBackend(name.clone())),
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use axum::BoxError;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -57,6 +58,8 @@ pub(crate) struct Durable {
     front: Front,
     layers: Arc<dyn Fn(StoredRoute) -> Front + Send + Sync>,
     gauges: Arc<Gauges>,
+    /// `true` if each request is stored, because this gateway runs none.
+    stores_all: bool,
 }
 
 /// The service for the requests of clients.
@@ -76,13 +79,14 @@ impl Durable {
         routed: StoredRoute,
     ) -> Result<(Self, Workers), Box<dyn Error>> {
         let queue = config.waiting_room(true)?;
+        let stores_all = durable.role == Role::Front;
         let mut tasks = JoinSet::new();
         let store = open(durable, &queue, &mut tasks).await?;
         let by_model = ByModel::new(handle, config.server.paths.clone());
         let served = CancellationToken::new();
         let mut layer = DurableLayer::new(Arc::clone(&store))
             .classify(by_model.clone())
-            .store_all(durable.role == Role::Front)
+            .store_all(stores_all)
             .max_wait(durable.max_wait)
             .body_limit(durable.body_limit_bytes)
             .shutdown(served.clone());
@@ -117,6 +121,7 @@ impl Durable {
             front,
             layers,
             gauges: Arc::new(gauges),
+            stores_all,
         };
         Ok((durable, workers))
     }
@@ -136,6 +141,14 @@ impl Durable {
             Front::Straight(_) => false,
             Front::Storing(_) => PAGES.into_iter().any(|page| is_at_or_below(path, page)),
         }
+    }
+
+    /// Returns `true` if a request may be stored, or has to be. Forms are never stored, but for those of the gateway's own
+    /// pages, so they go straight to a backend where there are any.
+    pub(crate) fn takes<B>(&self, request: &Request<B>) -> bool {
+        let content_type = request.headers().get(CONTENT_TYPE);
+        let is_form = content_type.is_some_and(|it| it.as_bytes().starts_with(b"multipart/"));
+        self.stores_all || !is_form
     }
 
     /// Answers a request of a client.

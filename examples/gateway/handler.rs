@@ -1,4 +1,4 @@
-//! The request handler of the main address: routes each POST to a path of `[server] paths` by its model, and serves pages.
+//! The request handler of the main address: routes each request to a path of `[server] paths` by its model, and serves pages.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,9 +16,11 @@ use tower_triage::upstream::PeerAddr;
 
 use crate::access;
 use crate::actions;
+use crate::anthropic;
+use crate::by_head::{self, Target};
 use crate::config::{Origin, Paths};
-use crate::pages::{self, Pages, is_operators};
-use crate::paths;
+use crate::pages::{self, Pages, is_clients, is_operators};
+use crate::paths::{self, Api};
 use crate::server::ClientBody;
 use crate::service::Routed;
 use crate::tenants::{Refused, Tenant, Tenants};
@@ -62,7 +64,7 @@ impl Gateway {
         }
     }
 
-    /// Routes a POST by its body; every other request asks for a page.
+    /// Routes a POST by its body. Every other request is routed by its path or query, or asks for a page.
     async fn answer(
         &self,
         mut request: Request<ClientBody>,
@@ -82,21 +84,65 @@ impl Gateway {
         if actions::is_action(method, path) && self.clients_may(path) && may_act {
             return Box::pin(self.act(request)).await.map(Either::Right);
         }
+        let is_anthropic = Api::of(path) == Api::Anthropic;
         let durable = self.pages.durable.as_ref();
         let is_stored_page = durable.is_some_and(|durable| durable.has_page(path));
-        let is_routed = method == Method::POST && !is_operators(path) && self.paths.allows(path);
-        if !is_stored_page && !is_routed {
-            let page = Box::pin(self.page(request, peer, tenant.as_deref()));
-            return page.await.map(Either::Right);
+        let is_read = is_stored_page || self.is_read(&request);
+        if !is_read {
+            match self.aim(&mut request, tenant.as_deref()) {
+                Some(Target::Backend) => {}
+                Some(Target::Answer(answer)) => {
+                    return pages::response_to(request.method(), answer).map(Either::Right);
+                }
+                None => {
+                    let page = Box::pin(self.page(request, peer, tenant.as_deref()));
+                    return page.await.map(Either::Right);
+                }
+            }
         }
         request.extensions_mut().insert(PeerAddr(peer));
-        if let Some(durable) = durable {
-            return Box::pin(durable.answer(request)).await.map(Either::Right);
+        if let Some(durable) = durable
+            && (is_stored_page || is_read && durable.takes(&request))
+        {
+            let response = Box::pin(durable.answer(request)).await;
+            if is_anthropic && anthropic::is_own_error(&response) {
+                return Box::pin(anthropic::reshaped(response))
+                    .await
+                    .map(Either::Right);
+            }
+            return response.map(Either::Right);
         }
         match self.routed.clone().oneshot(request).await {
+            Ok(error) if is_anthropic && anthropic::is_own_error(&error) => {
+                Box::pin(anthropic::reshaped(error))
+                    .await
+                    .map(Either::Right)
+            }
             Ok(response) => response.map(Either::Left),
             Err(never) => match never {},
         }
+    }
+
+    /// Returns `true` if the body of a request names its model, so that it has to be read.
+    fn is_read(&self, request: &Request<ClientBody>) -> bool {
+        let (method, uri) = (request.method(), request.uri());
+        let path = uri.path();
+        *method == Method::POST
+            && !is_operators(path)
+            && self.paths.allows(path)
+            && (uri.query().is_none()
+                || paths::is_known(path)
+                || by_head::model_in_query(uri).is_none())
+    }
+
+    /// Finds where a request goes whose body is not read. `None` if it asks for a page.
+    fn aim(&self, request: &mut Request<ClientBody>, tenant: Option<&Tenant>) -> Option<Target> {
+        let (method, path) = (request.method(), request.uri().path());
+        let is_page = matches!(*method, Method::GET | Method::HEAD) && is_clients(path);
+        if is_page || is_operators(path) || !self.paths.allows_unread(path) {
+            return None;
+        }
+        by_head::aim(request, &self.pages.handle, tenant)
     }
 
     /// Checks the path of a request and the key of its client, and finds the tenant that it belongs to.
@@ -161,12 +207,16 @@ impl Gateway {
             }
             (false, _) if method == Method::POST => {
                 "requests go to backends at the paths of the APIs that the gateway knows, or at those that `paths` of \
-                 [server] allows"
+                 [server] allows; others below /v1 with `?model=`, or if [routing] has a `default_backend`"
             }
-            (false, true) => "use POST for models, or GET for /v1/models, /running and /healthz",
+            (false, true) => {
+                "use POST for models, or GET for /v1/models, /running and /healthz; other paths below /v1 go to backends \
+                 with `?model=`, or if [routing] has a `default_backend`"
+            }
             (_, false) => {
                 "use POST for models, or GET for /v1/models, /running, /healthz, /metrics, /admin/, /admin/state, \
-                 /admin/models and /admin/events"
+                 /admin/models and /admin/events; other paths below /v1 go to backends with `?model=`, or if [routing] has \
+                 a `default_backend`"
             }
         }
     }

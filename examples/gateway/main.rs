@@ -11,7 +11,9 @@
 mod access;
 mod actions;
 mod admin;
+mod anthropic;
 mod args;
+mod by_head;
 mod check;
 mod config;
 mod cors;

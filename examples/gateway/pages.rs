@@ -20,6 +20,8 @@ use tower_triage::rejection::{ErrorCode, Rejection};
 
 use crate::actions;
 use crate::admin::{self, Feed, Overview};
+use crate::anthropic;
+use crate::by_head::decoded;
 use crate::durable::Durable;
 use crate::live::Live;
 use crate::log::StatusCounts;
@@ -71,14 +73,23 @@ impl Pages {
 
     /// The page for clients at `path`, as `tenant` may see it.
     pub(crate) fn client(&self, path: &str, tenant: Option<&Tenant>) -> Option<Response<Body>> {
-        match path {
-            "/v1/models" | "/models" => {
-                Some(json(&models::list_with_states(self.handle.names(tenant))))
+        let names = || self.handle.names(tenant);
+        Some(match path {
+            "/v1/models" | "/models" => json(&models::list_with_states(names())),
+            "/running" => json(&models::running(&self.handle.models_of(tenant))),
+            "/api/tags" => json(&models::ollama_tags(names())),
+            "/api/version" => json(&models::ollama_version()),
+            "/healthz" | "/health" => self.healthz(),
+            "/readyz" => self.readyz(),
+            _ => {
+                let id = model_of(path)?;
+                let mut names = names().into_iter();
+                match names.find(|(name, _)| *name == id) {
+                    Some((name, state)) => json(&models::with_state(name, state)),
+                    None => model_not_found(path, format!("Model '{id}' not found")),
+                }
             }
-            "/running" => Some(json(&models::running(&self.handle.models_of(tenant)))),
-            "/healthz" => Some(self.healthz()),
-            _ => None,
-        }
+        })
     }
 
     /// The page for operators that `head` asks for.
@@ -113,17 +124,52 @@ impl Pages {
         self.durable.as_ref()?.operator(head, body).await
     }
 
+    /// Answers that the process serves requests.
     fn healthz(&self) -> Response<Body> {
-        if self.handle.is_closed() {
-            error(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "shutting_down",
-                "the service is shutting down".to_owned(),
-            )
-        } else {
-            page("text/plain; charset=utf-8", "ok\n")
+        match self.handle.is_closed() {
+            true => unavailable("shutting_down", "the service is shutting down"),
+            false => page("text/plain; charset=utf-8", "ok\n"),
         }
     }
+
+    /// Answers that a model can be reached, so that a load balancer may send requests.
+    fn readyz(&self) -> Response<Body> {
+        match self.handle.is_closed() || self.handle.has_model_in_service() {
+            true => self.healthz(),
+            false => unavailable(
+                "not_ready",
+                "no backend is healthy, and no model of [swap] can be started",
+            ),
+        }
+    }
+}
+
+/// The paths of pages for clients.
+const CLIENT_PAGES: [&str; 8] = [
+    "/v1/models",
+    "/models",
+    "/running",
+    "/healthz",
+    "/health",
+    "/readyz",
+    "/api/tags",
+    "/api/version",
+];
+
+/// Returns `true` if there is a page for clients at `path`.
+pub(crate) fn is_clients(path: &str) -> bool {
+    CLIENT_PAGES.contains(&path) || model_of(path).is_some()
+}
+
+/// Returns the id of the model whose page is at `path`. It may have slashes, and encoded ones.
+fn model_of(path: &str) -> Option<String> {
+    let id = path.strip_prefix("/v1").unwrap_or(path);
+    let id = id.strip_prefix("/models/")?;
+    decoded(id).filter(|id| !id.is_empty())
+}
+
+fn unavailable(code: &'static str, message: &str) -> Response<Body> {
+    error(StatusCode::SERVICE_UNAVAILABLE, code, message.to_owned())
 }
 
 /// Whether only operators may see `path`, or act there: a request there is for no model, whatever its body says.
@@ -180,28 +226,27 @@ pub(crate) fn error_at(
     code: &'static str,
     message: String,
 ) -> Response<Body> {
-    match Api::of(path) {
-        Api::OpenAi => error(status, code, message),
-        Api::Anthropic => anthropic_error(status, code, &message),
-    }
+    in_shape_of(path, Rejection::new(status, code, message))
 }
 
-fn anthropic_error(status: StatusCode, code: &str, message: &str) -> Response<Body> {
-    let kind = match status {
-        StatusCode::UNAUTHORIZED => "authentication_error",
-        StatusCode::FORBIDDEN => "permission_error",
-        StatusCode::NOT_FOUND => "not_found_error",
-        _ => "invalid_request_error",
+/// The error response of a model that is unknown, or not for this client.
+pub(crate) fn model_not_found(path: &str, message: String) -> Response<Body> {
+    let rejection = Rejection::new(StatusCode::NOT_FOUND, "model_not_found", message);
+    in_shape_of(path, rejection.with_param("model"))
+}
+
+fn in_shape_of(path: &str, rejection: Rejection) -> Response<Body> {
+    let (status, code) = (rejection.status(), ErrorCode(rejection.code()));
+    let mut error = rejection.into_response();
+    error.extensions_mut().insert(code); // for the log
+    let shape = |text: Bytes| match Api::of(path) {
+        Api::OpenAi => None,
+        Api::Anthropic => anthropic::reshape(status, &text),
     };
-    let error = serde_json::json!({ "type": kind, "message": message, "code": code });
-    let mut response = json(&serde_json::json!({ "type": "error", "error": error }));
-    *response.status_mut() = status;
-    response
+    error.map(|text| shape(text.clone()).map_or_else(|| Body::from(text), Body::from))
 }
 
 /// An error response in the format of OpenAI's API.
 pub(crate) fn error(status: StatusCode, code: &'static str, message: String) -> Response<Body> {
-    let mut error = Rejection::new(status, code, message).into_response();
-    error.extensions_mut().insert(ErrorCode(code)); // for the log
-    error.map(|text: Bytes| Body::from(text))
+    error_at("", status, code, message)
 }

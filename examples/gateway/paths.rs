@@ -86,6 +86,9 @@ const OF_MODELS: [&str; 4] = [
     "/admin/models/",
 ];
 
+/// The pages of a model's own server are below this path and the name of the model, as with llama-swap.
+pub(crate) const UPSTREAM: &str = "/upstream/";
+
 /// Pages that need no key, because load balancers ask for them.
 const PUBLIC: [&str; 3] = ["/healthz", "/health", "/readyz"];
 

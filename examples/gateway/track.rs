@@ -133,8 +133,9 @@ impl Tracked {
                 }
             }
         }
-        // Over HTTP/2, the connection's graceful shutdown says so.
-        if self.is_http1 && self.tracker.handle.is_closed() {
+        // Over HTTP/2, the connection's graceful shutdown says so. A websocket has another value there.
+        let may_close = self.is_http1 && status != StatusCode::SWITCHING_PROTOCOLS;
+        if may_close && self.tracker.handle.is_closed() {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
     }
@@ -203,7 +204,7 @@ impl Answer {
 }
 
 /// Returns the code of a rejection, of a failure at the endpoint, or of the gateway's own error.
-fn code(extensions: &Extensions) -> Option<&'static str> {
+pub(crate) fn code(extensions: &Extensions) -> Option<&'static str> {
     let rejected = extensions.get::<RejectReason<RouteError>>();
     let rejected = rejected.map(|reason| reason.to_rejection().code());
     rejected.or_else(|| extensions.get().map(|&ErrorCode(code)| code))

@@ -47,7 +47,7 @@ pub enum RouteError {
         missing: Vec<&'static str>,
     },
     /// All endpoints that could serve the request are unhealthy, or there are none.
-    #[error("No healthy backend available for model '{}'", Cut(model))]
+    #[error("No healthy backend available for {}", model_or_none(model))]
     NoHealthyBackend {
         /// The model that was asked for, or the model that its name is an alias of.
         model: Arc<str>,
@@ -159,6 +159,14 @@ impl ToRejection for RouteError {
             Self::ModelStartFailed { retry_after, .. } => rejection.with_retry_after(*retry_after),
             _ => rejection,
         }
+    }
+}
+
+/// Returns the words for a model in a message. A request that names no model has an empty one.
+fn model_or_none(model: &str) -> String {
+    match model {
+        "" => "requests without a model".to_owned(),
+        model => format!("model '{}'", Cut(model)),
     }
 }
 

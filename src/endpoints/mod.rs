@@ -72,3 +72,4 @@ pub use requirements::Requirements;
 pub(crate) use requirements::TokenBounds;
 pub use resolve::FallbackWhen;
 pub use strategy::{Candidate, Candidates, Choice, Strategy, Weights};
+pub(crate) use table::RoutingTable;

@@ -14,9 +14,12 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Requirements<'a> {
-    /// The name of the model.
+    /// The name of the model. It is empty if the request names none.
     pub model: Cow<'a, str>,
     /// The approximate number of tokens that the model must take. Default 0.
+    ///
+    /// A request goes to an endpoint whose context has as many tokens. If no context has, it goes to the longest one,
+    /// because the number is an estimate, and it is refused only above twice the longest context.
     pub estimated_tokens: u32,
     /// The maximum number of tokens in one choice of the answer. Default `None`, for as many as the model takes.
     pub max_tokens: Option<u32>,
@@ -49,6 +52,15 @@ impl<'a> Requirements<'a> {
             stream: false,
             prefix: None,
         }
+    }
+}
+
+impl Requirements<'_> {
+    /// Makes the requirements of a request that names no model. It goes to the
+    /// [default endpoint](crate::route::RoutingConfig::default_endpoint), or is rejected with 400 (`model_missing`).
+    #[must_use]
+    pub fn without_model() -> Self {
+        Self::new("")
     }
 }
 

@@ -15,8 +15,8 @@ use super::lane::Capabilities;
 use super::resolve::{Resolution, Target, resolve_all};
 use super::strategy::{Candidate, Candidates, Choice, ask};
 use super::{
-    Demand, EndpointLease, EndpointRef, FallbackWhen, Lane, Registry, Requirements, RouteError,
-    RoutingRules, Via,
+    Demand, EndpointLease, EndpointRef, FallbackWhen, Lane, Model, Registry, Requirements,
+    RouteError, RoutingRules, Via,
 };
 use crate::admit::{KeptSlots, LeaseError, Partition, PoolId};
 
@@ -54,24 +54,7 @@ impl RoutingTable {
         leaving: Vec<EndpointRef>,
         old: Option<&Self>,
     ) -> Self {
-        let retry_share = rules.config.retry_share;
-        // New budgets start with their full reserve, so an unchanged share keeps the old budgets.
-        let keeps_budgets = old.is_some_and(|old| old.rules.config.retry_share == retry_share);
-        let mut models: HashMap<&str, ModelBackends> = HashMap::new();
-        for endpoint in &*endpoints {
-            for (nth, model) in endpoint.config().models.iter().enumerate() {
-                let idx = models.len();
-                let served = models.entry(&model.name).or_insert_with(|| {
-                    let before = old.and_then(|old| old.model(&model.name));
-                    let budget = before.filter(|_| keeps_budgets).map_or_else(
-                        || Arc::new(TpsBudget::new(RECENT, MIN_RETRIES, retry_share as f32)),
-                        |before| Arc::clone(&before.retry_budget),
-                    );
-                    ModelBackends::new(&model.name, idx, before, budget)
-                });
-                served.backends.push(Backend::new(endpoint, model, nth));
-            }
-        }
+        let models = served_models(&rules.config, &endpoints, old);
         let models = models.into_iter().map(|(name, it)| (name, Arc::new(it)));
         let resolutions = resolve_all(&rules.config, &models.collect());
         let names = resolutions.iter().map(|resolution| resolution.name.clone());
@@ -105,11 +88,12 @@ impl RoutingTable {
             Some((name, &idx)) => (Arc::clone(name), Some(idx)),
             None => (Arc::from(&*asked.model), None),
         };
+        let contexts = resolution.map_or(&[][..], |idx| &self.resolutions[idx].contexts);
         Demand {
             asked: Lane {
                 name,
                 needs: Capabilities::of(asked.vision, asked.tools, asked.json_mode),
-                context_length: asked.estimated_tokens,
+                context_length: context_for(asked.estimated_tokens, contexts),
                 failed_at: None,
             },
             resolution,
@@ -410,6 +394,67 @@ impl RoutingTable {
         let present = self.present(endpoint).into_iter();
         let models = present.flat_map(|present| &present.config().models);
         models.filter_map(|model| self.model(&model.name))
+    }
+}
+
+/// Returns all models that endpoints serve, by name. The default endpoint serves [`NO_MODEL`], too.
+fn served_models<'a>(
+    config: &RoutingConfig,
+    endpoints: &'a [EndpointRef],
+    old: Option<&RoutingTable>,
+) -> HashMap<&'a str, ModelBackends> {
+    // New budgets start with their full reserve, so an unchanged share keeps the old budgets.
+    let keeps_budgets = old.is_some_and(|old| old.rules.config.retry_share == config.retry_share);
+    let mut models: HashMap<&str, ModelBackends> = HashMap::new();
+    let mut add = |name: &'a str, backend: Backend| {
+        let idx = models.len();
+        let served = models.entry(name).or_insert_with(|| {
+            let before = old.and_then(|old| old.model(name));
+            let budget = before.filter(|_| keeps_budgets).map_or_else(
+                || {
+                    Arc::new(TpsBudget::new(
+                        RECENT,
+                        MIN_RETRIES,
+                        config.retry_share as f32,
+                    ))
+                },
+                |before| Arc::clone(&before.retry_budget),
+            );
+            ModelBackends::new(name, idx, before, budget)
+        });
+        served.backends.push(backend);
+    };
+    for endpoint in endpoints {
+        for (nth, model) in endpoint.config().models.iter().enumerate() {
+            add(&model.name, Backend::new(endpoint, model, nth));
+        }
+        if config.default_endpoint.as_deref() == Some(endpoint.name()) {
+            let any = Model::new(NO_MODEL)
+                .context_length(u32::MAX)
+                .vision(true)
+                .tools(true)
+                .json_mode(true);
+            add(NO_MODEL, Backend::new(endpoint, &any, usize::MAX)); // it is none of its models
+        }
+    }
+    models
+}
+
+/// The name in place of a model's in a request that names no model. Models and aliases have names that are not empty.
+const NO_MODEL: &str = "";
+
+/// The number of tokens that are estimated for a prompt of one token at most. A prompt is refused for its length only if
+/// it must be too long for every context.
+const MARGIN: u32 = 2;
+
+/// Returns the context that a prompt needs, which is its estimated number of tokens. If all `contexts`, in ascending
+/// order, are shorter than that, it is the longest one, as long as the estimate is within the margin.
+fn context_for(estimated_tokens: u32, contexts: &[u32]) -> u32 {
+    match contexts.last() {
+        Some(&longest) if estimated_tokens <= longest.saturating_mul(MARGIN) => {
+            estimated_tokens.min(longest)
+        }
+        _ => estimated_tokens,
     }
 }
 

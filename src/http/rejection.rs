@@ -109,8 +109,9 @@ impl Rejection {
         self
     }
 
-    /// Sets the wait before the client tries again. Over HTTP it is sent in whole seconds, rounded up and at least 1.
-    /// Over gRPC it is sent in milliseconds.
+    /// Sets the wait before the client tries again. Over HTTP it is sent as `Retry-After` in whole seconds, rounded up,
+    /// and as `retry-after-ms`. Both are at most 120 s, and a wait of zero is sent as 1 s. Over gRPC it is sent in
+    /// milliseconds.
     ///
     /// The wait is ignored unless trying again helps (see [`is_retryable`](Self::is_retryable)).
     #[must_use]
@@ -123,6 +124,12 @@ impl Rejection {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         is_overload(self.status)
+    }
+
+    /// Returns `true` if the same request would be rejected again, which is so for the statuses 4xx other than 408, 409 and
+    /// 429. Over HTTP, the response then has the header `x-should-retry: false`.
+    pub(super) fn is_final(&self) -> bool {
+        self.status.is_client_error() && !matches!(self.status.as_u16(), 408 | 409 | 429)
     }
 
     /// Returns the HTTP status.
@@ -167,7 +174,8 @@ impl Rejection {
         self.retry_after
     }
 
-    /// Returns the response over HTTP, with a JSON body shaped like OpenAI's errors.
+    /// Returns the response over HTTP, with a JSON body shaped like OpenAI's errors. The SDKs of OpenAI and Anthropic read
+    /// its headers `retry-after-ms`, and `x-should-retry: false` where the same request would be rejected again.
     #[must_use]
     pub fn into_response(self) -> Response<Bytes> {
         render::http(&self)

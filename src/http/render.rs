@@ -1,5 +1,7 @@
 //! The rendering of a [`Rejection`] as HTTP or as gRPC.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
@@ -14,7 +16,16 @@ pub(super) fn http(rejection: &Rejection) -> Response<Bytes> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, JSON);
     if let Some(wait) = rejection.retry_after() {
-        headers.insert(RETRY_AFTER, whole_seconds(wait).max(1).into()); // 0 would mean at once
+        let wait = match wait.min(MAX_WAIT) {
+            Duration::ZERO => Duration::from_secs(1), // 0 would mean at once
+            wait => wait,
+        };
+        let millis = wait.as_nanos().div_ceil(1_000_000) as u64;
+        headers.insert(RETRY_AFTER, whole_seconds(wait).into());
+        headers.insert(RETRY_AFTER_MS, millis.into());
+    }
+    if rejection.is_final() {
+        headers.insert(X_SHOULD_RETRY, HeaderValue::from_static("false"));
     }
     response
 }
@@ -33,6 +44,14 @@ pub(super) fn grpc(rejection: &Rejection, content_type: &'static str) -> Respons
     response
 }
 
+/// The longest wait that a client is told over HTTP. The SDKs of OpenAI and Anthropic take a longer one for a mistake and
+/// retry early.
+const MAX_WAIT: Duration = Duration::from_secs(120);
+
+/// The wait in milliseconds, which the SDKs of OpenAI and Anthropic read before `Retry-After`.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+/// The advice that the same SDKs follow before they look at the status.
+const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -131,8 +150,6 @@ fn strip<'a>(value: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::time::Duration;
-
     use http::StatusCode;
 
     use super::*;
@@ -149,9 +166,10 @@ mod tests {
     fn http_is_status_headers_and_an_error_object() {
         let response = http(&busy("all busy").with_retry_after(Duration::from_millis(1_500)));
         assert_eq!(response.status(), 503);
-        assert_eq!(response.headers().len(), 2);
+        assert_eq!(response.headers().len(), 3);
         assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
         assert_eq!(response.headers()[RETRY_AFTER], "2");
+        assert_eq!(response.headers()[RETRY_AFTER_MS], "1500");
         assert_eq!(
             response.body(),
             r#"{"error":{"message":"all busy","type":"server_error","param":null,"code":"busy"}}"#
@@ -173,24 +191,51 @@ mod tests {
     #[test]
     fn without_a_wait_nothing_is_said_of_one() {
         assert!(!http(&busy("x")).headers().contains_key(RETRY_AFTER));
+        assert!(!http(&busy("x")).headers().contains_key(RETRY_AFTER_MS));
         assert!(!grpc(&busy("x")).headers().contains_key(GRPC_PUSHBACK));
     }
 
     #[test]
     fn waits_are_whole_seconds_and_fit_the_reader() {
         let cases = [
-            (Duration::ZERO, "1", "0"),
-            (Duration::from_nanos(1), "1", "0"),
-            (Duration::from_secs(9), "9", "9000"),
-            (Duration::from_millis(9_001), "10", "9001"),
-            (Duration::from_secs(99), "99", "99000"),
-            (Duration::from_secs(100), "100", "100000"),
-            (Duration::MAX, "18446744073709551615", "2147483647"),
+            (Duration::ZERO, "1", "1000", "0"),
+            (Duration::from_nanos(1), "1", "1", "0"),
+            (Duration::from_millis(250), "1", "250", "250"),
+            (Duration::from_secs(9), "9", "9000", "9000"),
+            (Duration::from_millis(9_001), "10", "9001", "9001"),
+            (Duration::from_secs(120), "120", "120000", "120000"),
+            (Duration::from_millis(120_001), "120", "120000", "120001"),
+            (Duration::MAX, "120", "120000", "2147483647"),
         ];
-        for (wait, seconds, millis) in cases {
+        for (wait, seconds, millis, pushback) in cases {
             let rejection = busy("x").with_retry_after(wait);
             assert_eq!(http(&rejection).headers()[RETRY_AFTER], seconds);
-            assert_eq!(grpc(&rejection).headers()[GRPC_PUSHBACK], millis);
+            assert_eq!(http(&rejection).headers()[RETRY_AFTER_MS], millis);
+            assert_eq!(grpc(&rejection).headers()[GRPC_PUSHBACK], pushback);
+        }
+    }
+
+    #[test]
+    fn clients_are_told_that_a_retry_is_useless() {
+        for (status, is_useless) in [
+            (400, true),
+            (401, true),
+            (404, true),
+            (408, false),
+            (409, false),
+            (413, true),
+            (415, true),
+            (429, false),
+            (500, false),
+            (502, false),
+            (503, false),
+            (504, false),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let response = http(&Rejection::new(status, "x", "x"));
+            let advice = response.headers().get(X_SHOULD_RETRY);
+            let expected = is_useless.then_some("false");
+            assert_eq!(advice.map(|it| it.to_str().unwrap()), expected, "{status}");
         }
     }
 

@@ -28,7 +28,8 @@ pub struct RetryAfter {
     /// The smallest number that is sent, which is 1 by default. It replaces the estimate, with jitter, while there is
     /// none. With [`RetryAfterMode::Fixed`], it is the number that is always sent. 0 counts as 1.
     pub min_seconds: u64,
-    /// The largest number that is sent in the mode `Estimate`, including jitter. The default is 60.
+    /// The largest number in the mode `Estimate`, including jitter. The default is 60. Over HTTP, more than 120 is sent
+    /// as 120 in both modes.
     pub max_seconds: u64,
     /// The largest share of an estimate that is added at random. It is from 0 to 1, and the default is 0.2. The
     /// addition is rounded up to whole seconds, and it keeps clients from returning together.

@@ -5,6 +5,7 @@
 
 mod body_memory;
 mod drain;
+mod form;
 mod json;
 mod prefix;
 mod prompt;
@@ -12,8 +13,10 @@ mod read_body;
 mod requirements;
 #[cfg(test)]
 mod tests;
+mod text_length;
 mod usage;
 
 pub use body_memory::BodyMemory;
+pub(crate) use form::{FormStart, ReadForm, RestOfForm, form_boundary};
 pub use read_body::ReadBody;
 pub(crate) use usage::{AnswerForm, UsageReader};

@@ -1,14 +1,16 @@
 //! The prompt in a body, with its length, its beginning and its use of images. It may be in five fields and has a dozen
 //! shapes.
 
-use super::json::{Read, Reader, chars, quoted, string};
+use super::json::{Read, Reader, quoted, string};
 use super::prefix::Prefix;
+use super::text_length::{TOKEN, text_length};
 
 /// The facts about a prompt.
 #[derive(Debug, Default)]
 pub(super) struct Prompt {
     pub(super) vision: bool,
-    pub(super) chars: u64,
+    /// The length of the text, in quarters of a token.
+    pub(super) length: u64,
     /// The number of texts in a list of them. Each of these texts gets an answer of its own.
     pub(super) texts: u32,
     pub(super) prefix: Prefix,
@@ -64,7 +66,7 @@ impl Prompt {
     pub(super) fn then(self, next: Self) -> Self {
         Self {
             vision: self.vision | next.vision,
-            chars: self.chars + next.chars,
+            length: self.length + next.length,
             texts: next.texts, // instructions do not get an answer of their own
             prefix: self.prefix.then(next.prefix),
         }
@@ -118,15 +120,15 @@ impl Prompt {
 
     /// Adds a text that is `written` like this between its quotes.
     fn add(&mut self, written: &str) {
-        self.chars += chars(written);
+        self.length += text_length(written);
         self.prefix.add(written);
     }
 
-    /// Reads a value, which counts if it is a number. A number is a token and counts as four characters.
+    /// Reads a value, which counts if it is a number. A number is a token.
     fn token(&mut self, json: &mut Reader<'_>) -> Read<()> {
         let value = json.value()?;
         if value.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
-            self.chars += 4;
+            self.length += TOKEN;
             self.prefix.add(value);
         }
         Ok(())

@@ -176,7 +176,10 @@ where
                     }
                     kept.push(data, this.body.size_hint().exact());
                 }
-                Some(Err(error)) => return Poll::Ready(Err(RouteError::malformed(error.into()))),
+                Some(Err(error)) => {
+                    (*this.kept, *this.share) = (None, None);
+                    return Poll::Ready(Err(RouteError::malformed(error.into())));
+                }
                 None => {
                     let share = this.share.take().filter(|_| *this.is_tied);
                     let bytes = match this.kept.take() {

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::json::{NotJson, Read, Reader, explain, has_items, last_field, string};
 use super::prompt::Prompt;
+use super::text_length::TOKEN;
 use crate::endpoints::{Requirements, RouteError};
 
 /// The fields in which other dialects bound the answer, while they ignore those that are read.
@@ -17,7 +18,7 @@ impl<'a> Requirements<'a> {
     /// | field | from |
     /// |---|---|
     /// | `model` | `model` |
-    /// | `estimated_tokens` | the characters of `messages`, `prompt` or `input`, and of `instructions` or `system`, text alone, divided by 4; a number in their place is a token |
+    /// | `estimated_tokens` | the text of `messages`, `prompt` or `input`, and of `instructions` or `system`: each character below U+0080 counts a quarter, below U+3000 a half, and any other, such as an ideograph, 1; a number in their place is a token |
     /// | `max_tokens` | the largest of `max_tokens`, `max_completion_tokens`, `max_output_tokens` and `n_predict`; none if one of them is not a whole number above 0, or there are `options`, `parameters` or `sampling_params`, where other dialects have it |
     /// | `choices` | `n` or `best_of`, for each text of `prompt` or `input` |
     /// | `vision` | a part of a message's content, or of `input`, of type `image_url` or `input_image` |
@@ -34,17 +35,20 @@ impl<'a> Requirements<'a> {
     /// Returns [`RouteError::MalformedBody`] if the body is not one JSON object in UTF-8, or if its `model` is not a
     /// string or occurs twice. Returns [`RouteError::ModelMissing`] if the body does not name a model.
     pub fn from_json(body: &'a [u8]) -> Result<Self, RouteError> {
-        Self::read(body, true).map(|(asked, ..)| asked)
+        match Self::read(body, true)? {
+            (asked, Some(_)) => Ok(asked),
+            (_, None) => Err(RouteError::model_missing()),
+        }
     }
 
-    /// Returns the demand in `body`, and the range of the model's name in it, including the quotes. Without
-    /// `hashes_prefix`, the demand has no `prefix`.
+    /// Returns the demand in `body`, and the range of the model's name in it, including the quotes, if it names a model.
+    /// Without `hashes_prefix`, the demand has no `prefix`.
     pub(crate) fn read(
         body: &'a [u8],
         hashes_prefix: bool,
-    ) -> Result<(Self, Range<usize>), RouteError> {
-        let (mut asked, model_at, chars) = read(body, hashes_prefix)?;
-        asked.estimated_tokens = (chars / 4).try_into().unwrap_or(u32::MAX);
+    ) -> Result<(Self, Option<Range<usize>>), RouteError> {
+        let (mut asked, model_at, length) = read(body, hashes_prefix)?;
+        asked.estimated_tokens = (length / TOKEN).try_into().unwrap_or(u32::MAX);
         Ok((asked, model_at))
     }
 }
@@ -62,11 +66,11 @@ struct Fields<'a> {
 }
 
 /// Returns the demand in `body` without the length of its prompt, the range of the model's name, and that length in
-/// characters. A token that is given as a number counts as four.
+/// quarters of a token.
 pub(super) fn read(
     body: &[u8],
     hashes_prefix: bool,
-) -> Result<(Requirements<'_>, Range<usize>, u64), RouteError> {
+) -> Result<(Requirements<'_>, Option<Range<usize>>, u64), RouteError> {
     // The reader does not check the encoding of strings, and a body is forwarded as a whole.
     let body = std::str::from_utf8(body).map_err(RouteError::malformed)?;
     if !body.trim_ascii_start().starts_with('{') {
@@ -128,33 +132,40 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// Returns the demand, the range of the model's name in `body`, and the length of the prompt in characters.
-    fn finish(self, body: &str) -> Result<(Requirements<'a>, Range<usize>, u64), RouteError> {
+    /// Returns the demand, the range of the model's name in `body`, and the length of the prompt in quarters of a token.
+    /// Without a model, its name is empty and has no range.
+    fn finish(
+        self,
+        body: &str,
+    ) -> Result<(Requirements<'a>, Option<Range<usize>>, u64), RouteError> {
         // Parsers differ in the field that counts if there are two, and the choice of the endpoint would, too.
         if self.has_two_models {
             return Err(RouteError::malformed("duplicate field `model`"));
         }
-        let model = self.model.ok_or_else(RouteError::model_missing)?;
-        // The value is a part of the body, so the difference of the addresses is its position.
-        let start = model.as_ptr().addr() - body.as_ptr().addr();
         let mut asked = self.asked;
-        asked.model = name(model)?;
+        let mut model_at = None;
+        if let Some(written) = self.model {
+            asked.model = name(written)?;
+            // The value is a part of the body, so the difference of the addresses is its position.
+            let start = written.as_ptr().addr() - body.as_ptr().addr();
+            model_at = (!asked.model.is_empty()).then(|| start..start + written.len());
+        }
         // Clients send `input` before or after `instructions`, but a model always reads it after them.
         let prompt = self.instructions.then(self.prompt);
         asked.vision = prompt.vision;
         asked.max_tokens = self.max_tokens.filter(|_| !self.is_unbounded);
         asked.choices = asked.choices.saturating_mul(prompt.texts.max(1));
         asked.prefix = prompt.prefix.hash();
-        Ok((asked, start..start + model.len(), prompt.chars))
+        Ok((asked, model_at, prompt.length))
     }
 }
 
-/// Returns the name of a model.
+/// Returns the name of a model, which is empty for `null`.
 fn name(written: &str) -> Result<Cow<'_, str>, RouteError> {
     match string(written) {
-        Some(name) if !name.is_empty() => Ok(name),
-        None if written != "null" => Err(RouteError::malformed("`model` must be a string")),
-        _ => Err(RouteError::model_missing()),
+        Some(name) => Ok(name),
+        None if written == "null" => Ok(Cow::Borrowed("")),
+        None => Err(RouteError::malformed("`model` must be a string")),
     }
 }
 
@@ -184,7 +195,7 @@ mod tests {
             "stream": true
         }"#;
         let (asked, model_at) = Requirements::read(body, true).unwrap();
-        assert_eq!(&body[model_at], br#""llava""#);
+        assert_eq!(&body[model_at.unwrap()], br#""llava""#);
         assert_eq!(
             asked,
             Requirements {
@@ -243,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_a_quarter_of_all_characters() {
-        for (chars, tokens) in [(0, 0), (3, 0), (4, 1), (7, 1), (4_001, 1_000)] {
-            let (half, rest) = ("x".repeat(chars / 2), "é".repeat(chars - chars / 2));
+    fn tokens_are_estimated_over_all_texts() {
+        for (letters, tokens) in [(0, 0), (3, 0), (4, 1), (7, 1), (4_001, 1_000)] {
+            let (half, rest) = ("x".repeat(letters / 2), "y".repeat(letters - letters / 2));
             let body = format!(
                 r#"{{"model":"m","messages":[{{"content":"{half}"}},{{"content":"{rest}"}}]}}"#
             );
             let asked = Requirements::from_json(body.as_bytes()).unwrap();
-            assert_eq!(asked.estimated_tokens, tokens, "{chars}");
+            assert_eq!(asked.estimated_tokens, tokens, "{letters}");
         }
     }
 }

@@ -136,10 +136,13 @@ impl Attempt {
         request: &mut Request<RouteBody<B>>,
         decision: &Decision,
     ) {
-        let Some(body) = self.body.as_ref().filter(|_| decision.via != Via::Direct) else {
+        if decision.via == Via::Direct {
             return;
-        };
-        *request.body_mut() = body.clone().naming(&decision.model);
+        }
+        match &self.body {
+            Some(body) => *request.body_mut() = body.clone().naming(&decision.model),
+            None => request.body_mut().rename_in_form(&decision.model),
+        }
         let length = request.body().size_hint().exact();
         if let (Some(length), Some(old)) = (length, request.headers_mut().get_mut(CONTENT_LENGTH)) {
             *old = length.into();

@@ -7,7 +7,7 @@ use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
 use super::client_rules::ClientRules;
-use super::parsed_request::{DemandSource, named};
+use super::parsed_request::{DemandSource, extension, named};
 use super::shared::RouterShared;
 use super::{InvalidRouting, RouteLayer, RoutingConfig};
 use crate::admit::Ticket;
@@ -180,6 +180,8 @@ impl RouteLayerBuilder {
     }
 
     /// Sets the largest size of a request body in bytes, above which it is rejected with 413. Default 10 MiB.
+    ///
+    /// A form may be larger if its part `model` comes within so many bytes, because the rest is streamed.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.options.body_limit = bytes;
         self
@@ -230,13 +232,10 @@ impl RouteLayerBuilder {
     }
 
     /// Takes the demand from an extension of the request, a `Requirements<'static>`, so the body is streamed.
+    ///
+    /// Without this, a router takes it from there as well, and reads the bodies of requests that have no such extension.
     pub fn demand_from_extension(self) -> Self {
-        self.demand_from(|head| {
-            let asked = head.extensions.get::<Requirements<'static>>().cloned();
-            asked.ok_or_else(|| RouteError::ModelMissing {
-                place: "extension `Requirements`".to_owned(),
-            })
-        })
+        self.demand_from(extension)
     }
 
     /// Takes the demand from the value that `extract` returns for a request's head, so the body is streamed.

@@ -49,6 +49,7 @@ impl ClientRules {
         let target = routing.aliases.get(model);
         match target.is_some_and(|target| allows(request, target)) {
             true => Ok(()),
+            false if model.is_empty() => Err(RouteError::model_missing()),
             // The alias is not named, so that the client cannot tell this from an unknown model.
             false => Err(RouteError::ModelNotFound {
                 model: model.into(),

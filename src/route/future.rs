@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
@@ -27,7 +28,7 @@ use super::response::next_step;
 use super::response_body::{BoxError, RouteResponseBody, Routed, RoutedBody};
 use super::retry::{NotRetryable, RetryState, Retryable};
 use super::shared::RouterShared;
-use crate::endpoints::{EndpointLease, Endpoints};
+use crate::endpoints::{EndpointLease, Endpoints, Requirements};
 use crate::gate::{QueuePlace, Shared};
 use crate::http::PermitBody;
 use crate::queue;
@@ -119,7 +120,7 @@ pin_project! {
 impl<S, B, R> Attempts<S, B, R>
 where
     S: Service<Request<RouteBody<B>>>,
-    B: Body<Data = Bytes>,
+    B: Body<Data = Bytes> + Send + 'static,
 {
     pub(super) fn new(
         shared: Arc<RouterShared>,
@@ -131,8 +132,8 @@ where
         let observer = observer(&head.extensions).cloned();
         let metrics = Some(RequestMetrics::new(Arc::clone(&shared), observer));
         let body = match shared.options.demand_from {
-            DemandSource::Body => Ok(ReadRequest::new(body, &head, &shared)),
-            DemandSource::Head(_) => Err(body),
+            DemandSource::Body if !has_demand(&head) => Ok(ReadRequest::new(body, &head, &shared)),
+            DemandSource::Body | DemandSource::Head(_) => Err(body),
         };
         let head = Some(RequestHead {
             attempt: Attempt::new(shared),
@@ -190,7 +191,7 @@ where
                 StateProj::Reading { body, head } => {
                     let body = ready!(body.poll_read(head, cx));
                     let mut head = take_once(head);
-                    let parsed = body.and_then(|bytes| head.parse_body(bytes));
+                    let parsed = body.and_then(|content| head.parse_body(content));
                     first_attempt(head, parsed, this.metrics, this.retry)
                 }
                 StateProj::Streaming { body, head } => {
@@ -266,6 +267,11 @@ where
             _ => None,
         }
     }
+}
+
+/// Returns `true` if a layer in front has put the demand among the extensions of a request.
+fn has_demand(head: &Parts) -> bool {
+    head.extensions.get::<Requirements<'static>>().is_some()
 }
 
 /// The state of [`Attempts`].

@@ -39,8 +39,17 @@
 //! # How requests are read
 //!
 //! A router reads the body as OpenAI's chat, completions, embeddings and responses have it: model, images, tools, JSON mode,
-//! stream, and tokens (characters of text ÷ 4). It passes the body on byte for byte, but for the model's name where another
-//! model serves. Where a header, the path, an extension or a closure names the model
+//! stream, and [tokens](crate::endpoints::Requirements::from_json), which are estimated. It passes the body on byte for byte, but
+//! for the model's name where another model serves.
+//!
+//! Of a form (`multipart/form-data`, as audio and images have it) the router reads only the beginning, up to the part `model`.
+//! What it has read is sent to the endpoint, and the rest is streamed behind it, so that a file may be larger than
+//! [`body_limit`](RouteLayerBuilder::body_limit). A form with more than that before its model is rejected with 400
+//! (`model_missing`). A form is tried again only if all of it was read.
+//!
+//! A request that names no model goes to the [default endpoint](RoutingConfig::default_endpoint), if there is one. A layer in
+//! front can name the model by [`Requirements`](crate::endpoints::Requirements) among the extensions of a request, so that its
+//! body stays unread. Where a header, the path, an extension or a closure names the model
 //! ([`RouteLayerBuilder::demand_from_header`] and its siblings), bodies stay unread.
 //!
 //! # How an endpoint is chosen
@@ -79,7 +88,7 @@
 //!
 //! | metric | labels | meaning |
 //! |---|---|---|
-//! | `triage_requests_total` | `endpoint`, `model`, `outcome` | requests, by how they ended: `ok`, `client_error`, `server_error`, `broke_off`, `failed`, `cancelled`, or a rejection's `code`. Names that are not configured are `other`; `endpoint` is `none` for a request that got none |
+//! | `triage_requests_total` | `endpoint`, `model`, `outcome` | requests, by how they ended: `ok`, `client_error`, `server_error`, `broke_off`, `failed`, `cancelled`, or a rejection's `code`. Names that are not configured are `other`; `endpoint` is `none` for a request that got none, and `model` for one that names none |
 //! | `triage_queue_wait_seconds` | `priority` | histogram of the waits of requests that waited |
 //! | `triage_retries_total` | `endpoint` | attempts after a failure there |
 //! | `triage_fallbacks_total` | `asked`, `model` | requests that another model served |

@@ -12,10 +12,12 @@ use tower_service::Service;
 
 use super::RouteBody;
 use super::attempt::{Admitted, Attempt};
+use super::read_request::ReadContent;
 use super::request_body::BufferedBody;
 use crate::admit::RejectReason;
-use crate::endpoints::{Demand, Endpoints, Requirements, RouteError};
+use crate::endpoints::{Demand, Endpoints, Requirements, RouteError, RoutingTable};
 use crate::gate::Shared;
+use crate::openai::FormStart;
 use crate::queue;
 use crate::service::{Admission, Prepared};
 
@@ -44,32 +46,58 @@ pub(super) type Parsed<B> = Result<(Demand, RouteBody<B>), RejectReason<RouteErr
 
 impl<S> RequestHead<S> {
     /// Parses a request from its body, which has been read.
-    pub(super) fn parse_body<B>(&mut self, bytes: Bytes) -> Parsed<B> {
+    pub(super) fn parse_body<B>(&mut self, content: ReadContent<B>) -> Parsed<B> {
         if let Some(encoding) = encoding(&self.head.headers) {
             let encoded = RouteError::EncodedBody { encoding };
             return Err(RejectReason::Unservable(encoded));
         }
+        match content {
+            ReadContent::Json(bytes) => self.parse_json(bytes),
+            ReadContent::Form(form) => self.parse_form(form),
+        }
+        .map_err(RejectReason::Unservable)
+    }
+
+    fn parse_json<B>(&mut self, bytes: Bytes) -> Result<(Demand, RouteBody<B>), RouteError> {
         let table = self.attempt.shared.endpoints().table.load();
-        let read = Requirements::read(&bytes, table.reads_prefixes);
-        let (asked, model_at) = read.map_err(RejectReason::Unservable)?;
-        self.check_model(&asked).map_err(RejectReason::Unservable)?;
+        let (asked, model_at) = Requirements::read(&bytes, table.reads_prefixes)?;
+        self.check_model(&table, &asked)?;
         let demand = table.demand(&asked);
         drop(table);
         self.attempt.ask(&asked);
-        let model_at = Some(model_at);
-        let body = self.attempt.body.insert(BufferedBody { bytes, model_at });
+        let body = self.attempt.body.insert(BufferedBody {
+            bytes,
+            model_at,
+            is_form: false,
+        });
         Ok((demand, body.clone().unchanged()))
+    }
+
+    fn parse_form<B>(&mut self, form: FormStart<B>) -> Result<(Demand, RouteBody<B>), RouteError> {
+        let FormStart {
+            bytes,
+            model_at,
+            rest,
+        } = form;
+        let name = model_at.clone().map_or(&b""[..], |at| &bytes[at]);
+        let asked = Requirements::new(String::from_utf8_lossy(name)); // the form was checked
+        let demand = self.demand(&asked)?;
+        let start = BufferedBody {
+            bytes: bytes.clone(),
+            model_at,
+            is_form: true,
+        };
+        let body = match rest {
+            Some(rest) => start.followed_by(rest),
+            None => self.attempt.body.insert(start).clone().unchanged(),
+        };
+        Ok((demand, body))
     }
 
     /// Parses a request from its head. The body is streamed unless it is empty.
     pub(super) fn parse_head<B: Body>(&mut self, body: B) -> Parsed<B> {
-        let DemandSource::Head(extract) = &self.attempt.shared.options.demand_from else {
-            unreachable!("the body is read unless the head has the demand");
-        };
-        let asked = extract(&self.head).map_err(RejectReason::Unservable)?;
-        self.check_model(&asked).map_err(RejectReason::Unservable)?;
-        let demand = self.attempt.shared.endpoints().demand(&asked);
-        self.attempt.ask(&asked);
+        let asked = self.asked_by_head().map_err(RejectReason::Unservable)?;
+        let demand = self.demand(&asked).map_err(RejectReason::Unservable)?;
         if body.is_end_stream() {
             let empty = self.attempt.body.insert(BufferedBody::default()); // an empty body can be sent again
             return Ok((demand, empty.clone().unchanged()));
@@ -77,8 +105,32 @@ impl<S> RequestHead<S> {
         Ok((demand, RouteBody::streamed(body)))
     }
 
-    /// Checks that the request may ask for its model.
-    fn check_model(&self, asked: &Requirements<'_>) -> Result<(), RouteError> {
+    fn asked_by_head(&self) -> Result<Requirements<'static>, RouteError> {
+        match &self.attempt.shared.options.demand_from {
+            DemandSource::Head(extract) => extract(&self.head),
+            DemandSource::Body => extension(&self.head),
+        }
+    }
+
+    /// Returns the demand of a request, if it may ask for its model.
+    fn demand(&mut self, asked: &Requirements<'_>) -> Result<Demand, RouteError> {
+        let table = self.attempt.shared.endpoints().table.load();
+        self.check_model(&table, asked)?;
+        let demand = table.demand(asked);
+        drop(table);
+        self.attempt.ask(asked);
+        Ok(demand)
+    }
+
+    /// Checks that the request may ask for its model, or that an endpoint serves requests without a model.
+    fn check_model(
+        &self,
+        table: &RoutingTable,
+        asked: &Requirements<'_>,
+    ) -> Result<(), RouteError> {
+        if asked.model.is_empty() && !table.is_configured("") {
+            return Err(RouteError::model_missing());
+        }
         let shared = &self.attempt.shared;
         let head = queue::RequestHead::of_parts(&self.head);
         let rules = &shared.options.client_rules;
@@ -98,6 +150,14 @@ impl<S> RequestHead<S> {
     }
 }
 
+/// Returns the demand that a layer in front has put among the extensions of a request.
+pub(super) fn extension(head: &Parts) -> Result<Requirements<'static>, RouteError> {
+    let asked = head.extensions.get::<Requirements<'static>>().cloned();
+    asked.ok_or_else(|| RouteError::ModelMissing {
+        place: "extension `Requirements`".to_owned(),
+    })
+}
+
 /// Returns the `Content-Encoding` of the body, if the body is encoded.
 fn encoding(headers: &HeaderMap) -> Option<String> {
     let values = headers.get_all(CONTENT_ENCODING).into_iter();
@@ -112,7 +172,7 @@ fn encoding(headers: &HeaderMap) -> Option<String> {
 /// The part of a request that its demand is read from.
 #[derive(Clone)]
 pub(super) enum DemandSource {
-    /// The body of the request, in OpenAI's format.
+    /// The body of the request, in OpenAI's format, unless the demand is among the request's extensions.
     Body,
     /// The head of the request. The body is then streamed.
     Head(Arc<Extract>),

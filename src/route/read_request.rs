@@ -1,4 +1,5 @@
-//! The reading of a request's body, which ends early if the request cannot be served anyway.
+//! The reading of a request's body, which ends early if the request cannot be served anyway. Of a form, only the beginning
+//! is read.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -16,16 +17,25 @@ use super::shared::RouterShared;
 use crate::admit::RejectReason;
 use crate::endpoints::{Endpoints, RouteError};
 use crate::gate::{self, PermitExtension};
-use crate::openai::ReadBody;
+use crate::openai::{FormStart, ReadBody, ReadForm, form_boundary};
 use crate::queue;
 
 pin_project! {
-    /// The body of a request, which is read as a whole because it says which model the request asks for.
+    /// The body of a request, which is read because it says which model the request asks for.
     #[project = ReadRequestProj]
     pub(super) enum ReadRequest<B> {
         Small { #[pin] read: ReadBody<B> },
         Large { large: LargeBody<B> },
+        Form { form: Box<ReadForm<B>> },
     }
+}
+
+/// A body that was read.
+pub(super) enum ReadContent<B> {
+    /// All of a body in JSON.
+    Json(Bytes),
+    /// The beginning of a form.
+    Form(FormStart<B>),
 }
 
 /// A body that is large, or of unknown length. It is turned away before it is read if no request like it may wait.
@@ -41,10 +51,15 @@ pub(super) struct LargeBody<B> {
 const LARGE: usize = 64 << 10;
 
 /// The outcome of reading a body.
-type Read = Result<Bytes, RejectReason<RouteError>>;
+type Read<T> = Result<T, RejectReason<RouteError>>;
 
-impl<B: Body<Data = Bytes>> ReadRequest<B> {
+impl<B: Body<Data = Bytes> + Send + 'static> ReadRequest<B> {
     pub(super) fn new(body: B, head: &Parts, shared: &RouterShared) -> Self {
+        if let Some(boundary) = form_boundary(&head.headers) {
+            let (limit, memory) = (shared.options.body_limit, shared.body_memory.as_ref());
+            let form = Box::new(ReadForm::new(body, boundary, limit, memory));
+            return Self::Form { form };
+        }
         let is_large = body
             .size_hint()
             .exact()
@@ -84,13 +99,19 @@ where
         self: Pin<&mut Self>,
         head: &mut Option<RequestHead<S>>,
         cx: &mut Context<'_>,
-    ) -> Poll<Read> {
+    ) -> Poll<Read<ReadContent<B>>> {
         let body = match self.project() {
             ReadRequestProj::Small { read } => {
-                let read = read.poll(cx);
+                let read = read.poll(cx).map_ok(ReadContent::Json);
                 read.map_err(RejectReason::Unservable)
             }
-            ReadRequestProj::Large { large } => large.poll_read(head.as_ref(), cx),
+            ReadRequestProj::Large { large } => {
+                large.poll_read(head.as_ref(), cx).map_ok(ReadContent::Json)
+            }
+            ReadRequestProj::Form { form } => {
+                let read = form.poll_read(cx).map_ok(ReadContent::Form);
+                read.map_err(RejectReason::Unservable)
+            }
         };
         // If the body is not there at once, the time to read it counts as time since the arrival.
         if let (Poll::Pending, Some(head)) = (&body, head)
@@ -112,7 +133,11 @@ where
 {
     #[cold]
     #[inline(never)]
-    fn poll_read<S>(&mut self, head: Option<&RequestHead<S>>, cx: &mut Context<'_>) -> Poll<Read> {
+    fn poll_read<S>(
+        &mut self,
+        head: Option<&RequestHead<S>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Read<Bytes>> {
         loop {
             let Some(read) = &mut self.read else {
                 unreachable!("a body is read once");
@@ -137,7 +162,7 @@ where
     }
 
     /// Lets the rest of the body be drained behind the answer.
-    fn refuse(&mut self, why: RejectReason<RouteError>) -> Read {
+    fn refuse(&mut self, why: RejectReason<RouteError>) -> Read<Bytes> {
         if let Some(read) = self.read.take() {
             read.drain();
         }

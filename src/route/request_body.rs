@@ -1,5 +1,6 @@
 //! The body of a request as the inner service gets it.
 
+use std::fmt;
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,13 +11,13 @@ use pin_project_lite::pin_project;
 
 use super::client_wait::ClientWait;
 use crate::endpoints::EndpointRef;
+use crate::openai::RestOfForm;
 
 pin_project! {
     /// The body of a request as the inner service gets it: the whole body in memory if the demand is read from it, or else
-    /// the caller's own body, which is streamed.
+    /// the caller's own body, which is streamed. Of a form, the beginning is in memory and the rest is streamed.
     ///
     /// A body that was read is passed on byte for byte, but for the model's name where another model serves the request.
-    #[derive(Debug)]
     pub struct RouteBody<B> {
         #[pin]
         inner: Inner<B>,
@@ -24,21 +25,31 @@ pin_project! {
 }
 
 pin_project! {
-    #[derive(Debug)]
     #[project = InnerProj]
     enum Inner<B> {
         // The parts still to be sent. Another model's name may be a part of its own.
         Buffered { parts: [Bytes; 3] },
         Streamed { #[pin] body: B, wait: ClientWait },
+        // The beginning of a form, as parts that are still to be sent, and the rest.
+        Form { parts: [Bytes; 3], form: Box<Form<B>> },
     }
 }
 
-/// A body that was read as a whole.
+/// The rest of a form whose beginning was read.
+struct Form<B> {
+    start: BufferedBody,
+    rest: RestOfForm<B>,
+    wait: ClientWait,
+}
+
+/// A body that was read as a whole, or the beginning of a form.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BufferedBody {
     pub(super) bytes: Bytes,
-    /// The range of the model's name within the bytes, including the quotes.
+    /// The range of the model's name within the bytes. In JSON it includes the quotes.
     pub(super) model_at: Option<Range<usize>>,
+    /// `true` if the body is a form, in which the name is written without quotes.
+    pub(super) is_form: bool,
 }
 
 impl BufferedBody {
@@ -51,15 +62,38 @@ impl BufferedBody {
 
     /// Returns the body with `model` in place of the model that it names. It stays unchanged if it names no model.
     pub(super) fn naming<B>(self, model: &str) -> RouteBody<B> {
-        let Some(model_at) = self.model_at else {
-            return self.unchanged();
-        };
-        let bytes = self.bytes;
-        let name = serde_json::Value::from(model).to_string(); // quoted and escaped
-        let (before, after) = (bytes.slice(..model_at.start), bytes.slice(model_at.end..));
-        let parts = [before, name.into(), after];
+        let parts = self.parts_naming(model);
         let inner = Inner::Buffered { parts };
         RouteBody { inner }
+    }
+
+    fn parts_naming(self, model: &str) -> [Bytes; 3] {
+        let Self {
+            bytes, model_at, ..
+        } = self;
+        let Some(model_at) = model_at else {
+            return [bytes, Bytes::new(), Bytes::new()];
+        };
+        let name = match self.is_form {
+            true => model.to_owned(),
+            false => serde_json::Value::from(model).to_string(), // quoted and escaped
+        };
+        let (before, after) = (bytes.slice(..model_at.start), bytes.slice(model_at.end..));
+        [before, name.into(), after]
+    }
+
+    /// Returns a form of which this is the beginning.
+    pub(super) fn followed_by<B>(self, rest: RestOfForm<B>) -> RouteBody<B> {
+        let parts = [self.bytes.clone(), Bytes::new(), Bytes::new()];
+        let form = Form {
+            start: self,
+            rest,
+            wait: ClientWait::default(),
+        };
+        let form = Box::new(form);
+        RouteBody {
+            inner: Inner::Form { parts, form },
+        }
     }
 }
 
@@ -73,8 +107,17 @@ impl<B> RouteBody<B> {
     /// Notes the endpoint that the body is sent to, so that waits for the client are counted for it.
     #[inline]
     pub(super) fn set_endpoint(&mut self, endpoint: &EndpointRef) {
-        if let Inner::Streamed { wait, .. } = &mut self.inner {
-            *wait = ClientWait::at(endpoint);
+        match &mut self.inner {
+            Inner::Buffered { .. } => {}
+            Inner::Streamed { wait, .. } => *wait = ClientWait::at(endpoint),
+            Inner::Form { form, .. } => form.wait = ClientWait::at(endpoint),
+        }
+    }
+
+    /// Puts `model` in place of the model that a form names. Other bodies that are streamed stay unchanged.
+    pub(super) fn rename_in_form(&mut self, model: &str) {
+        if let Inner::Form { parts, form } = &mut self.inner {
+            *parts = form.start.clone().parts_naming(model);
         }
     }
 }
@@ -88,19 +131,15 @@ impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().inner.project() {
-            InnerProj::Buffered { parts } => {
-                let next = parts.iter_mut().find(|part| !part.is_empty());
-                Poll::Ready(next.map(|part| Ok(Frame::data(std::mem::take(part)))))
-            }
-            InnerProj::Streamed { body, wait } => {
-                let frame = body.poll_frame(cx);
-                match &frame {
-                    Poll::Ready(Some(Ok(_))) => wait.on_sent(),
-                    Poll::Ready(_) => wait.set(false),
-                    Poll::Pending => wait.set(true),
+            InnerProj::Buffered { parts } => Poll::Ready(next_part(parts).map(Ok)),
+            InnerProj::Streamed { body, wait } => poll_streamed(body, wait, cx),
+            InnerProj::Form { parts, form } => match next_part(parts) {
+                Some(part) => Poll::Ready(Some(Ok(part))),
+                None => {
+                    let Form { rest, wait, .. } = &mut **form;
+                    poll_streamed(Pin::new(rest), wait, cx)
                 }
-                frame
-            }
+            },
         }
     }
 
@@ -108,16 +147,57 @@ impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
         match &self.inner {
             Inner::Buffered { parts } => parts.iter().all(Bytes::is_empty),
             Inner::Streamed { body, .. } => body.is_end_stream(),
+            Inner::Form { parts, form } => {
+                parts.iter().all(Bytes::is_empty) && form.rest.is_end_stream()
+            }
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
-            Inner::Buffered { parts } => {
-                SizeHint::with_exact(parts.iter().map(|part| part.len() as u64).sum())
-            }
+            Inner::Buffered { parts } => SizeHint::with_exact(length(parts)),
             Inner::Streamed { body, .. } => body.size_hint(),
+            Inner::Form { parts, form } => {
+                let (start, rest) = (length(parts), form.rest.size_hint());
+                let mut hint = SizeHint::new();
+                hint.set_lower(rest.lower().saturating_add(start));
+                if let Some(upper) = rest.upper() {
+                    hint.set_upper(upper.saturating_add(start));
+                }
+                hint
+            }
         }
+    }
+}
+
+/// Takes the next part, if one is still to be sent.
+fn next_part(parts: &mut [Bytes; 3]) -> Option<Frame<Bytes>> {
+    let next = parts.iter_mut().find(|part| !part.is_empty());
+    next.map(|part| Frame::data(std::mem::take(part)))
+}
+
+fn length(parts: &[Bytes; 3]) -> u64 {
+    parts.iter().map(|part| part.len() as u64).sum()
+}
+
+/// Polls a body that comes from the client, and marks the waits for it.
+fn poll_streamed<B: Body<Data = Bytes>>(
+    body: Pin<&mut B>,
+    wait: &mut ClientWait,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    let frame = body.poll_frame(cx);
+    match &frame {
+        Poll::Ready(Some(Ok(_))) => wait.on_sent(),
+        Poll::Ready(_) => wait.set(false),
+        Poll::Pending => wait.set(true),
+    }
+    frame
+}
+
+impl<B> fmt::Debug for RouteBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteBody").finish_non_exhaustive()
     }
 }
 
@@ -133,6 +213,7 @@ mod tests {
         BufferedBody {
             bytes: Bytes::from_static(text.as_bytes()),
             model_at: Some(start..start + name.len()),
+            is_form: false,
         }
     }
 
@@ -157,9 +238,15 @@ mod tests {
     }
 
     #[test]
+    fn a_name_in_a_form_has_no_quotes() {
+        let mut body = buffered("model\r\n\r\nwhisper\r\n--b", "whisper");
+        body.is_form = true;
+        assert_eq!(read(body.naming("a\"b")), "model\r\n\r\na\"b\r\n--b");
+    }
+
+    #[test]
     fn an_empty_body_is_at_its_end() {
-        let (bytes, model_at) = (Bytes::new(), None);
-        let body: RouteBody<Empty<Bytes>> = BufferedBody { bytes, model_at }.unchanged();
+        let body: RouteBody<Empty<Bytes>> = BufferedBody::default().unchanged();
         assert!(body.is_end_stream());
         assert!(RouteBody::streamed(Empty::<Bytes>::new()).is_end_stream());
     }

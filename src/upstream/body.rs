@@ -12,13 +12,18 @@ use hyper::body::Incoming;
 
 use super::answer_body::AnswerBody;
 use super::pool::Release;
+use super::upgrade::Tunnel;
 
 /// The body of a [`Forward`](super::Forward)'s response. Dropping it unread closes the connection to the endpoint.
+///
+/// The body of a 101 carries a websocket: it has no bytes of its own, and copies those of the websocket while it is polled.
 pub struct ForwardBody(Content);
 
 enum Content {
     Answer(AnswerBody),
     Full(Full<Bytes>),
+    /// A websocket. The body has no bytes, and ends when the websocket does.
+    Tunnel(Tunnel),
 }
 
 /// An error that ends a body if the endpoint broke off, or was silent for too long, in the middle of its answer.
@@ -58,6 +63,10 @@ impl ForwardBody {
         Self(Content::Answer(AnswerBody::new(body, connection, idle)))
     }
 
+    pub(super) fn tunnel(tunnel: Tunnel) -> Self {
+        Self(Content::Tunnel(tunnel))
+    }
+
     pub(super) fn full(body: Bytes) -> Self {
         Self(Content::Full(body.into()))
     }
@@ -71,7 +80,7 @@ impl ForwardBody {
     ) -> Poll<Result<(), BodyError>> {
         match &mut self.0 {
             Content::Answer(answer) => answer.poll_first(limit, cx),
-            Content::Full(_) => Poll::Ready(Ok(())),
+            Content::Full(_) | Content::Tunnel(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -79,7 +88,7 @@ impl ForwardBody {
     pub(super) fn awaited_since(&self) -> Option<Instant> {
         match &self.0 {
             Content::Answer(answer) => answer.awaited_since(),
-            Content::Full(_) => None,
+            Content::Full(_) | Content::Tunnel(_) => None,
         }
     }
 }
@@ -98,6 +107,7 @@ impl Body for ForwardBody {
                 let frame = Pin::new(body).poll_frame(cx);
                 frame.map_err(|never| match never {})
             }
+            Content::Tunnel(tunnel) => tunnel.poll_ended(cx).map(|()| None),
         }
     }
 
@@ -105,6 +115,7 @@ impl Body for ForwardBody {
         match &self.0 {
             Content::Answer(answer) => answer.is_end_stream(),
             Content::Full(body) => body.is_end_stream(),
+            Content::Tunnel(_) => false,
         }
     }
 
@@ -112,6 +123,7 @@ impl Body for ForwardBody {
         match &self.0 {
             Content::Answer(answer) => answer.size_hint(),
             Content::Full(body) => body.size_hint(),
+            Content::Tunnel(_) => SizeHint::default(),
         }
     }
 }

@@ -64,21 +64,22 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    /// Connects to the host of `to`, and starts the task that drives the connection.
+    /// Connects to the host of `to`, and starts the task that drives the connection. If it `may_upgrade`, it can change its
+    /// protocol.
     pub(super) async fn open(
         connector: &Connector,
         to: Uri,
         clock: Arc<IdleClock>,
+        may_upgrade: bool,
     ) -> Result<Self, ConnectError> {
         let connection = Connection::new(connector.connect(to).await?);
         let state = connection.state();
         let connected = handshake(TokioIo::new(connection)).await;
         let (sender, driver) = connected.map_err(ConnectError::failed)?;
-        let driver = tokio::spawn(async move {
-            if let Err(error) = driver.await {
-                tracing::debug!(%error, "a connection to an endpoint has ended");
-            }
-        });
+        let driver = match may_upgrade {
+            true => tokio::spawn(driven(driver.with_upgrades())),
+            false => tokio::spawn(driven(driver)),
+        };
         Ok(Self {
             sender,
             state,
@@ -100,6 +101,13 @@ where
         self.state.begin();
         self.phase = Phase::Busy(progress);
         self.sender.try_send_request(request)
+    }
+}
+
+/// Drives a connection to its end.
+async fn driven(connection: impl Future<Output = hyper::Result<()>>) {
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a connection to an endpoint has ended");
     }
 }
 

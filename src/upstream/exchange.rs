@@ -28,6 +28,8 @@ pub(super) struct Exchange<B> {
     pub(super) connector: Arc<Connector>,
     /// The kept connections. `None` if the request needs a new one.
     pub(super) pool: Option<SharedPool<B>>,
+    /// `true` if the new connection may change its protocol.
+    pub(super) may_upgrade: bool,
 }
 
 /// The answer of an endpoint, with the connection that it comes over.
@@ -99,8 +101,8 @@ where
         let Some(pool) = pool else {
             let (to, clock) = (self.endpoint.url().clone(), Arc::default());
             // Boxed, because it would make the futures of all requests several KiB larger.
-            let opening = Box::pin(ClientConnection::open(&self.connector, to, clock));
-            let connection = opening.await?;
+            let opening = ClientConnection::open(&self.connector, to, clock, self.may_upgrade);
+            let connection = Box::pin(opening).await?;
             return Ok((Box::new(Unpooled(connection)), false));
         };
         loop {

@@ -28,6 +28,7 @@ use super::pools::pool_of;
 use super::target::origin_form;
 #[cfg(feature = "tls")]
 use super::tls::{Tls, TlsError};
+use super::upgrade;
 use super::upload::{KEEP_LIMIT, Upload};
 use crate::endpoints::Decision;
 use crate::route::{AtMostOnce, RouteHandle};
@@ -54,6 +55,26 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// - If a kept connection turns out to be closed, its request is sent again once, on a new connection, unless a byte of
 ///   an answer has come or its streamed body was cut off. A request with a body of more than 1 MiB, and a request that is
 ///   sent [`AtMostOnce`], goes over a new connection from the start.
+/// - A websocket (`GET` with `Upgrade: websocket`) passes if the server in front allows upgrades, as hyper's
+///   `serve_connection_with_upgrades` does. The body of the endpoint's 101 then carries the websocket while it is polled, so
+///   that the request holds its slot as long. Poll that body in a task of its own, and answer without it:
+///
+///   ```
+///   # use bytes::Bytes;
+///   # use http::{Response, StatusCode};
+///   # use http_body::Body;
+///   # use http_body_util::{BodyExt, Either, Empty};
+///   # fn answer<B: Body + Send + 'static>(response: Response<B>) -> Response<Either<B, Empty<Bytes>>>
+///   # where B::Data: Send, B::Error: Send {
+///   if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+///       let (head, body) = response.into_parts();
+///       tokio::spawn(body.collect()); // until the websocket is closed
+///       return Response::from_parts(head, Either::Right(Empty::new()));
+///   }
+///   # response.map(Either::Left)
+///   # }
+///   ```
+///
 /// - An endpoint's name is looked up once for all connections that are made at the same time, and its addresses are
 ///   used for 5 s afterwards.
 /// - An `https://` endpoint needs the feature `tls` and a certificate for its host, which may be a name or an IP
@@ -262,7 +283,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ForwardFuture {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let upgrade = upgrade::take_requested(&mut parts);
         let Some(Decision { endpoint, .. }) = parts.extensions.get() else {
             return ForwardFuture::failed(Failure::NoEndpoint);
         };
@@ -287,19 +309,24 @@ where
             // Without this header, hyper would leave such a body out of a GET.
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
+        if upgrade.is_some() {
+            upgrade::set_headers(&mut headers);
+        }
         let is_large = size.lower() > KEEP_LIMIT as u64;
-        let is_sent_once = is_large || parts.extensions.get::<AtMostOnce>().is_some();
+        let is_sent_once =
+            is_large || upgrade.is_some() || parts.extensions.get::<AtMostOnce>().is_some();
         let exchange = Exchange {
             endpoint: endpoint.clone(),
             connector: Arc::clone(&self.connector),
             pool: (!is_sent_once).then(|| pool_of(endpoint, &self.connector)),
+            may_upgrade: upgrade.is_some(),
         };
         let now = Instant::now();
         let mut request = Request::new(Upload::new(body, announced, now));
         *request.method_mut() = parts.method;
         *request.uri_mut() = target;
         *request.headers_mut() = headers;
-        ForwardFuture::new(exchange, request, now, self.timeouts)
+        ForwardFuture::new(exchange, request, now, self.timeouts, upgrade)
     }
 }
 

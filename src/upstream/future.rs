@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
+use hyper::upgrade::OnUpgrade;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connect::{ConnectError, out_of_files};
@@ -20,7 +21,7 @@ use super::failure::Failure;
 use super::first_piece::with_first_piece;
 use super::forward::Timeouts;
 use super::upload::{Progress, Upload};
-use super::{ForwardBody, headers};
+use super::{ForwardBody, headers, upgrade};
 #[cfg(feature = "swap")]
 use crate::endpoints::EndpointRef;
 #[cfg(feature = "swap")]
@@ -37,12 +38,13 @@ impl ForwardFuture {
     }
 
     /// Sends `request`, which begins at `now`, and waits until the endpoint has taken longer than its timeout, and then for
-    /// the first piece of the answer's body.
+    /// the first piece of the answer's body. `upgrade` is the client's side of a websocket that the request asks for.
     pub(super) fn new<B>(
         exchange: Exchange<B>,
         request: Request<Upload<B>>,
         now: Instant,
         timeouts: Timeouts,
+        upgrade: Option<OnUpgrade>,
     ) -> Self
     where
         B: Body + Send + Unpin + 'static,
@@ -58,7 +60,7 @@ impl ForwardFuture {
             let answer = pin!(exchange.send(request));
             let failure = match in_time(answer, progress, now, limit).await {
                 Some(Ok(answer)) => {
-                    let answer = answered_by(answer, name, timeouts.idle);
+                    let answer = answered_by(answer, name, timeouts.idle, upgrade);
                     match with_first_piece(answer, name).await {
                         Ok(answer) => return answer,
                         Err(failure) => failure,
@@ -143,10 +145,13 @@ fn answered_by(
     (mut response, connection): Answer,
     name: &str,
     idle: Duration,
+    upgrade: Option<OnUpgrade>,
 ) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // An upgrade cannot have been requested, because `Upgrade` is not passed on.
-        return Failure::Reset(name.to_owned()).response();
+        return match upgrade {
+            Some(client) => upgrade::switched((response, connection), client),
+            None => Failure::Reset(name.to_owned()).response(), // it was not asked to
+        };
     }
     headers::to_client(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
@@ -213,10 +218,11 @@ mod tests {
             endpoint,
             connector,
             pool,
+            may_upgrade: false,
         };
         let now = Instant::now();
         let request = Request::new(Upload::new(Full::default(), None, now));
-        let future = ForwardFuture::new(exchange, request, now, Timeouts::default());
+        let future = ForwardFuture::new(exchange, request, now, Timeouts::default(), None);
         let size = size_of_val(&**future.0.lock().unwrap());
         assert!(size <= 2_048, "{size}");
     }

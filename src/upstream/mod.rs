@@ -23,6 +23,7 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
+mod upgrade;
 mod upload;
 
 pub use body::{BodyError, ForwardBody};

@@ -107,7 +107,7 @@ where
         let (connector, to) = (self.connector.clone(), self.to.clone());
         // The clone counts as a connection from here on, so that the pool is watched.
         let clock = Arc::clone(&self.clock);
-        Box::pin(async move { ClientConnection::open(&connector, to, clock).await })
+        Box::pin(async move { ClientConnection::open(&connector, to, clock, false).await })
     }
 }
 

@@ -111,7 +111,7 @@ async fn capability_mismatch_lists_every_missing_capability() {
     let gateway = setup.start().await;
     let everything = {
         let mut body = image("llama3:8b");
-        let text = long("", 5_000)["messages"][0].clone();
+        let text = long("", 9_000)["messages"][0].clone();
         body["messages"].as_array_mut().unwrap().push(text);
         body["tools"] = tools("")["tools"].clone();
         body["response_format"] = json_mode("")["response_format"].clone();
@@ -122,7 +122,7 @@ async fn capability_mismatch_lists_every_missing_capability() {
         (image("alias"), &["vision"]),
         (tools("llama3:8b"), &["tools"]),
         (json_mode("llama3:8b"), &["json_mode"]),
-        (long("llama3:8b", 5_000), &["context_length"]),
+        (long("llama3:8b", 9_000), &["context_length"]),
         (
             everything,
             &["vision", "tools", "json_mode", "context_length"],
@@ -156,4 +156,31 @@ async fn fallback_serves_capabilities_its_model_lacks() {
     let seen = answer(&gateway, &image("llama3")).await;
     seen.assert_ok("B");
     assert_eq!(seen.header("x-triage-model"), Some("llava"));
+}
+
+#[tokio::test]
+async fn a_prompt_is_refused_only_if_it_must_be_too_long() {
+    let backend = Backend::replying("fine").await;
+    let models = "models = [{ name = \"m\", context_length = 1000 }]";
+    let setup = Setup::new().backend_with("a", &backend.url(), models);
+    let gateway = setup.start().await;
+    let sentence = "Every good gateway should carefully count English words before refusing them. ";
+    for (text, passes) in [
+        (sentence.repeat(800 / 11 + 1), true),
+        ("很".repeat(900), true),
+        ("很".repeat(3_900), false),
+        ("слово ".repeat(600), true),
+        ("слово ".repeat(2_000), false),
+        (sentence.repeat(300), false),
+    ] {
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": text }] });
+        let answer = answer(&gateway, &body).await;
+        match passes {
+            true => answer.assert_ok("fine"),
+            false => {
+                answer.assert_error(400, "capability_mismatch");
+                assert_eq!(answer.header("x-should-retry"), Some("false"));
+            }
+        }
+    }
 }

@@ -124,6 +124,11 @@ impl ClientRequest {
         self.header("x-label", label)
     }
 
+    pub(crate) fn method(mut self, method: Method) -> Self {
+        self.method = method;
+        self
+    }
+
     pub(crate) fn path(mut self, path: &str) -> Self {
         self.path = path.to_owned();
         self

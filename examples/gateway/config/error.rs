@@ -46,6 +46,8 @@ pub(crate) enum Problem {
     Tenants(InvalidTenant),
     #[error("[routing]: {0}")]
     Routing(InvalidRouting),
+    #[error("[routing]: `default_backend` is {0:?}: it must be the `name` of one of [[backends]]")]
+    DefaultBackend(String),
     #[error("[upstream]: {0}")]
     Upstream(InvalidUpstream),
     #[error("[[backends]]: {0}")]

@@ -2,7 +2,7 @@
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-use crate::paths::{has_plain_segments, is_at_or_below, is_known};
+use crate::paths::{UPSTREAM, has_plain_segments, is_at_or_below, is_known};
 
 /// The paths whose requests go to backends.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -16,6 +16,15 @@ pub(crate) enum Paths {
 }
 
 impl Paths {
+    /// Returns `true` if requests to `path` go to backends although their bodies do not name a model.
+    pub(crate) fn allows_unread(&self, path: &str) -> bool {
+        match self {
+            Self::Apis => is_at_or_below(path, "/v1") || path.starts_with(UPSTREAM),
+            Self::Below(_) | Self::All => self.allows(path),
+        }
+    }
+
+    /// Returns `true` if requests to `path` go to backends by the model that their bodies name.
     pub(crate) fn allows(&self, path: &str) -> bool {
         match self {
             Self::Apis => is_known(path),

@@ -12,17 +12,39 @@ pub(crate) fn list(names: impl IntoIterator<Item = impl Serialize>) -> Value {
 
 /// The same, with the state of each model as llama.cpp's router mode returns it.
 pub(super) fn list_with_states(names: Vec<(String, ModelState)>) -> Value {
-    let entries = names.into_iter().map(|(id, state)| {
-        let mut entry = entry(id);
-        entry["status"] = match state {
-            ModelState::Unloading => json!({ "value": "unloaded" }),
-            // llama.cpp has no such value, and says so by this key.
-            ModelState::Failed => json!({ "value": "failed", "failed": true }),
-            state => json!({ "value": state.as_str() }),
-        };
-        entry
-    });
+    let entries = names.into_iter().map(|(id, state)| with_state(id, state));
     json!({ "object": "list", "data": entries.collect::<Vec<_>>() })
+}
+
+/// A model with its state, as in such a list.
+pub(super) fn with_state(id: String, state: ModelState) -> Value {
+    let mut entry = entry(id);
+    entry["status"] = match state {
+        ModelState::Unloading => json!({ "value": "unloaded" }),
+        // llama.cpp has no such value, and says so by this key.
+        ModelState::Failed => json!({ "value": "failed", "failed": true }),
+        state => json!({ "value": state.as_str() }),
+    };
+    entry
+}
+
+/// A list of models as Ollama returns it. The sizes and dates of files are not known here.
+pub(super) fn ollama_tags(names: Vec<(String, ModelState)>) -> Value {
+    let models = names.into_iter().map(|(name, _)| {
+        json!({
+            "name": name, "model": name, "modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": "",
+            "details": {
+                "parent_model": "", "format": "", "family": "", "families": [], "parameter_size": "",
+                "quantization_level": "",
+            },
+        })
+    });
+    json!({ "models": models.collect::<Vec<_>>() })
+}
+
+/// The version as Ollama returns it, which is that of the gateway.
+pub(super) fn ollama_version() -> Value {
+    json!({ "version": env!("CARGO_PKG_VERSION") })
 }
 
 fn entry(id: impl Serialize) -> Value {

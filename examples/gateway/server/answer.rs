@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Response, StatusCode, Version};
 use http_body::Body;
-use http_body_util::Either;
+use http_body_util::{BodyExt, Either};
 use pin_project_lite::pin_project;
 
 use super::activity::Served;
@@ -21,7 +21,8 @@ use crate::pages;
 use crate::track::{Tracked, TrackedBody, TrackedFuture};
 
 pin_project! {
-    /// The answer to a tracked request: the handler's, or 408 if the request's body stalls.
+    /// The answer to a tracked request: the handler's, or 408 if the request's body stalls. The body of a websocket runs in
+    /// a task of its own, because the server drops it.
     ///
     /// An `async` block would have room for the handler's future more than once, and the server moves all of it.
     pub(super) struct AnswerFuture<F> {
@@ -78,7 +79,7 @@ where
 impl<F, B> Future for AnswerFuture<F>
 where
     F: Future<Output = Response<B>>,
-    B: Body<Data = Bytes, Error: Into<BoxError>>,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Output = Result<Response<ServedBody<TrackedBody<Either<B, PageBody>>>>, Infallible>;
 
@@ -89,9 +90,15 @@ where
             panic!("response future polled after it was answered");
         };
         let is_http2 = *this.version == Version::HTTP_2;
-        Poll::Ready(Ok(
-            response.map(|body| ServedBody::new(body, is_http2, served))
-        ))
+        let is_websocket = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let response = response.map(|body| match is_websocket {
+            true => {
+                tokio::spawn(body.collect());
+                ServedBody::new(None, is_http2, served)
+            }
+            false => ServedBody::new(Some(body), is_http2, served),
+        });
+        Poll::Ready(Ok(response))
     }
 }
 

@@ -64,8 +64,9 @@ impl Drop for ClientBody {
 pin_project! {
     /// The body of a response. Its request has ended when it is dropped.
     pub(super) struct ServedBody<B> {
+        // `None` if nothing follows the head.
         #[pin]
-        body: B,
+        body: Option<B>,
         // The part of the last piece that is still to be sent; HTTP/2 only.
         rest: Bytes,
         is_http2: bool,
@@ -74,7 +75,7 @@ pin_project! {
 }
 
 impl<B> ServedBody<B> {
-    pub(super) fn new(body: B, is_http2: bool, served: Served) -> Self {
+    pub(super) fn new(body: Option<B>, is_http2: bool, served: Served) -> Self {
         // The client has yet to take the first piece.
         served.exchange.download.wait();
         Self {
@@ -95,8 +96,11 @@ impl<B: Body<Data = Bytes>> Body for ServedBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
+        let Some(body) = this.body.as_pin_mut() else {
+            return Poll::Ready(None);
+        };
         if !*this.is_http2 {
-            return this.body.poll_frame(cx);
+            return body.poll_frame(cx);
         }
         // The client has room for more. The server asks again at once, so a wait that follows is for the client.
         this.served.exchange.download.go_on();
@@ -105,7 +109,7 @@ impl<B: Body<Data = Bytes>> Body for ServedBody<B> {
             let piece = this.rest.split_to(this.rest.len().min(LARGEST_PIECE));
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        let frame = ready!(this.body.poll_frame(cx));
+        let frame = ready!(body.poll_frame(cx));
         this.served.exchange.download.wait();
         let frame = frame.map(|frame| {
             frame.map(|frame| {
@@ -119,11 +123,12 @@ impl<B: Body<Data = Bytes>> Body for ServedBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.rest.is_empty() && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let mut hint = self.body.size_hint();
+        let empty = || SizeHint::with_exact(0);
+        let mut hint = self.body.as_ref().map_or_else(empty, Body::size_hint);
         let rest = self.rest.len() as u64;
         let (lower, upper) = (hint.lower(), hint.upper());
         if let Some(upper) = upper {

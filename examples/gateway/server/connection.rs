@@ -49,7 +49,7 @@ pub(super) async fn serve<H, F, B>(
         let response = handler(request, peer);
         AnswerFuture::new(response, version, served, tracked)
     });
-    let connection = protocols.serve_connection(TokioIo::new(io), service);
+    let connection = protocols.serve_connection_with_upgrades(TokioIo::new(io), service);
     let driven = drive(connection, &activity, shared.limits, hang_up, &shared.stop);
     match driven.await {
         Ok(Ok(())) => {}

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tower_triage::endpoints::Registry;
+use tower_triage::endpoints::{EndpointRef, Registry};
 use tower_triage::swap::{
     ModelState, ModelStatus, SwapConfig, SwapEvents, SwapHandle, UnknownModel, Unload,
 };
@@ -29,6 +29,30 @@ impl Handle {
         names
             .map(|(name, state)| (name.to_owned(), state))
             .collect()
+    }
+
+    /// Returns `true` if `name` is one of these names.
+    pub(crate) fn has_name(&self, name: &str, tenant: Option<&Tenant>) -> bool {
+        let (registry, routing) = (self.router.registry(), self.router.routing());
+        let may_use = |name: &str| tenant.is_none_or(|tenant| tenant.may_use_model(name));
+        let target = routing.aliases.get(name);
+        may_use(name) && registry.models().any(|model| model == name)
+            || target.is_some_and(|target| may_use(name) || may_use(target))
+    }
+
+    /// Returns `true` if a backend is in service, or a model of `[swap]` runs or can be started.
+    pub(crate) fn has_model_in_service(&self) -> bool {
+        let models = self.models();
+        let is_backend = |endpoint: &EndpointRef| {
+            let mut models = models.iter();
+            !models.any(|model| is_instance(endpoint.name(), &model.name))
+        };
+        models.iter().any(|model| model.state != ModelState::Failed)
+            || self
+                .router
+                .endpoints()
+                .iter()
+                .any(|endpoint| endpoint.healthy() && !endpoint.draining() && is_backend(endpoint))
     }
 
     /// The models of `[swap]` that `tenant` may use, in its order.

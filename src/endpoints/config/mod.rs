@@ -79,6 +79,14 @@ pub struct RoutingConfig {
         serde(rename = "eject_seconds", deserialize_with = "read::seconds")
     )]
     pub eject_for: Duration,
+    /// The name of the endpoint for requests that name no model. Default `None`, so they are rejected with 400
+    /// (`model_missing`), as they are if no endpoint has this name. In a file it is also called `default_backend`.
+    ///
+    /// The JSON or the form of such a request has no `model`, or its
+    /// [requirements](crate::endpoints::Requirements::without_model) have none. The endpoint takes it whatever its models can
+    /// do.
+    #[cfg_attr(feature = "serde", serde(alias = "default_backend"))]
+    pub default_endpoint: Option<String>,
     /// The partitions of the waiting room, by model. Default: empty, so the bound and the order of the whole room apply.
     pub rooms: BTreeMap<String, ModelRoom>,
     /// The upper bound on the size of every [`ModelRoom`], however large it is configured. Default 1,000.
@@ -100,6 +108,7 @@ impl Default for RoutingConfig {
             eject_after: 5,
             max_ejected_percent: 50,
             eject_for: Duration::from_secs(1),
+            default_endpoint: None,
             rooms: BTreeMap::new(),
             room_ceiling: 1_000, // the same bound as Workers AI
         }
@@ -137,6 +146,13 @@ impl RoutingConfig {
     ) -> Self {
         let chain = chain.into_iter().map(Into::into).collect();
         self.fallbacks.insert(model.into(), chain);
+        self
+    }
+
+    /// Sets the endpoint for requests that name no model, by its name.
+    #[must_use]
+    pub fn default_endpoint(mut self, name: impl Into<String>) -> Self {
+        self.default_endpoint = Some(name.into());
         self
     }
 

@@ -172,7 +172,7 @@ fn missing_capabilities_are_listed_in_the_error() {
         LeaseError::Busy
     );
     assert_eq!(
-        missing(asked(false, false, true, 9000)),
+        missing(asked(false, false, true, 17_000)),
         "json_mode,context_length"
     );
     assert_eq!(missing(asked(true, true, false, 0)), "vision,tools");
@@ -223,7 +223,11 @@ fn lanes_are_equal_for_the_same_endpoints_only() {
     assert_ne!(lane("m", 0), lane("n", 0));
     assert_eq!(pools(&lane("m", 0)), [0, 1]);
     assert_eq!(pools(&lane("m", 5000)), [1]);
-    assert_eq!(pools(&lane("m", 9000)), [0; 0]);
+    assert_eq!(pools(&lane("m", 8193)), [1]);
+    assert_eq!(pools(&lane("m", 16_384)), [1]);
+    assert_eq!(pools(&lane("m", 16_385)), [0; 0]);
+    assert_eq!(pools(&lane("n", 8192)), [0]);
+    assert_eq!(pools(&lane("n", 8193)), [0; 0]);
     assert_eq!(pools(&lane("unknown", 0)), [0; 0]);
 }
 

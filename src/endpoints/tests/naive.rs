@@ -246,6 +246,22 @@ impl Naive {
         })
     }
 
+    /// The requirements, with the tokens of the longest context if the estimate is up to twice as long.
+    fn within_margin<'a>(
+        &self,
+        asked: &Requirements<'a>,
+        resolution: &[(String, bool)],
+    ) -> Requirements<'a> {
+        let models = self.endpoints.iter().flat_map(|it| &it.config.models);
+        let tried = models.filter(|it| resolution.iter().any(|(name, _)| *name == it.name));
+        let longest = tried.map(|it| it.context_length).max().unwrap_or(0);
+        let mut asked = asked.clone();
+        if asked.estimated_tokens <= 2 * longest {
+            asked.estimated_tokens = asked.estimated_tokens.min(longest);
+        }
+        asked
+    }
+
     /// The expected result of a request, and the pools of the slots that it would wait for.
     pub(super) fn expect(
         &mut self,
@@ -253,6 +269,7 @@ impl Naive {
         failed_at: &FailedAt,
     ) -> (Expected, HashSet<PoolId>) {
         let resolution = self.resolve(&asked.model);
+        let asked = &self.within_margin(asked, &resolution);
         let only_first = self.routing.fallback_when == FallbackWhen::Unavailable;
         let able = |model: &str| -> Vec<usize> {
             let able = (0..self.endpoints.len()).filter(|&at| {

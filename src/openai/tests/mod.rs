@@ -13,8 +13,11 @@ use super::json::explain;
 use super::requirements;
 use crate::endpoints::{Requirements, RouteError};
 
+/// Reads the demand, the range of the model's name, and the length of the prompt.
 fn read(body: &[u8]) -> Result<(Requirements<'_>, Range<usize>, u64), RouteError> {
-    requirements::read(body, true)
+    let (asked, model_at, length) = requirements::read(body, true)?;
+    let model_at = model_at.ok_or_else(RouteError::model_missing)?;
+    Ok((asked, model_at, length))
 }
 
 fn model_of(body: &[u8]) -> Result<Cow<'_, str>, RouteError> {

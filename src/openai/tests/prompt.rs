@@ -7,12 +7,12 @@ fn prefix(fields: &str) -> Option<u64> {
 
 #[test]
 fn text_alone_is_counted() {
-    for (fields, chars) in [
+    for (fields, length) in [
         (
             r#""messages":[{"role":"system","content":"abcd"},{"content":"ef"}]"#,
             6,
         ),
-        (r#""messages":[{"content":"é\n\u00e9\ud83e\udd99🦙"}]"#, 5),
+        (r#""messages":[{"content":"é\n\u00e9\ud83e\udd99🦙"}]"#, 13),
         (
             r#""messages":[{"content":[{"type":"text","text":"ab"},{"text":"c","type":"input_text"}]}]"#,
             3,
@@ -37,7 +37,7 @@ fn text_alone_is_counted() {
         ),
         (
             r#""messages":[{"content":"\ud83e","\ud83e":1},{"content":"ab"}]"#,
-            3,
+            6,
         ),
         (
             r#""messages":[{"content":1e400,"n":-1e400},1e400,{"content":[1e400,"ab"]}]"#,
@@ -66,7 +66,7 @@ fn text_alone_is_counted() {
         (r#""suffix":"abc","user":"abc""#, 0),
     ] {
         let body = format!(r#"{{"model":"m",{fields}}}"#);
-        assert_eq!(read(body.as_bytes()).unwrap().2, chars, "{fields}");
+        assert_eq!(read(body.as_bytes()).unwrap().2, length, "{fields}");
     }
 }
 

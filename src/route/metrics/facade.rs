@@ -263,8 +263,12 @@ fn by_code(stats: &RoomStats) -> [(&'static str, u64); 10] {
     ]
 }
 
+/// Returns the label of a name, which is `none` for a request that names no model.
 fn shared(name: &Arc<str>) -> SharedString {
-    SharedString::from_shared(Arc::clone(name))
+    match name.is_empty() {
+        true => SharedString::const_str("none"),
+        false => SharedString::from_shared(Arc::clone(name)),
+    }
 }
 
 impl RequestOutcome {

@@ -92,7 +92,8 @@ impl Prober {
         *request.method_mut() = method;
         *request.uri_mut() = target;
         *request.headers_mut() = headers;
-        let mut connection = ClientConnection::open(&self.0, to.clone(), Arc::default()).await?;
+        let mut connection =
+            ClientConnection::open(&self.0, to.clone(), Arc::default(), false).await?;
         let sent = connection.send(request, None).await;
         Ok(Answer {
             response: sent.map_err(|error| CheckError::NoAnswer(error.into_error()))?,

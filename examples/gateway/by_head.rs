@@ -1,0 +1,166 @@
+//! Requests whose model is named by their path or query, or by nothing at all. Their bodies are not read.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use http::header::{HeaderValue, LOCATION};
+use http::uri::{PathAndQuery, Uri};
+use http::{Method, Request, Response, StatusCode};
+use percent_encoding::percent_decode_str;
+use tower_triage::endpoints::Requirements;
+
+use crate::pages;
+use crate::paths::UPSTREAM;
+use crate::service::Handle;
+use crate::tenants::Tenant;
+
+/// The place that such a request goes to.
+pub(crate) enum Target {
+    /// A backend, by the demand that is now among the extensions of the request.
+    Backend,
+    /// None: the client gets this answer.
+    Answer(Response<Body>),
+}
+
+/// Finds where a request goes, and notes its demand. `None` if neither its path nor its query names a model, and there is no
+/// default backend for it.
+pub(crate) fn aim<B>(
+    request: &mut Request<B>,
+    handle: &Handle,
+    tenant: Option<&Tenant>,
+) -> Option<Target> {
+    let uri = request.uri();
+    let asked = match uri.path().strip_prefix(UPSTREAM) {
+        Some(_) => match to_own_page(request, handle, tenant) {
+            Ok(asked) => asked,
+            Err(answer) => return Some(Target::Answer(*answer)),
+        },
+        None => match model_in_query(uri) {
+            Some(model) => Requirements::new(model),
+            None if may_use_default(handle, tenant) => Requirements::without_model(),
+            None => return None,
+        },
+    };
+    request.extensions_mut().insert(asked);
+    Some(Target::Backend)
+}
+
+/// Returns the value of `model` in the query of a request, if it has one.
+pub(crate) fn model_in_query(uri: &Uri) -> Option<String> {
+    let mut pairs = uri.query()?.split('&');
+    let value = pairs.find_map(|pair| pair.strip_prefix("model="))?;
+    let value = value.replace('+', " ");
+    decoded(&value).filter(|name| !name.is_empty())
+}
+
+/// Returns `true` if there is a default backend that `tenant` may use. It serves any model that it has, so it is not for
+/// tenants that may not use all of them.
+fn may_use_default(handle: &Handle, tenant: Option<&Tenant>) -> bool {
+    let routing = handle.router().routing();
+    routing.default_endpoint.is_some() && tenant.is_none_or(Tenant::may_use_all_models)
+}
+
+/// Takes the name of the model out of the path of a request for the own pages of a model, as llama-swap has them.
+fn to_own_page<B>(
+    request: &mut Request<B>,
+    handle: &Handle,
+    tenant: Option<&Tenant>,
+) -> Result<Requirements<'static>, Box<Response<Body>>> {
+    let path = request.uri().path();
+    let names = path.strip_prefix(UPSTREAM).unwrap_or_default();
+    let found = split_model(names, |name| handle.has_name(name, tenant));
+    let Some((model, rest)) = found else {
+        let message = format!("no model at {path}: the path must begin with {UPSTREAM}MODEL/");
+        return Err(Box::new(pages::model_not_found(path, message)));
+    };
+    let is_page = matches!(*request.method(), Method::GET | Method::HEAD);
+    if rest.is_empty() && is_page {
+        return Err(Box::new(with_slash(request.uri())));
+    }
+    let rest = if rest.is_empty() { "/" } else { rest };
+    let target = match request.uri().query() {
+        Some(query) => PathAndQuery::try_from(format!("{rest}?{query}")),
+        None => PathAndQuery::try_from(rest),
+    };
+    let Ok(target) = target else {
+        let answer = pages::not_found(request.method(), path, "its rest is no path");
+        return Err(Box::new(answer));
+    };
+    *request.uri_mut() = Uri::from(target);
+    Ok(Requirements::new(model))
+}
+
+/// Splits a path into the name of a model, which may have slashes, and the rest. The shortest name is taken.
+fn split_model(path: &str, is_model: impl Fn(&str) -> bool) -> Option<(String, &str)> {
+    let slashes = path.match_indices('/').map(|(at, _)| at);
+    let ends = slashes.chain([path.len()]).take(MOST_SEGMENTS);
+    ends.filter_map(|end| Some((decoded(&path[..end])?, &path[end..])))
+        .find(|(name, _)| is_model(name))
+}
+
+/// The most segments of a path that are looked at for a name.
+const MOST_SEGMENTS: usize = 8;
+
+/// Returns the redirect to the same path with a slash at its end, without which a page would not find its parts.
+fn with_slash(uri: &Uri) -> Response<Body> {
+    let query = uri
+        .query()
+        .map_or_else(String::new, |query| format!("?{query}"));
+    let location = HeaderValue::try_from(format!("{}/{query}", uri.path()));
+    let mut redirect = Response::new(Body::empty());
+    *redirect.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(location) = location {
+        redirect.headers_mut().insert(LOCATION, location);
+    }
+    redirect
+}
+
+/// Decodes `%3A` and the like. `None` if the result is not UTF-8.
+pub(crate) fn decoded(text: &str) -> Option<String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.ok().map(Cow::into_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_name_at_the_start_of_a_path_is_the_model() {
+        let split = |path| split_model(path, |name| ["a", "org/m:7b", "a/b"].contains(&name));
+        for (path, expected) in [
+            ("a/", Some(("a", "/"))),
+            ("a", Some(("a", ""))),
+            ("a/b/c", Some(("a", "/b/c"))),
+            ("org/m:7b/health", Some(("org/m:7b", "/health"))),
+            ("org/m%3a7b/x%20y", Some(("org/m:7b", "/x%20y"))),
+            ("org/", None),
+            ("b/a", None),
+            ("%ff/a", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|(name, rest): (&str, _)| (name.to_owned(), rest));
+            assert_eq!(split(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_query_names_a_model() {
+        for (uri, expected) in [
+            ("/v1/realtime?model=m", Some("m")),
+            (
+                "/v1/realtime?x=1&model=org%2Fm%3A7b&model=n",
+                Some("org/m:7b"),
+            ),
+            ("/?model=a+b", Some("a b")),
+            ("/?model=", None),
+            ("/?model", None),
+            ("/?other_model=m", None),
+            ("/?model=%ff", None),
+            ("/", None),
+        ] {
+            let uri = Uri::from_static(uri);
+            assert_eq!(model_in_query(&uri).as_deref(), expected, "{uri}");
+        }
+    }
+}

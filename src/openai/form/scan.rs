@@ -1,0 +1,287 @@
+//! A scanner of a multipart form (RFC 7578), which looks for the part `model` while the form arrives.
+//!
+//! Each byte is looked at about once, however small the pieces are: the scanner remembers the position up to which it has
+//! read the form.
+
+use std::ops::Range;
+
+use memchr::memmem;
+
+use super::boundary::{parameter, split_at};
+
+/// A scanner of the beginning of a form.
+#[derive(Debug)]
+pub(super) struct FormScan {
+    /// The line break and the boundary between two parts.
+    delimiter: Vec<u8>,
+    /// The position up to which the form is read.
+    at: usize,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// The form may begin with a boundary that has no line break before it.
+    Start,
+    /// The content of a part, or the text before the first part, is skipped.
+    Skip,
+    /// A boundary was read. Two dashes after it end the form.
+    Boundary,
+    Headers,
+    /// The content of the part `model`, which begins here, is awaited.
+    Model {
+        start: usize,
+    },
+}
+
+/// The result of a scan.
+#[derive(Debug, PartialEq)]
+pub(super) enum Found {
+    /// The range of the model's name.
+    Model(Range<usize>),
+    /// The end of the form, without a model.
+    End,
+}
+
+/// The longest headers of a part, and the longest name of a model, in bytes.
+const LONGEST_HEADERS: usize = 16 << 10;
+const LONGEST_NAME: usize = 1 << 10;
+
+/// The next step of a scan: on with the next state, the result, or a wait for more bytes.
+enum Step {
+    Next(State),
+    Found(Found),
+    Wait,
+}
+
+impl FormScan {
+    pub(super) fn new(boundary: &[u8]) -> Self {
+        Self {
+            delimiter: [b"\r\n--", boundary].concat(),
+            at: 0,
+            state: State::Start,
+        }
+    }
+
+    /// Scans a form of which the bytes in `form` have arrived, which are those of the last call and more. Returns `None`
+    /// if more of it is needed.
+    pub(super) fn advance(&mut self, form: &[u8]) -> Result<Option<Found>, &'static str> {
+        loop {
+            let step = match self.state {
+                State::Start => self.start(form),
+                State::Skip => self.skip(form),
+                State::Boundary => self.boundary(form),
+                State::Headers => self.headers(form)?,
+                State::Model { start } => self.model(form, start)?,
+            };
+            match step {
+                Step::Next(state) => self.state = state,
+                Step::Found(found) => return Ok(Some(found)),
+                Step::Wait => return Ok(None),
+            }
+        }
+    }
+
+    fn start(&mut self, form: &[u8]) -> Step {
+        let first = &self.delimiter[2..];
+        if form.starts_with(first) {
+            self.at = first.len();
+            return Step::Next(State::Boundary);
+        }
+        match first.starts_with(form) {
+            true => Step::Wait,
+            false => Step::Next(State::Skip),
+        }
+    }
+
+    fn skip(&mut self, form: &[u8]) -> Step {
+        match self.find_delimiter(form) {
+            Some(_) => Step::Next(State::Boundary),
+            None => Step::Wait,
+        }
+    }
+
+    fn boundary(&mut self, form: &[u8]) -> Step {
+        let rest = &form[self.at..];
+        let padding = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t'));
+        let padding = padding.count();
+        match &rest[padding..] {
+            [b'-', b'-', ..] if padding == 0 => Step::Found(Found::End),
+            [b'\r', b'\n', ..] => {
+                self.at += padding + 2;
+                Step::Next(State::Headers)
+            }
+            [] | [b'\r'] => Step::Wait,
+            [b'-'] if padding == 0 => Step::Wait,
+            _ => Step::Next(State::Skip), // it only begins like a boundary
+        }
+    }
+
+    fn headers(&mut self, form: &[u8]) -> Result<Step, &'static str> {
+        // The line break before the headers ends them if there are none.
+        let begin = self.at - 2;
+        let Some(length) = memmem::find(&form[begin..], b"\r\n\r\n") else {
+            return match form.len() - self.at > LONGEST_HEADERS {
+                true => Err("the headers of a part of the form are too long"),
+                false => Ok(Step::Wait),
+            };
+        };
+        let headers = &form[begin..begin + length];
+        self.at = begin + length + 4;
+        Ok(Step::Next(match is_model(headers) {
+            true => State::Model { start: self.at },
+            false => State::Skip,
+        }))
+    }
+
+    fn model(&mut self, form: &[u8], start: usize) -> Result<Step, &'static str> {
+        let end = self.find_delimiter(form);
+        if end.unwrap_or(form.len()) - start > LONGEST_NAME + self.delimiter.len() {
+            return Err("the `model` of the form is too long");
+        }
+        let Some(end) = end else {
+            return Ok(Step::Wait);
+        };
+        let text = std::str::from_utf8(&form[start..end]);
+        let text = text.map_err(|_| "the `model` of the form is not UTF-8")?;
+        let (name, before) = (text.trim(), text.len() - text.trim_start().len());
+        if name.is_empty() {
+            return Ok(Step::Next(State::Boundary)); // as if there was no such part
+        }
+        let start = start + before;
+        Ok(Step::Found(Found::Model(start..start + name.len())))
+    }
+
+    /// Finds the next delimiter, and moves behind it. Returns its position. If there is none, the scan moves on to where one
+    /// may have begun.
+    fn find_delimiter(&mut self, form: &[u8]) -> Option<usize> {
+        let found = memmem::find(&form[self.at..], &self.delimiter);
+        match found.map(|found| self.at + found) {
+            Some(position) => {
+                self.at = position + self.delimiter.len();
+                Some(position)
+            }
+            None => {
+                self.at = self
+                    .at
+                    .max(form.len().saturating_sub(self.delimiter.len() - 1));
+                None
+            }
+        }
+    }
+}
+
+/// Returns `true` if these are the headers of the part that names the model. A file of this name is not.
+fn is_model(headers: &[u8]) -> bool {
+    let mut lines = headers.split(|&byte| byte == b'\n');
+    let disposition = lines.find_map(|line| {
+        let (name, value) = split_at(line, b':')?;
+        let is_disposition = name
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"content-disposition");
+        is_disposition.then(|| value.trim_ascii())
+    });
+    disposition.is_some_and(|value| {
+        parameter(value, b"name") == Some(b"model") && parameter(value, b"filename").is_none()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(disposition: &str, content: &str) -> String {
+        format!("--b\r\nContent-Disposition: form-data; {disposition}\r\n\r\n{content}\r\n")
+    }
+
+    /// Scans a form that arrives in pieces of `length` bytes.
+    fn scan(form: &[u8], length: usize) -> Result<Option<Found>, &'static str> {
+        let mut scan = FormScan::new(b"b");
+        let ends = (0..form.len()).step_by(length).chain([form.len()]);
+        for end in ends {
+            if let Some(found) = scan.advance(&form[..end])? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn model(form: &str) -> Result<Option<String>, &'static str> {
+        let found = |length| {
+            let found = scan(form.as_bytes(), length)?;
+            Ok(found.map(|found| match found {
+                Found::Model(at) => form[at].to_owned(),
+                Found::End => "(end)".to_owned(),
+            }))
+        };
+        let whole = found(form.len().max(1));
+        for length in [1, 2, 3, 10] {
+            assert_eq!(found(length), whole, "{form:?} in pieces of {length}");
+        }
+        whole
+    }
+
+    #[test]
+    fn the_model_is_found_wherever_its_part_stands() {
+        let file = part(
+            "name=\"file\"; filename=\"a.wav\"",
+            "RIFF\r\n--bb\r\n-- b\r\n\r\n--",
+        );
+        let named = part("name=\"model\"", "whisper-1");
+        for form in [
+            format!("{named}{file}--b--\r\n"),
+            format!("{file}{named}--b--\r\n"),
+            format!("preamble\r\n{named}--b"),
+            format!("\r\n{named}--b"),
+            named.replace("\"model\"", "model") + "--b",
+            named.replace(
+                "Content-Disposition",
+                "content-TYPE: x\r\ncontent-disposition",
+            ) + "--b",
+            named.replace("--b\r\n", "--b \t\r\n") + "--b",
+            part("NAME=\"model\"; x=\"filename=1\"", " whisper-1 ") + "--b",
+        ] {
+            assert_eq!(model(&form), Ok(Some("whisper-1".to_owned())), "{form:?}");
+        }
+    }
+
+    #[test]
+    fn other_parts_name_no_model() {
+        for parts in [
+            part("name=\"file\"; filename=\"model\"", "x"),
+            part("name=\"model\"; filename=\"x\"", "x"),
+            part("name=\"Model\"", "x"),
+            part("name=\"model \"", "x"),
+            part("name=\"model\"", " "),
+            part("filename=\"; name=model\"", "x"),
+            "--b\r\n\r\nname=model\r\n".to_owned(),
+            String::new(),
+        ] {
+            let form = format!("{parts}--b--\r\n");
+            assert_eq!(model(&form), Ok(Some("(end)".to_owned())), "{form:?}");
+        }
+    }
+
+    #[test]
+    fn an_unfinished_form_needs_more() {
+        let named = part("name=\"model\"", "whisper-1");
+        for form in ["", "-", "--b", "--b\r", "--b\r\nContent", &named] {
+            assert_eq!(model(form), Ok(None), "{form:?}");
+        }
+    }
+
+    #[test]
+    fn endless_headers_and_names_are_refused() {
+        let headers = format!("--b\r\nx: {}", "x".repeat(LONGEST_HEADERS));
+        assert!(scan(headers.as_bytes(), 1_000).is_err());
+        let name = part("name=\"model\"", &"x".repeat(LONGEST_NAME + 100));
+        assert!(scan(name.as_bytes(), 1_000).is_err());
+        assert!(
+            scan(
+                &[part("name=\"model\"", "x").as_bytes(), b"--b"].concat(),
+                9
+            )
+            .is_ok()
+        );
+    }
+}
