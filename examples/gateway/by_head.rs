@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use axum::body::Body;
-use http::header::{HeaderValue, LOCATION};
+use http::header::{HeaderValue, LOCATION, UPGRADE};
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, StatusCode};
 use percent_encoding::percent_decode_str;
@@ -41,8 +41,25 @@ pub(crate) fn aim<B>(
             None => return None,
         },
     };
+    if tenant.is_some_and(|tenant| !tenant.may_use_all_models()) && may_name_a_model(request) {
+        let message =
+            "this API key is for some models only, and here the model in a body is not looked at";
+        let refused = pages::error_at(
+            request.uri().path(),
+            StatusCode::FORBIDDEN,
+            "path_not_allowed",
+            message.to_owned(),
+        );
+        return Some(Target::Answer(refused));
+    }
     request.extensions_mut().insert(asked);
     Some(Target::Backend)
+}
+
+/// Returns `true` if the request, or what follows it on an upgraded connection, may name a model other than its head does.
+fn may_name_a_model<B>(request: &Request<B>) -> bool {
+    !matches!(*request.method(), Method::GET | Method::HEAD)
+        || request.headers().contains_key(UPGRADE)
 }
 
 /// Returns the value of `model` in the query of a request, if it has one.

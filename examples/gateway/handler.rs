@@ -129,6 +129,7 @@ impl Gateway {
         let path = uri.path();
         *method == Method::POST
             && !is_operators(path)
+            && !path.starts_with(paths::UPSTREAM)
             && self.paths.allows(path)
             && (uri.query().is_none()
                 || paths::is_known(path)

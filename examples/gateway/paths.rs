@@ -145,7 +145,8 @@ fn names_own_page(method: &Method, path: &str) -> bool {
 }
 
 /// Returns `true` if `path` has no empty segment but the last, no `.` or `..`, and no backslash, control character or
-/// encoded slash. An encoded dot counts as a dot.
+/// encoded slash. Nor has it a letter, digit, `-`, `.`, `_` or `~` that is encoded without need, because servers differ in
+/// whether that is the same path.
 pub(crate) fn has_plain_segments(path: &str, may_encode_slashes: bool) -> bool {
     let Some(path) = path.strip_prefix('/') else {
         return false;
@@ -165,7 +166,10 @@ fn is_plain(segment: &str, may_encode_slashes: bool) -> bool {
     let mut is_dots = !rest.is_empty();
     let mut length = 0;
     while let Some((byte, after)) = next_byte(rest) {
+        let is_encoded = rest.len() - after.len() > 1;
         match byte {
+            b'-' | b'.' | b'_' | b'~' if is_encoded => return false,
+            _ if is_encoded && byte.is_ascii_alphanumeric() => return false,
             b'/' if may_encode_slashes => {}
             b'/' | b'\\' | ..b' ' | 0x7f => return false,
             _ => {}
@@ -230,6 +234,8 @@ mod tests {
             ("/v1/%2e%2E/x", false),
             ("/v1/.%2e/x", false),
             ("/v1/%2e", false),
+            ("/v1/%63hat", false),
+            ("/v1/a%2Dz", false),
             ("/v1/a%2fb", false),
             ("/v1/a%5Cb", false),
             ("/v1/a\\b", false),

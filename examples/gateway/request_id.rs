@@ -23,9 +23,11 @@ pub(crate) fn of(headers: &mut HeaderMap) -> HeaderValue {
     id
 }
 
-/// Returns `true` for an id of visible ASCII characters.
+/// Returns `true` for an id of visible ASCII characters. One of dots alone would be another path in a URL.
 fn is_well_formed(id: &[u8]) -> bool {
-    (1..=LONGEST).contains(&id.len()) && id.iter().all(u8::is_ascii_graphic)
+    (1..=LONGEST).contains(&id.len())
+        && id.iter().all(u8::is_ascii_graphic)
+        && id.iter().any(|&byte| byte != b'.')
 }
 
 /// Returns 128 random bits in hexadecimal digits.
@@ -73,6 +75,7 @@ mod tests {
             &[][..],
             &[&b""[..]],
             &[&b"a b"[..]],
+            &[&b".."[..]],
             &[&b"a\tb"[..]],
             &[&b"\xc3\xa9"[..]],
             &[&long[..]],
@@ -87,6 +90,6 @@ mod tests {
         }
         made.sort_unstable();
         made.dedup();
-        assert_eq!(made.len(), 7);
+        assert_eq!(made.len(), 8);
     }
 }

@@ -117,11 +117,11 @@ impl Endpoints {
         present.unwrap_or(endpoint).clone()
     }
 
-    /// Returns `true` if any endpoint has a slot for one more request, whatever the request asks for.
+    /// Returns `true` if any endpoint has a slot for one more request now, whatever the request asks for.
     pub(crate) fn has_free_slot(&self) -> bool {
         let table = self.table.load();
-        let mut endpoints = table.endpoints.iter();
-        endpoints.any(|endpoint| endpoint.state().word.load().is_free())
+        let mut words = table.endpoints.iter().map(|it| it.state().word.load());
+        words.any(|word| word.is_free() && word.flags().may_get_requests())
     }
 
     /// Returns `true` if a probe ended without a result since the last call, and forgets it.

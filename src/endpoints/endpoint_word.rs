@@ -266,6 +266,11 @@ impl HealthFlags {
         }
     }
 
+    /// Returns `true` if the endpoint may get a request now, be it a probe.
+    pub(super) fn may_get_requests(self) -> bool {
+        self.admissible() != Admissible::Never
+    }
+
     /// Returns `true` if requests may wait for the endpoint. It gets requests now, or would get them if it were
     /// started.
     pub(super) fn may_serve(self) -> bool {

@@ -40,6 +40,13 @@ pub(crate) struct CallHold {
 }
 
 impl CallHold {
+    /// Returns the limits without the one on silence.
+    #[cfg(feature = "route")]
+    pub(crate) fn without_idle(mut self) -> Self {
+        self.limits.idle = None;
+        self
+    }
+
     /// Returns the time at which the slot comes back, unless it has no limit.
     pub(crate) fn end(&self) -> Option<Instant> {
         self.since.checked_add(self.limits.max_hold?)

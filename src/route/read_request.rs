@@ -178,11 +178,13 @@ impl<S> RequestHead<S> {
             return false; // a place may be reserved for the request
         }
         let state = &self.attempt.shared.state;
-        let level = || {
-            let head = queue::RequestHead::of_parts(&self.head);
-            let ticket = self.attempt.classify(&head, gate::now());
-            Some(state.settings().config.room.levels.clamp(ticket.priority).0)
-        };
+        let head = queue::RequestHead::of_parts(&self.head);
+        let ticket = self.attempt.classify(&head, gate::now());
+        if ticket.patient {
+            return false; // it takes no place in the waiting room
+        }
+        let levels = &state.settings().config.room.levels;
+        let level = || Some(levels.clamp(ticket.priority).0);
         !self.attempt.shared.endpoints().has_free_slot() && state.gate.fast_reject(level).is_some()
     }
 }

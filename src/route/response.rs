@@ -214,7 +214,9 @@ fn pass_on<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
     #[cfg(feature = "swap")]
     {
         let holds_body = answer.options.hold_body(response.headers());
-        answer.permit.lease_mut().is_end_noted = called.is_some() && holds_body;
+        // A slot with a limit may come back before the body is over.
+        let is_noted = called.is_some() && holds_body && answer.hold.is_none();
+        answer.permit.lease_mut().is_end_noted = is_noted;
     }
     let tokens = metrics
         .shared
@@ -224,6 +226,11 @@ fn pass_on<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
     let hold = answer
         .hold
         .filter(|_| options.hold_body(response.headers()));
+    // The traffic of an upgraded connection is none of the body's.
+    let hold = hold.map(|hold| match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => hold.without_idle(),
+        _ => hold,
+    });
     let response = response.map(|body| {
         let body = RouteResponseBody::new(body, metrics, called, tokens);
         match hold.zip(permit.take_if(|_| hold.is_some())) {

@@ -45,8 +45,9 @@ pin_project! {
     #[project = ContentProj]
     enum Content<B> {
         Answer {
+            // `None` after an error, so that the work is gone before the slot comes back.
             #[pin]
-            body: B,
+            body: Option<B>,
             // `None` once the body is over.
             measure: Option<Measure>,
             // The slot, if it has limits. It is declared last, because it must be free only after the work is gone.
@@ -101,7 +102,7 @@ impl<B: Body> RouteResponseBody<B> {
             finish(&mut measure, Measure::end);
         }
         let content = Content::Answer {
-            body,
+            body: Some(body),
             measure,
             hold: None,
         };
@@ -189,6 +190,10 @@ impl Measure {
     }
 }
 
+fn is_over<B: Body>(body: &Option<B>) -> bool {
+    body.as_ref().is_none_or(Body::is_end_stream)
+}
+
 /// Ends the measurement once, and in place, because moving it out would cost more.
 fn finish(measure: &mut Option<Measure>, how: impl FnOnce(&mut Measure)) {
     if let Some(measured) = measure {
@@ -250,7 +255,10 @@ where
             } => (body, measure, hold),
             ContentProj::Status { stream } => return poll_status(stream, cx),
         };
-        let polled = body.as_mut().poll_frame(cx).map_err(Into::into);
+        let Some(reading) = body.as_mut().as_pin_mut() else {
+            return Poll::Ready(None);
+        };
+        let polled = reading.poll_frame(cx).map_err(Into::into);
         let polled = match hold {
             None => polled,
             Some(limits) => check(limits, polled, cx),
@@ -266,7 +274,7 @@ where
         }
         match &frame {
             // Trailers are the end of the body, because a server reads nothing after them.
-            Some(Ok(frame)) if !frame.is_trailers() && !body.is_end_stream() => {
+            Some(Ok(frame)) if !frame.is_trailers() && !is_over(&body) => {
                 if let Some(measure) = measured {
                     measure.wait.set(true); // the body waits for the client to read
                 }
@@ -274,6 +282,9 @@ where
             Some(Ok(_)) | None => finish(measured, Measure::end),
             Some(Err(error)) if is_held_too_long(error) => finish(measured, Measure::cut_short),
             Some(Err(_)) => finish(measured, Measure::reset),
+        }
+        if let Some(Err(_)) = &frame {
+            body.set(None);
         }
         if measured.is_none() {
             *hold = None;
@@ -284,14 +295,17 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.content {
             // The end is reported only after it was recorded, because the slot comes back once this is `true`.
-            Content::Answer { body, measure, .. } => measure.is_none() && body.is_end_stream(),
+            Content::Answer { body, measure, .. } => measure.is_none() && is_over(body),
             Content::Status { stream } => stream.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Answer { body, .. } => body.size_hint(),
+            Content::Answer { body, .. } => match body {
+                Some(body) => body.size_hint(),
+                None => SizeHint::with_exact(0),
+            },
             Content::Status { stream } => stream.size_hint(),
         }
     }

@@ -45,6 +45,7 @@ pub(super) fn to_endpoint(
     let wants_trailers = special.has_te
         && version >= Version::HTTP_11
         && tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"));
+    let has_chunks = special.has_transfer_encoding;
     // Over HTTP/1.1, only a body in chunks can have trailers.
     special.strip_hop_by_hop(headers, length.is_none());
     if special.has_connection {
@@ -62,6 +63,8 @@ pub(super) fn to_endpoint(
         Some(0) if special.lengths == 0 => {}
         Some(_) if special.lengths == 1 && special.has_right_length => {}
         Some(length) => _ = headers.insert(CONTENT_LENGTH, length.into()),
+        // The body comes in chunks, so that its length is not that of the header (RFC 9112, 6.3).
+        None if special.lengths > 0 && has_chunks => _ = headers.remove(CONTENT_LENGTH),
         None => {}
     }
     if let Some(PeerAddr(peer)) = peer {

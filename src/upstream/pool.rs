@@ -177,11 +177,14 @@ where
         let cx = &mut Context::from_waker(Waker::noop());
         let get = self.get;
         loop {
-            let mut taking = {
-                let cache = &mut self.lock().cache;
-                _ = cache.poll_ready(cx); // an opener is always ready
-                cache.call(())
+            let (mut taking, is_watched) = {
+                let mut state = self.lock();
+                _ = state.cache.poll_ready(cx); // an opener is always ready
+                (state.cache.call(()), state.is_watched)
             };
+            if !is_watched {
+                Watch::start(&self); // the runtime of the last one may have shut down
+            }
             // An idle connection is there at once. In other cases, the future is polled again by the request's task.
             match Pin::new(&mut taking).poll(cx) {
                 Poll::Ready(Ok(cached)) => {
@@ -193,7 +196,6 @@ where
                     return Taken::Opening(Box::pin(ready(Err(error))));
                 }
                 Poll::Pending => {
-                    Watch::start(&self);
                     let opening = async move { taking.await.map(|cached| checked(cached, get)) };
                     return Taken::Opening(Box::pin(opening));
                 }

@@ -78,9 +78,16 @@ impl Keys {
         Ok(Self { listed, file })
     }
 
-    /// Returns the keys with those that the file has now. `None` without a file.
+    /// Returns the keys with those that the file has now, which may be none. `None` without a file.
     pub(crate) fn reread(&self) -> Option<Result<Self, InvalidKeys>> {
-        let file = KeyFile::read(self.file.as_ref()?.path.clone());
+        let file = match KeyFile::read(self.file.as_ref()?.path.clone()) {
+            // An operator has taken all of them away.
+            Err(InvalidKeys::Empty { path }) => Ok(KeyFile {
+                path,
+                keys: BTreeSet::new(),
+            }),
+            file => file,
+        };
         Some(file.map(|file| Self {
             listed: self.listed.clone(),
             file: Some(file),

@@ -3,14 +3,19 @@
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
-/// Returns the boundary of the form that a request with these headers has as its body, or `None` if it has none.
+/// Returns the boundary of the form that a request with these headers has as its body, or `None` if it has none,
+/// or several.
 pub(crate) fn form_boundary(headers: &HeaderMap) -> Option<&[u8]> {
     let value = headers.get(CONTENT_TYPE)?.as_bytes();
     let (kind, _) = value.split_at_checked(FORM.len())?;
     if !kind.eq_ignore_ascii_case(FORM) {
         return None;
     }
-    let boundary = parameter(value, b"boundary")?;
+    let mut boundaries = parameters(value, b"boundary");
+    let boundary = boundaries.next()?;
+    if boundaries.next().is_some() {
+        return None;
+    }
     (1..=LONGEST_BOUNDARY)
         .contains(&boundary.len())
         .then_some(boundary)
@@ -21,29 +26,29 @@ const FORM: &[u8] = b"multipart/form-data";
 /// The longest boundary in bytes, by RFC 2046.
 const LONGEST_BOUNDARY: usize = 70;
 
-/// Returns a parameter of a header's value, such as `name` of `form-data; name="model"`. A quoted value is returned as it is
-/// written between its quotes.
-pub(super) fn parameter<'a>(value: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let (_, mut rest) = split_at(value, b';')?;
-    loop {
-        let (key, after) = split_at(rest, b'=')?;
-        let after = after.trim_ascii_start();
-        let (found, next) = match after.strip_prefix(b"\"") {
-            Some(quoted) => {
-                let end = end_of_quoted(quoted)?;
-                (&quoted[..end], &quoted[end + 1..])
-            }
-            None => {
-                let end = after.iter().position(|&byte| byte == b';');
-                let (token, next) = after.split_at(end.unwrap_or(after.len()));
-                (token.trim_ascii_end(), next)
-            }
-        };
-        if key.trim_ascii().eq_ignore_ascii_case(name) {
-            return Some(found);
-        }
-        (_, rest) = split_at(next, b';')?;
+/// Returns the values of a parameter of a header's value, such as of `name` in `form-data; name="model"`. A quoted value is
+/// returned as it is written between its quotes. Servers differ in the one that counts if there are several.
+pub(super) fn parameters<'a>(value: &'a [u8], name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+    let mut rest = split_at(value, b';').map(|(_, rest)| rest);
+    let all = std::iter::from_fn(move || {
+        let (key, found, next) = next_parameter(rest?)?;
+        rest = split_at(next, b';').map(|(_, rest)| rest);
+        Some((key.trim_ascii(), found))
+    });
+    all.filter_map(move |(key, found)| key.eq_ignore_ascii_case(name).then_some(found))
+}
+
+/// Returns the first parameter's key and value, and the rest.
+fn next_parameter(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (key, after) = split_at(text, b'=')?;
+    let after = after.trim_ascii_start();
+    if let Some(quoted) = after.strip_prefix(b"\"") {
+        let end = end_of_quoted(quoted)?;
+        return Some((key, &quoted[..end], &quoted[end + 1..]));
     }
+    let end = after.iter().position(|&byte| byte == b';');
+    let (token, next) = after.split_at(end.unwrap_or(after.len()));
+    Some((key, token.trim_ascii_end(), next))
 }
 
 /// Returns the parts before and after the first `separator`.
@@ -82,6 +87,7 @@ mod tests {
             ),
             ("multipart/form-data; boundary = abc", Some("abc")),
             ("multipart/form-data; boundary=", None),
+            ("multipart/form-data; boundary=a; boundary=b", None),
             ("multipart/form-data; boundary=\"abc", None),
             ("multipart/form-data", None),
             ("multipart/mixed; boundary=abc", None),

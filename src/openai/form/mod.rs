@@ -50,6 +50,7 @@ where
             rest: RestOfForm {
                 body: Some(Box::pin(body)),
                 drain: |body| Box::pin(ReadBody::new(body, 0)).drain(),
+                later: None,
             },
             scan: FormScan::new(boundary),
             read: BytesMut::new(),
@@ -75,8 +76,8 @@ where
                 .advance(&self.read)
                 .map_err(RouteError::malformed)?;
             match found {
-                Some(Found::Model(model_at)) => return Poll::Ready(Ok(self.start(Some(model_at)))),
-                Some(Found::End) => return Poll::Ready(Ok(self.start(None))),
+                Some(Found::Model(model_at)) => return Poll::Ready(self.start_with(model_at)),
+                Some(Found::End | Found::SecondModel) => return Poll::Ready(Ok(self.start(None))),
                 None if self.read.len() >= self.limit => {
                     return Poll::Ready(Err(name_too_late(self.limit)));
                 }
@@ -103,6 +104,21 @@ where
         }
         self.read.extend_from_slice(&data);
         Ok(())
+    }
+
+    /// Starts a form that names a model. The rest of it must name no other one, because servers differ in the one that
+    /// counts.
+    fn start_with(&mut self, model_at: Range<usize>) -> Result<FormStart<B>, RouteError> {
+        let mut later = LaterParts {
+            scan: std::mem::replace(&mut self.scan, FormScan::new(b"")),
+            unread: self.read.to_vec(),
+        };
+        if !later.admit(b"") {
+            let error = "two parts of the form name a model";
+            return Err(RouteError::malformed(error));
+        }
+        self.rest.later = Some(Box::new(later));
+        Ok(self.start(Some(model_at)))
     }
 
     fn start(&mut self, model_at: Option<Range<usize>>) -> FormStart<B> {
@@ -134,6 +150,33 @@ pub(crate) struct RestOfForm<B> {
     body: Option<Pin<Box<B>>>,
     /// The way to drain the body, which is a pointer because a destructor knows nothing of the body's type.
     drain: fn(Pin<Box<B>>),
+    /// The watch on the parts behind the model. `None` without a model, or after the end of the form.
+    later: Option<Box<LaterParts>>,
+}
+
+/// The parts of a form behind the one that names the model.
+struct LaterParts {
+    scan: FormScan,
+    /// The bytes that the scan still needs.
+    unread: Vec<u8>,
+}
+
+impl LaterParts {
+    /// Looks at the next bytes. Returns `false` if the form names a second model, or if it is malformed.
+    fn admit(&mut self, data: &[u8]) -> bool {
+        self.unread.extend_from_slice(data);
+        match self.scan.advance(&self.unread) {
+            Ok(None) => {
+                self.scan.forget(&mut self.unread);
+                true
+            }
+            Ok(Some(Found::End)) => {
+                self.unread.clear();
+                true
+            }
+            Ok(Some(Found::Model(_) | Found::SecondModel)) | Err(_) => false,
+        }
+    }
 }
 
 impl<B> RestOfForm<B> {
@@ -142,6 +185,7 @@ impl<B> RestOfForm<B> {
         Self {
             body: self.body.take(),
             drain: self.drain,
+            later: self.later.take(),
         }
     }
 }
@@ -158,6 +202,17 @@ impl<B: Body<Data = Bytes>> Body for RestOfForm<B> {
             return Poll::Ready(None);
         };
         let frame = ready!(body.as_mut().poll_frame(cx));
+        if let (Some(Ok(frame)), Some(later)) = (&frame, &mut self.later)
+            && let Some(data) = frame.data_ref()
+            && !later.admit(data)
+        {
+            // The form ends here, in the middle of a part, so that no server takes the second model.
+            tracing::warn!("a form was cut off because it names two models, or is malformed");
+            if let Some(body) = self.body.take() {
+                (self.drain)(body);
+            }
+            return Poll::Ready(None);
+        }
         if !matches!(frame, Some(Ok(_))) {
             self.body = None;
         }
@@ -236,6 +291,27 @@ mod tests {
                     assert!(error.to_string().contains("before the file"), "{error}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_second_model_is_refused_or_cut_off() {
+        const TWO: &str = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\na\r\n--b\r\n\
+                           Content-Disposition: form-data; name=\"model\"\r\n\r\nb\r\n--b--\r\n";
+        let whole = read(&mut ReadForm::new(pieces(TWO, 1_000), b"b", 1_000, None));
+        assert_eq!(
+            whole.err().map(|error| error.code()),
+            Some("malformed_body")
+        );
+        for length in [1, 7, 20] {
+            let start = read(&mut ReadForm::new(pieces(TWO, length), b"b", 1_000, None)).unwrap();
+            let rest = start.rest.unwrap().collect().now_or_never().unwrap();
+            let all = [&start.bytes[..], &rest.unwrap().to_bytes()].concat();
+            assert!(TWO.as_bytes().starts_with(&all), "{length}");
+            assert!(
+                all.len() <= TWO.len() - "\r\n\r\nb\r\n--b--\r\n".len(),
+                "{length}"
+            );
         }
     }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use super::boundary::{parameter, split_at};
+use super::boundary::{parameters, split_at};
 
 /// A scanner of the beginning of a form.
 #[derive(Debug)]
@@ -16,6 +16,10 @@ pub(super) struct FormScan {
     delimiter: Vec<u8>,
     /// The position up to which the form is read.
     at: usize,
+    /// The position up to which the end of the headers at `at` was searched.
+    searched: usize,
+    /// `true` once the model was found. Another part of its name is found by its headers.
+    has_model: bool,
     state: State,
 }
 
@@ -39,13 +43,20 @@ enum State {
 pub(super) enum Found {
     /// The range of the model's name.
     Model(Range<usize>),
-    /// The end of the form, without a model.
+    /// The headers of a second part that names a model.
+    SecondModel,
+    /// The end of the form.
     End,
 }
 
 /// The longest headers of a part, and the longest name of a model, in bytes.
 const LONGEST_HEADERS: usize = 16 << 10;
 const LONGEST_NAME: usize = 1 << 10;
+
+/// The most spaces and tabs behind a boundary. They are counted anew with each piece of the form.
+const LONGEST_PADDING: usize = 64;
+
+const END_OF_HEADERS: &[u8] = b"\r\n\r\n";
 
 /// The next step of a scan: on with the next state, the result, or a wait for more bytes.
 enum Step {
@@ -59,6 +70,8 @@ impl FormScan {
         Self {
             delimiter: [b"\r\n--", boundary].concat(),
             at: 0,
+            searched: 0,
+            has_model: false,
             state: State::Start,
         }
     }
@@ -70,7 +83,7 @@ impl FormScan {
             let step = match self.state {
                 State::Start => self.start(form),
                 State::Skip => self.skip(form),
-                State::Boundary => self.boundary(form),
+                State::Boundary => self.boundary(form)?,
                 State::Headers => self.headers(form)?,
                 State::Model { start } => self.model(form, start)?,
             };
@@ -80,6 +93,14 @@ impl FormScan {
                 Step::Wait => return Ok(None),
             }
         }
+    }
+
+    /// Drops the bytes of `form` that the scan needs no more. The next call must have the rest, and more.
+    pub(super) fn forget(&mut self, form: &mut Vec<u8>) {
+        let read = self.at.saturating_sub(2); // the headers of a part may end with the line break before them
+        form.drain(..read);
+        self.at -= read;
+        self.searched = self.searched.saturating_sub(read);
     }
 
     fn start(&mut self, form: &[u8]) -> Step {
@@ -101,37 +122,45 @@ impl FormScan {
         }
     }
 
-    fn boundary(&mut self, form: &[u8]) -> Step {
+    fn boundary(&mut self, form: &[u8]) -> Result<Step, &'static str> {
         let rest = &form[self.at..];
         let padding = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t'));
-        let padding = padding.count();
-        match &rest[padding..] {
+        let padding = padding.take(LONGEST_PADDING + 1).count();
+        if padding > LONGEST_PADDING {
+            return Err("a boundary of the form is followed by too many spaces");
+        }
+        Ok(match &rest[padding..] {
             [b'-', b'-', ..] if padding == 0 => Step::Found(Found::End),
             [b'\r', b'\n', ..] => {
                 self.at += padding + 2;
+                // The line break before the headers ends them if there are none.
+                self.searched = self.at - 2;
                 Step::Next(State::Headers)
             }
             [] | [b'\r'] => Step::Wait,
             [b'-'] if padding == 0 => Step::Wait,
             _ => Step::Next(State::Skip), // it only begins like a boundary
-        }
+        })
     }
 
     fn headers(&mut self, form: &[u8]) -> Result<Step, &'static str> {
-        // The line break before the headers ends them if there are none.
-        let begin = self.at - 2;
-        let Some(length) = memmem::find(&form[begin..], b"\r\n\r\n") else {
+        let Some(found) = memmem::find(&form[self.searched..], END_OF_HEADERS) else {
+            // An end may have begun.
+            let rest = form.len().saturating_sub(END_OF_HEADERS.len() - 1);
+            self.searched = self.searched.max(rest);
             return match form.len() - self.at > LONGEST_HEADERS {
                 true => Err("the headers of a part of the form are too long"),
                 false => Ok(Step::Wait),
             };
         };
-        let headers = &form[begin..begin + length];
-        self.at = begin + length + 4;
-        Ok(Step::Next(match is_model(headers) {
-            true => State::Model { start: self.at },
-            false => State::Skip,
-        }))
+        let end = self.searched + found;
+        let headers = &form[self.at - 2..end];
+        self.at = end + END_OF_HEADERS.len();
+        Ok(match is_model(headers) {
+            true if self.has_model => Step::Found(Found::SecondModel),
+            true => Step::Next(State::Model { start: self.at }),
+            false => Step::Next(State::Skip),
+        })
     }
 
     fn model(&mut self, form: &[u8], start: usize) -> Result<Step, &'static str> {
@@ -149,6 +178,7 @@ impl FormScan {
             return Ok(Step::Next(State::Boundary)); // as if there was no such part
         }
         let start = start + before;
+        (self.has_model, self.state) = (true, State::Boundary);
         Ok(Step::Found(Found::Model(start..start + name.len())))
     }
 
@@ -171,19 +201,25 @@ impl FormScan {
     }
 }
 
-/// Returns `true` if these are the headers of the part that names the model. A file of this name is not.
+/// Returns `true` if these are the headers of a part that names the model, to any server. A file of this name does not.
 fn is_model(headers: &[u8]) -> bool {
-    let mut lines = headers.split(|&byte| byte == b'\n');
-    let disposition = lines.find_map(|line| {
+    let lines = headers.split(|&byte| byte == b'\n');
+    let mut dispositions = lines.filter_map(|line| {
         let (name, value) = split_at(line, b':')?;
         let is_disposition = name
             .trim_ascii()
             .eq_ignore_ascii_case(b"content-disposition");
         is_disposition.then(|| value.trim_ascii())
     });
-    disposition.is_some_and(|value| {
-        parameter(value, b"name") == Some(b"model") && parameter(value, b"filename").is_none()
+    dispositions.any(|value| {
+        let is_named = parameters(value, b"name").any(is_model_name);
+        is_named && parameters(value, b"filename").next().is_none()
     })
+}
+
+/// Returns `true` for `model`. A backslash may escape any of its characters.
+fn is_model_name(name: &[u8]) -> bool {
+    name.iter().filter(|&&byte| byte != b'\\').eq(b"model")
 }
 
 #[cfg(test)]
@@ -211,6 +247,7 @@ mod tests {
             let found = scan(form.as_bytes(), length)?;
             Ok(found.map(|found| match found {
                 Found::Model(at) => form[at].to_owned(),
+                Found::SecondModel => "(second)".to_owned(),
                 Found::End => "(end)".to_owned(),
             }))
         };
@@ -240,6 +277,7 @@ mod tests {
             ) + "--b",
             named.replace("--b\r\n", "--b \t\r\n") + "--b",
             part("NAME=\"model\"; x=\"filename=1\"", " whisper-1 ") + "--b",
+            part("name=x; name=\"mod\\el\"", "whisper-1") + "--b",
         ] {
             assert_eq!(model(&form), Ok(Some("whisper-1".to_owned())), "{form:?}");
         }
@@ -263,6 +301,28 @@ mod tests {
     }
 
     #[test]
+    fn a_second_model_is_found_by_its_headers() {
+        let file = part("name=\"file\"; filename=\"a\"", "RIFF");
+        let named = part("name=\"model\"", "a");
+        let form = format!("{named}{file}{named}").into_bytes();
+        for length in [1, 2, 3, 10, form.len()] {
+            let (mut scan, mut read, mut found) = (FormScan::new(b"b"), Vec::new(), Vec::new());
+            for piece in form.chunks(length) {
+                read.extend_from_slice(piece);
+                while let Some(next) = scan.advance(&read).unwrap() {
+                    found.push(next);
+                    if found.len() > 1 {
+                        break;
+                    }
+                }
+                scan.forget(&mut read);
+                assert!(read.len() < 100, "{length}");
+            }
+            assert_eq!(found[1..2], [Found::SecondModel], "{length}");
+        }
+    }
+
+    #[test]
     fn an_unfinished_form_needs_more() {
         let named = part("name=\"model\"", "whisper-1");
         for form in ["", "-", "--b", "--b\r", "--b\r\nContent", &named] {
@@ -271,7 +331,9 @@ mod tests {
     }
 
     #[test]
-    fn endless_headers_and_names_are_refused() {
+    fn endless_headers_names_and_padding_are_refused() {
+        let padding = format!("--b{}", " ".repeat(LONGEST_PADDING + 1));
+        assert!(scan(padding.as_bytes(), 1).is_err());
         let headers = format!("--b\r\nx: {}", "x".repeat(LONGEST_HEADERS));
         assert!(scan(headers.as_bytes(), 1_000).is_err());
         let name = part("name=\"model\"", &"x".repeat(LONGEST_NAME + 100));

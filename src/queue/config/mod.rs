@@ -135,8 +135,12 @@ pub struct QueueConfig {
     ///
     /// The slot comes back at that time even if the client has stopped reading. If the response has not begun by then, the
     /// call is dropped and the answer is 504 `slot_timeout`. Otherwise its body ends with a
-    /// [`HoldError`](super::HoldError) when it is polled next. The time counts on Tokio's clock, and a response that
+    /// [`HoldError`](super::HoldError) when it is polled next, and until then the inner service may still work on it: let
+    /// the server end responses that their clients do not read. The time counts on Tokio's clock, and a response that
     /// holds no slot has no limit.
+    ///
+    /// A router does not blame an endpoint that has not answered within this time, so the client's first-byte timeout
+    /// should be shorter.
     pub max_hold: Option<Duration>,
     /// The longest time for which the body of a response may be silent while it is polled and holds a slot. With `None`,
     /// the time is unlimited. Default `None`. In a file it is `idle_timeout_seconds`.
