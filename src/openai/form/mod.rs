@@ -112,6 +112,7 @@ where
         let mut later = LaterParts {
             scan: std::mem::replace(&mut self.scan, FormScan::new(b"")),
             unread: self.read.to_vec(),
+            has_ended: false,
         };
         if !later.admit(b"") {
             let error = "two parts of the form name a model";
@@ -159,11 +160,16 @@ struct LaterParts {
     scan: FormScan,
     /// The bytes that the scan still needs.
     unread: Vec<u8>,
+    /// `true` behind the end of the form, where servers look at nothing more.
+    has_ended: bool,
 }
 
 impl LaterParts {
     /// Looks at the next bytes. Returns `false` if the form names a second model, or if it is malformed.
     fn admit(&mut self, data: &[u8]) -> bool {
+        if self.has_ended {
+            return true;
+        }
         self.unread.extend_from_slice(data);
         match self.scan.advance(&self.unread) {
             Ok(None) => {
@@ -171,7 +177,7 @@ impl LaterParts {
                 true
             }
             Ok(Some(Found::End)) => {
-                self.unread.clear();
+                (self.unread, self.has_ended) = (Vec::new(), true);
                 true
             }
             Ok(Some(Found::Model(_) | Found::SecondModel)) | Err(_) => false,
@@ -308,10 +314,8 @@ mod tests {
             let rest = start.rest.unwrap().collect().now_or_never().unwrap();
             let all = [&start.bytes[..], &rest.unwrap().to_bytes()].concat();
             assert!(TWO.as_bytes().starts_with(&all), "{length}");
-            assert!(
-                all.len() <= TWO.len() - "\r\n\r\nb\r\n--b--\r\n".len(),
-                "{length}"
-            );
+            let content = TWO.len() - "b\r\n--b--\r\n".len();
+            assert!(all.len() < content, "{length}"); // its headers are unfinished
         }
     }
 
