@@ -123,16 +123,23 @@ async fn forms_that_name_no_model_are_refused() {
     assert_eq!(backend.counts().arrived, 0);
 }
 
+/// The client reads nothing before it has sent all of its file.
 #[tokio::test]
 async fn a_refused_upload_is_read_so_that_its_client_gets_the_answer() {
     let backend = Backend::start().await;
     let setup = Setup::new().backend("gpu-1", &backend, 1, &["m"]);
     let gateway = setup.start().await;
-    let body = form(&[model("unknown"), file(&"x".repeat(8 << 20))]);
-    let answer = upload(&gateway, "/v1/audio/transcriptions", body)
-        .answer()
-        .await;
-    answer.assert_error(404, "model_not_found");
+    let body = form(&[model("unknown"), file(&"x".repeat(16 << 20))]);
+    let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
+    let head = head(body.len());
+    let exchange = async {
+        client.write_all(head.as_bytes()).await.unwrap();
+        client.write_all(body.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 404");
+    };
+    timeout(TIMEOUT, exchange).await.expect("no answer comes");
 }
 
 #[tokio::test]
@@ -168,6 +175,13 @@ async fn a_gateway_that_stores_requests_streams_forms() {
     sent.answer().await.assert_ok("fine");
 }
 
+fn head(length: usize) -> String {
+    format!(
+        "POST /v1/audio/transcriptions HTTP/1.1\r\nhost: x\r\ncontent-type: {TYPE}\r\n\
+         content-length: {length}\r\n\r\n"
+    )
+}
+
 /// The backend gets the beginning of the file before the client has sent the end.
 #[tokio::test]
 async fn the_file_is_streamed_to_the_backend() {
@@ -180,10 +194,7 @@ async fn the_file_is_streamed_to_the_backend() {
     let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
     let body = form(&[model("m"), file("beginning-and-end")]);
     let (begin, end) = body.split_at(body.find("-and-end").unwrap());
-    let head = format!(
-        "POST /v1/audio/transcriptions HTTP/1.1\r\nhost: x\r\ncontent-type: {TYPE}\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
+    let head = head(body.len());
     client
         .write_all(format!("{head}{begin}").as_bytes())
         .await

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -15,7 +15,7 @@ use tower_triage::route::{RouteBody, RoutingConfig};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Span, Subscriber, info_span};
+use tracing::{Dispatch, Span, Subscriber, info_span};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry as Spans};
@@ -38,6 +38,9 @@ struct Kept(Arc<Mutex<Vec<(Id, Made)>>>);
 impl Kept {
     /// Keeps the spans of this thread until the guard is dropped.
     fn start() -> (Self, DefaultGuard) {
+        // While a process has one subscriber alone, a thread without it turns the spans off that it is the first to meet.
+        static SECOND: OnceLock<Dispatch> = OnceLock::new();
+        SECOND.get_or_init(|| Dispatch::new(Spans::default()));
         let kept = Self::default();
         let spans = Spans::default().with(kept.clone());
         (kept, tracing::subscriber::set_default(spans))
