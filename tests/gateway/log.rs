@@ -167,8 +167,9 @@ async fn every_response_has_the_id_of_its_request() {
     let own = http::Response::builder().header("x-request-id", "of-backend");
     arrived.respond(own.body("fine").unwrap());
     let answer = sent.answer().await;
-    assert_eq!(answer.header("x-request-id"), Some("req-1/a~"));
-    gateway.logs(&["id=\"req-1/a~\"", "status=200"]).await;
+    assert_eq!(answer.header("x-request-id"), Some("of-backend"));
+    let line = gateway.logs(&["id=\"req-1/a~\"", "status=200"]).await;
+    assert!(line.contains("backend_id=\"of-backend\""), "{line}");
 
     let malformed = gateway.ask("m").header("x-request-id", "a b");
     let sent = malformed.send();

@@ -15,22 +15,15 @@ enum Operation {
     Undrain(String),
     Eject(String),
     Reload,
-    Cancel(String),
 }
 
-/// Does what `path` asks for. `None` if that is not an operation, or if the request to cancel is not being served.
+/// Does what `path` asks for. `None` if that is not an operation.
 pub(super) async fn operate(pages: &Pages, path: &str) -> Option<Response<Body>> {
     Some(match operation(path)? {
         Operation::Drain(name) => drain(pages, &name, true),
         Operation::Undrain(name) => drain(pages, &name, false),
         Operation::Eject(name) => eject(pages, &name),
         Operation::Reload => reload(pages).await,
-        Operation::Cancel(id) if pages.live.cancel(&id) => {
-            tracing::info!(request = id, "an operator cancels the request");
-            json_page(&json!({ "action": "cancel", "request": id }))
-        }
-        // It may be a stored request.
-        Operation::Cancel(_) => return None,
     })
 }
 
@@ -49,8 +42,7 @@ fn operation(path: &str) -> Option<Operation> {
             _ => None,
         };
     }
-    let id = rest.strip_prefix("requests/")?.strip_suffix("/cancel")?;
-    Some(Operation::Cancel(decoded(id)?))
+    None
 }
 
 fn drain(pages: &Pages, name: &str, is_drained: bool) -> Response<Body> {
@@ -140,11 +132,7 @@ mod tests {
             ("/admin/endpoints/a/stop", None),
             ("/admin/endpoints/%ff/drain", None),
             ("/admin/endpoints/drain", None),
-            (
-                "/admin/requests/r-1/cancel",
-                Some(Operation::Cancel(name("r-1"))),
-            ),
-            ("/admin/requests/r-1/retry", None),
+            ("/admin/requests/r-1/cancel", None),
             ("/reload", None),
         ] {
             assert_eq!(operation(path), expected, "{path}");

@@ -39,6 +39,9 @@ pub(super) fn cancel(live: &Live, path: &str) -> Option<Response<Body>> {
         .strip_prefix("/admin/requests/")?
         .strip_suffix("/cancel")?;
     let id = percent_decode_str(id).decode_utf8().ok()?;
-    live.cancel(&id)
-        .then(|| json(&json!({ "id": id, "status": "canceled" })))
+    if !live.cancel(&id) {
+        return None;
+    }
+    tracing::info!(request = %id, "an operator cancels the request");
+    Some(json(&json!({ "id": id, "status": "canceled" })))
 }
