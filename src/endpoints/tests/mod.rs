@@ -254,6 +254,7 @@ fn a_second_attempt_needs_another_endpoint_or_a_chain() {
     let routing = RoutingConfig::default()
         .alias("to-a", "a")
         .alias("to-b", "b")
+        .alias("to-none", "none")
         .fallbacks("c", ["nowhere"])
         .fallbacks("chain", ["a"]);
     let endpoints = routed(several, routing);
@@ -261,6 +262,7 @@ fn a_second_attempt_needs_another_endpoint_or_a_chain() {
         ("a", false),
         ("to-a", false),
         ("d", false),
+        ("to-none", false),
         ("unknown", false),
         ("b", true),
         ("to-b", true),
