@@ -258,6 +258,7 @@ fn a_second_attempt_needs_another_endpoint_or_a_chain() {
     let routing = RoutingConfig::default()
         .alias("to-a", "a")
         .alias("to-b", "b")
+        .alias("to-none", "none")
         .fallbacks("c", ["nowhere"])
         .fallbacks("chain", ["a"]);
     let endpoints = routed(several, routing);
@@ -265,6 +266,7 @@ fn a_second_attempt_needs_another_endpoint_or_a_chain() {
         ("a", false),
         ("to-a", false),
         ("d", false),
+        ("to-none", false),
         ("unknown", false),
         ("b", true),
         ("to-b", true),
