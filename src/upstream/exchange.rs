@@ -101,8 +101,13 @@ where
         let Some(pool) = pool else {
             let (to, clock) = (self.endpoint.url().clone(), Arc::default());
             // Boxed, because it would make the futures of all requests several KiB larger.
-            let opening = ClientConnection::open(&self.connector, to, clock, self.may_upgrade);
-            let connection = Box::pin(opening).await?;
+            let opening = Box::pin(ClientConnection::open(
+                &self.connector,
+                to,
+                clock,
+                self.may_upgrade,
+            ));
+            let connection = opening.await?;
             return Ok((Box::new(Unpooled(connection)), false));
         };
         loop {

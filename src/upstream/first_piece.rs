@@ -18,14 +18,14 @@ use crate::route::HeadAt;
 /// work after the head has mostly broken off by then.
 const HEAD_DELAY: Duration = Duration::from_millis(100);
 
-/// Returns the answer once the first piece of its body is there, or the failure of an endpoint that broke off before.
+/// Waits until the first piece of the answer's body is there. Returns the failure of an endpoint that broke off before.
 ///
 /// A successful answer of known length is whole at the endpoint, so its first piece follows at once and its head waits for
 /// it. The head of any other answer waits for [`HEAD_DELAY`] at most.
-pub(super) async fn with_first_piece(
-    mut answer: Response<ForwardBody>,
+pub(super) async fn first_piece(
+    answer: &mut Response<ForwardBody>,
     endpoint: &str,
-) -> Result<Response<ForwardBody>, Failure> {
+) -> Result<(), Failure> {
     let is_whole = answer.status().is_success() && answer.body().size_hint().exact().is_some();
     let limit = (!is_whole).then_some(HEAD_DELAY);
     let mut head_at = None;
@@ -48,5 +48,5 @@ pub(super) async fn with_first_piece(
     if let Some(at) = head_at {
         answer.extensions_mut().insert(HeadAt(at));
     }
-    Ok(answer)
+    Ok(())
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::connect::{ConnectError, out_of_files};
 use super::exchange::{Answer, Exchange, SendError};
 use super::failure::Failure;
-use super::first_piece::with_first_piece;
+use super::first_piece::first_piece;
 use super::forward::Timeouts;
 use super::upload::{Progress, Upload};
 use super::{ForwardBody, headers, upgrade};
@@ -60,9 +60,9 @@ impl ForwardFuture {
             let answer = pin!(exchange.send(request));
             let failure = match in_time(answer, progress, now, limit).await {
                 Some(Ok(answer)) => {
-                    let answer = answered_by(answer, name, timeouts.idle, upgrade);
-                    match with_first_piece(answer, name).await {
-                        Ok(answer) => return answer,
+                    let mut answer = answered_by(answer, name, timeouts.idle, upgrade);
+                    match first_piece(&mut answer, name).await {
+                        Ok(()) => return answer,
                         Err(failure) => failure,
                     }
                 }
