@@ -224,6 +224,6 @@ mod tests {
         let request = Request::new(Upload::new(Full::default(), None, now));
         let future = ForwardFuture::new(exchange, request, now, Timeouts::default(), None);
         let size = size_of_val(&**future.0.lock().unwrap());
-        assert!(size <= 2_048, "{size}");
+        assert!(size <= 2_560, "{size}");
     }
 }
