@@ -40,7 +40,7 @@ pub(crate) struct Pages {
     pub(crate) statuses: StatusCounts,
     pub(crate) live: Live,
     pub(crate) reloads: Reloads,
-    /// What the operator's page shows.
+    /// The stream of the operator's page.
     pub(crate) feed: Feed,
     /// `true` on an address that takes actions of operators.
     pub(crate) takes_actions: bool,

@@ -38,7 +38,7 @@ pub(crate) struct Reload {
     pub(crate) key_problems: Vec<String>,
 }
 
-/// How often files of keys are read.
+/// The time between two reads of the files of keys.
 const KEYS_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Reload {

@@ -41,7 +41,7 @@ pub(crate) struct Server {
     workers: Workers,
 }
 
-/// What all connections of a server share.
+/// The state that all connections of a server share.
 struct Shared {
     stop: Stop,
     limits: Limits,
@@ -53,7 +53,7 @@ struct Shared {
 
 /// The request to stop.
 struct Stop {
-    /// The same as the token's state. Connections look at it each time they are polled, and the token has a lock.
+    /// A copy of the token's state. Connections look at it each time they are polled, and the token has a lock.
     is_stopped: AtomicBool,
     token: CancellationToken,
 }

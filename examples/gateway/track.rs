@@ -1,4 +1,4 @@
-//! What surrounds every request: its id, its record among the live ones, its line in the log, its metrics and its span, and its
+//! The tracking of every request: its id, its record among the live ones, its line in the log, its metrics and its span, and its
 //! end if an operator cancels it.
 
 mod body;

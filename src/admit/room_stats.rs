@@ -59,18 +59,29 @@ impl RoomStats {
         *count += 1;
     }
 
+    /// Returns the number of rejections for each error code.
+    ///
+    /// All requests that no endpoint can ever serve share the code `unservable` here, although their errors have many codes.
+    /// Requests that are shed count as `queue_full`. A router's requests that must not wait are streams.
+    #[must_use]
+    pub fn by_code(&self) -> [(&'static str, u64); 10] {
+        [
+            ("queue_full", self.full),
+            ("overloaded", self.overloaded),
+            ("tenant_queue_full", self.tenant_full),
+            ("queue_timeout", self.timed_out),
+            ("deadline_exceeded", self.deadline_passed),
+            ("queue_disabled", self.disabled),
+            ("streaming_not_queued", self.not_queued),
+            ("displaced", self.displaced),
+            ("shutting_down", self.shutting_down),
+            ("unservable", self.unservable),
+        ]
+    }
+
     /// Returns the number of all rejections.
     #[must_use]
     pub fn rejected(&self) -> u64 {
-        self.full
-            + self.overloaded
-            + self.tenant_full
-            + self.timed_out
-            + self.deadline_passed
-            + self.disabled
-            + self.not_queued
-            + self.displaced
-            + self.shutting_down
-            + self.unservable
+        self.by_code().iter().map(|(_, count)| count).sum()
     }
 }

@@ -1,4 +1,4 @@
-//! What the gateway tells a service manager, which listens at a socket as systemd does.
+//! Messages of the gateway to a service manager, which listens at a socket as systemd does.
 
 use std::time::Duration;
 

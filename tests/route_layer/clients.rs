@@ -10,7 +10,7 @@ use tower_triage::{Priority, QueueConfig, RouteLayer};
 
 use super::support::{TestRouter, endpoint};
 
-/// What a layer in front has verified.
+/// The client that a layer in front has verified.
 #[derive(Clone)]
 struct Claims {
     team: &'static str,

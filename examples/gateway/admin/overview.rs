@@ -17,7 +17,7 @@ use crate::live::Live;
 use crate::reload::Reloads;
 use crate::service::Handle;
 
-/// What the page shows.
+/// The sources of the page.
 pub(crate) struct Overview {
     pub(crate) handle: Handle,
     pub(crate) durable: Option<Durable>,

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
-/// What a reload has changed, one line for each kind of change, and what it could not change.
+/// The result of a reload: its changes, one line for each kind, and warnings about what it could not change.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reloaded {
     pub(crate) changes: Vec<String>,

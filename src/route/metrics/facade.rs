@@ -11,7 +11,7 @@ use metrics::{
 
 use super::RequestOutcome;
 use super::kept::Kept;
-use crate::admit::{MAX_LEVELS, Priority, PriorityLevels, RoomStats};
+use crate::admit::{MAX_LEVELS, Priority, PriorityLevels};
 use crate::endpoints::{Decision, Endpoint, EndpointRef, Endpoints, Via};
 use crate::gate::{GateStatus, LevelStatus};
 
@@ -222,7 +222,7 @@ fn record_level(level: &LevelStatus) {
     let target = seconds(level.target_wait).unwrap_or(f64::INFINITY);
     let values = [waiting, reserved, lent, oldest, estimate, target];
     set_level(&level.name, values);
-    for (code, count) in by_code(&level.stats) {
+    for (code, count) in level.stats.by_code() {
         // A level is counted for a code only from its first such request on, as with the labels of every counter.
         if count > 0 {
             let name = level.name.clone();
@@ -244,23 +244,6 @@ fn set_level(level: &str, values: [f64; 6]) {
     for (gauge, value) in gauges.into_iter().zip(values) {
         gauge!(gauge, "priority" => name.clone()).set(value);
     }
-}
-
-/// Returns the number of rejections for each error code. All requests that no endpoint can ever serve share the code
-/// `unservable` here, although their errors have many codes. Requests that are shed count as `queue_full`. A router's requests that must not wait are streams.
-fn by_code(stats: &RoomStats) -> [(&'static str, u64); 10] {
-    [
-        ("queue_full", stats.full),
-        ("overloaded", stats.overloaded),
-        ("tenant_queue_full", stats.tenant_full),
-        ("queue_timeout", stats.timed_out),
-        ("deadline_exceeded", stats.deadline_passed),
-        ("queue_disabled", stats.disabled),
-        ("streaming_not_queued", stats.not_queued),
-        ("displaced", stats.displaced),
-        ("shutting_down", stats.shutting_down),
-        ("unservable", stats.unservable),
-    ]
 }
 
 /// Returns the label of a name, which is `none` for a request that names no model.

@@ -54,18 +54,7 @@ pub(super) fn levels(levels: &[LevelStatus]) -> Value {
 
 /// Returns the refusals of a level by the code of the error, without those that there were none of.
 fn by_code(stats: &RoomStats) -> BTreeMap<&'static str, u64> {
-    let all = [
-        ("queue_full", stats.full),
-        ("overloaded", stats.overloaded),
-        ("tenant_queue_full", stats.tenant_full),
-        ("queue_timeout", stats.timed_out),
-        ("deadline_exceeded", stats.deadline_passed),
-        ("queue_disabled", stats.disabled),
-        ("streaming_not_queued", stats.not_queued),
-        ("displaced", stats.displaced),
-        ("shutting_down", stats.shutting_down),
-        ("unservable", stats.unservable),
-    ];
+    let all = stats.by_code();
     all.into_iter().filter(|&(_, count)| count > 0).collect()
 }
 
