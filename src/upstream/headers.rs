@@ -254,6 +254,13 @@ mod tests {
     }
 
     #[test]
+    fn a_request_in_chunks_has_no_length() {
+        let mut got = headers(&[("content-length", "5"), ("transfer-encoding", "chunked")]);
+        to_endpoint(&mut got, Version::HTTP_11, &HeaderMap::new(), None, None);
+        assert_eq!(got.get(CONTENT_LENGTH), None);
+    }
+
+    #[test]
     fn of_te_only_trailers_pass() {
         let mut got = headers(&[("te", "gzip, Trailers"), ("connection", "TE")]);
         to_endpoint(&mut got, Version::HTTP_11, &HeaderMap::new(), None, None);

@@ -231,6 +231,33 @@ async fn tenants_reach_the_pages_of_their_own_models() {
         .assert_error(401, "invalid_api_key");
 }
 
+#[tokio::test]
+async fn unread_bodies_name_no_model_of_others() {
+    let backend = Backend::replying("fine").await;
+    let tenants = "[[tenants]]\nname = \"a\"\nkeys = [\"sk-a\"]\nmodels = [\"m\"]\n\
+                   [[tenants]]\nname = \"b\"\nkeys = [\"sk-b\"]\n";
+    let setup = Setup::new().backend("gpu-1", &backend, 1, &["m", "n"]);
+    let gateway = setup.sections(tenants).start().await;
+    let ask = |key: &str, method: Method, path: &str| {
+        let request = gateway.get(path).method(method).header("x-api-key", key);
+        request.body("{\"model\":\"n\"}")
+    };
+    for (method, path) in [
+        (Method::POST, "/upstream/m/v1/chat/completions"),
+        (Method::POST, "/v1/chat/completions/?model=m"),
+        (Method::DELETE, "/v1/models/n?model=m"),
+    ] {
+        let refused = ask("sk-a", method.clone(), path).answer().await;
+        refused.assert_error(403, "path_not_allowed");
+        ask("sk-b", method, path).answer().await.assert_ok("fine");
+    }
+    let upgrade = ask("sk-a", Method::GET, "/v1/realtime?model=m").header("upgrade", "websocket");
+    upgrade.answer().await.assert_error(403, "path_not_allowed");
+    let encoded = ask("sk-a", Method::POST, "/v1/%63hat/completions?model=m");
+    encoded.answer().await.assert_error(400, "invalid_path");
+    assert_eq!(backend.counts().arrived, 3);
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn a_models_page_starts_the_model() {

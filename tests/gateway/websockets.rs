@@ -1,5 +1,7 @@
 //! Tests of websockets, whose bytes pass in both directions.
 
+use std::time::{Duration, Instant};
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -15,8 +17,13 @@ impl Switching {
     }
 
     async fn gateway(&self) -> Gateway {
+        self.gateway_with("").await
+    }
+
+    /// A gateway with these further lines of `[queue]`.
+    async fn gateway_with(&self, queue: &str) -> Gateway {
         let url = format!("http://{}", self.0.local_addr().unwrap());
-        let setup = Setup::new().queue("enabled = false");
+        let setup = Setup::new().queue("enabled = false").queue(queue);
         setup.backend_at("gpu-1", &url, 1, &["m"]).start().await
     }
 
@@ -105,6 +112,21 @@ async fn bytes_pass_both_ways_and_the_slot_is_held() {
         gateway.idle().await;
     }
     gateway.logs(&["status=101", "result=\"complete\""]).await;
+}
+
+#[tokio::test]
+async fn the_limit_on_silent_bodies_leaves_a_websocket_alone() {
+    let backend = Switching::start().await;
+    let gateway = backend.gateway_with("idle_timeout_seconds = 0.05").await;
+    let mut client = ask(&gateway, "/v1/realtime?model=m", "websocket").await;
+    let (mut socket, _) = backend.switch(SWITCHED).await;
+    read_until(&mut client, "\r\n\r\n").await;
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(500) {
+        client.write_all(b"ping").await.unwrap();
+        assert_eq!(read_until(&mut socket, "ping").await, "ping");
+    }
+    assert_eq!(gateway.state().await.in_flight(), [1]);
 }
 
 #[tokio::test]

@@ -220,6 +220,40 @@ async fn a_large_upload_is_read_while_any_slot_is_free() {
 }
 
 #[tokio::test]
+async fn free_slots_of_an_endpoint_out_of_service_read_no_upload() {
+    let router = Router::new(small_room);
+    let other = router.handle().endpoints();
+    let other = other.iter().find(|it| it.name() == "b").unwrap();
+    router.handle().set_healthy(other, false);
+    router.ask("m").await;
+    router.ask("m").await;
+    let (client, request) = upload(Some(9 << 20));
+    assert_eq!(router.send(request).await.unwrap(), queue_full());
+    drop(client);
+}
+
+#[tokio::test]
+async fn a_large_upload_of_a_patient_request_is_read() {
+    let router = Router::new(|builder| {
+        small_room(builder).classify(|request, context| {
+            let ticket = context.ticket_from_headers(request.headers());
+            match request.headers().contains_key("x-patient") {
+                true => ticket.patient(),
+                false => ticket,
+            }
+        })
+    });
+    router.fill().await;
+    let (client, mut request) = upload(Some(9 << 20));
+    let patient = http::HeaderValue::from_static("1");
+    request.headers_mut().insert("x-patient", patient);
+    let asked = router.send(request);
+    settle().await;
+    assert!(client.is_read());
+    assert!(!asked.is_finished());
+}
+
+#[tokio::test]
 async fn a_large_upload_that_may_displace_a_waiter_is_read() {
     let router = Router::new(small_room);
     router.fill().await;
