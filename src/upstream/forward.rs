@@ -221,7 +221,8 @@ where
     ///
     /// The clock runs only while the reader of the body awaits the next piece, so a client that reads slowly does not end
     /// its answer. After that time the body ends with a [`BodyError`](super::BodyError), and the connection to the endpoint
-    /// is closed. If the answer's head is still awaiting the first piece, the response is a 504 instead.
+    /// is closed. If the answer's head is still awaiting the first piece, the response is a 504 instead. A websocket ends
+    /// when neither side has sent anything for that time.
     #[must_use]
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.timeouts.idle = limit;

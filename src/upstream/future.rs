@@ -149,7 +149,7 @@ fn answered_by(
 ) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
-            Some(client) => upgrade::switched((response, connection), client),
+            Some(client) => upgrade::switched((response, connection), client, idle),
             None => Failure::Reset(name.to_owned()).response(), // it was not asked to
         };
     }

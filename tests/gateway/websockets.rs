@@ -22,8 +22,12 @@ impl Switching {
 
     /// A gateway with these further lines of `[queue]`.
     async fn gateway_with(&self, queue: &str) -> Gateway {
+        self.gateway_of(Setup::new().queue(queue)).await
+    }
+
+    async fn gateway_of(&self, setup: Setup) -> Gateway {
         let url = format!("http://{}", self.0.local_addr().unwrap());
-        let setup = Setup::new().queue("enabled = false").queue(queue);
+        let setup = setup.queue("enabled = false");
         setup.backend_at("gpu-1", &url, 1, &["m"]).start().await
     }
 
@@ -127,6 +131,26 @@ async fn the_limit_on_silent_bodies_leaves_a_websocket_alone() {
         assert_eq!(read_until(&mut socket, "ping").await, "ping");
     }
     assert_eq!(gateway.state().await.in_flight(), [1]);
+}
+
+#[tokio::test]
+async fn a_websocket_ends_if_neither_side_sends() {
+    let backend = Switching::start().await;
+    let setup = Setup::new().sections("[upstream]\nidle_timeout_seconds = 0.2\n");
+    let gateway = backend.gateway_of(setup).await;
+    let mut client = ask(&gateway, "/v1/realtime?model=m", "websocket").await;
+    let (mut socket, _) = backend.switch(SWITCHED).await;
+    read_until(&mut client, "\r\n\r\n").await;
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(600) {
+        socket.write_all(b"ping").await.unwrap();
+        assert_eq!(read_until(&mut client, "ping").await, "ping");
+    }
+    for mut side in [client, socket] {
+        let end = timeout(TIMEOUT, side.read(&mut [0])).await;
+        assert!(matches!(end.unwrap(), Ok(0)));
+    }
+    gateway.idle().await;
 }
 
 #[tokio::test]
