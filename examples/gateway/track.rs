@@ -82,7 +82,9 @@ impl Tracker {
     }
 
     /// Begins to track a request, and gives it its id.
-    pub(crate) fn begin<B>(self: &Arc<Self>, request: &mut Request<B>) -> Tracked {
+    ///
+    /// What is tracked is boxed, because it is moved with the future and the body of the response.
+    pub(crate) fn begin<B>(self: &Arc<Self>, request: &mut Request<B>) -> Box<Tracked> {
         let start = Instant::now();
         let line = LogLine::begin(request);
         let is_call = *request.method() == Method::POST && !is_operators(request.uri().path());
@@ -95,7 +97,7 @@ impl Tracker {
         let record = Arc::new(Record::new(id, line.is_some()));
         let observer: Arc<dyn RouteObserver> = Arc::clone(&record) as _;
         request.extensions_mut().insert(observer);
-        Tracked {
+        Box::new(Tracked {
             tracker: Arc::clone(self),
             place: self.live.insert(&record),
             record,
@@ -108,7 +110,7 @@ impl Tracker {
             is_call,
             answer: None,
             end: RequestEnd::ClientLeft,
-        }
+        })
     }
 }
 
@@ -166,7 +168,9 @@ impl Tracked {
 
     /// Returns the response to a request that an operator has cancelled.
     #[cold]
-    fn cancelled<B: Body<Data = Bytes, Error: Into<BoxError>>>(self) -> Response<TrackedBody<B>> {
+    fn cancelled<B: Body<Data = Bytes, Error: Into<BoxError>>>(
+        self: Box<Self>,
+    ) -> Response<TrackedBody<B>> {
         let message = "an operator has cancelled the request";
         let rejection = Rejection::new(StatusCode::SERVICE_UNAVAILABLE, "cancelled", message);
         let code = ErrorCode(rejection.code());

@@ -1,9 +1,11 @@
 //! The number of tokens in an answer, taken from its `usage` or estimated from its length.
 
+use std::sync::LazyLock;
+
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use memchr::memchr;
-use memchr::memmem::{find, find_iter};
+use memchr::memmem::{Finder, find};
 
 use crate::http::is_event_stream;
 
@@ -79,6 +81,15 @@ const BYTES_PER_TOKEN: u64 = 4;
 const DATA: &[u8] = b"data:";
 /// The end of the name of each field that has a number of tokens.
 const TOKENS: &str = "_tokens\"";
+/// The search for [`TOKENS`], which costs more to build than to use for a short answer.
+static FIELDS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(TOKENS));
+
+/// The numbers of tokens in the `usage` of an answer, as they stand there.
+#[derive(Debug, Default)]
+struct Usage {
+    prompt: Option<f64>,
+    output: Option<f64>,
+}
 
 impl UsageReader {
     pub(crate) fn new(form: AnswerForm) -> Self {
@@ -143,26 +154,29 @@ impl UsageReader {
         self.pieces
     }
 
-    /// Returns the number of tokens of the answer, which may have had at most `most`. A `usage` of 0 or above `most` is
-    /// false and is ignored. `is_whole` is `true` if the answer was read to its end.
-    pub(crate) fn output_tokens(&self, is_whole: bool, most: u64) -> u64 {
-        let counted = self.counted().min(most);
-        let said = self.said(["\"completion", "\"output"]);
-        let believed = |tokens: &f64| *tokens >= 1.0 && *tokens <= most as f64;
-        match said {
-            Some(said) if believed(&said) && is_whole => said as u64,
+    /// Returns the number of tokens of the prompt, if the answer reports it, and of the answer.
+    ///
+    /// They may be `most_prompt` and `most_output` at most. A `usage` of 0 or above these is false and is ignored. `is_whole`
+    /// is `true` if the answer was read to its end.
+    pub(crate) fn tokens(
+        &self,
+        is_whole: bool,
+        most_prompt: u64,
+        most_output: u64,
+    ) -> (Option<u64>, u64) {
+        let usage = self.usage();
+        let prompt = usage.prompt.filter(|said| is_credible(*said, most_prompt));
+        let counted = || self.counted().min(most_output);
+        let output = match usage.output {
+            Some(said) if !is_credible(said, most_output) => counted(),
+            Some(said) if is_whole => said as u64,
             // The number is from an earlier event, so the events that followed may have added to it.
-            Some(said) if believed(&said) => counted.max(said as u64),
+            Some(said) => counted().max(said as u64),
             // An answer without text, such as embeddings, reports only the length of its prompt.
-            None if self.prompt_tokens(u64::MAX).is_some() => 0,
-            _ => counted,
-        }
-    }
-
-    /// Returns the number of tokens of the prompt, if `usage` reports it and it is from 1 to `most`.
-    pub(crate) fn prompt_tokens(&self, most: u64) -> Option<u64> {
-        let said = self.said(["\"prompt", "\"input"])?;
-        (said >= 1.0 && said <= most as f64).then_some(said as u64)
+            None if usage.prompt.is_some_and(|said| is_credible(said, u64::MAX)) => 0,
+            None => counted(),
+        };
+        (prompt.map(|said| said as u64), output)
     }
 
     /// Estimates the tokens from the part that was read. A stream counts its events, and another text a quarter of its
@@ -179,17 +193,28 @@ impl UsageReader {
         }
     }
 
-    /// Returns the number in the last field whose name is one of these and `_tokens`. The names begin with a quote. They
-    /// cannot match inside a text, because quotes are escaped there.
-    fn said(&self, names: [&str; 2]) -> Option<f64> {
+    /// Returns the numbers in the last fields with the names of the APIs. The names cannot match inside a text, because
+    /// quotes are escaped there.
+    fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
         // One search forward for what all names have in common, because it looks at many bytes at a time.
-        let fields = find_iter(&self.tail, TOKENS).filter_map(|at| {
-            let name = &self.tail[..at];
-            let is_one = names.iter().any(|one| name.ends_with(one.as_bytes()));
-            is_one.then(|| number(&self.tail[at + TOKENS.len()..]))?
-        });
-        fields.last()
+        for at in FIELDS.find_iter(&self.tail) {
+            let is_named = |name: &str| self.tail[..at].ends_with(name.as_bytes());
+            let field = if is_named("\"completion") || is_named("\"output") {
+                &mut usage.output
+            } else if is_named("\"prompt") || is_named("\"input") {
+                &mut usage.prompt
+            } else {
+                continue;
+            };
+            *field = number(&self.tail[at + TOKENS.len()..]).or(*field);
+        }
+        usage
     }
+}
+
+fn is_credible(tokens: f64, most: u64) -> bool {
+    tokens >= 1.0 && tokens <= most as f64
 }
 
 /// Returns the number of a field, where `rest` is the JSON text after the name of the field.
@@ -218,7 +243,7 @@ mod tests {
             let mut reader = UsageReader::new(form);
             chunks.iter().for_each(|chunk| reader.read(chunk));
             assert!(reader.tail.len() <= 2 * TAIL);
-            reader.output_tokens(is_whole, 10_000)
+            reader.tokens(is_whole, u64::MAX, 10_000).1
         };
         let answer = answer.as_bytes();
         let whole = read(&[answer]);
@@ -344,7 +369,11 @@ mod tests {
         ] {
             let mut reader = UsageReader::new(form);
             reader.read(format!("{:100}", r#"{"completion_tokens":7}"#).as_bytes());
-            assert_eq!(reader.output_tokens(true, 10_000), expected, "{form:?}");
+            assert_eq!(
+                reader.tokens(true, u64::MAX, 10_000).1,
+                expected,
+                "{form:?}"
+            );
         }
     }
 

@@ -48,8 +48,8 @@ pin_project! {
             // `None` after an error, so that the work is gone before the slot comes back.
             #[pin]
             body: Option<B>,
-            // `None` once the body is over.
-            measure: Option<Measure>,
+            // `None` once the body is over. It is boxed, because the body is moved through each layer and the server.
+            measure: Option<Box<Measure>>,
             // The slot, if it has limits. It is declared last, because it must be free only after the work is gone.
             hold: Option<Box<LimitedHold<Permit<Endpoints>>>>,
         },
@@ -91,13 +91,13 @@ impl<B: Body> RouteResponseBody<B> {
         let endpoint = metrics.decision.as_ref().map(|decision| &decision.endpoint);
         let mut wait = endpoint.map_or_else(ClientWait::default, ClientWait::at);
         wait.set(true); // the body waits for the client to read
-        let mut measure = Some(Measure {
+        let mut measure = Some(Box::new(Measure {
             metrics,
             called,
             outcome,
             tokens,
             wait,
-        });
+        }));
         if body.is_end_stream() {
             finish(&mut measure, Measure::end);
         }
@@ -194,11 +194,10 @@ fn is_over<B: Body>(body: &Option<B>) -> bool {
     body.as_ref().is_none_or(Body::is_end_stream)
 }
 
-/// Ends the measurement once, and in place, because moving it out would cost more.
-fn finish(measure: &mut Option<Measure>, how: impl FnOnce(&mut Measure)) {
-    if let Some(measured) = measure {
-        how(measured);
-        *measure = None;
+/// Ends the measurement once.
+fn finish(measure: &mut Option<Box<Measure>>, how: impl FnOnce(&mut Measure)) {
+    if let Some(mut measured) = measure.take() {
+        how(&mut measured);
     }
 }
 

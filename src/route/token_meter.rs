@@ -54,11 +54,12 @@ impl TokenMeter {
 
 impl Drop for TokenMeter {
     fn drop(&mut self) {
-        let prompt = self.reader.prompt_tokens(self.most_prompt);
+        let (prompt, output) =
+            self.reader
+                .tokens(self.is_whole, self.most_prompt, self.most_output);
         let more = prompt
             .unwrap_or(0)
             .saturating_sub(self.estimated_prompt.into());
-        let output = self.reader.output_tokens(self.is_whole, self.most_output);
         if let Some(observer) = &self.observer {
             observer.on_tokens(prompt, output);
         }

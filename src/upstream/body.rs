@@ -19,11 +19,12 @@ use super::upgrade::Tunnel;
 /// The body of a 101 carries a websocket: it has no bytes of its own, and copies those of the websocket while it is polled.
 pub struct ForwardBody(Content);
 
+// The large ones are boxed, because the body is moved through each layer and the server.
 enum Content {
-    Answer(AnswerBody),
+    Answer(Box<AnswerBody>),
     Full(Full<Bytes>),
     /// A websocket. The body has no bytes, and ends when the websocket does.
-    Tunnel(Tunnel),
+    Tunnel(Box<Tunnel>),
 }
 
 /// An error that ends a body if the endpoint broke off, or was silent for too long, in the middle of its answer.
@@ -60,11 +61,12 @@ impl BodyError {
 impl ForwardBody {
     /// Creates the body of an endpoint's answer, which comes over `connection` and may be silent for up to `idle`.
     pub(super) fn endpoint(body: Incoming, connection: Box<dyn Release>, idle: Duration) -> Self {
-        Self(Content::Answer(AnswerBody::new(body, connection, idle)))
+        let answer = AnswerBody::new(body, connection, idle);
+        Self(Content::Answer(Box::new(answer)))
     }
 
     pub(super) fn tunnel(tunnel: Tunnel) -> Self {
-        Self(Content::Tunnel(tunnel))
+        Self(Content::Tunnel(Box::new(tunnel)))
     }
 
     pub(super) fn full(body: Bytes) -> Self {

