@@ -14,7 +14,12 @@ pub(crate) fn check(path: &Path, args: &Args) -> Result<String, String> {
     for warning in &config.warnings {
         _ = writeln!(report, "warning: {warning}"); // a string takes all
     }
-    _ = writeln!(report, "it would listen on http://{}", config.listen);
+    _ = writeln!(
+        report,
+        "it would listen on {}://{}",
+        config.scheme(),
+        config.listen
+    );
     if let Some(admin) = &config.admin {
         _ = writeln!(
             report,

@@ -5,10 +5,12 @@
 
 mod admin;
 mod backend;
+mod certificate;
 mod durable;
 mod environment;
 mod error;
 mod expand;
+mod files;
 mod headers;
 mod health;
 mod keys;
@@ -37,6 +39,7 @@ use tower_triage::swap::SwapConfig;
 use admin::AdminSection;
 pub(crate) use admin::{AdminConfig, Token};
 use backend::Backend;
+pub(crate) use certificate::Certificate;
 pub(crate) use durable::{BATCH_LEVEL, DurableConfig, Role, Secret, StoreChoice};
 use durable::{DurableSection, InvalidDurable, with_batch_level};
 pub(crate) use environment::{Environment, process};
@@ -57,6 +60,8 @@ pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) body_limit_bytes: usize,
     pub(crate) server: ServerConfig,
+    /// The certificate of the main address, which may change without a restart. `None`: plain HTTP.
+    pub(crate) certificate: Option<Certificate>,
     /// `None`: the operator's pages are on the main address.
     pub(crate) admin: Option<AdminConfig>,
     /// With the weights and limits of `tenants`.
@@ -88,7 +93,7 @@ impl Config {
         let (Queue(queue), queue_line) = lines::section(file.queue, &text);
         let (mut routing, routing_line) = lines::section(file.routing, &text);
         let (upstream, upstream_line) = lines::section(file.upstream, &text);
-        let (server, server_line) = lines::section(file.server, &text);
+        let (mut server, server_line) = lines::section(file.server, &text);
         let (admin, admin_line) = lines::optional(file.admin, &text);
         let (swap, swap_line) = lines::optional(file.swap, &text);
         let (durable, durable_line) = lines::optional(file.durable, &text);
@@ -100,6 +105,8 @@ impl Config {
             .validate()
             .map_err(|error| at(queue_line, Problem::Queue(error)))?;
         let base = path.parent().unwrap_or(Path::new(""));
+        let certificate = server.tls.take().map(|files| files.load(base)).transpose();
+        let certificate = certificate.map_err(|error| at(server_line, Problem::Tls(error)))?;
         let is_durable = durable.is_some();
         let tenants = lines::each(file.tenants, &text);
         let (tenants, queue) = tenants::load_all(tenants, queue, is_durable, base, environment)
@@ -163,6 +170,7 @@ impl Config {
             listen: file.listen,
             body_limit_bytes: file.body_limit_bytes,
             server,
+            certificate,
             admin,
             queue,
             tenants,
@@ -175,6 +183,14 @@ impl Config {
             durable,
             warnings,
         })
+    }
+
+    /// Returns the scheme of the main address.
+    pub(crate) fn scheme(&self) -> &'static str {
+        match self.certificate {
+            Some(_) => "https",
+            None => "http",
+        }
     }
 
     /// Returns the waiting room's configuration; that of a gateway which stores requests has the level of batch work.
@@ -196,6 +212,7 @@ impl Config {
             listen: default_listen(),
             body_limit_bytes: default_body_limit(),
             server: ServerConfig::default(),
+            certificate: None,
             admin: None,
             queue: QueueConfig::default(),
             tenants: Vec::new(),

@@ -61,7 +61,7 @@ use durable::Durable;
 use handler::Gateway;
 use pages::Pages;
 use reload::{HangupSignals, Reload};
-use server::{Server, listen};
+use server::{Server, Tls, listen};
 use service::Services;
 use shutdown::Signals;
 
@@ -164,6 +164,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     descriptors::raise_limit();
     let services = service::services(&config)?;
     let handle = services.handle.clone();
+    let tls = config.certificate.as_ref().map(Tls::new).transpose()?;
     let (listeners, addr) = listen(config.listen, config.server.worker_count())?;
     let admin_listener = match &config.admin {
         Some(admin) => Some(listen(admin.listen, 1)?),
@@ -184,10 +185,11 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     let (durable, workers) = durable.unzip();
     let (reloads, reload_requests) = reload::channel(args.config.is_some());
     let pages = Pages::new(handle.clone(), durable, reloads);
-    let server = start_main(listeners, &config, &services, &pages)?;
-    tracing::info!("listening on http://{addr}");
+    let server = start_main(listeners, &config, &services, &pages, tls.clone())?;
+    let scheme = config.scheme();
+    tracing::info!("listening on {scheme}://{addr}");
     tenants::log_trust(&config, addr);
-    let mut text = format!("listening on http://{addr}\n");
+    let mut text = format!("listening on {scheme}://{addr}\n");
     let admin = match admin_listener {
         Some((listeners, addr)) => {
             tracing::info!("admin on http://{addr}");
@@ -208,7 +210,9 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         environment,
         running: config,
         handle: handle.clone(),
+        tls,
         key_problems: Vec::new(),
+        certificate_problem: None,
     };
     let keep_alive = service_manager::keep_alive(server.runtimes());
     tokio::select! {
@@ -225,9 +229,10 @@ fn start_main(
     config: &Config,
     services: &Services,
     pages: &Pages,
+    tls: Option<Tls>,
 ) -> Result<Server, Box<dyn Error>> {
     let origins = &config.server.allowed_origins;
-    let mut server = Server::new(&config.server, pages);
+    let mut server = Server::new(&config.server, pages, tls);
     for listener in listeners {
         let stored = services.stored(config.upstream.client()?);
         let gateway = Arc::new(Gateway {
@@ -264,7 +269,7 @@ fn start_admin(listeners: Vec<TcpListener>, config: &Config, pages: Pages) -> io
         token: config.admin.as_ref().and_then(|admin| admin.token.clone()),
         origins: config.server.allowed_origins.clone(),
     });
-    let server = Server::new(&config.server, &pages);
+    let server = Server::new(&config.server, &pages, None);
     for listener in listeners {
         let admin = Arc::clone(&admin);
         server.start(listener, move |request, peer| {

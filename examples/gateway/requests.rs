@@ -91,6 +91,13 @@ impl Admin {
                     None => (config.listen, None),
                     Some(admin) => (admin.listen, admin.token.as_ref()),
                 };
+                if config.admin.is_none() && config.certificate.is_some() {
+                    let path = path.display();
+                    return Err(format!(
+                        "{path}: this command speaks plain HTTP, and the operator's pages are behind `tls` of [server]: \
+                         give them an address of their own with [admin]"
+                    ));
+                }
                 if listen.port() == 0 {
                     let path = path.display();
                     return Err(format!(

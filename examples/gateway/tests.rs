@@ -41,7 +41,7 @@ impl Running {
         let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 2).unwrap();
         let url = format!("http://{addr}");
         Self {
-            _server: start_main(listeners, &config, &services, &pages).unwrap(),
+            _server: start_main(listeners, &config, &services, &pages, None).unwrap(),
             handle,
             url,
             client: Client::builder(TokioExecutor::new()).build_http(),
