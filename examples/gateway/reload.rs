@@ -1,6 +1,6 @@
 //! Reload of the configuration file on SIGHUP or `POST /admin/reload`, so that adding a backend needs no restart.
 //!
-//! The whole file is checked first. Then endpoints, `[queue]`, `[routing]`, `[[tenants]]` and the certificate change while
+//! The whole file is checked first. Then endpoints, `[queue]`, `[routing]`, `[[tenants]]` and certificates change while
 //! requests wait and run, and the log lists what changed. An invalid file changes nothing.
 
 mod certificate;
@@ -36,15 +36,15 @@ pub(crate) struct Reload {
     /// The configuration in use.
     pub(crate) running: Config,
     pub(crate) handle: Handle,
-    /// `None` if the main address was started with plain HTTP.
-    pub(crate) tls: Option<Tls>,
+    /// TLS of the addresses that were started with it.
+    pub(crate) tls: Vec<Tls>,
     /// The problems of files of keys, as they were last logged.
     pub(crate) key_problems: Vec<String>,
-    /// The problem of the certificate's files, as it was last logged.
-    pub(crate) certificate_problem: Option<String>,
+    /// The problems of files of certificates, as they were last logged.
+    pub(crate) certificate_problems: Vec<String>,
 }
 
-/// The time between two reads of the files of keys, and of the certificate.
+/// The time between two reads of the files of keys and of certificates.
 const FILES_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Reload {
@@ -55,12 +55,12 @@ impl Reload {
         mut requests: ReloadRequests,
     ) -> Infallible {
         loop {
-            let (has_certificate, has_keys) = (self.tls.is_some(), self.has_files_of_keys());
+            let (has_tls, has_keys) = (!self.tls.is_empty(), self.has_files_of_keys());
             let answer = tokio::select! {
                 () = signals.next() => None,
                 answer = requests.next() => Some(answer),
-                () = sleep(FILES_INTERVAL), if has_certificate || has_keys => {
-                    self.reread_certificate().await;
+                () = sleep(FILES_INTERVAL), if has_tls || has_keys => {
+                    self.reread_certificates().await;
                     if has_keys && let Err(error) = self.reread_keys().await {
                         tracing::error!("{error}; all keys stay");
                     }
@@ -126,17 +126,14 @@ impl Reload {
             warnings: warnings(&self.running, &new),
         };
         let swap = swap.cloned();
-        if let Some(certificate) = new.certificate.take()
-            && self.use_certificate(certificate)
-        {
-            reloaded.changes.push(certificate::CHANGED.to_owned());
-        }
+        reloaded.changes.extend(self.use_certificates(&new));
         // What needs a restart stays as it is, and is compared again at the next reload.
         self.running = Config {
             listen: self.running.listen,
             body_limit_bytes: self.running.body_limit_bytes,
             server: self.running.server.clone(),
             certificate: self.running.certificate.clone(),
+            admin_certificate: self.running.admin_certificate.clone(),
             admin: self.running.admin.clone(),
             upstream: self.running.upstream.clone(),
             durable: self.running.durable.clone(),
@@ -237,6 +234,10 @@ fn restart_only(running: &Config, new: &Config) -> Vec<&'static str> {
         (
             "[server] tls",
             running.certificate.is_some() != new.certificate.is_some(),
+        ),
+        (
+            "[admin] tls",
+            running.admin_certificate.is_some() != new.admin_certificate.is_some(),
         ),
         ("[admin]", running.admin != new.admin),
         ("[swap]", running.swap.is_none() && new.swap.is_some()),

@@ -20,8 +20,8 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ProtocolVersion, version};
 
 use crate::backend::Backend;
-use crate::process::{Gateway, Setup, TIMEOUT};
-use crate::tls_support::{Authority, connect_with, shown};
+use crate::process::{Setup, TIMEOUT, output_with};
+use crate::tls_support::{Authority, Transport, connect_with, shown};
 
 /// The configuration of a gateway with TLS, these further lines of `[server]`, and `[admin]`.
 fn setup(authority: &Authority, backend: &Backend, server: &str) -> Setup {
@@ -159,9 +159,9 @@ async fn a_handshake_does_not_hold_up_the_shutdown() {
 }
 
 /// Waits until new connections get `certificate`.
-async fn until_shown(gateway: &Gateway, authority: &Authority, certificate: &CertificateDer<'_>) {
+async fn until_shown(addr: &str, authority: &Authority, certificate: &CertificateDer<'_>) {
     let end = Instant::now() + TIMEOUT;
-    while shown(&authority.connect(gateway.addr(), &[]).await) != certificate {
+    while shown(&authority.connect(addr, &[]).await) != certificate {
         assert!(Instant::now() < end, "the certificate is not used");
         sleep(Duration::from_millis(20)).await;
     }
@@ -231,13 +231,13 @@ async fn a_changed_certificate_is_used_and_loses_no_request() {
     let (authority, backend) = (Arc::new(Authority::new()), Backend::replying("fine").await);
     let gateway = setup(&authority, &backend, "").start().await;
     let load = Load::start(&authority, gateway.addr());
-    until_shown(&gateway, &authority, &authority.issue()).await;
+    until_shown(gateway.addr(), &authority, &authority.issue()).await;
     gateway
         .logs(&["INFO", "the certificate of [server] has changed"])
         .await;
     let reloaded = authority.issue();
     gateway.signal("HUP");
-    until_shown(&gateway, &authority, &reloaded).await;
+    until_shown(gateway.addr(), &authority, &reloaded).await;
     load.end().await;
 }
 
@@ -267,7 +267,7 @@ async fn a_broken_certificate_leaves_the_old_one() {
     let socket = authority.connect(gateway.addr(), &[]).await;
     assert_eq!(*shown(&socket), first);
     assert_answered(socket).await;
-    until_shown(&gateway, &authority, &authority.issue()).await;
+    until_shown(gateway.addr(), &authority, &authority.issue()).await;
 }
 
 #[tokio::test]
@@ -280,7 +280,7 @@ async fn a_reload_changes_the_files_but_does_not_turn_tls_off() {
         .logs(&["INFO", "the certificate of [server] has changed"])
         .await;
     assert_answered(other.connect(gateway.addr(), &[]).await).await;
-    until_shown(&gateway, &other, &other.issue()).await;
+    until_shown(gateway.addr(), &other, &other.issue()).await;
 
     let plain = Setup::new().backend("gpu-1", &backend, 4, &["m"]);
     gateway.reload(&plain);
@@ -288,6 +288,36 @@ async fn a_reload_changes_the_files_but_does_not_turn_tls_off() {
         .logs(&["WARN", "`[server] tls` has changed", "after a restart"])
         .await;
     assert_answered(other.connect(gateway.addr(), &[]).await).await;
+}
+
+#[tokio::test]
+async fn the_admin_address_has_tls_of_its_own() {
+    let backend = Backend::replying("fine").await;
+    let transport = Transport::Tls(Authority::new());
+    let admin = format!("[admin]\nlisten = \"127.0.0.1:0\"\n{}", transport.line());
+    let setup = Setup::new().top(&admin).over(&transport);
+    let gateway = setup.backend("gpu-1", &backend, 4, &["m"]).start().await;
+    gateway.ask("m").answer().await.assert_ok("fine");
+    gateway.idle().await; // asks the admin address
+    let Transport::Tls(authority) = &transport else {
+        unreachable!()
+    };
+    let addr = gateway.admin_url().strip_prefix("https://").unwrap();
+    until_shown(addr, authority, &authority.issue()).await;
+    gateway
+        .logs(&["INFO", "the certificate of [admin] has changed"])
+        .await;
+
+    let root = authority.root().to_str().unwrap().to_owned();
+    for (roots, said) in [
+        (vec![("SSL_CERT_FILE".to_owned(), root)], "durable"),
+        (Vec::new(), "ertificate"),
+    ] {
+        let arguments = ["requests", "ls", "--admin", gateway.admin_url()];
+        let (code, _, problem) = output_with(&roots, &arguments).await;
+        assert_eq!(code, Some(1));
+        assert!(problem.contains(said), "{said}: {problem}");
+    }
 }
 
 #[tokio::test]
@@ -302,9 +332,11 @@ async fn a_websocket_passes_over_tls() {
                    upgrade: websocket\r\nsec-websocket-key: k\r\nsec-websocket-version: 13\r\n\r\n";
     client.write_all(request.as_bytes()).await.unwrap();
     let (mut server, _) = timeout(TIMEOUT, backend.accept()).await.unwrap().unwrap();
+    read_until(&mut server, "\r\n\r\n").await;
     let switched =
         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
     server.write_all(switched.as_bytes()).await.unwrap();
+    read_until(&mut client, "\r\n\r\n").await;
     client.write_all(b"to the backend;").await.unwrap();
     read_until(&mut server, ";").await;
     server.write_all(b"to the client;").await.unwrap();

@@ -47,7 +47,7 @@ impl Setup {
         self
     }
 
-    /// Trusts the certificate of the gateway. The line of `transport` must be in `[server]`.
+    /// Trusts the certificate of the gateway. The line of `transport` must be in the section of the address.
     pub(crate) fn over(mut self, transport: &Transport) -> Self {
         if let Transport::Tls(authority) = transport {
             self.roots = Some(authority.roots());
@@ -226,6 +226,7 @@ impl Gateway {
         let mut child = command.spawn().unwrap();
         drop(command); // closes its copies of the pipes
         let (lines, log) = watch::channel(Vec::new());
+        let roots = setup.roots.unwrap_or_else(|| RootCertStore::empty().into());
         let mut admin = None;
         let url = match child.stdout.take() {
             Some(stdout) => {
@@ -233,7 +234,7 @@ impl Gateway {
                 let url = printed_url("listening on ", &mut stdout, &mut child).await;
                 if setup.top.contains("[admin]") {
                     let url = printed_url("admin on ", &mut stdout, &mut child).await;
-                    admin = Some(Client::new(url));
+                    admin = Some(Client::trusting(roots.clone(), url));
                 }
                 if let Some(stderr) = child.stderr.take() {
                     tokio::spawn(drain(stderr, lines));
@@ -250,7 +251,6 @@ impl Gateway {
         if setup.listen.is_none() {
             assert!(url.contains("://127.0.0.1:"), "{url}");
         }
-        let roots = setup.roots.unwrap_or_else(|| RootCertStore::empty().into());
         Self {
             child,
             client: Client::trusting(roots, url.clone()),
@@ -529,7 +529,15 @@ pub(crate) async fn run(arguments: &[&str]) -> (Option<i32>, String) {
 
 /// Runs the gateway until it exits; returns its exit status, its standard output and its standard error.
 pub(crate) async fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = command(&[]);
+    output_with(&[], arguments).await
+}
+
+/// Runs the gateway with these variables until it exits, as `output` does.
+pub(crate) async fn output_with(
+    environment: &[(String, String)],
+    arguments: &[&str],
+) -> (Option<i32>, String, String) {
+    let mut command = command(environment);
     let ended = timeout(TIMEOUT, command.args(arguments).output()).await;
     let ended = ended.unwrap_or_else(|_| panic!("did not exit: {arguments:?}"));
     let ended = ended.unwrap();

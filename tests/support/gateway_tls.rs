@@ -60,6 +60,7 @@ impl Transport {
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     roots: Arc<RootCertStore>,
+    pem: String,
     folder: PathBuf,
 }
 
@@ -79,6 +80,7 @@ impl Authority {
         let authority = Self {
             issuer: Issuer::new(params, key),
             roots: roots.into(),
+            pem: own.pem(),
             folder,
         };
         authority.issue();
@@ -94,6 +96,13 @@ impl Authority {
         fs::write(self.cert(), certificate.pem()).unwrap();
         fs::write(self.key(), key.serialize_pem()).unwrap();
         certificate.der().clone()
+    }
+
+    /// Writes the certificate of the authority itself into a file.
+    pub(crate) fn root(&self) -> PathBuf {
+        let path = self.folder.join("root.pem");
+        fs::write(&path, &self.pem).unwrap();
+        path
     }
 
     pub(crate) fn cert(&self) -> PathBuf {

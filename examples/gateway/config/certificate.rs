@@ -1,4 +1,4 @@
-//! The key `tls` of `[server]`: a certificate and its private key, in PEM files that are read again when they change.
+//! The key `tls` of `[server]` and `[admin]`: a certificate and its private key, in PEM files that are read again when they change.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -141,6 +141,14 @@ impl Certificate {
 
     pub(crate) fn certified(&self) -> &Arc<CertifiedKey> {
         &self.certified
+    }
+}
+
+/// Returns the scheme of an address with this certificate.
+pub(crate) fn scheme(certificate: Option<&Certificate>) -> &'static str {
+    match certificate {
+        Some(_) => "https",
+        None => "http",
     }
 }
 

@@ -39,8 +39,8 @@ pub(crate) enum Problem {
     Syntax(String),
     #[error("[server]: {0}")]
     Server(SmallBodyMemory),
-    #[error("[server]: {0}")]
-    Tls(InvalidTls),
+    #[error("{0}: {1}")]
+    Tls(&'static str, InvalidTls),
     #[error("[admin]: {0}")]
     Admin(InvalidAdmin),
     #[error("[queue]: {0}")]

@@ -1,45 +1,44 @@
-//! The certificate of `[server] tls`, which its files may change without a reload.
+//! The certificates of `tls`, which their files may change without a reload.
 
 use super::{Reload, in_thread};
-use crate::config::Certificate;
+use crate::config::Config;
 
 impl Reload {
-    /// Uses the certificate that the files have now.
-    pub(super) async fn reread_certificate(&mut self) {
-        let Some(certificate) = self.running.certificate.clone() else {
-            return;
-        };
-        let problem = match in_thread(move || certificate.reread()).await {
-            Ok(Ok(new)) => {
-                if let Some(new) = new
-                    && self.use_certificate(new)
-                {
-                    tracing::info!("{CHANGED}");
+    /// Uses the certificates that their files have now.
+    pub(super) async fn reread_certificates(&mut self) {
+        let mut problems = Vec::new();
+        for tls in &self.tls {
+            let certificate = tls.certificate();
+            match in_thread(move || certificate.reread()).await {
+                Ok(Ok(None)) => {}
+                Ok(Ok(Some(new))) => {
+                    tls.replace(new);
+                    tracing::info!("{}", changed(tls.section()));
                 }
-                None
+                Ok(Err(problem)) => problems.push(format!("{}: {problem}", tls.section())),
+                Err(error) => problems.push(format!("{}: {error}", tls.section())),
             }
-            Ok(Err(problem)) => Some(problem.to_string()),
-            Err(error) => Some(error.to_string()),
-        };
-        if problem != self.certificate_problem {
-            if let Some(problem) = &problem {
-                tracing::error!("[server]: {problem}; the certificate stays as it was");
+        }
+        if problems != self.certificate_problems {
+            for problem in &problems {
+                tracing::error!("{problem}; the certificate stays as it was");
             }
-            self.certificate_problem = problem;
+            self.certificate_problems = problems;
         }
     }
 
-    /// Uses `certificate` for new connections. Returns `true` if it is another one.
-    pub(super) fn use_certificate(&mut self, certificate: Certificate) -> bool {
-        let (Some(tls), Some(running)) = (&self.tls, &mut self.running.certificate) else {
-            return false; // a restart turns TLS on
-        };
-        let is_other = !running.is_same(&certificate);
-        tls.replace(&certificate);
-        *running = certificate;
-        is_other
+    /// Uses the certificates of `new` for new connections. Returns a line for each that is another one.
+    pub(super) fn use_certificates(&self, new: &Config) -> Vec<String> {
+        let changes = self.tls.iter().filter_map(|tls| {
+            let mut all = new.certificates().into_iter();
+            let (_, certificate) = all.find(|(section, _)| *section == tls.section())?;
+            let certificate = certificate?.clone(); // a restart turns TLS off
+            tls.replace(certificate).then(|| changed(tls.section()))
+        });
+        changes.collect()
     }
 }
 
-/// The line of the log for another certificate.
-pub(super) const CHANGED: &str = "the certificate of [server] has changed";
+fn changed(section: &str) -> String {
+    format!("the certificate of {section} has changed")
+}
