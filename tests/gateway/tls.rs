@@ -293,7 +293,7 @@ async fn a_reload_changes_the_files_but_does_not_turn_tls_off() {
 #[tokio::test]
 async fn the_admin_address_has_tls_of_its_own() {
     let backend = Backend::replying("fine").await;
-    let transport = Transport::Tls(Authority::new());
+    let transport = Transport::Tls(Authority::new().into());
     let admin = format!("[admin]\nlisten = \"127.0.0.1:0\"\n{}", transport.line());
     let setup = Setup::new().top(&admin).over(&transport);
     let gateway = setup.backend("gpu-1", &backend, 4, &["m"]).start().await;

@@ -32,12 +32,12 @@ pub(crate) fn tcp(socket: &Socket) -> &TcpStream {
 /// The way in which clients speak with the main address.
 pub(crate) enum Transport {
     Plain,
-    Tls(Authority),
+    Tls(Box<Authority>),
 }
 
 impl Transport {
     pub(crate) fn each() -> [Self; 2] {
-        [Self::Plain, Self::Tls(Authority::new())]
+        [Self::Plain, Self::Tls(Authority::new().into())]
     }
 
     /// The line of `[server]` that makes the gateway speak so.
