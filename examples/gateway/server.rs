@@ -5,6 +5,7 @@ mod accept;
 mod activity;
 mod answer;
 mod body;
+mod client_io;
 mod connection;
 mod drive;
 mod exchange;
@@ -13,6 +14,7 @@ mod listen;
 mod timeouts;
 mod tls;
 mod wait;
+mod watched_io;
 mod workers;
 
 use std::io;

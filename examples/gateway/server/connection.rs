@@ -24,8 +24,9 @@ use super::Shared;
 use super::activity::Activity;
 use super::answer::AnswerFuture;
 use super::body::ClientBody;
+use super::client_io::ClientIo;
 use super::drive::drive;
-use super::hang_up::{self, ClientIo, HangUpWatch};
+use super::hang_up::{self, HangUpWatch};
 
 /// Serves a client until its connection ends.
 pub(super) async fn serve<H, F, B>(
@@ -67,7 +68,7 @@ async fn shake_hands(shared: &Shared, io: ClientIo) -> Option<TlsStream<ClientIo
     None
 }
 
-/// Serves the requests that come over `io`, in which `hang_up` watches the socket and `activity` has the marks.
+/// Serves the requests that come over `io`, whose socket `hang_up` watches.
 async fn serve_requests<H, F, B, I>(
     shared: Arc<Shared>,
     handler: Arc<H>,
@@ -81,6 +82,7 @@ async fn serve_requests<H, F, B, I>(
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let io = hang_up.watched(io, Arc::clone(&activity));
     let mut protocols = Builder::new(StreamTasks(Arc::clone(&activity)));
     // Copies headers and chunk into one buffer: cheaper than a vectored write of the two.
     protocols.http1().writev(false);
