@@ -1,6 +1,7 @@
 //! Tests of clients that send or read too slowly, or keep connections without a request.
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use http::{Method, Request, Response};
 use http_body::Frame;
@@ -96,19 +97,22 @@ async fn text(response: Response<Incoming>) -> String {
 async fn half_a_head_is_closed_at_both_addresses() {
     for transport in Transport::each() {
         let (gateway, _backend) = gateway("header", &transport).await;
-        for half in [
+        let halves = [
             "",
             "G",
             "GET /healthz HTTP/1.1\r\nhost: x\r\n",
             "PRI * HTTP/2.0\r\n",
-        ] {
-            for (transport, addr) in addresses(&gateway, &transport) {
+        ];
+        let addresses = addresses(&gateway, &transport);
+        let clients = addresses.map(|(transport, addr)| {
+            join_all(halves.map(|half| async move {
                 let mut client = transport.connect(addr).await;
                 client.write_all(half.as_bytes()).await.unwrap();
                 let answer = until_closed(&mut client).await;
                 assert!(!answer.starts_with("HTTP/1.1 2"), "{half:?}: {answer}");
-            }
-        }
+            }))
+        });
+        join_all(clients).await;
     }
 }
 
