@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::args::Args;
-use crate::config::{Config, process};
+use crate::config::{Config, process, scheme};
 
 /// Returns the report on the configuration, with its warnings. It starts nothing, and opens no address and no store.
 pub(crate) fn check(path: &Path, args: &Args) -> Result<String, String> {
@@ -14,11 +14,17 @@ pub(crate) fn check(path: &Path, args: &Args) -> Result<String, String> {
     for warning in &config.warnings {
         _ = writeln!(report, "warning: {warning}"); // a string takes all
     }
-    _ = writeln!(report, "it would listen on http://{}", config.listen);
+    _ = writeln!(
+        report,
+        "it would listen on {}://{}",
+        scheme(config.certificate.as_ref()),
+        config.listen
+    );
     if let Some(admin) = &config.admin {
         _ = writeln!(
             report,
-            "it would have its admin address on http://{}",
+            "it would have its admin address on {}://{}",
+            scheme(config.admin_certificate.as_ref()),
             admin.listen
         );
     }

@@ -5,10 +5,12 @@
 
 mod admin;
 mod backend;
+mod certificate;
 mod durable;
 mod environment;
 mod error;
 mod expand;
+mod files;
 mod headers;
 mod health;
 mod keys;
@@ -37,6 +39,8 @@ use tower_triage::swap::SwapConfig;
 use admin::AdminSection;
 pub(crate) use admin::{AdminConfig, Token};
 use backend::Backend;
+use certificate::TlsFiles;
+pub(crate) use certificate::{Certificate, scheme};
 pub(crate) use durable::{BATCH_LEVEL, DurableConfig, Role, Secret, StoreChoice};
 use durable::{DurableSection, InvalidDurable, with_batch_level};
 pub(crate) use environment::{Environment, process};
@@ -51,12 +55,19 @@ use tenants::TenantSection;
 pub(crate) use tenants::{KEY_HEADERS, TenantConfig, conflict};
 pub(crate) use upstream::{Client, StoredClient, Upstream};
 
+const SERVER: &str = "[server]";
+const ADMIN: &str = "[admin]";
+
 /// A checked configuration.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     pub(crate) body_limit_bytes: usize,
     pub(crate) server: ServerConfig,
+    /// The certificate of the main address, which may change without a restart. `None`: plain HTTP.
+    pub(crate) certificate: Option<Certificate>,
+    /// The certificate of the address of `admin`.
+    pub(crate) admin_certificate: Option<Certificate>,
     /// `None`: the operator's pages are on the main address.
     pub(crate) admin: Option<AdminConfig>,
     /// With the weights and limits of `tenants`.
@@ -88,8 +99,8 @@ impl Config {
         let (Queue(queue), queue_line) = lines::section(file.queue, &text);
         let (mut routing, routing_line) = lines::section(file.routing, &text);
         let (upstream, upstream_line) = lines::section(file.upstream, &text);
-        let (server, server_line) = lines::section(file.server, &text);
-        let (admin, admin_line) = lines::optional(file.admin, &text);
+        let (mut server, server_line) = lines::section(file.server, &text);
+        let (mut admin, admin_line) = lines::optional(file.admin, &text);
         let (swap, swap_line) = lines::optional(file.swap, &text);
         let (durable, durable_line) = lines::optional(file.durable, &text);
         let backends = lines::each(file.backends, &text);
@@ -100,6 +111,13 @@ impl Config {
             .validate()
             .map_err(|error| at(queue_line, Problem::Queue(error)))?;
         let base = path.parent().unwrap_or(Path::new(""));
+        let load = |tls: Option<TlsFiles>, section, line| {
+            let loaded = tls.map(|files| files.load(base)).transpose();
+            loaded.map_err(|error| at(line, Problem::Tls(section, error)))
+        };
+        let certificate = load(server.tls.take(), SERVER, server_line)?;
+        let admin_tls = admin.as_mut().and_then(|admin| admin.tls.take());
+        let admin_certificate = load(admin_tls, ADMIN, admin_line)?;
         let is_durable = durable.is_some();
         let tenants = lines::each(file.tenants, &text);
         let (tenants, queue) = tenants::load_all(tenants, queue, is_durable, base, environment)
@@ -163,6 +181,8 @@ impl Config {
             listen: file.listen,
             body_limit_bytes: file.body_limit_bytes,
             server,
+            certificate,
+            admin_certificate,
             admin,
             queue,
             tenants,
@@ -175,6 +195,14 @@ impl Config {
             durable,
             warnings,
         })
+    }
+
+    /// Returns the certificate of each address, by the section that has its `tls`.
+    pub(crate) fn certificates(&self) -> [(&'static str, Option<&Certificate>); 2] {
+        [
+            (SERVER, self.certificate.as_ref()),
+            (ADMIN, self.admin_certificate.as_ref()),
+        ]
     }
 
     /// Returns the waiting room's configuration; that of a gateway which stores requests has the level of batch work.
@@ -196,6 +224,8 @@ impl Config {
             listen: default_listen(),
             body_limit_bytes: default_body_limit(),
             server: ServerConfig::default(),
+            certificate: None,
+            admin_certificate: None,
             admin: None,
             queue: QueueConfig::default(),
             tenants: Vec::new(),

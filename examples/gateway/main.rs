@@ -61,7 +61,7 @@ use durable::Durable;
 use handler::Gateway;
 use pages::Pages;
 use reload::{HangupSignals, Reload};
-use server::{Server, listen};
+use server::{Server, Tls, listen};
 use service::Services;
 use shutdown::Signals;
 
@@ -164,6 +164,11 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     descriptors::raise_limit();
     let services = service::services(&config)?;
     let handle = services.handle.clone();
+    let [tls, admin_tls] = config.certificates().map(|(section, certificate)| {
+        let tls = certificate.map(|certificate| Tls::new(section, certificate));
+        tls.transpose()
+    });
+    let (tls, admin_tls) = (tls?, admin_tls?);
     let (listeners, addr) = listen(config.listen, config.server.worker_count())?;
     let admin_listener = match &config.admin {
         Some(admin) => Some(listen(admin.listen, 1)?),
@@ -184,15 +189,17 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     let (durable, workers) = durable.unzip();
     let (reloads, reload_requests) = reload::channel(args.config.is_some());
     let pages = Pages::new(handle.clone(), durable, reloads);
-    let server = start_main(listeners, &config, &services, &pages)?;
-    tracing::info!("listening on http://{addr}");
+    let server = start_main(listeners, &config, &services, &pages, tls.clone())?;
+    let scheme = config::scheme(config.certificate.as_ref());
+    tracing::info!("listening on {scheme}://{addr}");
     tenants::log_trust(&config, addr);
-    let mut text = format!("listening on http://{addr}\n");
+    let mut text = format!("listening on {scheme}://{addr}\n");
     let admin = match admin_listener {
         Some((listeners, addr)) => {
-            tracing::info!("admin on http://{addr}");
-            text += &format!("admin on http://{addr}\n");
-            Some(start_admin(listeners, &config, pages)?)
+            let scheme = config::scheme(config.admin_certificate.as_ref());
+            tracing::info!("admin on {scheme}://{addr}");
+            text += &format!("admin on {scheme}://{addr}\n");
+            Some(start_admin(listeners, &config, pages, admin_tls.clone())?)
         }
         None => None,
     };
@@ -208,7 +215,9 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
         environment,
         running: config,
         handle: handle.clone(),
+        tls: tls.into_iter().chain(admin_tls).collect(),
         key_problems: Vec::new(),
+        certificate_problems: Vec::new(),
     };
     let keep_alive = service_manager::keep_alive(server.runtimes());
     tokio::select! {
@@ -225,9 +234,10 @@ fn start_main(
     config: &Config,
     services: &Services,
     pages: &Pages,
+    tls: Option<Tls>,
 ) -> Result<Server, Box<dyn Error>> {
     let origins = &config.server.allowed_origins;
-    let mut server = Server::new(&config.server, pages);
+    let mut server = Server::new(&config.server, pages, tls);
     for listener in listeners {
         let stored = services.stored(config.upstream.client()?);
         let gateway = Arc::new(Gateway {
@@ -253,7 +263,12 @@ fn start_main(
     Ok(server)
 }
 
-fn start_admin(listeners: Vec<TcpListener>, config: &Config, pages: Pages) -> io::Result<Server> {
+fn start_admin(
+    listeners: Vec<TcpListener>,
+    config: &Config,
+    pages: Pages,
+    tls: Option<Tls>,
+) -> io::Result<Server> {
     let pages = Pages {
         closing: CancellationToken::new(), // it is stopped after the main address
         takes_actions: true,
@@ -264,7 +279,7 @@ fn start_admin(listeners: Vec<TcpListener>, config: &Config, pages: Pages) -> io
         token: config.admin.as_ref().and_then(|admin| admin.token.clone()),
         origins: config.server.allowed_origins.clone(),
     });
-    let server = Server::new(&config.server, &pages);
+    let server = Server::new(&config.server, &pages, tls);
     for listener in listeners {
         let admin = Arc::clone(&admin);
         server.start(listener, move |request, peer| {

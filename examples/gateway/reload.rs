@@ -1,8 +1,9 @@
 //! Reload of the configuration file on SIGHUP or `POST /admin/reload`, so that adding a backend needs no restart.
 //!
-//! The whole file is checked first. Then endpoints, `[queue]`, `[routing]` and `[[tenants]]` change while requests wait and run,
-//! and the log lists what changed. An invalid file changes nothing.
+//! The whole file is checked first. Then endpoints, `[queue]`, `[routing]`, `[[tenants]]` and certificates change while
+//! requests wait and run, and the log lists what changed. An invalid file changes nothing.
 
+mod certificate;
 mod models;
 mod requests;
 
@@ -20,6 +21,7 @@ use tower_triage::endpoints::Changes;
 use tower_triage::swap::SwapConfig;
 
 use crate::config::{Config, Environment, TenantConfig};
+use crate::server::Tls;
 use crate::service::Handle;
 use crate::tenants::{self, Reread};
 pub(crate) use requests::{Outcome, ReloadError, ReloadRequests, Reloaded, Reloads, channel};
@@ -34,12 +36,16 @@ pub(crate) struct Reload {
     /// The configuration in use.
     pub(crate) running: Config,
     pub(crate) handle: Handle,
+    /// TLS of the addresses that were started with it.
+    pub(crate) tls: Vec<Tls>,
     /// The problems of files of keys, as they were last logged.
     pub(crate) key_problems: Vec<String>,
+    /// The problems of files of certificates, as they were last logged.
+    pub(crate) certificate_problems: Vec<String>,
 }
 
-/// The time between two reads of the files of keys.
-const KEYS_INTERVAL: Duration = Duration::from_secs(2);
+/// The time between two reads of the files of keys and of certificates.
+const FILES_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Reload {
     /// Reloads at each signal and each request. Never returns.
@@ -49,16 +55,13 @@ impl Reload {
         mut requests: ReloadRequests,
     ) -> Infallible {
         loop {
-            let has_files = self
-                .running
-                .tenants
-                .iter()
-                .any(|tenant| tenant.keys.has_file());
+            let (has_tls, has_keys) = (!self.tls.is_empty(), self.has_files_of_keys());
             let answer = tokio::select! {
                 () = signals.next() => None,
                 answer = requests.next() => Some(answer),
-                () = sleep(KEYS_INTERVAL), if has_files => {
-                    if let Err(error) = self.reread_keys().await {
+                () = sleep(FILES_INTERVAL), if has_tls || has_keys => {
+                    self.reread_certificates().await;
+                    if has_keys && let Err(error) = self.reread_keys().await {
                         tracing::error!("{error}; all keys stay");
                     }
                     continue;
@@ -71,6 +74,11 @@ impl Reload {
                 _ = answer.send(outcome); // fails if the operator is gone
             }
         }
+    }
+
+    fn has_files_of_keys(&self) -> bool {
+        let mut tenants = self.running.tenants.iter();
+        tenants.any(|tenant| tenant.keys.has_file())
     }
 
     /// Uses the keys that the files of `[[tenants]]` have now.
@@ -113,16 +121,19 @@ impl Reload {
         }
         let models = swap.filter(|_| self.running.swap != new.swap);
         let changes = self.handle.apply(&self.running, &new, models).await?;
-        let reloaded = Reloaded {
+        let mut reloaded = Reloaded {
             changes: summary(&changes, &self.running, &new),
             warnings: warnings(&self.running, &new),
         };
         let swap = swap.cloned();
+        reloaded.changes.extend(self.use_certificates(&new));
         // What needs a restart stays as it is, and is compared again at the next reload.
         self.running = Config {
             listen: self.running.listen,
             body_limit_bytes: self.running.body_limit_bytes,
             server: self.running.server.clone(),
+            certificate: self.running.certificate.clone(),
+            admin_certificate: self.running.admin_certificate.clone(),
             admin: self.running.admin.clone(),
             upstream: self.running.upstream.clone(),
             durable: self.running.durable.clone(),
@@ -220,6 +231,14 @@ fn restart_only(running: &Config, new: &Config) -> Vec<&'static str> {
             running.body_limit_bytes != new.body_limit_bytes,
         ),
         ("[server]", running.server != new.server),
+        (
+            "[server] tls",
+            running.certificate.is_some() != new.certificate.is_some(),
+        ),
+        (
+            "[admin] tls",
+            running.admin_certificate.is_some() != new.admin_certificate.is_some(),
+        ),
         ("[admin]", running.admin != new.admin),
         ("[swap]", running.swap.is_none() && new.swap.is_some()),
         ("[upstream]", running.upstream != new.upstream),

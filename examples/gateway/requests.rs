@@ -3,16 +3,21 @@
 mod table;
 mod time;
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
-use hyper_util::client::legacy::Client;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tower_triage::durable::RequestStatus;
 
 use crate::args::{AdminAddress, Asked, ListArgs, RequestsArgs};
@@ -87,10 +92,17 @@ impl Admin {
             AdminAddress::Config(path) => {
                 let config = Config::read(&path, process).map_err(|error| error.to_string())?;
                 // Without [admin], the operator's pages are on the main address.
-                let (listen, token) = match &config.admin {
-                    None => (config.listen, None),
-                    Some(admin) => (admin.listen, admin.token.as_ref()),
+                let (listen, certificate, token) = match &config.admin {
+                    None => (config.listen, config.certificate, None),
+                    Some(admin) => (admin.listen, config.admin_certificate, admin.token.as_ref()),
                 };
+                if certificate.is_some() {
+                    let path = path.display();
+                    return Err(format!(
+                        "{path}: the address has TLS, and its certificate is for a name: use --admin https://NAME:{}",
+                        listen.port()
+                    ));
+                }
                 if listen.port() == 0 {
                     let path = path.display();
                     return Err(format!(
@@ -123,7 +135,7 @@ impl Admin {
         if let Some(token) = &self.token {
             request.headers_mut().insert(AUTHORIZATION, token.clone());
         }
-        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+        let client = client(&self.url)?;
         let unreachable = |error: &dyn std::error::Error| {
             let cause = error
                 .source()
@@ -160,6 +172,27 @@ impl Admin {
             )),
         }
     }
+}
+
+/// Returns a client for `url`. It trusts the roots of the system, which only TLS needs.
+fn client(url: &str) -> Result<Client<HttpsConnector<HttpConnector>, Full<Bytes>>, String> {
+    let builder = HttpsConnectorBuilder::new();
+    let connector = match url.starts_with("https:") {
+        true => builder.with_provider_and_native_roots(default_provider()),
+        false => without_roots().map(|config| builder.with_tls_config(config)),
+    };
+    let connector = connector.map_err(|error| format!("{url}: {error}"))?;
+    let connector = connector.https_or_http().enable_http1().build();
+    Ok(Client::builder(TokioExecutor::new()).build(connector))
+}
+
+fn without_roots() -> io::Result<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+    let builder = builder.with_safe_default_protocol_versions();
+    let builder = builder.map_err(io::Error::other)?;
+    Ok(builder
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth())
 }
 
 fn bearer(token: &[u8]) -> Result<HeaderValue, String> {

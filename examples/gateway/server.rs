@@ -5,13 +5,16 @@ mod accept;
 mod activity;
 mod answer;
 mod body;
+mod client_io;
 mod connection;
 mod drive;
 mod exchange;
 mod hang_up;
 mod listen;
 mod timeouts;
+mod tls;
 mod wait;
+mod watched_io;
 mod workers;
 
 use std::io;
@@ -33,6 +36,7 @@ use crate::track::Tracker;
 pub(crate) use body::ClientBody;
 pub(crate) use listen::listen;
 use timeouts::Limits;
+pub(crate) use tls::Tls;
 use workers::Workers;
 
 /// A server that accepts connections until it is stopped.
@@ -49,6 +53,8 @@ struct Shared {
     /// One for each connection that may be open.
     places: Arc<Semaphore>,
     tracker: Arc<Tracker>,
+    /// `None`: plain HTTP.
+    tls: Option<Tls>,
 }
 
 /// The request to stop.
@@ -72,7 +78,7 @@ impl Stop {
 impl Server {
     /// Creates a server without a listener. Its requests are tracked for `pages`, whose endless responses end when the
     /// server is stopped.
-    pub(crate) fn new(config: &ServerConfig, pages: &Pages) -> Self {
+    pub(crate) fn new(config: &ServerConfig, pages: &Pages, tls: Option<Tls>) -> Self {
         let max_connections = config.max_connections;
         let shared = Shared {
             stop: Stop {
@@ -83,6 +89,7 @@ impl Server {
             max_connections,
             places: Arc::new(Semaphore::new(max_connections as usize)),
             tracker: Arc::new(Tracker::new(pages)),
+            tls,
         };
         Self {
             shared: Arc::new(shared),

@@ -41,7 +41,7 @@ impl Running {
         let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 2).unwrap();
         let url = format!("http://{addr}");
         Self {
-            _server: start_main(listeners, &config, &services, &pages).unwrap(),
+            _server: start_main(listeners, &config, &services, &pages, None).unwrap(),
             handle,
             url,
             client: Client::builder(TokioExecutor::new()).build_http(),
@@ -103,7 +103,7 @@ async fn start_admin_address() -> (SocketAddr, Server) {
     let handle = service::services(&config).unwrap().handle;
     let pages = Pages::new(handle, None, reload::channel(false).0);
     let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 1).unwrap();
-    (addr, start_admin(listeners, &config, pages).unwrap())
+    (addr, start_admin(listeners, &config, pages, None).unwrap())
 }
 
 #[tokio::test]

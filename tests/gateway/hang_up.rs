@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::backend::Backend;
 use crate::process::{Gateway, Setup, TIMEOUT};
+use crate::tls_support::{Socket, Transport, tcp};
 
 const BODY: &str = r#"{"model":"m"}"#;
 
@@ -53,11 +54,11 @@ const DISCONNECTS: [Disconnect; 3] = [
 ];
 
 /// Disconnects a client; returns its socket if one side stays open.
-async fn disconnect(mut client: TcpStream, how: Disconnect) -> Option<TcpStream> {
+async fn disconnect(mut client: Socket, how: Disconnect) -> Option<Socket> {
     match how {
         Disconnect::Close => None,
         Disconnect::Reset => {
-            client.set_zero_linger().unwrap();
+            tcp(&client).set_zero_linger().unwrap();
             None
         }
         Disconnect::CloseForWriting => {
@@ -67,93 +68,103 @@ async fn disconnect(mut client: TcpStream, how: Disconnect) -> Option<TcpStream>
     }
 }
 
-async fn client(gateway: &Gateway) -> TcpStream {
-    let client = TcpStream::connect(gateway.addr()).await.unwrap();
-    client.set_nodelay(true).unwrap();
+async fn client(gateway: &Gateway, transport: &Transport) -> Socket {
+    let client = transport.connect(gateway.addr()).await;
+    tcp(&client).set_nodelay(true).unwrap();
     client
 }
 
-async fn gateway(slots: u32) -> (Gateway, Backend) {
+async fn gateway(slots: u32, transport: &Transport) -> (Gateway, Backend) {
     let backend = Backend::start().await;
-    let setup = Setup::new().queue("max_wait_seconds = 3600");
+    let server = format!("[server]\n{}", transport.line());
+    let setup = Setup::new().top(&server).over(transport);
+    let setup = setup.queue("max_wait_seconds = 3600");
     let setup = setup.backend("gpu-1", &backend, slots, &["m"]);
     (setup.start().await, backend)
 }
 
 #[tokio::test]
 async fn disconnect_of_waiting_client_frees_its_place() {
-    let (gateway, backend) = gateway(1).await;
-    let first = gateway.ask("m").label("first").send();
-    let running = backend.next().await;
-    for (extra, bytes) in extras() {
-        for way in DISCONNECTS {
-            println!("{extra}, {way:?}");
-            let mut client = client(&gateway).await;
-            let sent = request("gone") + &bytes;
-            client.write_all(sent.as_bytes()).await.unwrap();
-            gateway.depth(1).await;
-            let _still_open = disconnect(client, way).await;
-            gateway.depth(0).await;
+    for transport in Transport::each() {
+        let (gateway, backend) = gateway(1, &transport).await;
+        let first = gateway.ask("m").label("first").send();
+        let running = backend.next().await;
+        for (extra, bytes) in extras() {
+            for way in DISCONNECTS {
+                println!("{extra}, {way:?}");
+                let mut client = client(&gateway, &transport).await;
+                let sent = request("gone") + &bytes;
+                client.write_all(sent.as_bytes()).await.unwrap();
+                gateway.depth(1).await;
+                let _still_open = disconnect(client, way).await;
+                gateway.depth(0).await;
+            }
         }
+        running.answer("fine");
+        first.answer().await.assert_ok("fine");
+        gateway.idle().await;
+        assert_eq!(backend.counts().arrived, 1);
     }
-    running.answer("fine");
-    first.answer().await.assert_ok("fine");
-    gateway.idle().await;
-    assert_eq!(backend.counts().arrived, 1);
 }
 
 #[tokio::test]
 async fn disconnect_is_seen_behind_unread_bytes() {
-    let (gateway, backend) = gateway(1).await;
-    let _first = gateway.ask("m").send();
-    let _running = backend.next().await;
-    for (extra, bytes) in extras() {
-        println!("{extra}");
-        let mut client = client(&gateway).await;
-        client.write_all(request("gone").as_bytes()).await.unwrap();
-        gateway.depth(1).await;
-        client.write_all(bytes.as_bytes()).await.unwrap();
-        // By now the gateway has read some of the bytes, or will read them together with the end.
-        gateway.state().await;
-        drop(client);
-        gateway.depth(0).await;
+    for transport in Transport::each() {
+        let (gateway, backend) = gateway(1, &transport).await;
+        let _first = gateway.ask("m").send();
+        let _running = backend.next().await;
+        for (extra, bytes) in extras() {
+            println!("{extra}");
+            let mut client = client(&gateway, &transport).await;
+            client.write_all(request("gone").as_bytes()).await.unwrap();
+            gateway.depth(1).await;
+            client.write_all(bytes.as_bytes()).await.unwrap();
+            // By now the gateway has read some of the bytes, or will read them together with the end.
+            gateway.state().await;
+            drop(client);
+            gateway.depth(0).await;
+        }
     }
 }
 
 #[tokio::test]
 async fn client_disconnect_cancels_the_backend_request() {
-    let (gateway, backend) = gateway(1).await;
-    for (extra, bytes) in extras() {
-        for way in DISCONNECTS {
-            println!("{extra}, {way:?}");
-            let mut client = client(&gateway).await;
-            let sent = request("gone") + &bytes;
-            client.write_all(sent.as_bytes()).await.unwrap();
-            let arrived = backend.next().await;
-            let _still_open = disconnect(client, way).await;
-            arrived.disconnected().await;
-            gateway.idle().await;
+    for transport in Transport::each() {
+        let (gateway, backend) = gateway(1, &transport).await;
+        for (extra, bytes) in extras() {
+            for way in DISCONNECTS {
+                println!("{extra}, {way:?}");
+                let mut client = client(&gateway, &transport).await;
+                let sent = request("gone") + &bytes;
+                client.write_all(sent.as_bytes()).await.unwrap();
+                let arrived = backend.next().await;
+                let _still_open = disconnect(client, way).await;
+                arrived.disconnected().await;
+                gateway.idle().await;
+            }
         }
+        assert_eq!(backend.more().await, 0);
     }
-    assert_eq!(backend.more().await, 0);
 }
 
 #[tokio::test]
 async fn client_disconnect_mid_response_cancels_the_backend_request() {
-    let (gateway, backend) = gateway(1).await;
-    for (extra, bytes) in extras() {
-        println!("{extra}");
-        let mut client = client(&gateway).await;
-        let sent = request("gone") + &bytes;
-        client.write_all(sent.as_bytes()).await.unwrap();
-        let streaming = backend.next().await.stream();
-        streaming.send("half ");
-        let mut head = [0; 12];
-        client.read_exact(&mut head).await.unwrap();
-        assert_eq!(&head, b"HTTP/1.1 200");
-        drop(client);
-        streaming.disconnected().await;
-        gateway.idle().await;
+    for transport in Transport::each() {
+        let (gateway, backend) = gateway(1, &transport).await;
+        for (extra, bytes) in extras() {
+            println!("{extra}");
+            let mut client = client(&gateway, &transport).await;
+            let sent = request("gone") + &bytes;
+            client.write_all(sent.as_bytes()).await.unwrap();
+            let streaming = backend.next().await.stream();
+            streaming.send("half ");
+            let mut head = [0; 12];
+            client.read_exact(&mut head).await.unwrap();
+            assert_eq!(&head, b"HTTP/1.1 200");
+            drop(client);
+            streaming.disconnected().await;
+            gateway.idle().await;
+        }
     }
 }
 
@@ -167,7 +178,7 @@ async fn full_room_is_empty_after_all_clients_disconnect() {
     let running = backend.next().await;
     let mut clients = Vec::new();
     for _ in 0..100 {
-        let mut client = client(&gateway).await;
+        let mut client = client(&gateway, &Transport::Plain).await;
         let sent = request("gone") + "\r\n";
         client.write_all(sent.as_bytes()).await.unwrap();
         clients.push(client);
@@ -191,7 +202,7 @@ async fn full_room_is_empty_after_all_clients_disconnect() {
 }
 
 /// Reads one chunked response and returns its body.
-async fn read_answer(client: &mut TcpStream) -> String {
+async fn read_answer(client: &mut Socket) -> String {
     let mut text = String::new();
     let whole = async {
         while !text.ends_with("\r\n0\r\n\r\n") {
@@ -208,9 +219,9 @@ async fn read_answer(client: &mut TcpStream) -> String {
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order() {
-    let (gateway, backend) = gateway(1).await;
+    let (gateway, backend) = gateway(1, &Transport::Plain).await;
     let labels: Vec<String> = (0..50).map(|n| format!("{n}")).collect();
-    let mut client = client(&gateway).await;
+    let mut client = client(&gateway, &Transport::Plain).await;
     let sent: String = labels.iter().map(|label| request(label)).collect();
     client.write_all(sent.as_bytes()).await.unwrap();
     for label in &labels {
@@ -228,10 +239,11 @@ async fn pipelined_requests_are_answered_in_order() {
 
 #[tokio::test]
 async fn http2_stream_reset_cancels_only_its_request() {
-    let (gateway, backend) = gateway(1).await;
+    let (gateway, backend) = gateway(1, &Transport::Plain).await;
     let first = gateway.ask("m").send();
     let running = backend.next().await;
-    let socket = client(&gateway).await.into_std().unwrap();
+    let socket = TcpStream::connect(gateway.addr()).await.unwrap();
+    let socket = socket.into_std().unwrap();
     let same_socket = socket.try_clone().unwrap();
     let socket = TokioIo::new(TcpStream::from_std(socket).unwrap());
     let shaken = http2::handshake(TokioExecutor::new(), socket).await;

@@ -21,6 +21,8 @@ mod redis_server;
 #[cfg(unix)]
 #[path = "../support/gateway_swap.rs"]
 mod swap_support;
+#[path = "../support/gateway_tls.rs"]
+mod tls_support;
 
 mod adaptive;
 mod admin;
@@ -89,6 +91,7 @@ mod swap_pages;
 mod tenant_keys;
 mod tenant_limit;
 mod tenants;
+mod tls;
 mod uploads;
 mod upstream;
 mod waiting;

@@ -1,29 +1,38 @@
 //! Test clients of the gateway, which can disconnect at any time.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::process::TIMEOUT;
 
 #[derive(Clone)]
 pub(crate) struct Client {
-    http: legacy::Client<HttpConnector, Full<Bytes>>,
+    http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     url: String,
 }
 
 impl Client {
     pub(crate) fn new(url: String) -> Self {
-        let http = legacy::Client::builder(TokioExecutor::new()).build_http();
+        Self::trusting(RootCertStore::empty().into(), url)
+    }
+
+    /// A client of an address with TLS.
+    pub(crate) fn trusting(roots: Arc<RootCertStore>, url: String) -> Self {
+        let http = legacy::Client::builder(TokioExecutor::new()).build(connector(roots));
         Self { http, url }
     }
 
@@ -53,7 +62,7 @@ impl Client {
     pub(crate) fn http2(&self) -> Self {
         let http = legacy::Client::builder(TokioExecutor::new())
             .http2_only(true)
-            .build_http();
+            .build(connector(RootCertStore::empty().into()));
         let url = self.url.clone();
         Self { http, url }
     }
@@ -92,6 +101,16 @@ impl Client {
             body: Bytes::new(),
         }
     }
+}
+
+fn connector(roots: Arc<RootCertStore>) -> HttpsConnector<HttpConnector> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = HttpsConnectorBuilder::new().with_tls_config(config);
+    connector.https_or_http().enable_http1().build()
 }
 
 /// A request before it is sent.

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -11,9 +11,11 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::rustls::RootCertStore;
 
 use super::backend::Backend;
 use super::client::{Client, ClientRequest};
+use super::tls_support::Transport;
 
 /// Limit of every wait in these tests: far longer than any of them takes on a slow machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,6 +33,7 @@ pub(crate) struct Setup {
     stdout: Option<Stdio>,
     stderr: Option<Stdio>,
     open_files: Option<String>,
+    roots: Option<Arc<RootCertStore>>,
 }
 
 impl Setup {
@@ -41,6 +44,14 @@ impl Setup {
     /// The address to listen on, in place of a free port of loopback.
     pub(crate) fn listen(mut self, addr: &str) -> Self {
         self.listen = Some(addr.to_owned());
+        self
+    }
+
+    /// Trusts the certificate of the gateway. The line of `transport` must be in the section of the address.
+    pub(crate) fn over(mut self, transport: &Transport) -> Self {
+        if let Transport::Tls(authority) = transport {
+            self.roots = Some(authority.roots());
+        }
         self
     }
 
@@ -215,6 +226,7 @@ impl Gateway {
         let mut child = command.spawn().unwrap();
         drop(command); // closes its copies of the pipes
         let (lines, log) = watch::channel(Vec::new());
+        let roots = setup.roots.unwrap_or_else(|| RootCertStore::empty().into());
         let mut admin = None;
         let url = match child.stdout.take() {
             Some(stdout) => {
@@ -222,7 +234,7 @@ impl Gateway {
                 let url = printed_url("listening on ", &mut stdout, &mut child).await;
                 if setup.top.contains("[admin]") {
                     let url = printed_url("admin on ", &mut stdout, &mut child).await;
-                    admin = Some(Client::new(url));
+                    admin = Some(Client::trusting(roots.clone(), url));
                 }
                 if let Some(stderr) = child.stderr.take() {
                     tokio::spawn(drain(stderr, lines));
@@ -237,11 +249,11 @@ impl Gateway {
             }
         };
         if setup.listen.is_none() {
-            assert!(url.starts_with("http://127.0.0.1:"), "{url}");
+            assert!(url.contains("://127.0.0.1:"), "{url}");
         }
         Self {
             child,
-            client: Client::new(url.clone()),
+            client: Client::trusting(roots, url.clone()),
             url,
             admin,
             starts_models: setup.backends.contains("[swap]"),
@@ -260,7 +272,7 @@ impl Gateway {
     }
 
     pub(crate) fn addr(&self) -> &str {
-        self.url.strip_prefix("http://").unwrap()
+        self.url.split_once("://").unwrap().1
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -517,7 +529,15 @@ pub(crate) async fn run(arguments: &[&str]) -> (Option<i32>, String) {
 
 /// Runs the gateway until it exits; returns its exit status, its standard output and its standard error.
 pub(crate) async fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = command(&[]);
+    output_with(&[], arguments).await
+}
+
+/// Runs the gateway with these variables until it exits, as `output` does.
+pub(crate) async fn output_with(
+    environment: &[(String, String)],
+    arguments: &[&str],
+) -> (Option<i32>, String, String) {
+    let mut command = command(environment);
     let ended = timeout(TIMEOUT, command.args(arguments).output()).await;
     let ended = ended.unwrap_or_else(|_| panic!("did not exit: {arguments:?}"));
     let ended = ended.unwrap();

@@ -29,6 +29,7 @@ Usage: gateway requests ls [--status STATUS] [--tenant TENANT] [--limit NUMBER] 
 
 Environment
   TRIAGE_ADMIN_TOKEN   token for --admin
+  SSL_CERT_FILE        roots in PEM that are trusted for https://, instead of the system's
 
 Exit status: 0 if it was done, 1 if not, 2 for an invalid command line.
 ";
@@ -147,10 +148,11 @@ fn limit(text: &str) -> Result<u32, String> {
 
 fn admin_url(text: &str) -> Result<Uri, String> {
     let url = text.parse::<Uri>().ok();
-    let url = url.filter(|url| url.scheme_str() == Some("http") && url.path() == "/");
+    let url =
+        url.filter(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.path() == "/");
     url.ok_or_else(|| {
         format!(
-            "--admin is {text:?}: it must be http:// and an address, such as http://127.0.0.1:8081"
+            "--admin is {text:?}: it must be http:// or https:// and an address, such as http://127.0.0.1:8081"
         )
     })
 }
@@ -226,7 +228,7 @@ mod tests {
             ("ls --limit 101", "--limit is \"101\""),
             ("ls --after 1", "\"1\" is not the id of a request"),
             ("ls --admin 127.0.0.1:8081", "--admin is \"127.0.0.1:8081\""),
-            ("ls --admin https://a", "--admin is \"https://a\""),
+            ("ls --admin ftp://a", "--admin is \"ftp://a\""),
             (both, "use one of them"),
         ] {
             let error = parsed(line).unwrap_err();

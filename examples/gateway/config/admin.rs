@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use serde::de::{Deserialize, Deserializer, Error};
 
 use super::Environment;
+use super::certificate::TlsFiles;
 use super::expand::{InvalidReference, expand};
 
 /// The section as it is written, before variables are expanded.
@@ -16,6 +17,8 @@ pub(super) struct AdminSection {
     listen: SocketAddr,
     #[serde(default, deserialize_with = "token")]
     token: Option<String>,
+    /// They are taken out when they are read.
+    pub(super) tls: Option<TlsFiles>,
 }
 
 /// Where `/metrics` and `/admin/` are served, and what they ask for.

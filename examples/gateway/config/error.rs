@@ -9,6 +9,7 @@ use tower_triage::endpoints::InvalidRegistry;
 use tower_triage::route::InvalidRouting;
 
 use super::admin::InvalidAdmin;
+use super::certificate::InvalidTls;
 use super::durable::InvalidDurable;
 use super::environment::InvalidVariable;
 use super::headers::InvalidHeader;
@@ -38,6 +39,8 @@ pub(crate) enum Problem {
     Syntax(String),
     #[error("[server]: {0}")]
     Server(SmallBodyMemory),
+    #[error("{0}: {1}")]
+    Tls(&'static str, InvalidTls),
     #[error("[admin]: {0}")]
     Admin(InvalidAdmin),
     #[error("[queue]: {0}")]

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::Environment;
 use super::expand::{InvalidReference, expand};
+use super::files;
 
 /// The SHA-256 of a key. A look-up by it takes a time that tells nothing about the keys.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,12 +107,7 @@ impl Keys {
 
 impl KeyFile {
     fn read(path: PathBuf) -> Result<Self, InvalidKeys> {
-        // A pipe would block until it is written to.
-        let text = std::fs::metadata(&path).and_then(|found| match found.is_file() {
-            true => std::fs::read_to_string(&path),
-            false => Err(io::Error::other("it is not a regular file")),
-        });
-        let text = match text {
+        let text = match files::open(&path).and_then(io::read_to_string) {
             Ok(text) => text,
             Err(error) => return Err(InvalidKeys::Unreadable { path, error }),
         };

@@ -1,5 +1,5 @@
 //! The `[server]` section: the threads that serve clients, the limits on what a client may hold, which pages of other sites
-//! may ask, and the paths that backends serve.
+//! may ask, the paths that backends serve, and TLS.
 
 mod origin;
 
@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
+use super::certificate::TlsFiles;
 use super::{Paths, seconds};
 pub(crate) use origin::Origin;
 
@@ -59,6 +60,8 @@ pub(crate) struct ServerConfig {
     pub(crate) allowed_origins: Vec<Origin>,
     /// The paths whose requests go to backends.
     pub(crate) paths: Paths,
+    /// The files of the main address's certificate. They are taken out when they are read.
+    pub(super) tls: Option<TlsFiles>,
 }
 
 impl Default for ServerConfig {
@@ -73,6 +76,7 @@ impl Default for ServerConfig {
             body_memory_bytes: 256 << 20,
             allowed_origins: Vec::new(),
             paths: Paths::default(),
+            tls: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use super::*;
 
 mod durable;
 mod tenants;
+mod tls;
 
 /// Reads a temporary file with this text. Errors come without its name.
 fn read_in(text: &str, environment: Environment) -> Result<Config, String> {

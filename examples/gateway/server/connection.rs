@@ -15,14 +15,18 @@ use hyper::rt::Executor;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
 
 use super::Shared;
 use super::activity::Activity;
 use super::answer::AnswerFuture;
 use super::body::ClientBody;
+use super::client_io::ClientIo;
 use super::drive::drive;
-use super::hang_up;
+use super::hang_up::{self, HangUpWatch};
 
 /// Serves a client until its connection ends.
 pub(super) async fn serve<H, F, B>(
@@ -37,6 +41,48 @@ pub(super) async fn serve<H, F, B>(
 {
     let activity = Arc::<Activity>::default();
     let (io, hang_up) = hang_up::watch(socket, Arc::clone(&activity));
+    if shared.tls.is_none() {
+        return serve_requests(shared, handler, io, hang_up, activity, peer).await;
+    }
+    // Boxed, so that a connection without TLS needs no memory for its state.
+    Box::pin(async move {
+        if let Some(io) = shake_hands(&shared, io).await {
+            serve_requests(shared, handler, io, hang_up, activity, peer).await;
+        }
+    })
+    .await;
+}
+
+/// Returns the stream of a client that finishes its handshake within the limit of a head.
+async fn shake_hands(shared: &Shared, io: ClientIo) -> Option<TlsStream<ClientIo>> {
+    let tls = shared.tls.as_ref()?;
+    let shaken = tokio::select! {
+        shaken = timeout(shared.limits.header, tls.accept(io)) => shaken,
+        () = shared.stop.stopped() => return None,
+    };
+    match shaken {
+        Ok(Ok(io)) => return Some(io),
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => tracing::debug!("connection dropped: the client does not finish its handshake"),
+    }
+    None
+}
+
+/// Serves the requests that come over `io`, whose socket `hang_up` watches.
+async fn serve_requests<H, F, B, I>(
+    shared: Arc<Shared>,
+    handler: Arc<H>,
+    io: I,
+    hang_up: HangUpWatch,
+    activity: Arc<Activity>,
+    peer: SocketAddr,
+) where
+    H: Fn(Request<ClientBody>, SocketAddr) -> F + Send + Sync + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let io = hang_up.watched(io, Arc::clone(&activity));
     let mut protocols = Builder::new(StreamTasks(Arc::clone(&activity)));
     // Copies headers and chunk into one buffer: cheaper than a vectored write of the two.
     protocols.http1().writev(false);

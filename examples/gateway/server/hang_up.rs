@@ -1,4 +1,4 @@
-//! The stream between a client and the server, and the detection of clients that hang up, even behind bytes that the server has not read.
+//! The detection of clients that hang up, even behind bytes that the server has not read.
 //!
 //! hyper stops reading while it has buffered bytes of a connection. A client that sends more than its request, if
 //! only an empty line, and then hangs up would keep its place in the waiting room, and its backend busy, until its
@@ -9,22 +9,19 @@
 //! counts as gone, as it does for hyper: the two cannot be distinguished. If more unread bytes follow than the
 //! kernel's receive buffer takes, the end behind them is not detected, because TCP has not delivered it yet.
 
-use std::io::{self, IoSlice};
-use std::net::Shutdown;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
-use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::OwnedWriteHalf;
 
 use super::activity::Activity;
+use super::client_io::ClientIo;
+use super::watched_io::WatchedIo;
 
-/// Splits the connection of a client into the stream that the server reads and writes, and the watch that notices
-/// when the client hangs up. The stream marks its reads and its waits in `activity`.
+/// Splits the connection of a client into its stream, and the watch that notices when the client hangs up. The stream
+/// marks its waits in `activity`.
 pub(super) fn watch(socket: TcpStream, activity: Arc<Activity>) -> (ClientIo, HangUpWatch) {
     let (read, write) = socket.into_split();
     let shared = Arc::new(Shared {
@@ -45,6 +42,16 @@ pub(super) fn watch(socket: TcpStream, activity: Arc<Activity>) -> (ClientIo, Ha
 pub(super) struct HangUpWatch(Arc<Shared>);
 
 impl HangUpWatch {
+    /// Returns the stream that the server has to read: `io`, which is that of the client or TLS over it.
+    pub(super) fn watched<I>(&self, io: I, activity: Arc<Activity>) -> WatchedIo<I> {
+        let shared = Arc::clone(&self.0);
+        WatchedIo {
+            io,
+            shared,
+            activity,
+        }
+    }
+
     /// Waits until the client has hung up.
     pub(super) async fn hung_up(&self) {
         self.0.hung_up().await;
@@ -62,8 +69,9 @@ impl HangUpWatch {
     }
 }
 
-struct Shared {
-    write: OwnedWriteHalf,
+/// The state of a connection that its streams and the watch share.
+pub(super) struct Shared {
+    pub(super) write: OwnedWriteHalf,
     /// The server's last poll ended in a pending read.
     server_reading: AtomicBool,
     /// The server has read the end of the stream, or an error.
@@ -71,7 +79,17 @@ struct Shared {
 }
 
 impl Shared {
-    /// Whether the server itself notices if the client hangs up.
+    /// Notes that the server waits for bytes, and is woken when they or the end come.
+    pub(super) fn on_pending_read(&self) {
+        self.server_reading.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that the server knows the end of the stream.
+    pub(super) fn on_read_end(&self) {
+        self.server_read_end.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the server itself notices when the client hangs up.
     fn server_will_notice(&self) -> bool {
         let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
         is_set(&self.server_reading) || is_set(&self.server_read_end)
@@ -95,85 +113,5 @@ impl Shared {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-    }
-}
-
-/// The stream that the server reads and writes. It records whether the server is reading.
-pub(super) struct ClientIo {
-    read: OwnedReadHalf,
-    shared: Arc<Shared>,
-    activity: Arc<Activity>,
-}
-
-impl ClientIo {
-    fn poll_write_with(
-        &self,
-        cx: &mut Context<'_>,
-        write: impl Fn(&OwnedWriteHalf) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        let socket = &self.shared.write;
-        loop {
-            let Poll::Ready(ready) = socket.as_ref().poll_write_ready(cx) else {
-                self.activity.writes.wait();
-                return Poll::Pending;
-            };
-            ready?;
-            match write(socket) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => {
-                    self.activity.writes.go_on();
-                    return Poll::Ready(written);
-                }
-            }
-        }
-    }
-}
-
-impl AsyncRead for ClientIo {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.read).poll_read(cx, buf);
-        match &read {
-            Poll::Pending => self.shared.server_reading.store(true, Ordering::Relaxed),
-            Poll::Ready(Ok(())) if buf.filled().len() > before => self.activity.read_some(),
-            Poll::Ready(_) => self.shared.server_read_end.store(true, Ordering::Relaxed),
-        }
-        read
-    }
-}
-
-impl AsyncWrite for ClientIo {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, |write| write.try_write(buf))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let write = |write: &OwnedWriteHalf| write.try_write_vectored(bufs);
-        self.poll_write_with(cx, write)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let socket = SockRef::from(self.shared.write.as_ref());
-        Poll::Ready(socket.shutdown(Shutdown::Write))
     }
 }

@@ -21,7 +21,7 @@ const LOOKS: u32 = 8;
 /// The longest waits for a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    header: Duration,
+    pub(super) header: Duration,
     body: Duration,
     idle: Duration,
     write: Duration,

@@ -1,0 +1,87 @@
+//! The socket of a client as a stream, which marks its waits for the client to take bytes.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::activity::Activity;
+use super::hang_up::Shared;
+
+/// The stream of a client, below TLS if there is any.
+pub(super) struct ClientIo {
+    pub(super) read: OwnedReadHalf,
+    pub(super) shared: Arc<Shared>,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl ClientIo {
+    fn poll_write_with(
+        &self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&OwnedWriteHalf) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let socket = &self.shared.write;
+        loop {
+            let Poll::Ready(ready) = socket.as_ref().poll_write_ready(cx) else {
+                self.activity.writes.wait();
+                return Poll::Pending;
+            };
+            ready?;
+            match write(socket) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => {
+                    self.activity.writes.go_on();
+                    return Poll::Ready(written);
+                }
+            }
+        }
+    }
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.read).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for ClientIo {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_with(cx, |write| write.try_write(buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let write = |write: &OwnedWriteHalf| write.try_write_vectored(bufs);
+        self.poll_write_with(cx, write)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let socket = SockRef::from(self.shared.write.as_ref());
+        Poll::Ready(socket.shutdown(Shutdown::Write))
+    }
+}
