@@ -154,6 +154,21 @@ async fn a_websocket_ends_if_neither_side_sends() {
 }
 
 #[tokio::test]
+async fn a_websocket_counts_as_an_open_connection() {
+    let backend = Switching::start().await;
+    let setup = Setup::new().top("[server]\nmax_connections = 1");
+    let gateway = backend.gateway_of(setup).await;
+    let mut client = ask(&gateway, "/v1/realtime?model=m", "websocket").await;
+    let (socket, _) = backend.switch(SWITCHED).await;
+    read_until(&mut client, "\r\n\r\n").await;
+    let mut second = ask(&gateway, "/nothing", "none").await;
+    let early = timeout(Duration::from_millis(200), second.read(&mut [0])).await;
+    assert!(early.is_err(), "the second connection is served");
+    drop((client, socket));
+    read_until(&mut second, "\r\n\r\n").await;
+}
+
+#[tokio::test]
 async fn the_end_of_the_backend_ends_the_websocket() {
     let backend = Switching::start().await;
     let gateway = backend.gateway().await;

@@ -38,12 +38,12 @@ where
             next = next => next,
             () = shared.stop.stopped() => return, // refuses new connections
         };
+        let Ok(place) = place else {
+            return; // the places are never closed
+        };
         set_options(&socket);
-        let serving = connection::serve(Arc::clone(&shared), Arc::clone(&handler), socket, peer);
-        tokio::spawn(async move {
-            let _place = place;
-            serving.await;
-        });
+        let (shared, handler) = (Arc::clone(&shared), Arc::clone(&handler));
+        tokio::spawn(connection::serve(shared, handler, socket, peer, place));
     }
 }
 

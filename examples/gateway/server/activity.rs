@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Version;
 use slab::Slab;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 
 use super::exchange::Exchange;
@@ -18,6 +19,8 @@ pub(super) struct Activity {
     /// Waits for the socket to take bytes.
     pub(super) writes: WaitMark,
     requests: Mutex<Requests>,
+    /// The connection's place among the open ones. The socket holds it, too, so a websocket has a place until it ends.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// The requests of a connection that are being served, and what is remembered of those before.
@@ -56,6 +59,13 @@ pub(super) struct Served {
 }
 
 impl Activity {
+    pub(super) fn new(place: OwnedSemaphorePermit) -> Self {
+        Self {
+            _place: Some(place),
+            ..Self::default()
+        }
+    }
+
     #[inline]
     pub(super) fn read_some(&self) {
         self.reads.fetch_add(1, Ordering::Relaxed);

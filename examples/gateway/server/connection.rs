@@ -17,6 +17,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
@@ -28,18 +29,19 @@ use super::client_io::ClientIo;
 use super::drive::drive;
 use super::hang_up::{self, HangUpWatch};
 
-/// Serves a client until its connection ends.
+/// Serves a client until its connection ends, which then gives `place` back.
 pub(super) async fn serve<H, F, B>(
     shared: Arc<Shared>,
     handler: Arc<H>,
     socket: TcpStream,
     peer: SocketAddr,
+    place: OwnedSemaphorePermit,
 ) where
     H: Fn(Request<ClientBody>, SocketAddr) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    let activity = Arc::<Activity>::default();
+    let activity = Arc::new(Activity::new(place));
     let (io, hang_up) = hang_up::watch(socket, Arc::clone(&activity));
     if shared.tls.is_none() {
         return serve_requests(shared, handler, io, hang_up, activity, peer).await;
