@@ -18,13 +18,13 @@ use tower_service::Service;
 
 use super::body::ForwardBody;
 use super::connect::Connector;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Way};
 use super::failure::Failure;
 use super::future::ForwardFuture;
 use super::headers;
 use super::health::HealthChecks;
 use super::lookups::Lookups;
-use super::pools::pool_of;
+use super::pools::{pool_of, shared_of};
 use super::target::origin_form;
 #[cfg(feature = "tls")]
 use super::tls::{Tls, TlsError};
@@ -305,21 +305,30 @@ where
             peer,
         );
         let announced = size.exact().or_else(|| content_length(&headers));
-        if announced.is_none() && !body.is_end_stream() && !headers.contains_key(CONTENT_LENGTH) {
-            // Without this header, hyper would leave such a body out of a GET.
+        let is_http2 = endpoint.config().http2 && upgrade.is_none();
+        let is_unannounced = announced.is_none() && !headers.contains_key(CONTENT_LENGTH);
+        if is_unannounced && !is_http2 && !body.is_end_stream() {
+            // Without this header, hyper would leave such a body out of a GET over HTTP/1.1.
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         if upgrade.is_some() {
             upgrade::set_headers(&mut headers);
         }
+        let may_repeat = parts.extensions.get::<AtMostOnce>().is_none();
         let is_large = size.lower() > KEEP_LIMIT as u64;
-        let is_sent_once =
-            is_large || upgrade.is_some() || parts.extensions.get::<AtMostOnce>().is_some();
+        let way = if is_http2 {
+            let shared = shared_of(endpoint, &self.connector);
+            Way::Http2 { shared, may_repeat }
+        } else if is_large || upgrade.is_some() || !may_repeat {
+            let may_upgrade = upgrade.is_some();
+            Way::New { may_upgrade }
+        } else {
+            Way::Kept(pool_of(endpoint, &self.connector))
+        };
         let exchange = Exchange {
             endpoint: endpoint.clone(),
             connector: Arc::clone(&self.connector),
-            pool: (!is_sent_once).then(|| pool_of(endpoint, &self.connector)),
-            may_upgrade: upgrade.is_some(),
+            way,
         };
         let now = Instant::now();
         let mut request = Request::new(Upload::new(body, announced, now));

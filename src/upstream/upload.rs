@@ -51,6 +51,8 @@ struct State {
     taken: Option<Instant>,
     /// `true` once hyper has all of the body.
     has_ended: bool,
+    /// `true` once the client's body has failed.
+    has_failed: bool,
     /// The part of the body that hyper took, so that it can be sent again. `None` if it is not kept.
     kept: Option<Kept>,
 }
@@ -91,6 +93,7 @@ impl Progress {
         Self(Arc::new(Mutex::new(State {
             taken: Some(now),
             has_ended: false,
+            has_failed: false,
             kept: Some(Kept::default()),
         })))
     }
@@ -114,6 +117,11 @@ impl Progress {
     /// Returns `true` if hyper has all of the body.
     pub(super) fn has_ended(&self) -> bool {
         self.lock().has_ended
+    }
+
+    /// Returns `true` if the client's body has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.lock().has_failed
     }
 
     /// Returns the whole body, to send it again. Returns `None` if hyper has not taken all of it, or if the body was too
@@ -226,7 +234,7 @@ impl<B: Body + Unpin> Body for Upload<B> {
                 }
             }
             Poll::Ready(None) => state.end(),
-            Poll::Ready(Some(Err(_))) => {} // not ended: hyper closes the connection
+            Poll::Ready(Some(Err(_))) => state.has_failed = true, // hyper closes the connection or the stream
         }
         frame
     }
