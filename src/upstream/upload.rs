@@ -132,6 +132,7 @@ impl Progress {
             return None;
         }
         let body = state.kept.take()?.join();
+        state.kept = Some(Kept::default()); // it is kept anew while it is sent again
         state.has_ended = false;
         drop(state);
         Some(Upload {
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_was_taken_whole_is_sent_again_once() {
+    fn a_body_that_was_taken_whole_is_sent_again() {
         let data = |text: &'static str| Frame::data(Bytes::from(text));
         let frames = [data("one"), data("two")].map(Ok::<_, Infallible>);
         let (mut upload, progress) = upload(StreamBody::new(stream::iter(frames)), Some(6));
@@ -323,6 +324,7 @@ mod tests {
         assert_eq!(frame.into_data().unwrap(), "onetwo");
         assert!(progress.has_ended() && again.is_end_stream());
         assert!(poll(&mut again).is_ready());
+        assert!(progress.again::<Full<Bytes>>().is_some());
         drop(upload);
     }
 

@@ -45,31 +45,31 @@ where
         }
         let is_kept = connection.was_used();
         let head = head(&request);
-        let Failed { error, unsent } = match attempt(&mut connection, request).await {
+        let Failed { error, unread } = match attempt(&mut connection, request).await {
             Ok(answer) => return Ok(answer),
             Err(failed) => failed,
         };
-        let is_unseen = unsent.is_some() || is_unseen(&error, may_repeat);
+        let is_unseen = is_unseen(&error, may_repeat);
         let is_stale = may_repeat && is_kept && !connection.has_received();
         let is_last = left == 0 || !(is_unseen || is_stale) || has_failed(progress.as_ref());
-        let next = match is_last {
+        let body = match is_last {
             true => None,
-            false => unsent.or_else(|| again(progress.as_ref()).map(|body| head.map(|()| body))),
+            false => unread.or_else(|| again(progress.as_ref())),
         };
-        let Some(next) = next else {
+        let Some(body) = body else {
             return Err(failure(error, progress.as_ref(), is_unseen));
         };
         tracing::debug!(endpoint = name, error = %Causes(&error), "a stream was turned away: sent again");
-        request = next;
+        request = head.map(|()| body);
         may_repeat &= is_unseen; // once is enough without a promise
         left -= 1;
     }
 }
 
-/// The failure of an attempt, with the request if hyper had not begun to write it.
+/// The failure of an attempt, with the request's body if hyper had not begun to read it.
 struct Failed<B> {
     error: hyper::Error,
-    unsent: Option<Request<Upload<B>>>,
+    unread: Option<Upload<B>>,
 }
 
 async fn attempt<B>(
@@ -81,26 +81,27 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let (head, upload) = request.into_parts();
-    let (body, kept) = RequestBody::new(upload);
+    let (body, ends) = RequestBody::new(upload);
+    let (kept, unread) = ends.map(|ends| (ends.stream, ends.unread)).unzip();
     let stream = connection.begin(kept);
-    let mut error = match connection.send(Request::from_parts(head, body)).await {
+    match connection.send(Request::from_parts(head, body)).await {
         Ok(response) => {
             connection.on_answer();
-            return Ok((response, Box::new(stream)));
+            Ok((response, Box::new(stream)))
         }
-        Err(error) => error,
-    };
-    let unsent = error.take_message();
-    Err(Failed {
-        unsent: unsent.map(|request| request.map(RequestBody::into_upload)),
-        error: error.into_error(),
-    })
+        Err(mut error) => {
+            drop(error.take_message()); // its body comes back
+            let error = error.into_error();
+            let unread = unread.and_then(|mut unread| unread.try_recv().ok());
+            Err(Failed { error, unread })
+        }
+    }
 }
 
-/// Returns `true` if the endpoint has promised that it has not seen the request of this error.
+/// Returns `true` if the endpoint has not seen the request of this error, by its promise or because hyper did not send it.
 ///
-/// hyper reports a request that was still waiting for a free stream when the connection ended as an error of its user. The
-/// end of a runtime looks the same, so this counts only if the request `may_repeat`.
+/// hyper reports the end of a connection as an error of its user if a request was just about to be sent. The end of a
+/// runtime looks the same, so that counts only if the request `may_repeat`.
 fn is_unseen(error: &hyper::Error, may_repeat: bool) -> bool {
     let cause = error
         .source()
@@ -110,7 +111,7 @@ fn is_unseen(error: &hyper::Error, may_repeat: bool) -> bool {
             cause.is_go_away() || cause.reason() == Some(Reason::REFUSED_STREAM)
         }
         Some(_) => false,
-        None => error.is_user() && may_repeat,
+        None => error.is_canceled() || (error.is_user() && may_repeat),
     }
 }
 

@@ -8,31 +8,54 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use h2::Reason;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use crate::upstream::upload::Upload;
 
-/// The body of a request, which fails once its stream is over. hyper sends it in a task of its own, and resets the stream
-/// at its failure. So a body that is still being sent ends with its answer.
+/// The body of a request, as hyper reads it.
+///
+/// hyper sends it in a task of its own, and resets the stream if the body fails. So the body fails once its stream is over,
+/// which ends an upload together with its answer. If hyper drops the body before it has read it, the body comes back.
 pub(super) struct RequestBody<B> {
-    upload: Upload<B>,
-    /// A receiver whose sender is dropped with the stream. `None` if the body is empty.
-    stream: Option<oneshot::Receiver<Infallible>>,
+    upload: Option<Upload<B>>,
+    /// The receiver of the stream's end.
+    end: Option<Receiver<Infallible>>,
+    /// The way back for a body that hyper does not read.
+    back: Option<Sender<Upload<B>>>,
+}
+
+/// The other ends of a body that is not empty.
+pub(super) struct Ends<B> {
+    /// The body's stream keeps this sender. Dropping it ends the body.
+    pub(super) stream: Sender<Infallible>,
+    /// The receiver of a body that hyper did not read.
+    pub(super) unread: Receiver<Upload<B>>,
 }
 
 impl<B> RequestBody<B> {
-    /// Returns the body of a request, with the sender that its stream keeps.
-    pub(super) fn new(upload: Upload<B>) -> (Self, Option<oneshot::Sender<Infallible>>) {
-        let (kept, stream) = match upload.progress() {
-            Some(_) => Some(oneshot::channel()).unzip(),
-            None => (None, None),
+    /// Returns the body of a request. Its other ends are `None` if it is empty.
+    pub(super) fn new(upload: Upload<B>) -> (Self, Option<Ends<B>>) {
+        let is_empty = upload.progress().is_none();
+        let mut body = Self {
+            upload: Some(upload),
+            end: None,
+            back: None,
         };
-        (Self { upload, stream }, kept)
+        if is_empty {
+            return (body, None);
+        }
+        let (stream, end) = oneshot::channel();
+        let (back, unread) = oneshot::channel();
+        (body.end, body.back) = (Some(end), Some(back));
+        (body, Some(Ends { stream, unread }))
     }
+}
 
-    /// Returns the body, for another stream.
-    pub(super) fn into_upload(self) -> Upload<B> {
-        self.upload
+impl<B> Drop for RequestBody<B> {
+    fn drop(&mut self) {
+        if let (Some(upload), Some(back)) = (self.upload.take(), self.back.take()) {
+            _ = back.send(upload); // fails if the request is not awaited any more
+        }
     }
 }
 
@@ -48,21 +71,25 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if let Some(stream) = &mut self.stream
-            && Pin::new(stream).poll(cx).is_ready()
+        self.back = None;
+        if let Some(end) = &mut self.end
+            && Pin::new(end).poll(cx).is_ready()
         {
-            self.stream = None;
+            self.end = None;
             return Poll::Ready(Some(Err(h2::Error::from(Reason::CANCEL).into())));
         }
-        let frame = Pin::new(&mut self.upload).poll_frame(cx);
-        frame.map_err(Into::into)
+        match &mut self.upload {
+            Some(upload) => Pin::new(upload).poll_frame(cx).map_err(Into::into),
+            None => Poll::Ready(None),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.upload.is_end_stream()
+        self.upload.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.upload.size_hint()
+        let empty = || SizeHint::with_exact(0);
+        self.upload.as_ref().map_or_else(empty, Body::size_hint)
     }
 }
