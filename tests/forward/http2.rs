@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -20,6 +21,7 @@ use tokio::time::timeout;
 use tower_triage::endpoints::{Decision, Endpoint, NoResponse};
 use tower_triage::upstream::{Forward, PeerAddr};
 
+use super::http2_frames::Frames;
 use super::{Failure, SOON, bind, in_service, post, send, text};
 
 /// The decision for a request over HTTP/2.
@@ -117,6 +119,27 @@ async fn the_limit_of_streams_holds_from_the_first_one_on() {
     let most = server.open.1.load(SeqCst);
     assert!(most <= 2, "{most}");
     assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn only_one_stream_begins_before_the_limit_is_known() {
+    let (upstream, _) = bind().await;
+    let to = http2(format!("http://{}", upstream.addr()));
+    let forward = Forward::new();
+    let serve = async {
+        let mut frames = Frames::preface(upstream.accept().await.0).await;
+        let (mut stream, _) = frames.request().await;
+        let second = timeout(Duration::from_millis(50), frames.next()).await;
+        assert!(second.is_err(), "{second:?}");
+        frames.limit_to_one().await;
+        for _ in 0..4 {
+            frames.answer(stream, "mine").await;
+            (stream, _) = frames.request().await;
+        }
+        frames.answer(stream, "mine").await;
+        frames
+    };
+    tokio::join!(serve, ask(&forward, &to, 5));
 }
 
 /// A server of HTTP/2 for one request, which it returns, with the trailers of its body.

@@ -44,13 +44,25 @@ pub(crate) struct Frames<S = TcpStream>(pub(crate) S);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
     /// Reads the client's preface, and sends settings without any limit.
-    pub(crate) async fn begin(mut socket: S) -> Self {
+    pub(crate) async fn begin(socket: S) -> Self {
+        let mut frames = Self::preface(socket).await;
+        frames.send(SETTINGS, 0, 0, &[]).await;
+        frames
+    }
+
+    /// Reads the client's preface, and sends no settings yet.
+    pub(crate) async fn preface(mut socket: S) -> Self {
         let mut preface = [0; 24];
         socket.read_exact(&mut preface).await.unwrap();
         assert_eq!(&preface, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-        let mut frames = Self(socket);
-        frames.send(SETTINGS, 0, 0, &[]).await;
-        frames
+        Self(socket)
+    }
+
+    /// Sends the settings, with a limit of one stream at a time.
+    pub(crate) async fn limit_to_one(&mut self) {
+        const MAX_CONCURRENT_STREAMS: u8 = 3;
+        let one = [0, MAX_CONCURRENT_STREAMS, 0, 0, 0, 1];
+        self.send(SETTINGS, 0, 0, &one).await;
     }
 
     async fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
