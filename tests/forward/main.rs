@@ -11,6 +11,7 @@ mod bodies;
 mod early_answers;
 mod failed_answers;
 mod first_piece;
+mod grpc;
 mod http2;
 mod http2_ends;
 mod http2_streams;

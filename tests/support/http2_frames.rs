@@ -1,5 +1,7 @@
 //! An endpoint of HTTP/2 that sends and reads exactly the frames that the test says.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
