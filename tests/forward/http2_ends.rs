@@ -1,13 +1,15 @@
 //! Connections of HTTP/2 that an endpoint ends, and streams that it turns away: only what it has not seen is sent again.
 
+use std::convert::Infallible;
+
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Response};
 use http_body_util::Full;
 use tokio::time::timeout;
 use tower::ServiceExt;
 use tower_triage::endpoints::{Decision, NoResponse};
 use tower_triage::route::AtMostOnce;
-use tower_triage::upstream::Forward;
+use tower_triage::upstream::{Forward, ForwardBody};
 
 use super::http2::http2;
 use super::http2_frames::{Frames, INTERNAL_ERROR, REFUSED_STREAM};
@@ -40,6 +42,13 @@ fn ask(
 async fn is_ok(answer: tokio::task::JoinHandle<(u16, String)>, expected: &str) {
     let (status, text) = timeout(SOON, answer).await.expect("an answer").unwrap();
     assert_eq!((status, &*text), (200, expected));
+}
+
+type Pending = tokio::task::JoinHandle<Result<Response<ForwardBody>, Infallible>>;
+
+async fn failure(answer: Pending) -> Failure {
+    let answer = timeout(SOON, answer).await.expect("an answer in time");
+    Failure::read(answer.unwrap().unwrap()).await
 }
 
 /// A connection over which one request has been answered.
@@ -129,7 +138,7 @@ async fn an_endpoint_that_always_refuses_has_not_read_the_request() {
         let (stream, _) = frames.request().await;
         frames.reset(stream, REFUSED_STREAM).await;
     }
-    let failure = Failure::read(answer.await.unwrap().unwrap()).await;
+    let failure = failure(answer).await;
     failure.is(502, "upstream_failed", NoResponse::BodyNotSent);
 }
 
@@ -142,7 +151,7 @@ async fn a_reset_stream_is_a_failure_and_leaves_the_others() {
     let other = ask(&forward, post(&to, "{}"));
     let (second, _) = frames.request().await;
     frames.reset(first, INTERNAL_ERROR).await;
-    let failure = Failure::read(broken.await.unwrap().unwrap()).await;
+    let failure = failure(broken).await;
     failure.is(502, "upstream_failed", NoResponse::Reset);
     frames.answer(second, "ok").await;
     is_ok(other, "ok").await;
@@ -179,7 +188,7 @@ async fn a_request_is_sent_again_once_without_a_promise() {
     new.answer(others, "ok").await;
     is_ok(other, "ok").await;
     drop(new);
-    let failure = Failure::read(answer.await.unwrap().unwrap()).await;
+    let failure = failure(answer).await;
     failure.is(502, "upstream_failed", NoResponse::Reset);
 }
 
@@ -192,7 +201,7 @@ async fn a_request_that_may_be_sent_once_is_not_sent_again() {
     let answer = tokio::spawn(forward.oneshot(request));
     old.request().await;
     drop(old);
-    let failure = Failure::read(answer.await.unwrap().unwrap()).await;
+    let failure = failure(answer).await;
     failure.is(502, "upstream_failed", NoResponse::Reset);
 }
 
