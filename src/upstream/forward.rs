@@ -335,14 +335,14 @@ where
         }
         let may_repeat = parts.extensions.get::<AtMostOnce>().is_none();
         let is_large = size.lower() > KEEP_LIMIT as u64;
-        let way = if is_http2 {
-            let shared = shared_of(endpoint, &self.connector);
-            Way::Http2 { shared, may_repeat }
-        } else if is_large || upgrade.is_some() || !may_repeat {
-            let may_upgrade = upgrade.is_some();
-            Way::New { may_upgrade }
-        } else {
-            Way::Kept(pool_of(endpoint, &self.connector))
+        let may_upgrade = upgrade.is_some();
+        let way = match is_http2 {
+            true => Way::Http2 {
+                shared: shared_of(endpoint, &self.connector),
+                may_repeat,
+            },
+            false if is_large || may_upgrade || !may_repeat => Way::New { may_upgrade },
+            false => Way::Kept(pool_of(endpoint, &self.connector)),
         };
         let exchange = Exchange {
             endpoint: endpoint.clone(),

@@ -51,12 +51,9 @@ where
         };
         let is_unseen = is_unseen(&error, may_repeat);
         let is_stale = may_repeat && is_kept && !connection.has_received();
-        let is_last = left == 0 || !(is_unseen || is_stale) || has_failed(progress.as_ref());
-        let body = match is_last {
-            true => None,
-            false => unread.or_else(|| again(progress.as_ref())),
-        };
-        let Some(body) = body else {
+        let may_resend = left > 0 && (is_unseen || is_stale) && !has_failed(progress.as_ref());
+        let body = || unread.or_else(|| again(progress.as_ref()));
+        let Some(body) = may_resend.then(body).flatten() else {
             return Err(failure(error, progress.as_ref(), is_unseen));
         };
         tracing::debug!(endpoint = name, error = %Causes(&error), "a stream was turned away: sent again");
