@@ -99,6 +99,12 @@ pub struct Endpoint {
     ///
     /// In a configuration file, this is `max_concurrent = "auto"`, with or without a table `limit`.
     pub limit: Option<AdaptiveLimit>,
+    /// `true` if the endpoint gets its requests over HTTP/2. Default `false`, so that it gets them over HTTP/1.1.
+    ///
+    /// All requests then share one connection, for which an `https://` endpoint has to agree to `h2` by ALPN. An `http://`
+    /// endpoint has to take HTTP/2 from the first byte on ("prior knowledge"). Health checks use HTTP/2 as well, and
+    /// websockets stay with HTTP/1.1.
+    pub http2: bool,
     /// The models that the endpoint serves. Default: empty.
     pub models: Vec<Model>,
     /// The check of the endpoint's health, which `Forward::checks` runs. Default `None`, so that the endpoint counts as
@@ -127,6 +133,7 @@ impl Endpoint {
             priority: 1,
             max_concurrent: 4,
             limit: None,
+            http2: false,
             models: Vec::new(),
             health: None,
             load: None,
@@ -139,6 +146,7 @@ impl Endpoint {
     setters! {
         priority: u32,
         max_concurrent: u32,
+        http2: bool,
         health: HealthCheck,
         load: EngineMetrics,
         ///

@@ -87,6 +87,8 @@ pub(super) struct EndpointFile {
     max_concurrent: Option<MaxConcurrent>,
     limit: Option<AdaptiveLimit>,
     #[serde(default)]
+    http2: bool,
+    #[serde(default)]
     models: Vec<Model>,
 }
 
@@ -96,6 +98,7 @@ impl TryFrom<EndpointFile> for Endpoint {
     fn try_from(file: EndpointFile) -> Result<Self, &'static str> {
         let mut endpoint = Self::new(file.name, file.url);
         endpoint.priority = file.priority.unwrap_or(endpoint.priority);
+        endpoint.http2 = file.http2;
         endpoint.models = file.models;
         MaxConcurrent::apply_to(file.max_concurrent, file.limit, endpoint)
     }

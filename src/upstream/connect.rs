@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::iter::successors;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
@@ -15,6 +16,21 @@ use super::tls::{Stream, Tls};
 
 /// The default timeout of a connection attempt, which is long enough for any network that works.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time after which the system probes a silent connection over HTTP/2, and the time between two probes. Such a connection
+/// carries the requests of many clients, so a host that is gone must not hold it until they time out. The protocol's own
+/// `PING` would do the same, but gRPC servers close connections over which it comes more often than every 5 min.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// The number of probes without an answer after which the system closes the connection.
+const KEEPALIVE_TRIES: u32 = 3;
+
+/// The protocol that a TLS connection is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Alpn {
+    Http1,
+    Http2,
+}
 
 #[derive(Clone)]
 pub(crate) struct Connector {
@@ -46,10 +62,30 @@ impl Connector {
         self
     }
 
-    /// Connects to the host of `to`.
+    /// Connects to the host of `to`, for HTTP/1.1.
     pub(super) async fn connect(&self, to: Uri) -> Result<Stream, ConnectError> {
-        let stream = self.tls.clone().connect(self.tcp.clone(), to);
-        match timeout(self.limit, stream).await {
+        let stream = self.tls.clone().connect(self.tcp.clone(), to, Alpn::Http1);
+        self.in_time(stream).await
+    }
+
+    /// Connects to the host of `to`, for HTTP/2. The operating system closes the connection if the host is gone.
+    pub(super) async fn connect_http2(&self, to: Uri) -> Result<Stream, ConnectError> {
+        let mut tcp = self.tcp.clone();
+        tcp.set_keepalive(Some(KEEPALIVE));
+        tcp.set_keepalive_interval(Some(KEEPALIVE));
+        tcp.set_keepalive_retries(Some(KEEPALIVE_TRIES));
+        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+        tcp.set_tcp_user_timeout(Some(KEEPALIVE * (KEEPALIVE_TRIES + 1)));
+        let stream = self.tls.clone().connect(tcp, to, Alpn::Http2);
+        self.in_time(stream).await
+    }
+
+    /// Waits for a connection until the time is over.
+    async fn in_time(
+        &self,
+        connecting: impl Future<Output = Result<Stream, ConnectError>>,
+    ) -> Result<Stream, ConnectError> {
+        match timeout(self.limit, connecting).await {
             // The connector's own timeout, or the kernel's, came first.
             Ok(Err(ConnectError::Failed(error))) if timed_out(&*error) => {
                 Err(ConnectError::TimedOut(self.limit))
@@ -66,20 +102,20 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// The reason why there is no connection.
-#[derive(Debug, thiserror::Error)]
+/// The reason why there is no connection. A clone goes to each request that waited for the connection.
+#[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum ConnectError {
     #[error("not connected within {} s", .0.as_secs_f64())]
     TimedOut(Duration),
     #[error("{0}")]
-    NoTls(&'static str),
+    Unsupported(&'static str),
     #[error(transparent)]
-    Failed(Box<dyn Error + Send + Sync>),
+    Failed(Arc<dyn Error + Send + Sync>),
 }
 
 impl ConnectError {
     pub(super) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::Failed(error.into())
+        Self::Failed(error.into().into())
     }
 }
 

@@ -17,8 +17,9 @@ use hyper::body::Incoming;
 use super::client_connection::ClientConnection;
 use super::connect::{ConnectError, Connector};
 use super::future::Causes;
+use super::http2;
 use super::pool::{InUse, Release, Taken, Unpooled};
-use super::pools::SharedPool;
+use super::pools::{Shared, SharedPool};
 use super::upload::{Progress, Upload};
 use crate::endpoints::EndpointRef;
 
@@ -26,10 +27,18 @@ use crate::endpoints::EndpointRef;
 pub(super) struct Exchange<B> {
     pub(super) endpoint: EndpointRef,
     pub(super) connector: Arc<Connector>,
-    /// The kept connections. `None` if the request needs a new one.
-    pub(super) pool: Option<SharedPool<B>>,
-    /// `true` if the new connection may change its protocol.
-    pub(super) may_upgrade: bool,
+    pub(super) way: Way<B>,
+}
+
+/// The connections that a request may use.
+pub(super) enum Way<B> {
+    /// A kept connection of HTTP/1.1, or a new one, which is kept afterwards.
+    Kept(SharedPool<B>),
+    /// A new connection of HTTP/1.1, for this request alone. It may change its protocol if it `may_upgrade`.
+    New { may_upgrade: bool },
+    /// The connection of HTTP/2 that all requests share. If it breaks, a request that `may_repeat` is sent again though the
+    /// endpoint may have seen it.
+    Http2 { shared: Shared<B>, may_repeat: bool },
 }
 
 /// The answer of an endpoint, with the connection that it comes over.
@@ -40,13 +49,12 @@ pub(super) type Answer = (Response<Incoming>, Box<dyn Release>);
 pub(super) enum SendError {
     #[error("there is no connection")]
     Connect(#[from] ConnectError),
+    #[error("the request's body broke off")]
+    Body(#[source] hyper::Error),
+    #[error("the connection broke before the request's body was sent")]
+    NotRead(#[source] hyper::Error),
     #[error("the connection broke")]
-    Broken {
-        #[source]
-        error: hyper::Error,
-        /// `true` if a part of the request's body was unsent.
-        is_unsent: bool,
-    },
+    Broken(#[source] hyper::Error),
 }
 
 impl<B> Exchange<B>
@@ -55,12 +63,20 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    /// Sends a request and waits for its answer. Dropping the future closes the connection.
+    /// Sends a request and waits for its answer. Dropping the future closes the connection, or resets the stream.
     pub(super) async fn send(&self, mut request: Request<Upload<B>>) -> Result<Answer, SendError> {
+        let name = self.endpoint.name();
+        let (mut pool, may_upgrade) = match &self.way {
+            Way::Kept(pool) => (Some(pool), false),
+            Way::New { may_upgrade } => (None, *may_upgrade),
+            Way::Http2 { shared, may_repeat } => {
+                // Boxed, because it would make the futures of all requests larger.
+                return Box::pin(http2::send(shared, request, *may_repeat, name)).await;
+            }
+        };
         let progress = request.body().progress();
-        let mut pool = self.pool.as_ref();
         loop {
-            let (mut in_use, is_kept) = self.connect(pool).await?;
+            let (mut in_use, is_kept) = self.connect(pool, may_upgrade).await?;
             if !is_kept && let Some(progress) = &progress {
                 progress.begin(); // it took time to connect
             }
@@ -81,15 +97,17 @@ where
             if let Some(head) = head.filter(|_| is_stale)
                 && let Some(body) = again(progress.as_ref())
             {
-                let name = self.endpoint.name();
                 tracing::debug!(endpoint = name, error = %Causes(&error), "a kept connection was closed: sent again");
                 request = head.map(|()| body);
                 pool = None;
                 continue;
             }
             let is_sent = |progress: &Progress| progress.has_ended() && state.is_flushed();
-            let is_unsent = progress.is_some_and(|progress| !is_sent(&progress));
-            return Err(SendError::Broken { error, is_unsent });
+            return Err(match progress {
+                _ if error.is_user() => SendError::Body(error),
+                Some(progress) if !is_sent(&progress) => SendError::NotRead(error),
+                _ => SendError::Broken(error),
+            });
         }
     }
 
@@ -97,6 +115,7 @@ where
     async fn connect(
         &self,
         pool: Option<&SharedPool<B>>,
+        may_upgrade: bool,
     ) -> Result<(Box<dyn InUse<Upload<B>>>, bool), ConnectError> {
         let Some(pool) = pool else {
             let (to, clock) = (self.endpoint.url().clone(), Arc::default());
@@ -105,7 +124,7 @@ where
                 &self.connector,
                 to,
                 clock,
-                self.may_upgrade,
+                may_upgrade,
             ));
             let connection = opening.await?;
             return Ok((Box::new(Unpooled(connection)), false));
@@ -125,7 +144,7 @@ where
 }
 
 /// Returns a copy of the head of a request.
-fn head<B>(request: &Request<B>) -> Request<()> {
+pub(super) fn head<B>(request: &Request<B>) -> Request<()> {
     let mut head = Request::new(());
     *head.method_mut() = request.method().clone();
     *head.uri_mut() = request.uri().clone();
@@ -134,7 +153,7 @@ fn head<B>(request: &Request<B>) -> Request<()> {
 }
 
 /// Returns the body of a request that is sent again, if all of it is there.
-fn again<B>(progress: Option<&Progress>) -> Option<Upload<B>> {
+pub(super) fn again<B>(progress: Option<&Progress>) -> Option<Upload<B>> {
     match progress {
         None => Some(Upload::empty()),
         Some(progress) => progress.again(),

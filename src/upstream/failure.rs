@@ -16,7 +16,7 @@ pub(super) enum Failure {
     #[error("No connection could be made to endpoint '{0}'")]
     Unreachable(String),
     #[error("No connection could be made to endpoint '{0}': {1}")]
-    NoTls(String, &'static str),
+    Unsupported(String, &'static str),
     #[error("No connection could be made to endpoint '{0}': the gateway has too many files open")]
     OutOfFiles(String),
     #[error("No connection could be made to endpoint '{0}' within {s} s", s = .1.as_secs_f64())]
@@ -53,7 +53,7 @@ impl Failure {
         use {NoResponse as Why, StatusCode as S};
         // Without a third value, the request was refused before it was sent.
         let (status, code, why) = match self {
-            Self::Unreachable(_) | Self::NoTls(..) => (
+            Self::Unreachable(_) | Self::Unsupported(..) => (
                 S::BAD_GATEWAY,
                 "upstream_unreachable",
                 Some(Why::Unreachable),

@@ -18,13 +18,13 @@ use tower_service::Service;
 
 use super::body::ForwardBody;
 use super::connect::Connector;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Way};
 use super::failure::Failure;
 use super::future::ForwardFuture;
 use super::headers;
 use super::health::HealthChecks;
 use super::lookups::Lookups;
-use super::pools::pool_of;
+use super::pools::{pool_of, shared_of};
 use super::target::origin_form;
 #[cfg(feature = "tls")]
 use super::tls::{Tls, TlsError};
@@ -33,15 +33,16 @@ use super::upload::{KEEP_LIMIT, Upload};
 use crate::endpoints::Decision;
 use crate::route::{AtMostOnce, RouteHandle};
 
-/// A service that sends each request over HTTP/1.1 to the endpoint that its extensions name.
+/// A service that sends each request over HTTP/1.1 or [HTTP/2](#http2) to the endpoint that its extensions name.
 ///
-/// - The target is the endpoint's base path, then the request's path and query. `Host` is the endpoint's.
+/// - The target is the endpoint's base path, then the request's path and query. `Host` is the endpoint's, as is `:authority`
+///   over HTTP/2.
 /// - Hop-by-hop headers stop here, in both directions. All other headers pass, including `Authorization`, unless the
 ///   endpoint has [a header of its own](crate::endpoints::Endpoint::header) in place of the client's. With a
 ///   [`PeerAddr`] in the request's extensions, its `x-forwarded-for` names the peer.
 /// - Trailers of an answer pass. A client of HTTP/1.1 gets them if it wants them and the endpoint announces them.
 ///   Trailers of a request pass if they are announced, and if its body is streamed by the router and of unknown length.
-///   The headers `te` and `trailer` pass wherever the trailers do.
+///   Over HTTP/2 they need no announcement. The headers `te` and `trailer` pass wherever the trailers do.
 /// - The `cookie` lines of an HTTP/2 request are joined into one.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the endpoint, so that the
 ///   endpoint can stop working on the response.
@@ -82,6 +83,23 @@ use crate::route::{AtMostOnce, RouteHandle};
 ///   system's roots are read once per process, when they are first needed. On a system without roots, `https://`
 ///   endpoints are unreachable and all others work.
 ///
+/// # HTTP/2
+///
+/// An endpoint with [`http2`](crate::endpoints::Endpoint::http2) gets all requests over one connection, so gRPC passes. What
+/// is said above of a connection that is closed then holds for the request's stream, which is reset.
+///
+/// - The first request opens the connection, and requests that come meanwhile wait for it together. An idle connection is
+///   closed after 45 s to 60 s. On Linux, a connection to a machine that is gone is closed within about 40 s.
+/// - Requests above the endpoint's limit of streams wait for a free one. That time counts towards
+///   [`first_byte_timeout`](Self::first_byte_timeout), so give the endpoint no more slots than streams.
+/// - A request that the endpoint has not seen, by a `GOAWAY` or a `REFUSED_STREAM`, is sent again up to three times, even if
+///   it is sent [`AtMostOnce`]. Without such a promise, the rule for kept connections applies, except to a request that is
+///   sent `AtMostOnce`.
+/// - A client that does not read its answer holds up to 1 MiB of it here, and delays no other request.
+/// - Websockets stay with HTTP/1.1.
+///
+/// # Failures
+///
 /// This service never fails. If an endpoint gives no answer, the response has an OpenAI-shaped JSON body. It also has a
 /// [`NoResponse`](crate::endpoints::NoResponse) in its extensions, unless the request was refused before it was sent:
 ///
@@ -89,12 +107,13 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// |---|---|---|---|
 /// | the connection failed: refused, unknown name, no trust | 502 | `upstream_unreachable` | `Unreachable` |
 /// | the endpoint is `https://`, without the feature `tls` or without roots | 502 | `upstream_unreachable` | `Unreachable` |
+/// | the endpoint does not agree to HTTP/2 by ALPN | 502 | `upstream_unreachable` | `Unreachable` |
 /// | the gateway has too many files open | 502 | `upstream_unreachable` | `OutOfFiles` |
 /// | no connection in [time](Self::connect_timeout) | 504 | `upstream_connect_timeout` | `ConnectTimeout` |
 /// | the endpoint broke off before the first piece of its answer | 502 | `upstream_failed` | `Reset` |
 /// | the endpoint did not answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
 /// | the body of its answer did not begin in [time](Self::idle_timeout) | 504 | `upstream_timeout` | `Timeout` |
-/// | the endpoint closed before it had read the request's body | 502 | `upstream_failed` | `BodyNotSent` |
+/// | the endpoint closed before it had read the request, or refused it | 502 | `upstream_failed` | `BodyNotSent` |
 /// | the request's body broke off | 400 | `request_body_failed` | `BodyNotSent` |
 /// | a model that was started on demand has ended by itself | 502 | `model_crashed` | `Unreachable`, `Reset` |
 /// | the operator stopped such a model | 503 | `model_unloaded` | `Reset` |
@@ -107,9 +126,9 @@ use crate::route::{AtMostOnce, RouteHandle};
 ///
 /// # Cancel safety
 ///
-/// Dropping the future while it connects ends the connection attempt, with one exception. If another connection has
+/// Dropping the future while it connects ends the connection attempt, with two exceptions. If another connection has
 /// served the request meanwhile, the attempt goes on until it succeeds or times out, and its connection is kept for
-/// later.
+/// later. An attempt over HTTP/2 goes on if other requests wait for it, too.
 ///
 /// # Panics
 ///
@@ -306,21 +325,30 @@ where
             peer,
         );
         let announced = size.exact().or_else(|| content_length(&headers));
-        if announced.is_none() && !body.is_end_stream() && !headers.contains_key(CONTENT_LENGTH) {
-            // Without this header, hyper would leave such a body out of a GET.
+        let is_http2 = endpoint.config().http2 && upgrade.is_none();
+        let is_unannounced = announced.is_none() && !headers.contains_key(CONTENT_LENGTH);
+        if is_unannounced && !is_http2 && !body.is_end_stream() {
+            // Without this header, hyper would leave such a body out of a GET over HTTP/1.1.
             headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         if upgrade.is_some() {
             upgrade::set_headers(&mut headers);
         }
+        let may_repeat = parts.extensions.get::<AtMostOnce>().is_none();
         let is_large = size.lower() > KEEP_LIMIT as u64;
-        let is_sent_once =
-            is_large || upgrade.is_some() || parts.extensions.get::<AtMostOnce>().is_some();
+        let may_upgrade = upgrade.is_some();
+        let way = match is_http2 {
+            true => Way::Http2 {
+                shared: shared_of(endpoint, &self.connector),
+                may_repeat,
+            },
+            false if is_large || may_upgrade || !may_repeat => Way::New { may_upgrade },
+            false => Way::Kept(pool_of(endpoint, &self.connector)),
+        };
         let exchange = Exchange {
             endpoint: endpoint.clone(),
             connector: Arc::clone(&self.connector),
-            pool: (!is_sent_once).then(|| pool_of(endpoint, &self.connector)),
-            may_upgrade: upgrade.is_some(),
+            way,
         };
         let now = Instant::now();
         let mut request = Request::new(Upload::new(body, announced, now));

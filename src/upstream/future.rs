@@ -167,12 +167,11 @@ fn no_response(error: SendError, name: &str) -> Failure {
     }
     match error {
         SendError::Connect(ConnectError::TimedOut(limit)) => Failure::ConnectTimeout(name, limit),
-        SendError::Connect(ConnectError::NoTls(why)) => Failure::NoTls(name, why),
+        SendError::Connect(ConnectError::Unsupported(why)) => Failure::Unsupported(name, why),
         SendError::Connect(ConnectError::Failed(_)) => Failure::Unreachable(name),
-        // The request's body failed.
-        SendError::Broken { error, .. } if error.is_user() => Failure::Body(name),
-        SendError::Broken { is_unsent, .. } if is_unsent => Failure::NotRead(name),
-        SendError::Broken { .. } => Failure::Reset(name),
+        SendError::Body(_) => Failure::Body(name),
+        SendError::NotRead(_) => Failure::NotRead(name),
+        SendError::Broken(_) => Failure::Reset(name),
     }
 }
 
@@ -201,6 +200,7 @@ mod tests {
     use http_body_util::Full;
 
     use super::super::connect::Connector;
+    use super::super::exchange::Way;
     use super::super::lookups::Lookups;
     use super::super::pools::pool_of;
     use super::*;
@@ -213,12 +213,11 @@ mod tests {
         let registry = Registry::new(vec![endpoint.model(Model::new("m"))]).unwrap();
         let endpoint = Endpoints::new(registry).endpoints()[0].clone();
         let connector = Arc::new(Connector::new(Lookups::default()));
-        let pool = Some(pool_of::<Full<Bytes>>(&endpoint, &connector));
+        let way = Way::Kept(pool_of::<Full<Bytes>>(&endpoint, &connector));
         let exchange = Exchange {
             endpoint,
             connector,
-            pool,
-            may_upgrade: false,
+            way,
         };
         let now = Instant::now();
         let request = Request::new(Upload::new(Full::default(), None, now));

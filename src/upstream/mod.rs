@@ -14,6 +14,7 @@ mod forward;
 mod future;
 mod headers;
 mod health;
+mod http2;
 mod lookups;
 mod pool;
 mod pools;

@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::connect::ConnectError;
+use super::connect::{Alpn, ConnectError};
 use super::lookups::Tcp;
 
 pub(super) type Stream = TokioIo<TcpStream>;
@@ -17,9 +17,14 @@ pub(super) type Stream = TokioIo<TcpStream>;
 pub(super) struct Tls;
 
 impl Tls {
-    pub(super) async fn connect(self, mut tcp: Tcp, to: Uri) -> Result<Stream, ConnectError> {
+    pub(super) async fn connect(
+        self,
+        mut tcp: Tcp,
+        to: Uri,
+        _: Alpn,
+    ) -> Result<Stream, ConnectError> {
         if to.scheme() == Some(&Scheme::HTTPS) {
-            return Err(ConnectError::NoTls(
+            return Err(ConnectError::Unsupported(
                 "https:// needs the feature `tls` of tower-triage",
             ));
         }

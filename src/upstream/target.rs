@@ -1,8 +1,9 @@
 //! The target of a request at its endpoint, which is the endpoint's base path followed by the path and query of the
 //! request.
 
-use http::uri::{InvalidUri, PathAndQuery};
-use http::{HeaderValue, Uri};
+use http::header::HOST;
+use http::uri::{Authority, InvalidUri, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Uri};
 
 /// Returns the target of a request in the form that a server expects (RFC 9112, 3.2.1). It is the path of `base` with the
 /// path and query of `asked`.
@@ -23,18 +24,41 @@ pub(crate) fn origin_form(base: &Uri, asked: Uri) -> Result<Uri, InvalidUri> {
     }
 }
 
+/// Turns a request for an origin-form target into one over HTTP/2, where `:scheme` and `:authority` take the place of `Host`
+/// (RFC 9113, 8.3.1).
+pub(super) fn set_authority<B>(
+    request: &mut Request<B>,
+    scheme: Option<&Scheme>,
+    authority: &Authority,
+) {
+    request.headers_mut().remove(HOST);
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.scheme = scheme.cloned();
+    parts.authority = Some(authority.clone());
+    // A target in origin form has a path, so the three make a URI.
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+}
+
+/// Returns the `:authority` of a request to `url`, which is the same as its `Host`.
+pub(super) fn authority(url: &Uri) -> Authority {
+    Authority::try_from(host_and_port(url)).expect("a URL's host is an authority")
+}
+
 /// Returns the `Host` of a request to `url`, which is its authority without a default port.
 pub(crate) fn host(url: &Uri) -> HeaderValue {
+    HeaderValue::try_from(host_and_port(url)).expect("a URL's host has no control characters")
+}
+
+fn host_and_port(url: &Uri) -> String {
     let name = url.host().unwrap_or_default();
     let usual = match url.scheme_str() {
         Some("https") => 443,
         _ => 80,
     };
-    let host = match url.port_u16() {
+    match url.port_u16() {
         Some(port) if port != usual => format!("{name}:{port}"),
         _ => name.to_owned(),
-    };
-    HeaderValue::try_from(host).expect("a URL's host has no control characters")
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +95,9 @@ mod tests {
             ("https://a:80", "a:80"),
             ("http://[::1]:9", "[::1]:9"),
         ] {
-            assert_eq!(host(&url.parse().unwrap()), said, "{url}");
+            let url = url.parse().unwrap();
+            assert_eq!(host(&url), said, "{url}");
+            assert_eq!(authority(&url), said, "{url}");
         }
     }
 }

@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use super::connect::ConnectError;
+use super::connect::{Alpn, ConnectError};
 use super::lookups::Tcp;
 
 pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
@@ -47,18 +47,48 @@ impl Tls {
         Ok(Self(Some(config(builder().with_root_certificates(roots)))))
     }
 
-    pub(super) async fn connect(self, mut tcp: Tcp, to: Uri) -> Result<Stream, ConnectError> {
+    pub(super) async fn connect(
+        self,
+        mut tcp: Tcp,
+        to: Uri,
+        protocol: Alpn,
+    ) -> Result<Stream, ConnectError> {
         if to.scheme() != Some(&Scheme::HTTPS) {
             let stream = tcp.call(to).await.map_err(ConnectError::failed)?;
             return Ok(MaybeHttpsStream::Http(stream));
         }
         let config = self.0.or_else(|| SYSTEM.clone());
-        let config = config.ok_or(ConnectError::NoTls(
+        let config = config.ok_or(ConnectError::Unsupported(
             "no root certificates were found on the system",
         ))?;
         tcp.enforce_http(false);
+        let is_http2 = protocol == Alpn::Http2;
+        let config = if is_http2 { for_http2(&config) } else { config };
         let connecting = HttpsConnector::from((tcp, config)).call(to);
-        connecting.await.map_err(ConnectError::failed)
+        let stream = connecting.await.map_err(ConnectError::failed)?;
+        match is_http2 && !has_agreed_to_http2(&stream) {
+            true => Err(ConnectError::Unsupported(
+                "it does not agree to HTTP/2 by ALPN, so `http2` must be off",
+            )),
+            false => Ok(stream),
+        }
+    }
+}
+
+/// Returns the same configuration with HTTP/2 as the only protocol.
+fn for_http2(config: &ClientConfig) -> Arc<ClientConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![H2.to_vec()];
+    Arc::new(config)
+}
+
+/// The name of HTTP/2 over TLS.
+const H2: &[u8] = b"h2";
+
+fn has_agreed_to_http2(stream: &Stream) -> bool {
+    match stream {
+        MaybeHttpsStream::Http(_) => false,
+        MaybeHttpsStream::Https(tls) => tls.inner().get_ref().1.alpn_protocol() == Some(H2),
     }
 }
 

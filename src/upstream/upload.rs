@@ -51,6 +51,8 @@ struct State {
     taken: Option<Instant>,
     /// `true` once hyper has all of the body.
     has_ended: bool,
+    /// `true` once the client's body has failed.
+    has_failed: bool,
     /// The part of the body that hyper took, so that it can be sent again. `None` if it is not kept.
     kept: Option<Kept>,
 }
@@ -91,6 +93,7 @@ impl Progress {
         Self(Arc::new(Mutex::new(State {
             taken: Some(now),
             has_ended: false,
+            has_failed: false,
             kept: Some(Kept::default()),
         })))
     }
@@ -116,6 +119,11 @@ impl Progress {
         self.lock().has_ended
     }
 
+    /// Returns `true` if the client's body has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.lock().has_failed
+    }
+
     /// Returns the whole body, to send it again. Returns `None` if hyper has not taken all of it, or if the body was too
     /// large to be kept.
     pub(super) fn again<B>(&self) -> Option<Upload<B>> {
@@ -124,6 +132,7 @@ impl Progress {
             return None;
         }
         let body = state.kept.take()?.join();
+        state.kept = Some(Kept::default()); // it is kept anew while it is sent again
         state.has_ended = false;
         drop(state);
         Some(Upload {
@@ -226,7 +235,7 @@ impl<B: Body + Unpin> Body for Upload<B> {
                 }
             }
             Poll::Ready(None) => state.end(),
-            Poll::Ready(Some(Err(_))) => {} // not ended: hyper closes the connection
+            Poll::Ready(Some(Err(_))) => state.has_failed = true, // hyper closes the connection or the stream
         }
         frame
     }
@@ -300,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_was_taken_whole_is_sent_again_once() {
+    fn a_body_that_was_taken_whole_is_sent_again() {
         let data = |text: &'static str| Frame::data(Bytes::from(text));
         let frames = [data("one"), data("two")].map(Ok::<_, Infallible>);
         let (mut upload, progress) = upload(StreamBody::new(stream::iter(frames)), Some(6));
@@ -315,6 +324,7 @@ mod tests {
         assert_eq!(frame.into_data().unwrap(), "onetwo");
         assert!(progress.has_ended() && again.is_end_stream());
         assert!(poll(&mut again).is_ready());
+        assert!(progress.again::<Full<Bytes>>().is_some());
         drop(upload);
     }
 

@@ -1,5 +1,7 @@
 //! `Forward` against endpoints that behave, misbehave and vanish, over real sockets.
 
+#[path = "../support/http2_frames.rs"]
+mod http2_frames;
 #[path = "../support/log.rs"]
 mod log;
 #[path = "../support/upstream.rs"]
@@ -9,6 +11,10 @@ mod bodies;
 mod early_answers;
 mod failed_answers;
 mod first_piece;
+mod grpc;
+mod http2;
+mod http2_ends;
+mod http2_streams;
 mod kept_connections;
 mod own_headers;
 mod timeouts;

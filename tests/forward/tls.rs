@@ -23,6 +23,8 @@ use tower_triage::endpoints::NoResponse;
 use tower_triage::upstream::{Forward, TlsError};
 
 use super::early_answers::{LARGE, TOO_LARGE, TRIES, read_head};
+use super::http2::http2;
+use super::http2_frames::Frames;
 use super::upstream::{Connection, Upstream};
 use super::{Failure, OK, SOON, endpoint, post, send, text};
 
@@ -44,14 +46,23 @@ impl Authority {
 
     /// The TLS configuration of a server with a certificate for `name`. It offers HTTP/2, too.
     fn server(&self, name: &str) -> TlsAcceptor {
+        self.server_of(name, &["h2", "http/1.1"])
+    }
+
+    /// The TLS configuration of a server with a certificate for `name`, which offers these protocols.
+    fn server_of(&self, name: &str, protocols: &[&str]) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        acceptor(certificate.into(), &key)
+        acceptor(certificate.into(), &key, protocols)
     }
 }
 
-fn acceptor(certificate: CertificateDer<'static>, key: &KeyPair) -> TlsAcceptor {
+fn acceptor(
+    certificate: CertificateDer<'static>,
+    key: &KeyPair,
+    protocols: &[&str],
+) -> TlsAcceptor {
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -59,7 +70,8 @@ fn acceptor(certificate: CertificateDer<'static>, key: &KeyPair) -> TlsAcceptor 
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key.into())
         .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let protocols = protocols.iter().map(|name| name.as_bytes().to_vec());
+    config.alpn_protocols = protocols.collect();
     TlsAcceptor::from(Arc::new(config))
 }
 
@@ -97,6 +109,47 @@ async fn a_certificate_for_name_or_address_is_accepted() {
     }
 }
 
+#[tokio::test]
+async fn http_2_over_tls_is_agreed_by_alpn() {
+    let authority = Authority::new();
+    let forward = Forward::new();
+    let forward = forward.root_certificates(authority.pem.as_bytes()).unwrap();
+    let upstream = Upstream::bind().await;
+    let to = http2(format!("https://localhost:{}", upstream.addr().port()));
+    let serve = async {
+        let acceptor = authority.server("localhost");
+        let connection = accept(&upstream, &acceptor).await.unwrap();
+        let (_, tls) = connection.0.get_ref();
+        assert_eq!(tls.alpn_protocol(), Some(&b"h2"[..]));
+        let mut frames = Frames::begin(connection.0).await;
+        for _ in 0..2 {
+            let (stream, _) = frames.request().await;
+            frames.answer(stream, "ok").await;
+        }
+        frames
+    };
+    let ask = async || text(send(&forward, post(&to, "{}")).await).await;
+    let (_frames, answers) = tokio::join!(serve, async { [ask().await, ask().await] });
+    assert_eq!(answers, ["ok", "ok"]);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_agree_to_http_2_is_unreachable() {
+    let authority = Authority::new();
+    let forward = Forward::new();
+    let forward = forward.root_certificates(authority.pem.as_bytes()).unwrap();
+    for (protocols, said) in [(&["http/1.1"][..], "'gpu-1'"), (&[], "`http2` must be off")] {
+        let upstream = Upstream::bind().await;
+        let to = http2(format!("https://localhost:{}", upstream.addr().port()));
+        let acceptor = authority.server_of("localhost", protocols);
+        let serve = async { accept(&upstream, &acceptor).await };
+        let (_connection, response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+        let failure = Failure::read(response).await;
+        failure.is(502, "upstream_unreachable", NoResponse::Unreachable);
+        assert!(failure.message.contains(said), "{}", failure.message);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_early_answer_over_tls_arrives() {
     let authority = Authority::new();
@@ -126,7 +179,7 @@ async fn an_early_answer_over_tls_arrives() {
 #[tokio::test]
 async fn a_listed_self_signed_certificate_is_trusted() {
     let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let acceptor = acceptor(own.cert.der().clone(), &own.signing_key);
+    let acceptor = acceptor(own.cert.der().clone(), &own.signing_key, &["http/1.1"]);
     let forward = Forward::new();
     let forward = forward
         .root_certificates(own.cert.pem().as_bytes())

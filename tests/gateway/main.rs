@@ -49,6 +49,7 @@ mod fair_tokens;
 mod forms;
 mod forwarding;
 mod hang_up;
+mod http2_backends;
 mod levels;
 mod live;
 #[cfg(unix)]

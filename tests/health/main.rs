@@ -1,5 +1,7 @@
 //! Health checks over real sockets, and what they change for waiting requests.
 
+#[path = "../support/http2_frames.rs"]
+mod http2_frames;
 #[path = "../support/log.rs"]
 mod log;
 #[path = "../support/upstream.rs"]
@@ -8,6 +10,7 @@ mod upstream;
 mod busy;
 mod changes;
 mod engine_load;
+mod http2;
 mod logs;
 mod results;
 mod spread;

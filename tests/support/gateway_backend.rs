@@ -11,9 +11,9 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
@@ -50,7 +50,12 @@ pub(crate) struct Counts {
 
 impl Backend {
     pub(crate) async fn start() -> Self {
-        Self::start_with(None).await
+        Self::start_with(None, false).await
+    }
+
+    /// A backend that speaks only HTTP/2, with prior knowledge.
+    pub(crate) async fn start_http2() -> Self {
+        Self::start_with(None, true).await
     }
 
     /// A backend at `https://localhost` with a self-signed certificate, which is returned as PEM.
@@ -64,16 +69,16 @@ impl Backend {
             .with_single_cert(vec![own.cert.der().clone()], key.into())
             .unwrap();
         let tls = TlsAcceptor::from(Arc::new(config));
-        (Self::start_with(Some(tls)).await, own.cert.pem())
+        (Self::start_with(Some(tls), false).await, own.cert.pem())
     }
 
-    async fn start_with(tls: Option<TlsAcceptor>) -> Self {
+    async fn start_with(tls: Option<TlsAcceptor>, is_http2: bool) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (arrive, arrivals) = mpsc::unbounded_channel();
         let counts = Arc::<Mutex<Counts>>::default();
         let mut serving = JoinSet::new();
-        serving.spawn(serve(listener, tls, arrive, counts.clone()));
+        serving.spawn(serve(listener, tls, is_http2, arrive, counts.clone()));
         Self {
             addr,
             arrivals: arrivals.into(),
@@ -139,6 +144,7 @@ impl Backend {
 async fn serve(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
+    is_http2: bool,
     arrive: mpsc::UnboundedSender<BackendRequest>,
     counts: Arc<Mutex<Counts>>,
 ) {
@@ -153,6 +159,12 @@ async fn serve(
         connections.spawn(async move {
             // The test sees at the client how the connection ended.
             let _ = match tls {
+                None if is_http2 => {
+                    let protocol = http2::Builder::new(TokioExecutor::new());
+                    protocol
+                        .serve_connection(TokioIo::new(socket), answer)
+                        .await
+                }
                 None => serve_connection(socket, answer).await,
                 Some(tls) => match tls.accept(socket).await {
                     Ok(socket) => serve_connection(socket, answer).await,

@@ -22,6 +22,8 @@ pub(super) struct Backend {
     limit: Option<AdaptiveLimit>,
     load: Option<Load>,
     #[serde(default)]
+    http2: bool,
+    #[serde(default)]
     headers: Headers,
     #[serde(default)]
     health: BackendHealth,
@@ -44,6 +46,7 @@ impl Backend {
             return Err(Problem::Limit(self.name.clone(), problem));
         }
         endpoint.priority = self.priority.unwrap_or(endpoint.priority);
+        endpoint.http2 = self.http2;
         endpoint.models.clone_from(&self.models);
         endpoint.health = self.health.check(general);
         endpoint.load = self.load.as_ref().map(Load::metrics);

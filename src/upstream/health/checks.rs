@@ -201,11 +201,12 @@ fn is_checked(endpoint: &&EndpointRef) -> bool {
     endpoint.config().health.is_some()
 }
 
-/// Returns `true` if both are the same endpoint with the same check and headers.
+/// Returns `true` if both are the same endpoint with the same check, headers and protocol.
 fn is_same_check(one: &EndpointRef, other: &EndpointRef) -> bool {
     one.is_same(other)
         && one.config().health == other.config().health
         && one.config().headers == other.config().headers
+        && one.config().http2 == other.config().http2
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A single health check, which is a `GET` that needs a response up to its end. A backend without workers may still
 //! accept connections, and even begin to respond.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,11 +20,12 @@ use crate::upstream::connect::connect_refused;
 use crate::upstream::connect::{ConnectError, Connector, out_of_files};
 use crate::upstream::future::Causes;
 use crate::upstream::headers::own;
+use crate::upstream::http2::Http2Connection;
 #[cfg(all(feature = "swap", unix))]
 use crate::upstream::lookups::Lookups;
 #[cfg(all(feature = "swap", unix))]
 use crate::upstream::target::host;
-use crate::upstream::target::origin_form;
+use crate::upstream::target::{authority, origin_form, set_authority};
 
 /// A client that sends health checks.
 #[derive(Debug, Clone)]
@@ -33,7 +35,7 @@ pub(crate) struct Prober(Connector);
 /// own, because a new one tells whether the endpoint still accepts them.
 struct Answer {
     response: Response<Incoming>,
-    _connection: ClientConnection<Empty<Bytes>>,
+    _connection: Box<dyn Any + Send>,
 }
 
 /// The largest part of a response to a check that is read, in bytes.
@@ -77,27 +79,37 @@ impl Prober {
         let path = Uri::try_from(path).map_err(http::Error::from)?;
         let target = origin_form(to, path).map_err(http::Error::from)?;
         let headers = own(endpoint).clone();
-        self.send(Method::GET, to, target, headers).await
+        let request = request(Method::GET, target, headers);
+        match endpoint.config().http2 {
+            true => self.send_http2(to, request).await,
+            false => self.send(to, request).await,
+        }
     }
 
-    /// Sends a request for `target` to the host of `to`.
-    async fn send(
-        &self,
-        method: Method,
-        to: &Uri,
-        target: Uri,
-        headers: HeaderMap,
-    ) -> Result<Answer, CheckError> {
-        let mut request = Request::new(Empty::new());
-        *request.method_mut() = method;
-        *request.uri_mut() = target;
-        *request.headers_mut() = headers;
+    /// Sends a request to the host of `to`.
+    async fn send(&self, to: &Uri, request: Request<Empty<Bytes>>) -> Result<Answer, CheckError> {
         let mut connection =
             ClientConnection::open(&self.0, to.clone(), Arc::default(), false).await?;
         let sent = connection.send(request, None).await;
         Ok(Answer {
             response: sent.map_err(|error| CheckError::NoAnswer(error.into_error()))?,
-            _connection: connection,
+            _connection: Box::new(connection),
+        })
+    }
+
+    /// Sends a request to the host of `to` over HTTP/2.
+    async fn send_http2(
+        &self,
+        to: &Uri,
+        mut request: Request<Empty<Bytes>>,
+    ) -> Result<Answer, CheckError> {
+        set_authority(&mut request, to.scheme(), &authority(to));
+        let mut connection = Http2Connection::open(&self.0, to.clone()).await?;
+        let stream = connection.begin(None);
+        let sent = connection.send(request).await;
+        Ok(Answer {
+            response: sent.map_err(|error| CheckError::NoAnswer(error.into_error()))?,
+            _connection: Box::new((stream, connection)),
         })
     }
 
@@ -107,7 +119,7 @@ impl Prober {
         let headers = HeaderMap::from_iter([(HOST, host(&uri))]);
         let target = origin_form(&Uri::from_static("/"), uri.clone());
         let target = target.map_err(http::Error::from)?;
-        self.send(method, &uri, target, headers).await
+        self.send(&uri, request(method, target, headers)).await
     }
 
     /// Sends a `GET` to this machine and passes the answer to `on_piece`, piece by piece, until its end.
@@ -130,6 +142,14 @@ impl Prober {
         let answer = self.send_local(method, uri).await?;
         read_success(answer, READ_LIMIT).await.map(drop)
     }
+}
+
+fn request(method: Method, target: Uri, headers: HeaderMap) -> Request<Empty<Bytes>> {
+    let mut request = Request::new(Empty::new());
+    *request.method_mut() = method;
+    *request.uri_mut() = target;
+    *request.headers_mut() = headers;
+    request
 }
 
 /// Reads the body of a response of status 2xx, as [`read`] does.

@@ -1,0 +1,237 @@
+//! A connection that carries many requests at the same time, and the task that drives it.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::{Ready, poll_fn, ready};
+use std::pin::pin;
+use std::sync::Arc;
+// All numbers are `Relaxed`, because each is read by itself and guards no other memory.
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, Uri};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+use tower_service::Service;
+
+use crate::upstream::connect::{ConnectError, Connector};
+use crate::upstream::connection::{Connection, ConnectionState};
+use crate::upstream::pool::Release;
+
+/// A connection to an endpoint, over which requests with a body of type `B` are sent. Clones share the connection.
+///
+/// Once all clones are dropped, the connection closes as soon as its last stream has ended.
+pub(in crate::upstream) struct Http2Connection<B> {
+    sender: SendRequest<B>,
+    state: ConnectionState,
+    usage: Arc<Usage>,
+}
+
+/// The use of a connection, which its clones, its streams and its driver share.
+#[derive(Debug, Default)]
+struct Usage {
+    /// The number of streams that have not ended.
+    open: AtomicU32,
+    /// The number of streams that have begun. It wraps around.
+    begun: AtomicU32,
+    /// `true` once the head of an answer has come.
+    has_answered: AtomicBool,
+}
+
+/// The part of an answer that may be unread while its client does not read it, in bytes.
+const STREAM_WINDOW: u32 = 1 << 20;
+
+/// The largest window of a connection. The windows of its streams are the bound, because clients that do not read their
+/// answers would otherwise use up the window of all others.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+
+/// The number of streams that may begin before the endpoint has told its limit. Streams above the limit would be refused.
+const FIRST_STREAMS: usize = 1;
+
+/// The number of reset streams that are remembered for a second, so that the rest of their answers is dropped silently.
+const RESET_STREAMS: usize = 1024;
+
+/// The time between two looks at an idle connection.
+const TICK: Duration = Duration::from_secs(15);
+
+/// The number of ticks after which an idle connection is closed, so it is kept for 45 s to 60 s. Load balancers commonly
+/// forget silent connections after 60 s. A server that closes earlier announces it, so that no request is lost.
+const IDLE_TICKS: u32 = 3;
+
+impl<B> Http2Connection<B>
+where
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// Connects to the host of `to`, and starts the task that drives the connection.
+    pub(in crate::upstream) async fn open(
+        connector: &Connector,
+        to: Uri,
+    ) -> Result<Self, ConnectError> {
+        let connection = Connection::new(connector.connect_http2(to).await?);
+        let state = connection.state();
+        let connected = Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_max_send_streams(FIRST_STREAMS)
+            .max_concurrent_reset_streams(RESET_STREAMS)
+            // The limit protects servers. Here, it would end all requests after enough clients have hung up.
+            .max_local_error_reset_streams(None)
+            .handshake(TokioIo::new(connection))
+            .await;
+        let (sender, driver) = connected.map_err(ConnectError::failed)?;
+        let usage = Arc::<Usage>::default();
+        tokio::spawn(driven(driver, Arc::clone(&usage)));
+        Ok(Self {
+            sender,
+            state,
+            usage,
+        })
+    }
+
+    /// Begins the stream of a request. Dropping `body` with the stream resets a body that is still being sent.
+    pub(in crate::upstream) fn begin(&self, body: Option<oneshot::Sender<Infallible>>) -> Stream {
+        self.usage.begun.fetch_add(1, Relaxed);
+        if self.usage.open.fetch_add(1, Relaxed) == 0 {
+            self.state.begin();
+        }
+        Stream {
+            usage: Arc::clone(&self.usage),
+            _body: body,
+        }
+    }
+
+    /// Sends a request. The error has the request if hyper had not begun to write it.
+    #[allow(clippy::type_complexity)]
+    pub(in crate::upstream) fn send(
+        &mut self,
+        request: Request<B>,
+    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<B>>>> + use<B> {
+        self.sender.try_send_request(request)
+    }
+}
+
+impl<B> Http2Connection<B> {
+    /// Returns `true` if no request can be sent any more, because the connection is closed or the endpoint has announced
+    /// its end.
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Returns `true` if the endpoint has answered a request over this connection.
+    pub(super) fn was_used(&self) -> bool {
+        self.usage.has_answered.load(Relaxed)
+    }
+
+    /// Records that the head of an answer has come.
+    pub(super) fn on_answer(&self) {
+        self.usage.has_answered.store(true, Relaxed);
+    }
+
+    /// Returns `true` if a byte has come since the connection last began to carry requests.
+    pub(super) fn has_received(&self) -> bool {
+        self.state.has_answered()
+    }
+}
+
+impl<B> Clone for Http2Connection<B> {
+    fn clone(&self) -> Self {
+        Self {
+            sender: self.sender.clone(),
+            state: self.state.clone(),
+            usage: Arc::clone(&self.usage),
+        }
+    }
+}
+
+/// The service by which hyper-util's singleton hands out the connection.
+impl<B> Service<()> for Http2Connection<B> {
+    type Response = Self;
+    type Error = Infallible;
+    type Future = Ready<Result<Self, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, (): ()) -> Self::Future {
+        ready(Ok(self.clone()))
+    }
+}
+
+/// The stream of one request, from its begin to the end of its answer.
+pub(in crate::upstream) struct Stream {
+    usage: Arc<Usage>,
+    /// The sender is dropped with the stream, which ends a body that is still being sent.
+    _body: Option<oneshot::Sender<Infallible>>,
+}
+
+impl Release for Stream {
+    fn release(self: Box<Self>) {}
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.usage.open.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Drives a connection to its end, or until it has been idle for too long. A request that comes at that very moment is
+/// returned to its sender.
+async fn driven(connection: impl Future<Output = hyper::Result<()>>, usage: Arc<Usage>) {
+    let mut connection = pin!(connection);
+    let mut idle = pin!(usage.until_idle());
+    let ended = poll_fn(|cx| match connection.as_mut().poll(cx) {
+        Poll::Pending => idle.as_mut().poll(cx).map(Ok),
+        ended => ended,
+    });
+    if let Err(error) = ended.await {
+        tracing::debug!(%error, "a connection to an endpoint has ended");
+    }
+}
+
+impl Usage {
+    /// Waits until there has been no stream for [`IDLE_TICKS`].
+    async fn until_idle(&self) {
+        let (mut idle_ticks, mut seen) = (0, self.begun.load(Relaxed));
+        while idle_ticks < IDLE_TICKS {
+            sleep(TICK).await;
+            let begun = self.begun.load(Relaxed);
+            let is_idle = begun == seen && self.open.load(Relaxed) == 0;
+            idle_ticks = if is_idle { idle_ticks + 1 } else { 0 };
+            seen = begun;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, advance};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_idle_three_ticks_after_its_last_stream() {
+        let usage = Arc::<Usage>::default();
+        let start = Instant::now();
+        let idle = tokio::spawn({
+            let usage = Arc::clone(&usage);
+            async move { usage.until_idle().await }
+        });
+        usage.begun.store(1, Relaxed);
+        usage.open.store(1, Relaxed);
+        advance(TICK * 100).await;
+        assert!(!idle.is_finished());
+        usage.open.store(0, Relaxed);
+        idle.await.unwrap();
+        let idle = start.elapsed() - TICK * 100;
+        assert!(idle >= TICK * 2 && idle <= TICK * 4, "{idle:?}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Tests of `http2` of `[[backends]]`.
+
+use http::Version;
+
+use crate::backend::Backend;
+use crate::process::{Gateway, Setup};
+
+const MODELS: &str = "max_concurrent = 8\nmodels = [{ name = \"m\" }]\n";
+
+/// A gateway with one worker, so that it has one connection, in front of `backend` with these lines.
+fn setup(backend: &Backend, lines: &str) -> Setup {
+    let url = backend.url();
+    Setup::new().sections(&format!(
+        "[server]\nworkers = 1\n[[backends]]\nname = \"a\"\nurl = \"{url}\"\n{MODELS}{lines}"
+    ))
+}
+
+async fn http2() -> (Gateway, Backend) {
+    let backend = Backend::start_http2().await;
+    let setup = setup(&backend, "http2 = true\nhealth = false\n");
+    (setup.start().await, backend)
+}
+
+/// Answers the next request of `gateway`, which comes over HTTP/2.
+async fn is_served(gateway: &Gateway, backend: &Backend) {
+    let asked = gateway.ask("m").send();
+    let arrived = backend.next().await;
+    assert_eq!(arrived.head.version, Version::HTTP_2);
+    assert_eq!(arrived.model(), "m");
+    arrived.answer("fine");
+    asked.answer().await.assert_ok("fine");
+}
+
+#[tokio::test]
+async fn requests_to_an_http_2_backend_share_one_connection() {
+    let (gateway, backend) = http2().await;
+    is_served(&gateway, &backend).await;
+    let asked: Vec<_> = (0..8).map(|_| gateway.ask("m").send()).collect();
+    let mut arrived = Vec::new();
+    for _ in 0..8 {
+        arrived.push(backend.next().await);
+    }
+    for arrived in arrived {
+        arrived.answer("fine");
+    }
+    for asked in asked {
+        asked.answer().await.assert_ok("fine");
+    }
+    assert_eq!(backend.counts().connections, 1);
+    assert_eq!(backend.counts().peak, 8);
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_ends_its_request_and_not_the_connection() {
+    let (gateway, backend) = http2().await;
+    let asked = gateway.ask("m").send();
+    let arrived = backend.next().await;
+    asked.disconnect();
+    arrived.disconnected().await;
+    let asked = gateway.ask("m").send();
+    let stream = backend.next().await.stream();
+    stream.send("half");
+    asked.disconnect();
+    stream.disconnected().await;
+    gateway.idle().await;
+    is_served(&gateway, &backend).await;
+    assert_eq!(backend.counts().connections, 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_held_for_too_long_ends_over_http_2() {
+    let backend = Backend::start_http2().await;
+    let setup = setup(&backend, "http2 = true\nhealth = false\n").queue("max_hold_seconds = 0.3");
+    let gateway = setup.start().await;
+    let asked = gateway.ask("m").send();
+    let stream = backend.next().await.stream();
+    stream.send("half");
+    stream.disconnected().await;
+    let answer = asked.answer().await;
+    assert!(answer.text.is_err(), "{answer:?}");
+    gateway.idle().await;
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_protocol_of_a_backend() {
+    let backend = Backend::start_http2().await;
+    let health = "health = { unhealthy_after = 1, interval_seconds = 0.1 }\n";
+    let gateway = setup(&backend, health).start().await;
+    assert_eq!(gateway.state().await.healthy(), [false]);
+    gateway.reload(&setup(&backend, &format!("http2 = true\n{health}")));
+    let healthy = |state: &crate::process::State| state.healthy() == [true];
+    gateway.until("a check over HTTP/2", healthy).await;
+    is_served(&gateway, &backend).await;
+}
+
+#[tokio::test]
+async fn http_2_is_either_on_or_off() {
+    let backend = Backend::start().await;
+    let message = setup(&backend, "http2 = \"yes\"\n").refusal().await;
+    for word in ["backends.http2", "line", "boolean"] {
+        assert!(message.contains(word), "{word}\n{message}");
+    }
+}
