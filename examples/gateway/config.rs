@@ -83,26 +83,26 @@ impl Config {
         let at = |line, problem| InvalidConfig::in_file(path, line, problem);
         let text =
             std::fs::read_to_string(path).map_err(|error| at(None, Problem::Unreadable(error)))?;
-        Self::parse(&text, path, environment)
+        Self::parse(text, path, environment)
     }
 
     /// Checks `text`, which is the content of the file at `path`.
     pub(crate) fn parse(
-        text: &str,
+        text: String,
         path: &Path,
         environment: Environment,
     ) -> Result<Self, InvalidConfig> {
         let at = |line, problem| InvalidConfig::in_file(path, line, problem);
         let file: File =
-            toml::from_str(text).map_err(|error| at(None, Problem::syntax(text, error)))?;
-        let (Queue(queue), queue_line) = lines::section(file.queue, text);
-        let (mut routing, routing_line) = lines::section(file.routing, text);
-        let (upstream, upstream_line) = lines::section(file.upstream, text);
-        let (server, server_line) = lines::section(file.server, text);
-        let (admin, admin_line) = lines::optional(file.admin, text);
-        let (swap, swap_line) = lines::optional(file.swap, text);
-        let (durable, durable_line) = lines::optional(file.durable, text);
-        let backends = lines::each(file.backends, text);
+            toml::from_str(&text).map_err(|error| at(None, Problem::syntax(&text, error)))?;
+        let (Queue(queue), queue_line) = lines::section(file.queue, &text);
+        let (mut routing, routing_line) = lines::section(file.routing, &text);
+        let (upstream, upstream_line) = lines::section(file.upstream, &text);
+        let (server, server_line) = lines::section(file.server, &text);
+        let (admin, admin_line) = lines::optional(file.admin, &text);
+        let (swap, swap_line) = lines::optional(file.swap, &text);
+        let (durable, durable_line) = lines::optional(file.durable, &text);
+        let backends = lines::each(file.backends, &text);
         server
             .check_body_memory(file.body_limit_bytes)
             .map_err(|error| at(server_line, Problem::Server(error)))?;
@@ -111,7 +111,7 @@ impl Config {
             .map_err(|error| at(queue_line, Problem::Queue(error)))?;
         let base = path.parent().unwrap_or(Path::new(""));
         let is_durable = durable.is_some();
-        let tenants = lines::each(file.tenants, text);
+        let tenants = lines::each(file.tenants, &text);
         let (tenants, queue) = tenants::load_all(tenants, queue, is_durable, base, environment)
             .map_err(|(line, problem)| at(Some(line), problem))?;
         environment::override_routing(&mut routing, environment)?;

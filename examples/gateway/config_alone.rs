@@ -26,7 +26,8 @@ mod server {
 /// Panics if a configuration was read that no gateway can start with.
 pub fn check(text: &str) -> Result<(), String> {
     let path = Path::new("/nonexistent/gateway.toml");
-    let config = Config::parse(text, path, |_| None).map_err(|error| error.to_string())?;
+    let config =
+        Config::parse(text.to_owned(), path, |_| None).map_err(|error| error.to_string())?;
     let queue = config.waiting_room(config.durable.is_some());
     let router = RouteLayer::builder(config.registry.clone())
         .queue(queue.expect("a checked configuration has a waiting room"))
