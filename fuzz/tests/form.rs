@@ -16,23 +16,68 @@ fn a_server_reads_the_model_that_the_router_read() {
         .with_iterations(super::RANDOM_INPUTS)
         .for_each(|input| {
             let (kind, body) = super::first_line(input);
-            let Ok(kind) = HeaderValue::from_bytes(kind) else {
-                return;
-            };
-            let Some(whole) = read(&kind, body, usize::MAX) else {
-                return;
-            };
-            for length in [usize::MAX, 1, 7] {
-                let form = read(&kind, body, length).expect("the headers are the same");
-                if whole.is_ok() {
-                    assert_eq!(form, whole, "in pieces of {length}");
-                }
-                // What is refused as a whole is cut off if its pieces are on their way.
-                if let Ok(form) = form {
-                    agrees_with_a_server(&kind, body, &form);
-                }
+            if let Ok(kind) = HeaderValue::from_bytes(kind) {
+                router_agrees_with_a_server(&kind, body);
             }
         });
+}
+
+/// The words of which a header is made, one for each byte of an input.
+const WORDS: [&str; 16] = [
+    "name",
+    "filename",
+    "NAME",
+    "model",
+    "x",
+    "form-data",
+    "=",
+    "=",
+    ";",
+    ";",
+    "\"",
+    "\"",
+    " ",
+    " ",
+    "*",
+    "\\",
+];
+
+#[test]
+fn a_server_reads_the_field_that_the_router_read() {
+    bolero::check!()
+        .with_iterations(10 * super::RANDOM_INPUTS)
+        .for_each(|input| {
+            let words = input
+                .iter()
+                .take(24)
+                .map(|byte| WORDS[usize::from(byte % 16)]);
+            let header: String = words.collect();
+            let part = |header: &str, content| {
+                format!("--b\r\nContent-Disposition: {header}\r\n\r\n{content}\r\n")
+            };
+            let first = part("form-data; name=model", "a");
+            let second = part(&header, "b");
+            let kind = HeaderValue::from_static("multipart/form-data; boundary=b");
+            for form in [format!("{first}{second}--b--"), format!("{second}--b--")] {
+                router_agrees_with_a_server(&kind, form.as_bytes());
+            }
+        });
+}
+
+fn router_agrees_with_a_server(kind: &HeaderValue, body: &[u8]) {
+    let Some(whole) = read(kind, body, usize::MAX) else {
+        return;
+    };
+    for length in [usize::MAX, 1, 7] {
+        let form = read(kind, body, length).expect("the headers are the same");
+        if whole.is_ok() {
+            assert_eq!(form, whole, "in pieces of {length}");
+        }
+        // What is refused as a whole is cut off if its pieces are on their way.
+        if let Ok(form) = form {
+            agrees_with_a_server(kind, body, &form);
+        }
+    }
 }
 
 fn agrees_with_a_server(kind: &HeaderValue, body: &[u8], form: &Form) {
