@@ -1,5 +1,4 @@
-//! The gateway's configuration as a library, for the fuzz targets of the package `fuzz`. The gateway itself has no use for
-//! this file.
+//! The gateway's configuration as a library, for its fuzz target (`fuzz/gateway`). The gateway itself has no use for this file.
 
 // Only the reading is under test.
 #![allow(dead_code, unused_imports)]
