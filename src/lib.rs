@@ -127,6 +127,9 @@ mod clock;
 pub mod durable;
 #[cfg(feature = "route")]
 pub mod endpoints;
+#[cfg(feature = "__fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod gate;
 mod http;
 mod implies;

@@ -94,6 +94,16 @@ impl Config {
         let at = |line, problem| InvalidConfig::in_file(path, line, problem);
         let text =
             std::fs::read_to_string(path).map_err(|error| at(None, Problem::Unreadable(error)))?;
+        Self::parse(text, path, environment)
+    }
+
+    /// Checks `text`, which is the content of the file at `path`.
+    pub(crate) fn parse(
+        text: String,
+        path: &Path,
+        environment: Environment,
+    ) -> Result<Self, InvalidConfig> {
+        let at = |line, problem| InvalidConfig::in_file(path, line, problem);
         let file: File =
             toml::from_str(&text).map_err(|error| at(None, Problem::syntax(&text, error)))?;
         let (Queue(queue), queue_line) = lines::section(file.queue, &text);

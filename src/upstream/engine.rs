@@ -105,7 +105,7 @@ const CACHE_USAGE: [&str; 3] = [
 
 /// Returns the load that the metrics in `text` report, in the format of Prometheus, if it has any of these metrics. Lines in another format, and values that are
 /// not numbers, are left out. Waiting requests of several lines are added up, and the fullest cache counts.
-fn load(text: &str) -> Option<EngineLoad> {
+pub(crate) fn load(text: &str) -> Option<EngineLoad> {
     let mut load = EngineLoad::default();
     for (name, value) in text.lines().filter_map(metric) {
         if WAITING.contains(&name) {

@@ -28,6 +28,8 @@ mod upgrade;
 mod upload;
 
 pub use body::{BodyError, ForwardBody};
+#[cfg(feature = "__fuzz")]
+pub(crate) use engine::load as engine_load;
 pub use forward::{Forward, PeerAddr};
 pub use future::ForwardFuture;
 pub use health::HealthChecks;

@@ -549,9 +549,13 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
 
     /// Returns the waiter that is evicted first.
     pub(super) fn lowest(&self) -> Option<u32> {
-        match &self.order {
-            Order::Lanes(order) if let Some(eviction) = &order.eviction => eviction.last(),
-            _ => self.common.by_level.lowest_and_latest(),
+        let eviction = match &self.order {
+            Order::Lanes(order) => order.eviction.as_ref(),
+            Order::Levels(_) => None,
+        };
+        match eviction {
+            Some(eviction) => eviction.last(),
+            None => self.common.by_level.lowest_and_latest(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The parameters of the headers of a form, and of its parts.
+//! The boundary between the parts of a form, which is a parameter of the form's content type.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -26,9 +26,9 @@ const FORM: &[u8] = b"multipart/form-data";
 /// The longest boundary in bytes, by RFC 2046.
 const LONGEST_BOUNDARY: usize = 70;
 
-/// Returns the values of a parameter of a header's value, such as of `name` in `form-data; name="model"`. A quoted value is
-/// returned as it is written between its quotes. Servers differ in the one that counts if there are several.
-pub(super) fn parameters<'a>(value: &'a [u8], name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+/// Returns the values of a parameter of a header's value. A quoted value is returned as it is written between its quotes.
+/// Servers differ in the one that counts if there are several.
+fn parameters<'a>(value: &'a [u8], name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
     let mut rest = split_at(value, b';').map(|(_, rest)| rest);
     let all = std::iter::from_fn(move || {
         let (key, found, next) = next_parameter(rest?)?;

@@ -4,6 +4,7 @@
 //! beginning is read, and the rest is streamed behind it.
 
 mod boundary;
+mod disposition;
 mod scan;
 
 use std::error::Error;

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use super::boundary::{parameters, split_at};
+use super::disposition::is_model;
 
 /// A scanner of the beginning of a form.
 #[derive(Debug)]
@@ -157,7 +157,7 @@ impl FormScan {
         let end = self.searched + found;
         let headers = &form[self.at - 2..end];
         self.at = end + END_OF_HEADERS.len();
-        Ok(match is_model(headers) {
+        Ok(match is_model(headers)? {
             true if self.has_model => Step::Found(Found::SecondModel),
             true => Step::Next(State::Model { start: self.at }),
             false => Step::Next(State::Skip),
@@ -200,27 +200,6 @@ impl FormScan {
             }
         }
     }
-}
-
-/// Returns `true` if these are the headers of a part that names the model, to any server. A file of this name does not.
-fn is_model(headers: &[u8]) -> bool {
-    let lines = headers.split(|&byte| byte == b'\n');
-    let mut dispositions = lines.filter_map(|line| {
-        let (name, value) = split_at(line, b':')?;
-        let is_disposition = name
-            .trim_ascii()
-            .eq_ignore_ascii_case(b"content-disposition");
-        is_disposition.then(|| value.trim_ascii())
-    });
-    dispositions.any(|value| {
-        let is_named = parameters(value, b"name").any(is_model_name);
-        is_named && parameters(value, b"filename").next().is_none()
-    })
-}
-
-/// Returns `true` for `model`. A backslash may escape any of its characters.
-fn is_model_name(name: &[u8]) -> bool {
-    name.iter().filter(|&&byte| byte != b'\\').eq(b"model")
 }
 
 #[cfg(test)]
@@ -277,8 +256,7 @@ mod tests {
                 "content-TYPE: x\r\ncontent-disposition",
             ) + "--b",
             named.replace("--b\r\n", "--b \t\r\n") + "--b",
-            part("NAME=\"model\"; x=\"filename=1\"", " whisper-1 ") + "--b",
-            part("name=x; name=\"mod\\el\"", "whisper-1") + "--b",
+            part("name=\"model\"; size=1", " whisper-1 ") + "--b",
         ] {
             assert_eq!(model(&form), Ok(Some("whisper-1".to_owned())), "{form:?}");
         }
@@ -292,7 +270,7 @@ mod tests {
             part("name=\"Model\"", "x"),
             part("name=\"model \"", "x"),
             part("name=\"model\"", " "),
-            part("filename=\"; name=model\"", "x"),
+            part("filename=\"; name=model\"; name=file", "x"),
             "--b\r\n\r\nname=model\r\n".to_owned(),
             String::new(),
         ] {

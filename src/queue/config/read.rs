@@ -256,8 +256,11 @@ fn target_wait<'de, D: Deserializer<'de>>(from: D) -> Result<TargetWait, D::Erro
         value if value.is_none() => Some(TargetWait::Off),
         value => value.seconds().map(TargetWait::After),
     };
-    let allowed = format_args!("{SECONDS}, \"auto\" or \"none\"");
-    value.or_refuse(meaning, "target_wait", allowed)
+    value.or_refuse(
+        meaning,
+        "target_wait",
+        format_args!("{SECONDS}, \"auto\" or \"none\""),
+    )
 }
 
 fn overload_status<'de, D: Deserializer<'de>>(from: D) -> Result<Option<StatusCode>, D::Error> {
@@ -306,8 +309,11 @@ fn reserve<'de, D: Deserializer<'de>>(
                 .map(|percent| ReservedSlots::Share(percent / 100.0)),
             _ => None,
         };
-        let key = format_args!("reserve.{name}");
-        let slots = value.or_refuse(slots, key, "a number of slots, or a share such as \"10%\"")?;
+        let slots = value.or_refuse(
+            slots,
+            format_args!("reserve.{name}"),
+            "a number of slots, or a share such as \"10%\"",
+        )?;
         levels.insert(name, slots);
     }
     Ok((levels, lend))

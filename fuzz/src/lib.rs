@@ -1,0 +1,1 @@
+//! Fuzz targets, which are in `tests`. A package needs a library, so this one is empty.
