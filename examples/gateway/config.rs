@@ -265,6 +265,7 @@ fn unknown_models(
     let aliases = routing
         .aliases
         .iter()
+        .map(|(name, alias)| (name, &alias.model))
         .filter(|(_, target)| is_unknown(target) && !routing.aliases.contains_key(*target));
     let aliases = aliases.map(|(alias, to)| line(format!("the alias {alias:?} stands for {to:?}")));
     let fallbacks = routing.fallbacks.iter().flat_map(|(model, chain)| {

@@ -122,6 +122,7 @@ mod handle;
 mod head_at;
 mod inner_service;
 mod layer;
+mod load_report;
 mod measure;
 mod metrics;
 mod observer;
@@ -135,6 +136,7 @@ mod response;
 mod response_body;
 mod response_class;
 mod retry;
+mod rewrite;
 mod service;
 mod shared;
 #[cfg(test)]
@@ -156,5 +158,5 @@ pub use response_body::RouteResponseBody;
 pub use service::Route;
 
 pub use crate::endpoints::config::{
-    FairBy, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice, UnknownStrategy,
+    Alias, FairBy, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice, UnknownStrategy,
 };

@@ -36,6 +36,26 @@ pub(crate) trait PendingAnswer<T> {
     }
 }
 
+/// A writer of the events that tell a client where its request is, while that waits.
+pub(crate) trait StatusWriter {
+    /// Returns the event about a request that waits at `place`.
+    fn status(&mut self, place: &QueuePlace) -> Bytes;
+
+    /// Returns the event about the end of the wait, once, if there is one.
+    fn end(&mut self) -> Option<Bytes> {
+        None
+    }
+}
+
+/// A writer of comments, which clients ignore unless they look for them.
+struct CommentWriter;
+
+impl StatusWriter for CommentWriter {
+    fn status(&mut self, place: &QueuePlace) -> Bytes {
+        queue_comment(place)
+    }
+}
+
 /// The body of a response that began while its request waited.
 ///
 /// The answer's own head comes too late, so its contents are sent as an event:
@@ -59,9 +79,19 @@ enum Stage<T> {
 }
 
 impl<T> StatusStream<T> {
+    /// Returns the body of a response with comments.
     pub(crate) fn new(pending: impl PendingAnswer<T> + Send + 'static) -> Self {
+        Self::written_by(Box::new(CommentWriter), pending)
+    }
+
+    /// Returns the body of a response with the events of this writer.
+    pub(crate) fn written_by(
+        writer: Box<dyn StatusWriter + Send>,
+        pending: impl PendingAnswer<T> + Send + 'static,
+    ) -> Self {
         Self(Mutex::new(Stage::Pending(Comments {
             pending: Box::pin(pending),
+            writer,
             head: DelayedHead::default(),
             due: Due::Now,
             took: Duration::ZERO,
@@ -99,7 +129,12 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
                 Said::Comment(comment) => return event(comment),
                 Said::Answer(Some(response)) => {
                     let head = comments.head.clone();
+                    let is_success = response.status().is_success();
+                    let end = is_success.then(|| comments.writer.end()).flatten();
                     *stage = Stage::of(response, &head);
+                    if let Some(end) = end {
+                        return event(end);
+                    }
                 }
                 Said::Answer(None) => {
                     let mut failed = Response::new(());
@@ -188,9 +223,10 @@ fn retry_after(response: &HeaderMap) -> Option<u64> {
         .ok()
 }
 
-/// The comments while the request waits.
+/// The comments, or other events, while the request waits.
 struct Comments<T> {
     pending: Pin<Box<dyn PendingAnswer<T> + Send>>,
+    writer: Box<dyn StatusWriter + Send>,
     /// The head of the answer, once it is there.
     head: DelayedHead,
     due: Due,
@@ -244,8 +280,11 @@ impl<T> Comments<T> {
             // busy.
             let usual = took.min(std::mem::replace(&mut self.took, took));
             self.rest(now + interval(usual, depth));
-            if let Some(place) = place {
-                let comment = queue_comment(&place);
+            let comment = match place {
+                Some(place) => Some(self.writer.status(&place)),
+                None => self.writer.end(),
+            };
+            if let Some(comment) = comment {
                 return Poll::Ready(Said::Comment(comment));
             }
         }

@@ -108,6 +108,7 @@ mod handle;
 mod launcher;
 mod layer;
 mod metrics;
+mod output;
 #[cfg(unix)]
 mod process;
 mod scheduler;
@@ -115,10 +116,13 @@ mod status;
 mod swapper;
 
 pub use crate::endpoints::on_demand::LoadProgress;
-pub use config::{AbandonedLoad, InvalidSwap, StopSignal, SwapConfig, SwapModel, SwapPolicy};
+pub use config::{
+    AbandonedLoad, InvalidSwap, LoadingState, StopSignal, SwapConfig, SwapModel, SwapPolicy,
+};
 pub use handle::{SwapEvents, SwapHandle, UnknownModel, Unload};
 pub use launcher::{BoxFuture, Cleanup, Launch, Launcher, ModelServer, StartError};
 pub use layer::{InvalidSwapLayer, SwapLayer, SwapLayerBuilder};
+pub use output::{ModelOutput, OutputLines, OutputReader};
 #[cfg(unix)]
 pub use process::ProcessLauncher;
 pub use status::{ModelState, ModelStatus, SwapEvent};

@@ -189,7 +189,7 @@ impl Naive {
         if alias.is_none() || self.is_known(name) {
             resolution.push((name.to_owned(), false));
         }
-        resolution.extend(alias.map(|target| (target.clone(), false)));
+        resolution.extend(alias.map(|target| (target.model.clone(), false)));
         let chains = &self.routing.fallbacks;
         let chain = chains.get(name).filter(|chain| !chain.is_empty());
         let chain = chain.or_else(|| chains.get(alias?));
@@ -457,7 +457,7 @@ impl Naive {
             let alias = self.routing.aliases.get(&*asked.model);
             return RouteError::ModelNotFound {
                 model: (*asked.model).into(),
-                alias_of: alias.map(|target| target.as_str().into()),
+                alias_of: alias.map(|target| target.model.as_str().into()),
             };
         };
         let lacks = |model: &str| -> Vec<HashSet<&'static str>> {
