@@ -130,12 +130,14 @@ impl Config {
             at(line, Problem::Backends(error))
         })?;
         check_default_backend(&routing, &registry).map_err(|problem| at(routing_line, problem))?;
-        let clients_may_unload = swap.as_ref().is_some_and(|swap| swap.clients_may_unload);
-        let swap = swap.map(|swap| swap::load(swap.config, registry.endpoints(), environment));
-        let swap = swap
-            .transpose()
-            .map_err(|error| at(swap_line, Problem::Swap(error)))?;
-
+        let clients_may_unload = swap.as_ref().is_some_and(|it| it.own.clients_may_unload);
+        let swap = swap.map(|SwapSection { config, own }| {
+            swap::load(config, &own.macros, registry.endpoints(), environment)
+        });
+        let swap = swap.transpose().map_err(|error| {
+            let line = lines::of_key(&text, &error.path()).or(swap_line);
+            at(line, Problem::Swap(error))
+        })?;
         let durable = durable.map(|durable| {
             with_batch_level(queue.clone())?;
             durable.load(base, &queue, environment)
