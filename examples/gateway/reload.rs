@@ -1,10 +1,12 @@
-//! Reload of the configuration file on SIGHUP or `POST /admin/reload`, so that adding a backend needs no restart.
+//! Reload of the configuration file on SIGHUP, on `POST /admin/reload`, or when the file has changed, so that adding a backend
+//! needs no restart.
 //!
 //! The whole file is checked first. Then endpoints, `[queue]`, `[routing]` and `[[tenants]]` change while requests wait and run,
 //! and the log lists what changed. An invalid file changes nothing.
 
 mod models;
 mod requests;
+mod watch;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -15,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::sleep;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tower_triage::endpoints::Changes;
 use tower_triage::swap::SwapConfig;
 
@@ -23,11 +25,14 @@ use crate::config::{Config, Environment, TenantConfig};
 use crate::service::Handle;
 use crate::tenants::{self, Reread};
 pub(crate) use requests::{Outcome, ReloadError, ReloadRequests, Reloaded, Reloads, channel};
+pub(crate) use watch::FileWatch;
 
 /// The reload task: a running gateway and the file it was configured from.
 pub(crate) struct Reload {
     /// `None` if the gateway runs with its demo backends.
     pub(crate) path: Option<PathBuf>,
+    /// Set if the file is read again when it has changed.
+    pub(crate) watch: Option<FileWatch>,
     /// The address that the command line names, in place of that of the file.
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) environment: Environment,
@@ -42,12 +47,14 @@ pub(crate) struct Reload {
 const KEYS_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Reload {
-    /// Reloads at each signal and each request. Never returns.
+    /// Reloads at each signal, each request and each change of a watched file. Never returns.
     pub(crate) async fn run(
         mut self,
         mut signals: HangupSignals,
         mut requests: ReloadRequests,
     ) -> Infallible {
+        let mut keys = interval_at(Instant::now() + KEYS_INTERVAL, KEYS_INTERVAL);
+        keys.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let has_files = self
                 .running
@@ -57,7 +64,8 @@ impl Reload {
             let answer = tokio::select! {
                 () = signals.next() => None,
                 answer = requests.next() => Some(answer),
-                () = sleep(KEYS_INTERVAL), if has_files => {
+                () = changed(&mut self.watch) => None,
+                _ = keys.tick(), if has_files => {
                     if let Err(error) = self.reread_keys().await {
                         tracing::error!("{error}; all keys stay");
                     }
@@ -155,6 +163,14 @@ impl Reload {
                 );
             }
         }
+    }
+}
+
+/// Waits until a watched file has changed.
+async fn changed(watch: &mut Option<FileWatch>) {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
     }
 }
 

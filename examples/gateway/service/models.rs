@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tower_triage::endpoints::{EndpointRef, Registry};
 use tower_triage::swap::{
-    ModelState, ModelStatus, SwapConfig, SwapEvents, SwapHandle, UnknownModel, Unload,
+    ModelState, ModelStatus, OutputReader, SwapConfig, SwapEvents, SwapHandle, UnknownModel, Unload,
 };
 
 use super::Handle;
@@ -108,11 +108,16 @@ impl Handle {
         }
     }
 
-    fn with_swap(
+    /// Returns a reader of the output of a model of `[swap]`, by its name or an alias.
+    pub(crate) fn output(&self, name: &str) -> Result<OutputReader, UnknownModel> {
+        self.with_swap(name, SwapHandle::output)
+    }
+
+    fn with_swap<T>(
         &self,
         name: &str,
-        act: impl FnOnce(&SwapHandle, &str) -> Result<(), UnknownModel>,
-    ) -> Result<(), UnknownModel> {
+        act: impl FnOnce(&SwapHandle, &str) -> Result<T, UnknownModel>,
+    ) -> Result<T, UnknownModel> {
         let routing = self.router.routing();
         let model = routing.aliases.get(name).map_or(name, |alias| &alias.model);
         match &self.swap {
