@@ -26,7 +26,7 @@ pub(super) struct LoadReport {
 /// The stage of a load, as a chunk tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LoadStage {
-    /// The load has not begun, because the model waits for the memory of others.
+    /// The request waits for a slot of the model, or for memory to load it.
     Waits { position: usize },
     /// The model is being loaded.
     Loads { percent: Option<u8> },
@@ -53,7 +53,7 @@ impl LoadReport {
                 format!(" {position}")
             }
             (LoadStage::Waits { position }, _) => {
-                format!("{line}{model} is not loaded yet. Position in the queue: {position}")
+                format!("{line}Waiting for {model}. Position in the queue: {position}")
             }
             (LoadStage::Loads { percent }, Some(LoadStage::Loads { .. })) => {
                 percent.map_or_else(|| ".".to_owned(), |percent| format!(" {percent} %"))
@@ -106,7 +106,7 @@ impl StatusWriter for LoadReport {
     fn end(&mut self) -> Option<Bytes> {
         self.last?;
         let took = clock::now().saturating_duration_since(self.began);
-        let chunk = self.chunk(&format!("\nLoaded after {:.1} s.\n\n", took.as_secs_f64()));
+        let chunk = self.chunk(&format!("\nReady after {:.1} s.\n\n", took.as_secs_f64()));
         self.last = None;
         Some(chunk)
     }
@@ -158,7 +158,7 @@ mod tests {
             assert_eq!(choice["finish_reason"], Value::Null);
             text += choice["delta"]["reasoning_content"].as_str().unwrap();
         }
-        let expected = "m\"1 is not loaded yet. Position in the queue: 3. 1\nLoading m\"1. 42 %. 100 %\nLoaded after ";
+        let expected = "Waiting for m\"1. Position in the queue: 3. 1\nLoading m\"1. 42 %. 100 %\nReady after ";
         assert!(
             text.starts_with(expected) && text.ends_with(" s.\n\n"),
             "{text}"

@@ -51,7 +51,7 @@ async fn a_chat_shows_its_load_and_then_the_answer() {
     }
     let reasoning = text_of(&chunks, "reasoning_content");
     assert!(reasoning.ends_with(" s.\n\n"), "{reasoning}");
-    assert!(reasoning.contains("\nLoaded after "), "{reasoning}");
+    assert!(reasoning.contains("\nReady after "), "{reasoning}");
     assert!(!all.contains(": queue"), "{all}");
     let first = text_of(&chunks[..1], "reasoning_content");
     assert!(!first.is_empty());
@@ -104,7 +104,7 @@ async fn a_load_that_fails_ends_the_chat_with_an_error_event() {
     gate.open();
     let rest = reads(&mut response, "model_start_failed").await;
     assert!(rest.contains("event: error\ndata: {"), "{rest}");
-    assert!(!rest.contains("Loaded"), "{rest}");
+    assert!(!rest.contains("Ready"), "{rest}");
 }
 
 #[tokio::test]

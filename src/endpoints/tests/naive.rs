@@ -192,7 +192,7 @@ impl Naive {
         resolution.extend(alias.map(|target| (target.model.clone(), false)));
         let chains = &self.routing.fallbacks;
         let chain = chains.get(name).filter(|chain| !chain.is_empty());
-        let chain = chain.or_else(|| chains.get(alias?));
+        let chain = chain.or_else(|| chains.get(&alias?.model));
         for model in chain.into_iter().flatten() {
             if resolution.iter().all(|(tried, _)| tried != model) {
                 resolution.push((model.clone(), true));
