@@ -282,6 +282,7 @@ async fn the_output_of_a_model_is_that_of_all_its_instances_and_starts() {
     }
     config.models[0].cmd = "other".into();
     rig.swap.reconfigure(config).unwrap();
+    rig.settle().await;
     rig.ask("a", "normal").await;
     let mut all = rig.swap.output("a").unwrap();
     let all = all.next().await.unwrap().lines;
