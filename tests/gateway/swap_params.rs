@@ -1,7 +1,11 @@
 //! Tests of what a model or an alias changes in requests, of fixed URLs and of macros.
 
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
 use crate::backend::{Backend, status};
-use crate::process::{Gateway, Setup};
+use crate::process::{Gateway, Setup, TIMEOUT};
 use crate::swap::assert_served;
 use crate::swap_support::{model, ready, swap};
 
@@ -118,26 +122,29 @@ async fn requests_and_checks_go_to_a_fixed_url() {
     let section = |backend: &Backend| {
         model("a", "sleep 600") + &format!("proxy = \"{}/base\"\n", backend.url())
     };
-    let setup = |backend: &Backend| swap("memory = 1.0").sections(&section(backend));
-    let without_check = |backend: &Backend| {
-        swap("memory = 1.0").sections(&(section(backend) + "health_path = \"none\"\n"))
+    let setup = |backend: &Backend| {
+        swap("memory = 1.0").sections(&(section(backend) + "health_interval_seconds = 0.1\n"))
     };
-    let gateway = without_check(&first).start().await;
+    let gateway = setup(&first).start().await;
     gateway.ask("a").answer().await.assert_ok("first");
     let url = format!("{}/base", first.url());
     assert_eq!(gateway.model("a").await["url"], url);
-    gateway.reload(&without_check(&second));
+    gateway.reload(&setup(&second));
     gateway.logs(&["INFO", "models changed: a"]).await;
     gateway.ask("a").answer().await.assert_ok("second");
+    let url = format!("{}/base", second.url());
+    assert_eq!(gateway.model("a").await["url"], url);
+    // Each check has a connection of its own.
+    let checked = async {
+        while second.counts().connections < 4 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let checked = timeout(TIMEOUT, checked).await;
+    checked.expect("the checks do not go to the new URL");
     assert_eq!(gateway.logged("model is loaded"), 1);
-    assert_eq!(
-        gateway.model("a").await["url"],
-        format!("{}/base", second.url())
-    );
+    drop(first);
 
-    // The test's backend answers the check below its base path, too.
-    let checked = setup(&first).start().await;
-    checked.ask("a").answer().await.assert_ok("first");
     let refused = swap("memory = 1.0")
         .sections(&(model("a", "x") + "proxy = \"127.0.0.1:1\"\n"))
         .refusal()
