@@ -72,6 +72,8 @@ pub(crate) struct StatusStream<T>(Mutex<Stage<T>>);
 /// The stages of the body: the wait, and then one of the forms of the answer until it ends.
 enum Stage<T> {
     Pending(Comments<T>),
+    /// The answer is there, and the end of the wait was told before it. `None` once the answer was taken.
+    Answered(Option<Box<Response<T>>>, DelayedHead),
     Events(Pin<Box<T>>),
     Text(TextEvents<T>),
     Failed(FailedAnswer<T>),
@@ -102,6 +104,7 @@ impl<T> StatusStream<T> {
     pub(crate) fn delayed_head(&self) -> DelayedHead {
         self.look(|stage| match stage {
             Stage::Pending(comments) => comments.head.clone(),
+            Stage::Answered(_, head) => head.clone(),
             Stage::Events(_) | Stage::Text(_) | Stage::Failed(_) | Stage::Ended => {
                 DelayedHead::default()
             }
@@ -130,11 +133,12 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
                 Said::Answer(Some(response)) => {
                     let head = comments.head.clone();
                     let is_success = response.status().is_success();
-                    let end = is_success.then(|| comments.writer.end()).flatten();
-                    *stage = Stage::of(response, &head);
-                    if let Some(end) = end {
+                    if let Some(end) = is_success.then(|| comments.writer.end()).flatten() {
+                        // Sent before the head is known, so that it does not count as a part of the answer.
+                        *stage = Stage::Answered(Some(Box::new(response)), head);
                         return event(end);
                     }
+                    *stage = Stage::of(response, &head);
                 }
                 Said::Answer(None) => {
                     let mut failed = Response::new(());
@@ -147,6 +151,11 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
                 }
             }
         }
+        if let Stage::Answered(response, head) = stage
+            && let Some(response) = response.take()
+        {
+            *stage = Stage::of(*response, &head.clone());
+        }
         match stage {
             Stage::Events(body) => body.as_mut().poll_frame(cx),
             Stage::Text(text) => text.poll_frame(cx),
@@ -156,7 +165,7 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
                 event(error)
             }
             Stage::Ended => Poll::Ready(None),
-            Stage::Pending(_) => unreachable!("answered above"),
+            Stage::Pending(_) | Stage::Answered(..) => unreachable!("answered above"),
         }
     }
 
@@ -164,7 +173,7 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
         self.look(|stage| match stage {
             Stage::Events(body) => body.is_end_stream(),
             Stage::Ended => true,
-            Stage::Pending(_) | Stage::Text(_) | Stage::Failed(_) => false,
+            Stage::Pending(_) | Stage::Answered(..) | Stage::Text(_) | Stage::Failed(_) => false,
         })
     }
 
@@ -172,7 +181,9 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
         self.look(|stage| match stage {
             Stage::Events(body) => body.size_hint(),
             Stage::Ended => SizeHint::with_exact(0),
-            Stage::Pending(_) | Stage::Text(_) | Stage::Failed(_) => SizeHint::default(),
+            Stage::Pending(_) | Stage::Answered(..) | Stage::Text(_) | Stage::Failed(_) => {
+                SizeHint::default()
+            }
         })
     }
 }
