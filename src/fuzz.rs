@@ -25,10 +25,8 @@ pub fn usage<'a>(
 ) -> (u64, Option<u64>) {
     let mut reader = UsageReader::new(AnswerForm::of(headers));
     pieces.for_each(|piece| reader.read(piece));
-    (
-        reader.output_tokens(is_whole, most),
-        reader.prompt_tokens(most),
-    )
+    let (prompt, output) = reader.tokens(is_whole, most, most);
+    (output, prompt)
 }
 
 /// The form as a server receives it, and the model that the router read from it.

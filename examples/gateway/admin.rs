@@ -24,7 +24,8 @@ pub(crate) use overview::Overview;
 pub(crate) use page::{html, redirect};
 pub(crate) use state::{EndpointState, LevelState, QueueState, Snapshot};
 
-const HINT: &str = "use GET for /admin/, /running, /metrics, /admin/state, /admin/stream, /admin/live, /admin/models and /admin/events, or \
+const HINT: &str = "use GET for /admin/, /running, /metrics, /admin/state, /admin/stream, /admin/live, /admin/models, \
+                    /admin/models/{name}/logs and /admin/events, or \
                     POST for /admin/endpoints/{name}/drain, /admin/endpoints/{name}/undrain, /admin/endpoints/{name}/eject, \
                     /admin/reload, /admin/requests/{id}/cancel, /admin/models/{name}/load, /admin/models/{name}/unload and \
                     /admin/unload; with [durable] also GET for \

@@ -16,12 +16,13 @@ const USAGE: &str = "\
 A gateway in front of OpenAI-compatible backends: it queues requests, and routes each one to a backend with its
 model.
 
-Usage: gateway [--config FILE] [--listen ADDRESS] [--log text|json] [--grace SECONDS]
+Usage: gateway [--config FILE [--watch]] [--listen ADDRESS] [--log text|json] [--grace SECONDS]
        gateway check --config FILE                reads the file as a start would, and prints errors and warnings
        gateway requests ls|show|cancel|retry    stored requests of a running gateway; see `gateway requests --help`
 
   --config FILE     the configuration (every key: examples/gateway/gateway.example.toml);
                     without it the gateway starts three demo backends and listens on 127.0.0.1:8080
+  --watch           reads FILE again when it changes, as on SIGHUP
   --listen ADDRESS  the address of clients, such as 0.0.0.0:8080, in place of `listen` in the file
   --log text|json   format of the log on standard error; default text
   --grace SECONDS   time that running requests have to finish at shutdown, clients to receive their responses,
@@ -49,6 +50,8 @@ Exit status: 0 after a shutdown, 1 if the gateway cannot start or its file is in
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Args {
     pub(crate) config: Option<PathBuf>,
+    /// `true` if the file is read again when it changes.
+    pub(crate) watch: bool,
     /// In place of the address of the configuration.
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) log: LogFormat,
@@ -131,6 +134,7 @@ impl Command {
 fn parse_serve(mut args: Given<impl Iterator<Item = String>>) -> Result<Option<Command>, String> {
     let mut parsed = Args {
         config: None,
+        watch: false,
         listen: None,
         log: LogFormat::Text,
         grace: Duration::from_secs(30),
@@ -140,6 +144,7 @@ fn parse_serve(mut args: Given<impl Iterator<Item = String>>) -> Result<Option<C
             "--help" | "-h" => return Ok(None),
             "--version" | "-V" => return Ok(Some(Command::Version)),
             "--config" => parsed.config = Some(args.value(&flag)?.into()),
+            "--watch" => parsed.watch = true,
             "--listen" => parsed.listen = Some(address(&flag, &args.value(&flag)?)?),
             "--log" => {
                 parsed.log = match args.value(&flag)?.as_str() {
@@ -151,10 +156,13 @@ fn parse_serve(mut args: Given<impl Iterator<Item = String>>) -> Result<Option<C
             "--grace" => parsed.grace = seconds(&flag, &args.value(&flag)?)?,
             other => {
                 return Err(format!(
-                    "unknown argument {other:?}: allowed are --config, --listen, --log, --grace, --version and --help"
+                    "unknown argument {other:?}: allowed are --config, --watch, --listen, --log, --grace, --version and --help"
                 ));
             }
         }
+    }
+    if parsed.watch && parsed.config.is_none() {
+        return Err("--watch needs --config FILE".to_owned());
     }
     Ok(Some(Command::Serve(parsed)))
 }
@@ -193,6 +201,11 @@ mod tests {
         assert_eq!(args.config, Some("a=b.toml".into()));
         assert_eq!(args.listen, Some("[::]:80".parse().unwrap()));
         assert_eq!(args.log, LogFormat::Json);
+        let watches = parse("--watch --config a.toml");
+        assert!(matches!(
+            watches,
+            Ok(Command::Serve(Args { watch: true, .. }))
+        ));
         let Ok(Command::Check(path, args)) = parse("check --config a.toml --listen 1.2.3.4:5")
         else {
             panic!("valid arguments were refused");
@@ -212,6 +225,7 @@ mod tests {
             ("--listen 8080", "\"8080\""),
             ("--listen=localhost:80", "\"localhost:80\""),
             ("check", "check needs --config FILE"),
+            ("--watch", "--watch needs --config FILE"),
             ("--config a check", "\"check\""),
         ] {
             assert!(parse(line).unwrap_err().contains(problem), "{line}");

@@ -158,12 +158,14 @@ impl Config {
             at(line, Problem::Backends(error))
         })?;
         check_default_backend(&routing, &registry).map_err(|problem| at(routing_line, problem))?;
-        let clients_may_unload = swap.as_ref().is_some_and(|swap| swap.clients_may_unload);
-        let swap = swap.map(|swap| swap::load(swap.config, registry.endpoints(), environment));
-        let swap = swap
-            .transpose()
-            .map_err(|error| at(swap_line, Problem::Swap(error)))?;
-
+        let clients_may_unload = swap.as_ref().is_some_and(|it| it.own.clients_may_unload);
+        let swap = swap.map(|SwapSection { config, own }| {
+            swap::load(config, &own.macros, registry.endpoints(), environment)
+        });
+        let swap = swap.transpose().map_err(|error| {
+            let line = lines::of_key(&text, &error.path()).or(swap_line);
+            at(line, Problem::Swap(error))
+        })?;
         let durable = durable.map(|durable| {
             with_batch_level(queue.clone())?;
             durable.load(base, &queue, environment)
@@ -305,6 +307,7 @@ fn unknown_models(
     let aliases = routing
         .aliases
         .iter()
+        .map(|(name, alias)| (name, &alias.model))
         .filter(|(_, target)| is_unknown(target) && !routing.aliases.contains_key(*target));
     let aliases = aliases.map(|(alias, to)| line(format!("the alias {alias:?} stands for {to:?}")));
     let fallbacks = routing.fallbacks.iter().flat_map(|(model, chain)| {

@@ -216,8 +216,8 @@ impl Gateway {
             }
             (_, false) => {
                 "use POST for models, or GET for /v1/models, /running, /healthz, /metrics, /admin/, /admin/state, \
-                 /admin/models and /admin/events; other paths below /v1 go to backends with `?model=`, or if [routing] has \
-                 a `default_backend`"
+                 /admin/models, /admin/models/{name}/logs and /admin/events; other paths below /v1 go to backends with \
+                 `?model=`, or if [routing] has a `default_backend`"
             }
         }
     }

@@ -60,7 +60,7 @@ use config::Config;
 use durable::Durable;
 use handler::Gateway;
 use pages::Pages;
-use reload::{HangupSignals, Reload};
+use reload::{FileWatch, HangupSignals, Reload};
 use server::{Server, Tls, listen};
 use service::Services;
 use shutdown::Signals;
@@ -149,6 +149,8 @@ fn run(args: Args) -> Result<(), Box<dyn Error>> {
 async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     let (signals, hangups) = (Signals::register()?, HangupSignals::register()?);
     let environment = config::process;
+    let watched = args.config.clone().filter(|_| args.watch);
+    let watch = watched.map(FileWatch::new); // before the file is read
     let mut config = match &args.config {
         Some(path) => Config::read(path, environment)?,
         None => {
@@ -211,6 +213,7 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
 
     let reload = Reload {
         path: args.config,
+        watch,
         listen: args.listen,
         environment,
         running: config,

@@ -2,6 +2,7 @@
 
 mod events;
 mod live;
+mod logs;
 mod models;
 
 use std::time::Instant;
@@ -107,6 +108,9 @@ impl Pages {
             "/admin/live" => Some(live::page(&self.live)),
             "/admin/models" => Some(json(&models::Models::new(self.handle.models()))),
             "/admin/events" => Some(events::page(self.handle.events(), self.closing.clone())),
+            path if path.starts_with("/admin/models/") => {
+                logs::page(head, &self.handle, self.closing.clone())
+            }
             _ => self.about_requests(head, Body::empty()).await,
         }
     }

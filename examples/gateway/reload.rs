@@ -1,4 +1,5 @@
-//! Reload of the configuration file on SIGHUP or `POST /admin/reload`, so that adding a backend needs no restart.
+//! Reload of the configuration file on SIGHUP, on `POST /admin/reload`, or when the file has changed, so that adding a backend
+//! needs no restart.
 //!
 //! The whole file is checked first. Then endpoints, `[queue]`, `[routing]`, `[[tenants]]` and certificates change while
 //! requests wait and run, and the log lists what changed. An invalid file changes nothing.
@@ -6,6 +7,7 @@
 mod certificate;
 mod models;
 mod requests;
+mod watch;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -16,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::sleep;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tower_triage::endpoints::Changes;
 use tower_triage::swap::SwapConfig;
 
@@ -25,11 +27,14 @@ use crate::server::Tls;
 use crate::service::Handle;
 use crate::tenants::{self, Reread};
 pub(crate) use requests::{Outcome, ReloadError, ReloadRequests, Reloaded, Reloads, channel};
+pub(crate) use watch::FileWatch;
 
 /// The reload task: a running gateway and the file it was configured from.
 pub(crate) struct Reload {
     /// `None` if the gateway runs with its demo backends.
     pub(crate) path: Option<PathBuf>,
+    /// Set if the file is read again when it has changed.
+    pub(crate) watch: Option<FileWatch>,
     /// The address that the command line names, in place of that of the file.
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) environment: Environment,
@@ -48,18 +53,21 @@ pub(crate) struct Reload {
 const FILES_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Reload {
-    /// Reloads at each signal and each request. Never returns.
+    /// Reloads at each signal, each request and each change of a watched file. Never returns.
     pub(crate) async fn run(
         mut self,
         mut signals: HangupSignals,
         mut requests: ReloadRequests,
     ) -> Infallible {
+        let mut files = interval_at(Instant::now() + FILES_INTERVAL, FILES_INTERVAL);
+        files.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let (has_tls, has_keys) = (!self.tls.is_empty(), self.has_files_of_keys());
             let answer = tokio::select! {
                 () = signals.next() => None,
                 answer = requests.next() => Some(answer),
-                () = sleep(FILES_INTERVAL), if has_tls || has_keys => {
+                () = changed(&mut self.watch) => None,
+                _ = files.tick(), if has_tls || has_keys => {
                     self.reread_certificates().await;
                     if has_keys && let Err(error) = self.reread_keys().await {
                         tracing::error!("{error}; all keys stay");
@@ -166,6 +174,14 @@ impl Reload {
                 );
             }
         }
+    }
+}
+
+/// Waits until a watched file has changed.
+async fn changed(watch: &mut Option<FileWatch>) {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
     }
 }
 

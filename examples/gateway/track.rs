@@ -168,9 +168,7 @@ impl Tracked {
 
     /// Returns the response to a request that an operator has cancelled.
     #[cold]
-    fn cancelled<B: Body<Data = Bytes, Error: Into<BoxError>>>(
-        self: Box<Self>,
-    ) -> Response<TrackedBody<B>> {
+    fn cancelled<B: Body<Data = Bytes, Error: Into<BoxError>>>(self) -> Response<TrackedBody<B>> {
         let message = "an operator has cancelled the request";
         let rejection = Rejection::new(StatusCode::SERVICE_UNAVAILABLE, "cancelled", message);
         let code = ErrorCode(rejection.code());

@@ -3,7 +3,9 @@
 use http::Uri;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{EngineMetrics, HealthCheck};
+#[cfg(feature = "serde")]
+use super::params;
+use super::{EngineMetrics, HealthCheck, SetParams};
 use crate::admit::AdaptiveLimit;
 use crate::setters::setters;
 
@@ -37,6 +39,22 @@ pub struct Model {
     /// `true` if the model can be held to JSON. Default `false`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub json_mode: bool,
+    /// The name that the endpoint gets as `model` in JSON and in forms. Default `None`, for the model's own name.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, deserialize_with = "params::read::model_name")
+    )]
+    pub use_model_name: Option<String>,
+    /// The parameters that the endpoint gets in a JSON body, over those of the client. Default: none. A parameter that the body
+    /// has keeps its place, and all others are added at the end.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub set_params: SetParams,
+    /// The names of parameters to remove from a JSON body, unless they are set. Default: none. `model` always stays.
+    #[cfg_attr(
+        feature = "serde",
+        serde(default, deserialize_with = "params::read::stripped")
+    )]
+    pub strip_params: Vec<String>,
 }
 
 impl Model {
@@ -49,6 +67,9 @@ impl Model {
             vision: false,
             tools: false,
             json_mode: false,
+            use_model_name: None,
+            set_params: SetParams::default(),
+            strip_params: Vec::new(),
         }
     }
 
@@ -57,6 +78,29 @@ impl Model {
         vision: bool,
         tools: bool,
         json_mode: bool,
+        set_params: SetParams,
+    }
+
+    /// Sets the name that the endpoint gets as `model`.
+    #[must_use]
+    pub fn use_model_name(mut self, name: impl Into<String>) -> Self {
+        self.use_model_name = Some(name.into());
+        self
+    }
+
+    /// Sets the names of parameters to remove from JSON bodies.
+    #[must_use]
+    pub fn strip_params<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.strip_params = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Returns `true` if requests for the model reach the endpoint with another body.
+    #[inline]
+    pub(crate) fn changes_bodies(&self) -> bool {
+        self.use_model_name.is_some()
+            || !self.set_params.is_empty()
+            || !self.strip_params.is_empty()
     }
 }
 
@@ -121,6 +165,9 @@ pub struct Endpoint {
     /// The link to the driver that starts the endpoint when requests wait for it, unless it runs by itself.
     #[cfg(feature = "swap")]
     pub(crate) on_demand: Option<super::on_demand::OnDemand>,
+    /// `true` if streams of chats that wait for the endpoint's start show the load.
+    #[cfg(feature = "swap")]
+    pub(crate) shows_load: bool,
 }
 
 impl Endpoint {
@@ -140,6 +187,8 @@ impl Endpoint {
             headers: HeaderMap::new(),
             #[cfg(feature = "swap")]
             on_demand: None,
+            #[cfg(feature = "swap")]
+            shows_load: false,
         }
     }
 

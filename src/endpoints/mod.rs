@@ -43,6 +43,7 @@ pub(crate) mod latency;
 mod max_concurrent;
 #[cfg(feature = "swap")]
 pub(crate) mod on_demand;
+pub(crate) mod params;
 mod registry;
 mod requirements;
 mod resolve;
@@ -55,6 +56,7 @@ mod tests;
 
 pub use capacity::{Demand, EndpointLease, Endpoints};
 pub use change::Changes;
+pub(crate) use config::{Alias, RoutingConfig};
 pub use config::{ModelRoom, RoutingRules};
 pub use decision::{Decision, NoResponse, Via};
 pub use endpoint::{Endpoint, Model};
@@ -67,6 +69,7 @@ pub use health_check::HealthCheck;
 pub use lane::Lane;
 #[cfg(feature = "serde")]
 pub use max_concurrent::MaxConcurrent;
+pub use params::{InvalidParam, SetParams};
 pub use registry::{InvalidRegistry, Registry};
 pub use requirements::Requirements;
 pub(crate) use requirements::TokenBounds;

@@ -69,7 +69,7 @@ impl Resolution {
             let served = models.get(name);
             served.map_or_else(|| name.into(), |served| Arc::clone(&served.model))
         };
-        let alias = config.aliases.get(name).map(String::as_str);
+        let alias = config.aliases.get(name).map(|alias| &*alias.model);
         // A name that is only an alias is not a model of its own.
         let direct = (alias.is_none() || models.contains_key(name)).then_some((name, Via::Direct));
         let chain_of = |name: &str| {

@@ -29,6 +29,8 @@ pub(crate) struct RoutingTable {
     pub(super) strategy_name: &'static str,
     /// `true` if the strategy reads the prefix of a request, so that it has to be hashed.
     pub(crate) reads_prefixes: bool,
+    /// `true` if the load of a model is shown to clients that wait for it.
+    shows_loads: bool,
     pub(crate) endpoints: Arc<[EndpointRef]>,
     /// The endpoints that have left the registry and still have requests in flight.
     pub(super) leaving: Vec<EndpointRef>,
@@ -63,6 +65,7 @@ impl RoutingTable {
             resolutions,
             strategy_name: rules.config.strategy.name(),
             reads_prefixes: rules.config.strategy.reads_prefixes(),
+            shows_loads: endpoints.iter().any(shows_load),
             registry,
             rules,
             by_pool: endpoints.iter().map(EndpointRef::pool).zip(0..).collect(),
@@ -339,6 +342,19 @@ impl RoutingTable {
         served.filter(|_| first.via == Via::Direct)
     }
 
+    /// Returns `true` if a request with this demand waits for the start of its model, and its client may see the load.
+    #[inline]
+    pub(crate) fn shows_load(&self, demand: &Demand) -> bool {
+        self.shows_loads && self.waits_for_shown_load(demand)
+    }
+
+    #[cold]
+    fn waits_for_shown_load(&self, demand: &Demand) -> bool {
+        let first = self.resolution_of(demand).and_then(|it| it.served().next());
+        let waits = |endpoint: &EndpointRef| shows_load(endpoint) && is_stopped(endpoint);
+        first.is_some_and(|model| model.backends.iter().all(|it| waits(&it.endpoint)))
+    }
+
     /// Returns `true` if `name` is a model or an alias, or has fallbacks.
     pub(crate) fn is_configured(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
@@ -395,6 +411,21 @@ impl RoutingTable {
         let models = present.flat_map(|present| &present.config().models);
         models.filter_map(|model| self.model(&model.name))
     }
+}
+
+/// Returns `true` if the load of an endpoint is shown to clients that wait for it.
+fn shows_load(endpoint: &EndpointRef) -> bool {
+    #[cfg(feature = "swap")]
+    return endpoint.config().shows_load;
+    #[cfg(not(feature = "swap"))]
+    {
+        _ = endpoint;
+        false
+    }
+}
+
+fn is_stopped(endpoint: &EndpointRef) -> bool {
+    endpoint.state().word.flags().contains(HealthFlags::STOPPED)
 }
 
 /// Returns all models that endpoints serve, by name. The default endpoint serves [`NO_MODEL`], too.

@@ -47,20 +47,35 @@ impl<'a> Reader<'a> {
     /// Passes each field of an object to `read`, in the order of the text and with repetitions. `read` moves over the value.
     /// A value that is not an object is skipped.
     pub(super) fn fields(&mut self, mut read: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()> {
+        // The name of a known field has no half of a surrogate pair in it.
+        self.members(|json, key| match unescaped(key) {
+            Some(key) => read(json, &key),
+            None => json.skip(),
+        })
+    }
+
+    /// Passes each field of an object to `read`, as [`fields`](Self::fields) does, with its name as it is written between its
+    /// quotes.
+    #[inline]
+    pub(super) fn members(
+        &mut self,
+        mut read: impl FnMut(&mut Self, &'a str) -> Read<()>,
+    ) -> Read<()> {
         if self.peek()? != b'{' {
             return self.skip();
         }
         let mut has_more = self.open(b'}')?;
         while has_more {
             let key = self.key()?;
-            // The name of a known field has no half of a surrogate pair in it.
-            match unescaped(key) {
-                Some(key) => read(self, &key)?,
-                None => self.skip()?,
-            }
+            read(self, key)?;
             has_more = self.has_more(b'}')?;
         }
         Ok(())
+    }
+
+    /// Returns the position in the text, in bytes.
+    pub(super) fn at(&self) -> usize {
+        self.at
     }
 
     /// Passes each element of an array to `read`, which moves over it. A value that is not an array is skipped.
@@ -321,7 +336,7 @@ pub(super) fn string(value: &str) -> Option<Cow<'_, str>> {
 /// Returns the text of a string that is `written` like this between its quotes. Returns `None` if half of a surrogate
 /// pair is in it.
 #[inline]
-fn unescaped(written: &str) -> Option<Cow<'_, str>> {
+pub(super) fn unescaped(written: &str) -> Option<Cow<'_, str>> {
     match memchr(b'\\', written.as_bytes()) {
         None => Some(Cow::Borrowed(written)),
         Some(_) => unescape(written).map(Cow::Owned),

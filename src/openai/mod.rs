@@ -5,6 +5,7 @@
 
 mod body_memory;
 mod drain;
+mod edit;
 mod form;
 mod json;
 mod prefix;
@@ -17,6 +18,7 @@ mod text_length;
 mod usage;
 
 pub use body_memory::BodyMemory;
+pub(crate) use edit::Edits;
 pub(crate) use form::{FormStart, ReadForm, RestOfForm, form_boundary};
 pub use read_body::ReadBody;
 pub(crate) use usage::{AnswerForm, UsageReader};

@@ -12,12 +12,12 @@ use tower_service::Service;
 
 use super::observer::observer;
 use super::request_body::BufferedBody;
+use super::rewrite::Rewrite;
 use super::shared::RouterShared;
 use super::{RouteBody, RouteObserver};
 use crate::admit::{Priority, RejectReason, Ticket};
 use crate::endpoints::{
     Decision, Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, TokenBounds,
-    Via,
 };
 use crate::gate::{self, Gate, Permit, PermitExtension};
 use crate::http::{CallHold, HoldLimits, wants_stream};
@@ -35,6 +35,8 @@ pub(super) struct Attempt {
     pub(super) body: Option<BufferedBody>,
     /// `true` if the request asks for a stream.
     pub(super) stream: bool,
+    /// `true` if a stream of the request shows the load of its model while it waits for that.
+    pub(super) shows_load: bool,
     /// Bounds on the tokens that the request may cost.
     pub(super) tokens: TokenBounds,
     /// The time since which the body was read. `None` if the whole body was there at once.
@@ -45,6 +47,15 @@ pub(super) struct Attempt {
     pub(super) failed_at: Option<EndpointRef>,
     /// The level at which the request waits, and the start of the wait. Both are set when the attempt gets its ticket.
     pub(super) waits: Option<(Priority, Instant)>,
+}
+
+/// The form of the status of a request that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StatusForm {
+    /// Comments with the position, because the client has asked for them.
+    Comments,
+    /// Chunks about the load of the model.
+    LoadReport,
 }
 
 /// The future of one attempt.
@@ -85,6 +96,7 @@ impl Attempt {
             shared,
             body: None,
             stream: false,
+            shows_load: false,
             tokens: TokenBounds::default(),
             since: None,
             first_arrival: None,
@@ -130,23 +142,51 @@ impl Attempt {
         }
     }
 
-    /// Replaces the model's name in the body if another model serves the request.
-    fn rename_model<B: Body<Data = Bytes>>(
+    /// Returns the form of the status of a request that waits, if its client gets the status.
+    pub(super) fn status_form<B>(&self, request: &Request<RouteBody<B>>) -> Option<StatusForm> {
+        if asks_for_status(request)
+            && (self.stream || wants_stream(request.headers()))
+            && self.shared.state.settings().config.status_stream
+        {
+            return Some(StatusForm::Comments);
+        }
+        self.shows_load.then_some(StatusForm::LoadReport)
+    }
+
+    /// Changes the body to what the endpoint of the decision gets: the model's name, and parameters. Returns the tokens that
+    /// the request may cost then, if that has changed.
+    #[inline]
+    fn rewrite<B: Body<Data = Bytes>>(
         &self,
         request: &mut Request<RouteBody<B>>,
         decision: &Decision,
-    ) {
-        if decision.via == Via::Direct {
-            return;
-        }
-        match &self.body {
-            Some(body) => *request.body_mut() = body.clone().naming(&decision.model),
-            None => request.body_mut().rename_in_form(&decision.model),
+    ) -> Option<TokenBounds> {
+        let rewrite = Rewrite::new(decision, || self.shared.endpoints().routing())?;
+        self.apply(&rewrite, request)
+    }
+
+    fn apply<B: Body<Data = Bytes>>(
+        &self,
+        rewrite: &Rewrite<'_>,
+        request: &mut Request<RouteBody<B>>,
+    ) -> Option<TokenBounds> {
+        let with_params = self.body.as_ref().and_then(|it| rewrite.with_params(it));
+        let mut tokens = None;
+        let sent = request.body_mut();
+        match (&self.body, with_params) {
+            (_, Some(bytes)) => {
+                let asked = Requirements::read(&bytes, false).ok();
+                tokens = asked.map(|(asked, _)| (&asked).into());
+                *sent = BufferedBody::whole(bytes).unchanged();
+            }
+            (Some(body), None) => *sent = body.clone().naming(rewrite.model_name()),
+            (None, None) => sent.rename_in_form(rewrite.model_name()),
         }
         let length = request.body().size_hint().exact();
         if let (Some(length), Some(old)) = (length, request.headers_mut().get_mut(CONTENT_LENGTH)) {
             *old = length.into();
         }
+        tokens
     }
 }
 
@@ -222,12 +262,7 @@ where
         mut queued: JustQueued<'_, Endpoints, S, Request<RouteBody<B>>, Self>,
     ) -> Option<Self::Answer> {
         let (attempt, request) = queued.parts()?;
-        if !asks_for_status(request)
-            || !(attempt.stream || wants_stream(request.headers()))
-            || !attempt.shared.state.settings().config.status_stream
-        {
-            return None;
-        }
+        attempt.status_form(request)?;
         ask_for_identity(request.headers_mut());
         Some(None)
     }
@@ -245,7 +280,7 @@ where
         waited: Duration,
     ) {
         let decision = lease.decision();
-        self.rename_model(request, decision);
+        let rewritten = self.rewrite(request, decision);
         if let Some(failed_at) = &self.failed_at {
             failed_at.state().cold.retries.fetch_add(1, Relaxed);
             self.shared.metrics.retried(failed_at);
@@ -257,7 +292,7 @@ where
         }
         let now = gate::now();
         lease.called = Some(now);
-        lease.tokens = self.tokens;
+        lease.tokens = rewritten.unwrap_or(self.tokens);
         if let Some(observer) = observer(request.extensions()) {
             observer.on_called(lease.decision(), now);
         }

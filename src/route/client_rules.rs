@@ -47,7 +47,7 @@ impl ClientRules {
         }
         let routing = routing();
         let target = routing.aliases.get(model);
-        match target.is_some_and(|target| allows(request, target)) {
+        match target.is_some_and(|target| allows(request, &target.model)) {
             true => Ok(()),
             false if model.is_empty() => Err(RouteError::model_missing()),
             // The alias is not named, so that the client cannot tell this from an unknown model.

@@ -17,9 +17,10 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::RouteBody;
-use super::attempt::{Admitted, Attempt, AttemptOutcome};
+use super::attempt::{Admitted, Attempt, AttemptOutcome, StatusForm};
 use super::failed_response::ReadFailed;
 use super::inner_service::{RoutableService, RouteInner};
+use super::load_report::LoadReport;
 use super::observer::observer;
 use super::parsed_request::{DemandSource, Parsed, RequestHead};
 use super::read_request::ReadRequest;
@@ -222,10 +223,15 @@ where
     #[inline(never)]
     fn status_response(self: Pin<&mut Self>) -> Result<Routed<R>, S::Error> {
         let this = self.project();
-        let admission = match this.state.project() {
-            StateProj::Admitted { admission } => admission.take_queued(),
-            _ => None,
+        let (admission, form) = match this.state.project() {
+            StateProj::Admitted { admission } => {
+                let parts = admission.queued_parts();
+                let form = parts.and_then(|(attempt, request)| attempt.status_form(request));
+                (admission.take_queued(), form)
+            }
+            _ => (None, None),
         };
+        let asked = this.metrics.as_ref().and_then(|it| it.asked.clone());
         let mut retry = std::mem::replace(this.retry, Err(NotRetryable::NoRetries));
         if let Ok(retry) = &mut retry {
             retry.ask_for_identity();
@@ -238,7 +244,12 @@ where
             retry,
             metrics: this.metrics.take(),
         };
-        let stream = StatusStream::new(pending);
+        let stream = match (form, asked) {
+            (Some(StatusForm::LoadReport), Some(asked)) => {
+                StatusStream::written_by(Box::new(LoadReport::new(asked)), pending)
+            }
+            _ => StatusStream::new(pending),
+        };
         let delayed = stream.delayed_head();
         let body = PermitBody::new(RouteResponseBody::status(stream), None);
         Ok(status_response(body, delayed))

@@ -40,7 +40,8 @@
 //!
 //! A router reads the body as OpenAI's chat, completions, embeddings and responses have it: model, images, tools, JSON mode,
 //! stream, and [tokens](crate::endpoints::Requirements::from_json), which are estimated. It passes the body on byte for byte, but
-//! for the model's name where another model serves.
+//! for the model's name where another model serves. A [`Model`](crate::endpoints::Model) or an [`Alias`] may set and remove
+//! parameters of a body in JSON, and name the model otherwise; the rest of the body stays as it is.
 //!
 //! Of a form (`multipart/form-data`, as audio and images have it) the router reads only the beginning, up to the part `model`.
 //! The beginning that was read is sent to the endpoint, and the rest is streamed behind it, so that a file may be larger than
@@ -123,6 +124,7 @@ mod handle;
 mod head_at;
 mod inner_service;
 mod layer;
+mod load_report;
 mod measure;
 mod metrics;
 mod observer;
@@ -136,6 +138,7 @@ mod response;
 mod response_body;
 mod response_class;
 mod retry;
+mod rewrite;
 mod service;
 mod shared;
 #[cfg(test)]
@@ -157,5 +160,5 @@ pub use response_body::RouteResponseBody;
 pub use service::Route;
 
 pub use crate::endpoints::config::{
-    FairBy, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice, UnknownStrategy,
+    Alias, FairBy, InvalidRouting, RoutingConfig, RoutingWarning, StrategyChoice, UnknownStrategy,
 };

@@ -63,6 +63,7 @@ impl<S> RequestHead<S> {
         let (asked, model_at) = Requirements::read(&bytes, table.reads_prefixes)?;
         self.check_model(&table, &asked)?;
         let demand = table.demand(&asked);
+        self.attempt.shows_load = asked.stream && table.shows_load(&demand) && is_chat(&self.head);
         drop(table);
         self.attempt.ask(&asked);
         let body = self.attempt.body.insert(BufferedBody {
@@ -148,6 +149,11 @@ impl<S> RequestHead<S> {
         let (attempt, inner) = (&mut self.attempt, &mut self.inner);
         Admission::start(attempt, inner, request, demand, self.prepared)
     }
+}
+
+/// Returns `true` if a request is for a chat in OpenAI's format.
+fn is_chat(head: &Parts) -> bool {
+    head.uri.path().ends_with("/chat/completions")
 }
 
 /// Returns the demand that a layer in front has put among the extensions of a request.

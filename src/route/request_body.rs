@@ -17,7 +17,8 @@ pin_project! {
     /// The body of a request as the inner service gets it: the whole body in memory if the demand is read from it, or else
     /// the caller's own body, which is streamed. Of a form, the beginning is in memory and the rest is streamed.
     ///
-    /// A body that was read is passed on byte for byte, but for the model's name where another model serves the request.
+    /// A body that was read is passed on byte for byte, but for the model's name where another model serves the request, and for
+    /// the parameters that its model or alias sets and removes.
     pub struct RouteBody<B> {
         #[pin]
         inner: Inner<B>,
@@ -53,6 +54,14 @@ pub(super) struct BufferedBody {
 }
 
 impl BufferedBody {
+    /// Returns a body whose model is not renamed.
+    pub(super) fn whole(bytes: Bytes) -> Self {
+        Self {
+            bytes,
+            ..Self::default()
+        }
+    }
+
     /// Returns the body unchanged.
     pub(super) fn unchanged<B>(self) -> RouteBody<B> {
         let parts = [self.bytes, Bytes::new(), Bytes::new()];

@@ -28,4 +28,6 @@ pub(crate) use ready_state::{Prepared, ReadyState};
 pub(crate) use response::insert_timing;
 #[cfg(feature = "route")]
 pub(crate) use response::{hold_in_body, insert_waited};
+#[cfg(feature = "route")]
+pub(crate) use status_stream::StatusWriter;
 pub(crate) use status_stream::{PendingAnswer, StatusStream};

@@ -36,6 +36,26 @@ pub(crate) trait PendingAnswer<T> {
     }
 }
 
+/// A writer of the events that tell a client where its request is, while that waits.
+pub(crate) trait StatusWriter {
+    /// Returns the event about a request that waits at `place`.
+    fn status(&mut self, place: &QueuePlace) -> Bytes;
+
+    /// Returns the event about the end of the wait, once, if there is one.
+    fn end(&mut self) -> Option<Bytes> {
+        None
+    }
+}
+
+/// A writer of comments, which clients ignore unless they look for them.
+struct CommentWriter;
+
+impl StatusWriter for CommentWriter {
+    fn status(&mut self, place: &QueuePlace) -> Bytes {
+        queue_comment(place)
+    }
+}
+
 /// The body of a response that began while its request waited.
 ///
 /// The answer's own head comes too late, so its contents are sent as an event:
@@ -52,6 +72,8 @@ pub(crate) struct StatusStream<T>(Mutex<Stage<T>>);
 /// The stages of the body: the wait, and then one of the forms of the answer until it ends.
 enum Stage<T> {
     Pending(Comments<T>),
+    /// The answer is there, and the end of the wait was told before it. `None` once the answer was taken.
+    Answered(Option<Box<Response<T>>>, DelayedHead),
     Events(Pin<Box<T>>),
     Text(TextEvents<T>),
     Failed(FailedAnswer<T>),
@@ -59,9 +81,19 @@ enum Stage<T> {
 }
 
 impl<T> StatusStream<T> {
+    /// Returns the body of a response with comments.
     pub(crate) fn new(pending: impl PendingAnswer<T> + Send + 'static) -> Self {
+        Self::written_by(Box::new(CommentWriter), pending)
+    }
+
+    /// Returns the body of a response with the events of this writer.
+    pub(crate) fn written_by(
+        writer: Box<dyn StatusWriter + Send>,
+        pending: impl PendingAnswer<T> + Send + 'static,
+    ) -> Self {
         Self(Mutex::new(Stage::Pending(Comments {
             pending: Box::pin(pending),
+            writer,
             head: DelayedHead::default(),
             due: Due::Now,
             took: Duration::ZERO,
@@ -72,6 +104,7 @@ impl<T> StatusStream<T> {
     pub(crate) fn delayed_head(&self) -> DelayedHead {
         self.look(|stage| match stage {
             Stage::Pending(comments) => comments.head.clone(),
+            Stage::Answered(_, head) => head.clone(),
             Stage::Events(_) | Stage::Text(_) | Stage::Failed(_) | Stage::Ended => {
                 DelayedHead::default()
             }
@@ -99,6 +132,12 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
                 Said::Comment(comment) => return event(comment),
                 Said::Answer(Some(response)) => {
                     let head = comments.head.clone();
+                    let is_success = response.status().is_success();
+                    if let Some(end) = is_success.then(|| comments.writer.end()).flatten() {
+                        // Sent before the head is known, so that it does not count as a part of the answer.
+                        *stage = Stage::Answered(Some(Box::new(response)), head);
+                        return event(end);
+                    }
                     *stage = Stage::of(response, &head);
                 }
                 Said::Answer(None) => {
@@ -112,6 +151,11 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
                 }
             }
         }
+        if let Stage::Answered(response, head) = stage
+            && let Some(response) = response.take()
+        {
+            *stage = Stage::of(*response, &head.clone());
+        }
         match stage {
             Stage::Events(body) => body.as_mut().poll_frame(cx),
             Stage::Text(text) => text.poll_frame(cx),
@@ -121,7 +165,7 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
                 event(error)
             }
             Stage::Ended => Poll::Ready(None),
-            Stage::Pending(_) => unreachable!("answered above"),
+            Stage::Pending(_) | Stage::Answered(..) => unreachable!("answered above"),
         }
     }
 
@@ -129,7 +173,7 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
         self.look(|stage| match stage {
             Stage::Events(body) => body.is_end_stream(),
             Stage::Ended => true,
-            Stage::Pending(_) | Stage::Text(_) | Stage::Failed(_) => false,
+            Stage::Pending(_) | Stage::Answered(..) | Stage::Text(_) | Stage::Failed(_) => false,
         })
     }
 
@@ -137,7 +181,9 @@ impl<T: Body<Data = Bytes>> Body for StatusStream<T> {
         self.look(|stage| match stage {
             Stage::Events(body) => body.size_hint(),
             Stage::Ended => SizeHint::with_exact(0),
-            Stage::Pending(_) | Stage::Text(_) | Stage::Failed(_) => SizeHint::default(),
+            Stage::Pending(_) | Stage::Answered(..) | Stage::Text(_) | Stage::Failed(_) => {
+                SizeHint::default()
+            }
         })
     }
 }
@@ -188,9 +234,10 @@ fn retry_after(response: &HeaderMap) -> Option<u64> {
         .ok()
 }
 
-/// The comments while the request waits.
+/// The comments, or other events, while the request waits.
 struct Comments<T> {
     pending: Pin<Box<dyn PendingAnswer<T> + Send>>,
+    writer: Box<dyn StatusWriter + Send>,
     /// The head of the answer, once it is there.
     head: DelayedHead,
     due: Due,
@@ -244,8 +291,11 @@ impl<T> Comments<T> {
             // busy.
             let usual = took.min(std::mem::replace(&mut self.took, took));
             self.rest(now + interval(usual, depth));
-            if let Some(place) = place {
-                let comment = queue_comment(&place);
+            let comment = match place {
+                Some(place) => Some(self.writer.status(&place)),
+                None => self.writer.end(),
+            };
+            if let Some(comment) = comment {
                 return Poll::Ready(Said::Comment(comment));
             }
         }

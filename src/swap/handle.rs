@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::driver::{DriverCommand, RouteUpdate};
 use super::status::StatusTable;
-use super::{InvalidSwap, InvalidSwapLayer, ModelStatus, SwapConfig, SwapEvent};
+use super::{InvalidSwap, InvalidSwapLayer, ModelStatus, OutputReader, SwapConfig, SwapEvent};
 use crate::admit::{Capacity, PoolId};
 use crate::endpoints::{Changes, Registry};
 use crate::route::{InvalidRoute, RouteHandle, RoutingConfig};
@@ -92,6 +92,19 @@ impl SwapHandle {
     /// Stops all models as [`unload`](Self::unload) does, with those that have left the configuration and still run.
     pub fn unload_all(&self, how: Unload) {
         self.send(DriverCommand::Unload(None, how));
+    }
+
+    /// Returns a reader of a model's output: the last 200 lines, and then each new one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name is not a model's.
+    pub fn output(&self, model: &str) -> Result<OutputReader, UnknownModel> {
+        let instances = self.status.instances();
+        match instances.iter().find(|it| *it.model == *model) {
+            Some(known) => Ok(known.output.reader()),
+            None => Err(UnknownModel(model.to_owned())),
+        }
     }
 
     /// Returns the events of all models from now on.

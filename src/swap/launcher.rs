@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Uri;
 
-use super::{LoadProgress, SwapModel};
+use super::{LoadProgress, ModelOutput, SwapModel};
 
 /// A boxed future, as the methods of [`Launcher`] and [`ModelServer`] return it.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -92,6 +92,8 @@ pub struct Launch {
     pub timeout: Duration,
     /// Takes the progress of the load, for reports and status streams.
     pub progress: LoadProgress,
+    /// Takes the lines of the server's output, which handles read.
+    pub output: ModelOutput,
     /// Takes the future that resolves when nothing is left of a start that was given up.
     pub cleanup: Cleanup,
 }
@@ -106,6 +108,7 @@ impl Launch {
             pool: None,
             timeout,
             progress: LoadProgress::default(),
+            output: ModelOutput::default(),
             cleanup: Cleanup::default(),
         }
     }
@@ -162,6 +165,11 @@ pub trait ModelServer: fmt::Debug + Send + Sync + 'static {
 
     /// Ends the server at once, with everything that it started. Resolves when its memory is free.
     fn kill(&self) -> BoxFuture<()>;
+
+    /// Takes the model's configuration after a change through which the server runs on. Default: does nothing.
+    fn on_reconfigure(&self, model: &Arc<SwapModel>) {
+        _ = model;
+    }
 
     /// Puts the server to sleep, so that its memory is free until it wakes. Returns `None` (default) if it can't sleep.
     fn sleep(&self) -> Option<BoxFuture<Result<(), String>>> {

@@ -51,10 +51,13 @@
 //! | runs as several processes, which share its requests | [`instances`](SwapModel::instances) |
 //! | stops after a time without a request | [`ttl`](SwapModel::ttl), `ttl_seconds` in a file |
 //! | sleeps instead of stopping, where its engine can | [`sleep_path`](SwapModel::sleep_path) and [`wake_path`](SwapModel::wake_path) |
+//! | is reached at a fixed URL, such as that of a container | [`proxy`](SwapModel::proxy) |
+//! | gets other parameters than the client's, or another name | [`set_params`](crate::endpoints::Model::set_params), [`strip_params`](crate::endpoints::Model::strip_params), [`use_model_name`](crate::endpoints::Model::use_model_name) |
+//! | shows its load in any chat | [`loading_state`](SwapModel::loading_state) |
 //!
 //! Endpoints that are always there stand beside these models with [`SwapLayerBuilder::route`], in the same waiting room and
 //! with the same aliases and fallbacks. A stream that asks for it (`x-queue-status: sse`) is told
-//! `state=loading progress=0.42` while its model loads.
+//! `state=loading progress=0.42` while its model loads. [`SwapHandle::output`] reads the last 200 lines of a model's output.
 //!
 //! # When models swap
 //!
@@ -108,6 +111,7 @@ mod handle;
 mod launcher;
 mod layer;
 mod metrics;
+mod output;
 #[cfg(unix)]
 mod process;
 mod scheduler;
@@ -115,10 +119,13 @@ mod status;
 mod swapper;
 
 pub use crate::endpoints::on_demand::LoadProgress;
-pub use config::{AbandonedLoad, InvalidSwap, StopSignal, SwapConfig, SwapModel, SwapPolicy};
+pub use config::{
+    AbandonedLoad, InvalidSwap, LoadingState, StopSignal, SwapConfig, SwapModel, SwapPolicy,
+};
 pub use handle::{SwapEvents, SwapHandle, UnknownModel, Unload};
 pub use launcher::{BoxFuture, Cleanup, Launch, Launcher, ModelServer, StartError};
 pub use layer::{InvalidSwapLayer, SwapLayer, SwapLayerBuilder};
+pub use output::{ModelOutput, OutputLines, OutputReader};
 #[cfg(unix)]
 pub use process::ProcessLauncher;
 pub use status::{ModelState, ModelStatus, SwapEvent};

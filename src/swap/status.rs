@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use tokio::sync::broadcast;
 
-use super::{LoadProgress, metrics};
+use super::{LoadProgress, ModelOutput, metrics};
 use crate::admit::PoolId;
 use crate::clock::now;
 use crate::endpoints::EndpointRef;
@@ -151,10 +151,16 @@ impl StatusTable {
         self.events.subscribe()
     }
 
-    /// Returns the status of a new instance of `model`, which does not run.
-    pub(super) fn new_instance(&self, model: &str, endpoint: EndpointRef) -> Arc<InstanceStatus> {
+    /// Returns the status of a new instance of `model`, which does not run. `output` is shared by all its instances.
+    pub(super) fn new_instance(
+        &self,
+        model: &str,
+        endpoint: EndpointRef,
+        output: ModelOutput,
+    ) -> Arc<InstanceStatus> {
         Arc::new(InstanceStatus {
             model: model.into(),
+            output,
             events: self.events.clone(),
             fields: Mutex::new(StatusFields {
                 endpoint,
@@ -173,6 +179,8 @@ impl StatusTable {
 pub(super) struct InstanceStatus {
     /// The name of the instance's model.
     pub(super) model: Arc<str>,
+    /// The output of the model.
+    pub(super) output: ModelOutput,
     events: broadcast::Sender<SwapEvent>,
     fields: Mutex<StatusFields>,
 }

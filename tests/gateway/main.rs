@@ -88,7 +88,13 @@ mod swap_crash;
 #[cfg(target_os = "linux")]
 mod swap_killed;
 #[cfg(unix)]
+mod swap_loading;
+#[cfg(unix)]
+mod swap_output;
+#[cfg(unix)]
 mod swap_pages;
+#[cfg(unix)]
+mod swap_params;
 mod tenant_keys;
 mod tenant_limit;
 mod tenants;
@@ -97,5 +103,6 @@ mod uploads;
 mod upstream;
 mod waiting;
 mod waiting_status;
+mod watch;
 mod websockets;
 mod workers;

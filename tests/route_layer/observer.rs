@@ -149,3 +149,21 @@ async fn tokens_are_told_where_tenants_are_charged_for_them() {
     sent.await.unwrap().into_body().collect().await.unwrap();
     assert!(words.said().ends_with("7+12"), "{}", words.said());
 }
+
+#[tokio::test(start_paused = true)]
+async fn tokens_are_bounded_by_the_body_that_the_endpoint_gets() {
+    let queue = QueueConfig::default().discipline(Discipline::Fair);
+    let mut bounded = endpoint("a", 1, &["m"]);
+    bounded.models[0] = bounded.models[0].clone().strip_params(["max_tokens"]);
+    let mut router = TestRouter::with_queue([bounded], RoutingConfig::default(), queue);
+    let words = Arc::new(Words::default());
+    let mut request = observed("m", &words);
+    *request.body_mut() = r#"{"max_tokens":1,"model":"m"}"#.into();
+    let sent = router.send(request);
+    let call = router.call().await;
+    assert_eq!(call.body, r#"{"model":"m"}"#);
+    let usage = r#"{"usage":{"prompt_tokens":7,"completion_tokens":900}}"#;
+    call.answer(Answer::new(usage.into()));
+    sent.await.unwrap().into_body().collect().await.unwrap();
+    assert!(words.said().ends_with("7+900"), "{}", words.said());
+}

@@ -155,7 +155,8 @@ impl Setup {
         self
     }
 
-    fn config(&self) -> String {
+    /// The text of the configuration file.
+    pub(crate) fn config(&self) -> String {
         let Self {
             listen,
             top,

@@ -235,6 +235,7 @@ impl Launcher for Fake {
             let name = launch.name.to_string();
             fake.world.called("start", &name);
             fake.world.note(format!("start {name}"));
+            launch.output.push(format!("{name} begins").as_bytes());
             let mut start = Start::new(&fake.world, &launch);
             sleep(fake.world.takes(fake.load)).await;
             let left = fake
@@ -312,6 +313,13 @@ impl ModelServer for FakeServer {
             sleep(fake.world.takes(fake.stop)).await;
             state.gone(&fake.world);
         })
+    }
+
+    fn on_reconfigure(&self, model: &Arc<SwapModel>) {
+        self.fake.world.called("on_reconfigure", &self.state.model);
+        if let Some(proxy) = &model.proxy {
+            self.fake.world.note(format!("proxy {proxy}"));
+        }
     }
 
     fn sleep(&self) -> Option<BoxFuture<Result<(), String>>> {

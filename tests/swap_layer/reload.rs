@@ -231,3 +231,64 @@ async fn a_lower_memory_stops_what_is_idle() {
     assert_eq!(rig.world.running(), ["c"]);
     assert_eq!(rig.world.astray.load(SeqCst), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_runs_on_is_told_its_new_url() {
+    let mut config = one_of_three();
+    let rig = Rig::new(config.clone());
+    rig.ask("a", "normal").await;
+    let url = || {
+        (
+            rig.swap.models()[0].url.clone(),
+            rig.router.endpoints()[0].url().to_string(),
+        )
+    };
+    let own = url();
+    assert_eq!(own.0.as_ref(), Some(&own.1));
+    for panics in [false, true] {
+        if panics {
+            rig.world.panic_at("on_reconfigure a");
+        }
+        config.models[0].proxy = Some(Uri::from_static("http://container:1/base"));
+        rig.swap.reconfigure(config.clone()).unwrap();
+        rig.settle().await;
+        let proxy = "http://container:1/base".to_owned();
+        assert_eq!(url(), (Some(proxy.clone()), proxy));
+        config.models[0].proxy = None;
+        rig.swap.reconfigure(config.clone()).unwrap();
+        rig.settle().await;
+        assert_eq!(url(), own);
+    }
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+    assert_eq!(
+        rig.world.log(),
+        ["start a", "proxy http://container:1/base"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_output_of_a_model_is_that_of_all_its_instances_and_starts() {
+    let mut config = one_of_three();
+    config.models[0].instances = 2;
+    config.policy = SwapPolicy::Memory(vec![("all".into(), 2.0)]);
+    let rig = Rig::new(config.clone());
+    let mut output = rig.swap.output("a").unwrap();
+    let other = rig.swap.output("b").unwrap();
+    let both = [rig.send("a", "normal").await, rig.send("a", "normal").await];
+    let first = output.next().await.unwrap();
+    assert_eq!(*first.lines[0], *"a begins");
+    for sent in both {
+        sent.await.unwrap();
+    }
+    config.models[0].cmd = "other".into();
+    rig.swap.reconfigure(config).unwrap();
+    rig.settle().await;
+    rig.ask("a", "normal").await;
+    let mut all = rig.swap.output("a").unwrap();
+    let all = all.next().await.unwrap().lines;
+    let mut begun: Vec<&str> = all.iter().map(|line| &**line).collect();
+    begun.sort_unstable();
+    assert_eq!(begun, ["a begins", "a begins", "a#2 begins"]);
+    assert!(futures_util::FutureExt::now_or_never({ other }.next()).is_none());
+    assert!(rig.swap.output("z").is_err());
+}

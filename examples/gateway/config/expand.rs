@@ -8,6 +8,12 @@ use super::Environment;
 pub(crate) enum InvalidReference {
     #[error("needs the environment variable {0}, which is not set")]
     Unset(String),
+    #[error(
+        "needs the environment variable {0}, which is not set, or a macro of this name in [swap.macros]"
+    )]
+    Unknown(String),
+    #[error("uses ${{{0}}}, and [swap.macros] has no macro of this name")]
+    NoMacro(String),
     #[error("needs the environment variable {0}, which is empty")]
     Empty(String),
     #[error("needs the environment variable {0}, which is not UTF-8")]
@@ -20,12 +26,13 @@ pub(crate) enum InvalidReference {
 
 /// Replaces each `${NAME}` in `text` by the value of the variable. Values are not expanded again.
 pub(super) fn expand(text: &str, environment: Environment) -> Result<String, InvalidReference> {
-    expand_with(text, |name| variable(name, environment))
+    expand_with(text, is_variable, |name| variable(name, environment))
 }
 
-/// Replaces each `${NAME}` in `text` by what `value` returns for it. Values are not expanded again.
+/// Replaces each `${NAME}` in `text` by what `value` returns for it, if that `is_name`. Values are not expanded again.
 pub(super) fn expand_with(
     mut text: &str,
+    is_name: impl Fn(&str) -> bool,
     value: impl Fn(&str) -> Result<String, InvalidReference>,
 ) -> Result<String, InvalidReference> {
     let mut expanded = String::new();
@@ -54,7 +61,8 @@ pub(super) fn variable(name: &str, environment: Environment) -> Result<String, I
     Ok(value)
 }
 
-fn is_name(name: &str) -> bool {
+/// Returns `true` if an environment variable may have this name.
+pub(super) fn is_variable(name: &str) -> bool {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     name.chars().all(word) && name.starts_with(|c: char| !c.is_ascii_digit())
 }

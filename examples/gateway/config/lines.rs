@@ -1,6 +1,7 @@
 //! The lines in which sections begin, for problems that are found once the whole file was read.
 
 use toml::Spanned;
+use toml::de::DeTable;
 
 /// Returns a section, and its line. The default if it is absent.
 pub(super) fn section<T: Default>(section: Option<Spanned<T>>, text: &str) -> (T, Option<usize>) {
@@ -23,6 +24,21 @@ pub(super) fn each<T>(sections: Vec<Spanned<T>>, text: &str) -> Vec<(T, usize)> 
         (section.into_inner(), line)
     });
     sections.collect()
+}
+
+/// Returns the line of the value to which these keys lead, or of the last table on the way that is there.
+pub(super) fn of_key(text: &str, path: &[&str]) -> Option<usize> {
+    let file = DeTable::parse(text).ok()?;
+    let mut table = Some(file.get_ref());
+    let mut found = None;
+    for key in path {
+        let Some(value) = table.and_then(|table| table.get(*key)) else {
+            break;
+        };
+        found = Some(line(value, text));
+        table = value.get_ref().as_table();
+    }
+    found
 }
 
 fn line<T>(section: &Spanned<T>, text: &str) -> usize {

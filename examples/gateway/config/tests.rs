@@ -88,7 +88,7 @@ fn every_section_is_parsed() {
     let hosts: Vec<_> = origins.map(|origin| &*origin.host).collect();
     assert_eq!(hosts, ["chat.example", "localhost", "notes"]);
     assert!(config.routing.strategy == StrategyChoice::RoundRobin);
-    assert_eq!(config.routing.aliases["gpt-4"], "llama3:70b");
+    assert_eq!(config.routing.aliases["gpt-4"].model, "llama3:70b");
     assert_eq!(
         config.registry.models().collect::<Vec<_>>(),
         ["llama3:70b", "llama3:8b"]

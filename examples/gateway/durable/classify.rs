@@ -59,7 +59,7 @@ impl ByModel {
             let message = format!("requests for {path} may not be stored");
             return Err(Rejection::new(StatusCode::NOT_FOUND, "not_found", message));
         }
-        let target = routing.aliases.get(model).map(String::as_str);
+        let target = routing.aliases.get(model).map(|alias| &*alias.model);
         let mut names = [Some(model), target].into_iter().flatten();
         match names.any(|name| self.tenants.may_use_model(headers, name)) {
             true => Ok(()),
@@ -119,7 +119,7 @@ fn model<'a>(
     registry: &Registry,
     routing: &'a RoutingConfig,
 ) -> Result<&'a str, RouteError> {
-    let alias_of = routing.aliases.get(name);
+    let alias_of = routing.aliases.get(name).map(|alias| &alias.model);
     let model = alias_of.map_or(name, String::as_str);
     let fallbacks = routing.fallbacks.get(name);
     let fallbacks = fallbacks.or_else(|| routing.fallbacks.get(model));

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tower_triage::endpoints::{EndpointRef, Registry};
 use tower_triage::swap::{
-    ModelState, ModelStatus, SwapConfig, SwapEvents, SwapHandle, UnknownModel, Unload,
+    ModelState, ModelStatus, OutputReader, SwapConfig, SwapEvents, SwapHandle, UnknownModel, Unload,
 };
 
 use super::Handle;
@@ -22,6 +22,7 @@ impl Handle {
         let models = registry.models().filter(|model| may_use(model));
         let models = models.map(|model| (model, state(model)));
         let aliases = routing.aliases.iter();
+        let aliases = aliases.map(|(name, alias)| (name, &*alias.model));
         let aliases = aliases.filter(|(alias, model)| may_use(alias) || may_use(model));
         let aliases = aliases.map(|(alias, model)| (alias.as_str(), state(model)));
         let mut seen = HashSet::new();
@@ -35,7 +36,7 @@ impl Handle {
     pub(crate) fn has_name(&self, name: &str, tenant: Option<&Tenant>) -> bool {
         let (registry, routing) = (self.router.registry(), self.router.routing());
         let may_use = |name: &str| tenant.is_none_or(|tenant| tenant.may_use_model(name));
-        let target = routing.aliases.get(name);
+        let target = routing.aliases.get(name).map(|alias| &*alias.model);
         may_use(name) && registry.models().any(|model| model == name)
             || target.is_some_and(|target| may_use(name) || may_use(target))
     }
@@ -107,13 +108,18 @@ impl Handle {
         }
     }
 
-    fn with_swap(
+    /// Returns a reader of the output of a model of `[swap]`, by its name or an alias.
+    pub(crate) fn output(&self, name: &str) -> Result<OutputReader, UnknownModel> {
+        self.with_swap(name, SwapHandle::output)
+    }
+
+    fn with_swap<T>(
         &self,
         name: &str,
-        act: impl FnOnce(&SwapHandle, &str) -> Result<(), UnknownModel>,
-    ) -> Result<(), UnknownModel> {
+        act: impl FnOnce(&SwapHandle, &str) -> Result<T, UnknownModel>,
+    ) -> Result<T, UnknownModel> {
         let routing = self.router.routing();
-        let model = routing.aliases.get(name).map_or(name, String::as_str);
+        let model = routing.aliases.get(name).map_or(name, |alias| &alias.model);
         match &self.swap {
             Some(swap) => act(swap, model),
             None => Err(UnknownModel(model.to_owned())),

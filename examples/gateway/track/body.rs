@@ -31,10 +31,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> TrackedBody<B> {
     }
 
     /// Wraps the response to a request whose tracking ends here.
-    pub(super) fn wrap_last(
-        mut response: Response<Bytes>,
-        mut tracked: Box<Tracked>,
-    ) -> Response<Self> {
+    pub(super) fn wrap_last(mut response: Response<Bytes>, mut tracked: Tracked) -> Response<Self> {
         tracked.answered(&mut response);
         tracked.record.count(response.body().len());
         response.map(|bytes| Self {

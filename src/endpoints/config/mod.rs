@@ -1,5 +1,6 @@
 //! The routing configuration. A value that is invalid is an error, and a value that may be a mistake is a warning.
 
+mod alias;
 mod choices;
 mod error;
 #[cfg(feature = "serde")]
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use alias::Alias;
 pub use choices::{StrategyChoice, UnknownStrategy};
 pub use error::{InvalidRouting, RoutingWarning};
 
@@ -40,10 +42,10 @@ pub struct RoutingConfig {
     /// The weights of the strategy `smart`, which must sum to 100. Default: priority 50, load 30, latency 20.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::weights"))]
     pub weights: Weights,
-    /// Other names for models, each with the model that it stands for. Default: empty. Aliases have one level. If endpoints
+    /// Other names for models, each with the model that it stands for and changes to its requests. Default: empty. Aliases have one level. If endpoints
     /// serve a model of the alias's own name, that model is tried before the target.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::aliases"))]
-    pub aliases: BTreeMap<String, String>,
+    pub aliases: BTreeMap<String, Alias>,
     /// The models to try, in order, when the endpoints cannot serve the model that was asked for. Default: empty. An alias
     /// without fallbacks takes those of its target. Fallbacks have one level, and name models rather than aliases.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "read::fallbacks"))]
@@ -132,7 +134,7 @@ impl RoutingConfig {
 
     /// Adds `alias` as another name for the model `target`.
     #[must_use]
-    pub fn alias(mut self, alias: impl Into<String>, target: impl Into<String>) -> Self {
+    pub fn alias(mut self, alias: impl Into<String>, target: impl Into<Alias>) -> Self {
         self.aliases.insert(alias.into(), target.into());
         self
     }
@@ -194,11 +196,11 @@ impl RoutingConfig {
     #[must_use]
     pub fn warnings(&self) -> Vec<RoutingWarning> {
         let aliases = self.aliases.iter();
-        let of_aliases = aliases.filter(|(_, target)| self.aliases.contains_key(*target));
+        let of_aliases = aliases.filter(|(_, target)| self.aliases.contains_key(&target.model));
         of_aliases
             .map(|(alias, target)| RoutingWarning::AliasOfAlias {
                 alias: alias.clone(),
-                target: target.clone(),
+                target: target.model.clone(),
             })
             .collect()
     }
@@ -235,8 +237,9 @@ fn check_max_ejected_percent(&percent: &u32) -> Result<(), InvalidRouting> {
 }
 
 /// Returns an error if a name is empty or if aliases lead back to themselves.
-fn check_aliases(aliases: &BTreeMap<String, String>) -> Result<(), InvalidRouting> {
+fn check_aliases(aliases: &BTreeMap<String, Alias>) -> Result<(), InvalidRouting> {
     for (alias, target) in aliases {
+        let target = &target.model;
         if alias.is_empty() || target.is_empty() {
             let (alias, target) = (alias.clone(), target.clone());
             return Err(InvalidRouting::EmptyAlias { alias, target });
@@ -249,9 +252,9 @@ fn check_aliases(aliases: &BTreeMap<String, String>) -> Result<(), InvalidRoutin
 }
 
 /// Returns the names of the cycle that `start` belongs to, with `start` at both ends.
-fn cycle(aliases: &BTreeMap<String, String>, start: &str) -> Option<Vec<String>> {
+fn cycle(aliases: &BTreeMap<String, Alias>, start: &str) -> Option<Vec<String>> {
     let mut chain = vec![start.to_owned()];
-    let mut next = aliases.get(start)?;
+    let mut next = &aliases.get(start)?.model;
     // If `start` only leads into a cycle of other aliases, the bound ends the loop. A later `start` inside that cycle
     // finds it.
     while chain.len() <= aliases.len() {
@@ -259,7 +262,7 @@ fn cycle(aliases: &BTreeMap<String, String>, start: &str) -> Option<Vec<String>>
         if next == start {
             return Some(chain);
         }
-        next = aliases.get(next)?;
+        next = &aliases.get(next)?.model;
     }
     None
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-use super::{InvalidRouting, Weights};
+use super::{Alias, InvalidRouting, Weights};
 use crate::short_number::Short;
 
 /// Reads a value and checks it.
@@ -24,7 +24,7 @@ pub(super) fn weights<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Weig
 
 pub(super) fn aliases<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<BTreeMap<String, String>, D::Error> {
+) -> Result<BTreeMap<String, Alias>, D::Error> {
     checked(deserializer, super::check_aliases)
 }
 

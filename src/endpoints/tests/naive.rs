@@ -189,10 +189,10 @@ impl Naive {
         if alias.is_none() || self.is_known(name) {
             resolution.push((name.to_owned(), false));
         }
-        resolution.extend(alias.map(|target| (target.clone(), false)));
+        resolution.extend(alias.map(|target| (target.model.clone(), false)));
         let chains = &self.routing.fallbacks;
         let chain = chains.get(name).filter(|chain| !chain.is_empty());
-        let chain = chain.or_else(|| chains.get(alias?));
+        let chain = chain.or_else(|| chains.get(&alias?.model));
         for model in chain.into_iter().flatten() {
             if resolution.iter().all(|(tried, _)| tried != model) {
                 resolution.push((model.clone(), true));
@@ -457,7 +457,7 @@ impl Naive {
             let alias = self.routing.aliases.get(&*asked.model);
             return RouteError::ModelNotFound {
                 model: (*asked.model).into(),
-                alias_of: alias.map(|target| target.as_str().into()),
+                alias_of: alias.map(|target| target.model.as_str().into()),
             };
         };
         let lacks = |model: &str| -> Vec<HashSet<&'static str>> {

@@ -81,6 +81,18 @@ where
         }
     }
 
+    /// Returns the handler and the request while that waits for a slot.
+    #[cfg(feature = "route")]
+    pub(crate) fn queued_parts(&self) -> Option<(&H, &Req)> {
+        match &self.state {
+            State::WaitingForSlot { waiting } => {
+                let waiting = waiting.as_ref()?;
+                Some((&waiting.handler, &waiting.request))
+            }
+            _ => None,
+        }
+    }
+
     /// Takes out a request that waits for a slot. Its previous future must not be polled again.
     #[cfg(feature = "route")]
     pub(crate) fn take_queued(self: Pin<&mut Self>) -> Option<Self> {

@@ -10,7 +10,7 @@ mod validate;
 
 use std::time::Duration;
 
-pub use self::model::{StopSignal, SwapModel};
+pub use self::model::{LoadingState, StopSignal, SwapModel};
 #[cfg(feature = "serde")]
 pub(super) use self::read::pairs;
 pub use self::validate::InvalidSwap;
@@ -60,6 +60,9 @@ pub struct SwapConfig {
     pub abandoned_load: AbandonedLoad,
     /// The time limit of a start, for models without a [`start_timeout`](SwapModel::start_timeout). Default 120 s.
     pub health_timeout: Duration,
+    /// The report of loads to the clients that wait for them, for models without a
+    /// [`loading_state`](SwapModel::loading_state) of their own. Default: none.
+    pub loading_state: LoadingState,
     /// The model that is loaded when all requests are served and none waits. By default, there is no such model.
     pub default: Option<String>,
 }
@@ -107,6 +110,7 @@ impl Default for SwapConfig {
             min_loaded: Duration::from_secs(5),
             abandoned_load: AbandonedLoad::Abort,
             health_timeout: Duration::from_secs(120),
+            loading_state: LoadingState::None,
             default: None,
         }
     }

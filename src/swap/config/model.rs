@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use http::Uri;
+
 use crate::endpoints::Model;
 
 /// A model that is started when requests wait for it.
@@ -25,6 +27,9 @@ pub struct SwapModel {
     /// The command line that serves the model. `${PORT}` is replaced by a free port from 10000 to 32767, on which the process
     /// has to listen on loopback. The line is split into words as by a shell, and run without one.
     pub cmd: String,
+    /// The base URL to which requests and health checks go, in place of `http://127.0.0.1:${PORT}`, such as that of a container.
+    /// It begins with `http://`, and all instances of the model share it. Default `None`. It can change while the model runs.
+    pub proxy: Option<Uri>,
     /// Variables to add to the environment of this process. `${PORT}` is replaced as in `cmd`.
     pub env: BTreeMap<String, String>,
     /// The memory that each instance takes, in the unit of the budget. Required if there is a budget.
@@ -71,6 +76,9 @@ pub struct SwapModel {
     pub settle: Duration,
     /// The time limit of a start. The default is the [`health_timeout`](super::SwapConfig::health_timeout) of all models.
     pub start_timeout: Option<Duration>,
+    /// The report of the model's load to clients that wait for it. Default `None`, for the
+    /// [`loading_state`](super::SwapConfig::loading_state) of all models.
+    pub loading_state: Option<LoadingState>,
     /// The path of a stream of events about the progress of the load, like that of llama.cpp's `/models/sse`. By
     /// default, the progress is an estimate by the time of earlier loads.
     pub progress_path: Option<String>,
@@ -78,6 +86,21 @@ pub struct SwapModel {
     pub sleep_path: Option<String>,
     /// The path of a `POST` that wakes the model.
     pub wake_path: Option<String>,
+}
+
+/// The report of a load to a client that waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum LoadingState {
+    /// The client hears nothing before the answer, unless it [asks](crate::QueueLayer#status-while-waiting) for its status.
+    #[default]
+    None,
+    /// The response to a streamed chat (`POST …/chat/completions`) begins with a 200 while the model is not loaded. Chunks with
+    /// `delta.reasoning_content` say how far the load is, once a second, and the answer follows. A failure then is an event of
+    /// type `error`.
+    Reasoning,
 }
 
 /// The signal that asks a process to stop.
@@ -104,6 +127,7 @@ impl SwapModel {
         Self {
             model: Model::new(name),
             cmd: cmd.into(),
+            proxy: None,
             env: BTreeMap::new(),
             memory: None,
             evict_cost: 1,
@@ -120,6 +144,7 @@ impl SwapModel {
             stop_grace: Duration::from_secs(10),
             settle: Duration::ZERO,
             start_timeout: None,
+            loading_state: None,
             progress_path: None,
             sleep_path: None,
             wake_path: None,
@@ -131,6 +156,8 @@ impl SwapModel {
         // Leaves out the fields that matter only to the router and the scheduler.
         let free = |model: &Self| Self {
             model: Model::new(model.model.name.clone()),
+            proxy: None,
+            loading_state: None,
             evict_cost: 1,
             concurrency: 1,
             instances: 1,

@@ -5,9 +5,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use http::Uri;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-use super::{AbandonedLoad, StopSignal, SwapConfig, SwapModel, SwapPolicy};
+use super::{AbandonedLoad, LoadingState, StopSignal, SwapConfig, SwapModel, SwapPolicy};
+use crate::endpoints::{SetParams, params};
 use crate::short_number::Short;
 use crate::swap::swapper::{Group, MatrixConfig};
 
@@ -25,6 +27,8 @@ pub(super) struct SwapFile {
     #[serde(default)]
     abandoned_load: AbandonedLoad,
     health_timeout_seconds: Option<SecondsKey>,
+    #[serde(default)]
+    loading_state: LoadingState,
     default: Option<String>,
 }
 
@@ -49,6 +53,7 @@ impl TryFrom<SwapFile> for SwapConfig {
         let mut config = Self {
             models: models.map(|(name, model)| model.named(name)).collect(),
             abandoned_load: file.abandoned_load,
+            loading_state: file.loading_state,
             default: file.default,
             ..Self::default()
         };
@@ -65,6 +70,14 @@ impl TryFrom<SwapFile> for SwapConfig {
 #[serde(deny_unknown_fields)]
 struct ModelFile {
     cmd: String,
+    #[serde(default, deserialize_with = "proxy")]
+    proxy: Option<Uri>,
+    #[serde(default, deserialize_with = "params::read::model_name")]
+    use_model_name: Option<String>,
+    #[serde(default)]
+    set_params: SetParams,
+    #[serde(default, deserialize_with = "params::read::stripped")]
+    strip_params: Vec<String>,
     #[serde(default)]
     env: BTreeMap<String, String>,
     context_length: Option<u32>,
@@ -86,6 +99,7 @@ struct ModelFile {
     stop_grace_seconds: Option<SecondsKey>,
     settle_seconds: Option<SecondsKey>,
     start_timeout_seconds: Option<SecondsKey>,
+    loading_state: Option<LoadingState>,
     progress_path: Option<String>,
     sleep_path: Option<String>,
     wake_path: Option<String>,
@@ -101,6 +115,9 @@ impl ModelFile {
         set(&mut all.evict_cost, self.evict_cost);
         set(&mut all.concurrency, self.concurrency);
         set(&mut all.instances, self.instances);
+        all.model.use_model_name = self.use_model_name;
+        all.model.set_params = self.set_params;
+        all.model.strip_params = self.strip_params;
         let health_path = self
             .health_path
             .map(|path| (path != "none").then_some(path));
@@ -114,10 +131,12 @@ impl ModelFile {
         set(&mut all.stop_grace, self.stop_grace_seconds);
         set(&mut all.settle, self.settle_seconds);
         SwapModel {
+            proxy: self.proxy,
             env: self.env,
             memory: self.memory,
             stop_cmd: self.stop_cmd,
             start_timeout: self.start_timeout_seconds.map(Duration::from),
+            loading_state: self.loading_state,
             progress_path: self.progress_path,
             sleep_path: self.sleep_path,
             wake_path: self.wake_path,
@@ -131,6 +150,15 @@ fn set<T>(field: &mut T, value: Option<impl Into<T>>) {
     if let Some(value) = value {
         *field = value.into();
     }
+}
+
+/// Reads a URL.
+fn proxy<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Uri>, D::Error> {
+    let text = String::deserialize(from)?;
+    let url = text.parse();
+    url.map(Some).map_err(|_| {
+        D::Error::custom("it is not a URL: it must be one such as `http://127.0.0.1:5801`")
+    })
 }
 
 /// A number of seconds, whole or with a fraction.

@@ -1,6 +1,9 @@
 //! Checking a configuration, and what instances make of it.
 
+use http::Uri;
+
 use super::*;
+use crate::endpoints::SetParams;
 use crate::swap::swapper::{InstanceId, RunningInstance, Swapper};
 
 fn model(name: &str) -> SwapModel {
@@ -67,6 +70,10 @@ fn errors_name_model_and_key() {
             "model `a`: `sleep_path` is \"/a b\": it must be a path that begins with `/`",
         ),
         (
+            error_of(|model| model.proxy = Some(Uri::from_static("https://a/b"))),
+            "model `a`: `proxy` is \"https://a/b\": it must be a URL that begins with `http://` and has no query",
+        ),
+        (
             error_of(|model| model.wake_path = Some("/wake".to_owned())),
             "model `a`: `sleep_path` and `wake_path` need each other: set both or none",
         ),
@@ -81,6 +88,33 @@ fn errors_name_model_and_key() {
     ] {
         assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn a_process_runs_on_through_changes_that_do_not_reach_it() {
+    let old = model("a");
+    let runs_as = |change: fn(&mut SwapModel)| {
+        let mut new = old.clone();
+        change(&mut new);
+        new.runs_as(&old)
+    };
+    assert!(runs_as(
+        |model| model.proxy = Some(Uri::from_static("http://a"))
+    ));
+    assert!(runs_as(
+        |model| model.loading_state = Some(LoadingState::Reasoning)
+    ));
+    assert!(runs_as(
+        |model| model.model.use_model_name = Some("b".to_owned())
+    ));
+    assert!(runs_as(|model| model
+        .model
+        .strip_params
+        .push("b".to_owned())));
+    assert!(runs_as(|model| {
+        model.model.set_params = SetParams::default().param("b", "1").unwrap();
+    }));
+    assert!(!runs_as(|model| model.cmd.push_str(" -v")));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use http::Uri;
 use http::uri::PathAndQuery;
 
 use super::{SwapConfig, SwapModel, SwapPolicy};
@@ -213,6 +214,14 @@ impl SwapModel {
             if !path.starts_with('/') || path.parse::<PathAndQuery>().is_err() {
                 return refused(key, format!("{path:?}"), "a path that begins with `/`");
             }
+        }
+        let has_host = |url: &Uri| url.scheme_str() == Some("http") && url.query().is_none();
+        if let Some(url) = self.proxy.as_ref().filter(|url| !has_host(url)) {
+            return refused(
+                "proxy",
+                format!("{:?}", url.to_string()),
+                "a URL that begins with `http://` and has no query",
+            );
         }
         match self.sleep_path.is_some() == self.wake_path.is_some() {
             true => Ok(()),

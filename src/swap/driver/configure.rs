@@ -13,7 +13,9 @@ use crate::endpoints::{Changes, Endpoint, EndpointRef};
 use crate::route::RouteHandle;
 use crate::swap::scheduler::{InstancePhase, InstanceSettings, SchedulerSettings};
 use crate::swap::swapper::InstanceId;
-use crate::swap::{AbandonedLoad, InvalidSwap, SwapConfig, SwapModel, SwapPolicy};
+use crate::swap::{
+    AbandonedLoad, InvalidSwap, LoadingState, ModelOutput, SwapConfig, SwapModel, SwapPolicy,
+};
 
 /// The name and the model of a configured instance.
 type Configured = (Arc<str>, Arc<SwapModel>);
@@ -32,7 +34,9 @@ impl SwapDriver {
         router: &RouteHandle,
     ) -> Result<(), InvalidSwap> {
         let mut configured: Vec<Configured> = Vec::new();
-        for model in config.models.iter().cloned().map(Arc::new) {
+        for mut model in config.models.iter().cloned() {
+            model.loading_state.get_or_insert(config.loading_state);
+            let model = Arc::new(model);
             let names = model.instance_names();
             configured.extend(names.map(|name| (name.into(), Arc::clone(&model))));
         }
@@ -105,8 +109,9 @@ impl SwapDriver {
         let on_demand = known.map(|it| it.on_demand.clone());
         let on_demand = on_demand.unwrap_or_else(|| OnDemand::new(&self.demand));
         let mut endpoint = on_demand::endpoint(name, &model.model, model.concurrency, on_demand);
+        endpoint.shows_load = model.loading_state == Some(LoadingState::Reasoning);
         if let Some(known) = known {
-            endpoint.url = known.endpoint.url().clone();
+            endpoint.url = known.url_as(model);
         }
         endpoint
     }
@@ -131,6 +136,9 @@ impl SwapDriver {
                     let is_changed = !model.runs_as(&instance.model);
                     if is_changed {
                         changed.push(id);
+                    }
+                    if !is_changed {
+                        instance.reconfigure_server(model);
                     }
                     if model.pinned && (is_changed || !instance.model.pinned) {
                         begin.push(id);
@@ -169,8 +177,9 @@ impl SwapDriver {
         model: &Arc<SwapModel>,
         endpoint: &EndpointRef,
     ) -> InstanceId {
-        let status = self.instances.status.clone();
-        let status = status.new_instance(&model.model.name, endpoint.clone());
+        let (of, output) = (&model.model.name, self.output(&model.model.name));
+        let status = &self.instances.status;
+        let status = status.new_instance(of, endpoint.clone(), output);
         let (name, model) = (Arc::clone(name), Arc::clone(model));
         let mut instance = Instance::new(name, model, endpoint.clone(), status);
         let free = self.instances.iter().find(|(_, other)| {
@@ -186,6 +195,13 @@ impl SwapDriver {
         instance.start = self.instances[id].start + 1; // the end of an earlier start may still be reported
         self.instances[id] = instance;
         id
+    }
+
+    /// Returns the output of a model, which its instances share.
+    fn output(&self, model: &str) -> ModelOutput {
+        let mut instances = self.instances.iter();
+        let known = instances.find(|(_, it)| it.model.model.name == model);
+        known.map_or_else(ModelOutput::default, |(_, it)| it.status.output.clone())
     }
 
     /// Tells each instance's schedule its configuration, which the scheduler reads.

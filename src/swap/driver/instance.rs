@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::Uri;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,8 @@ pub(super) struct Instance {
     /// `false` once the instance has left the configuration.
     pub(super) is_configured: bool,
     pub(super) endpoint: EndpointRef,
+    /// The URL of the server that was started last, to which requests go unless the model has a `proxy`.
+    pub(super) own_url: Uri,
     /// The state that the endpoint shares with this driver.
     pub(super) on_demand: OnDemand,
     pub(super) status: Arc<InstanceStatus>,
@@ -71,6 +74,7 @@ impl Instance {
             model,
             is_configured: true,
             on_demand: endpoint.on_demand().cloned().unwrap_or_default(),
+            own_url: endpoint.url().clone(),
             endpoint,
             status,
             schedule: Schedule::default(),
@@ -99,6 +103,23 @@ impl Instance {
     /// Returns `true` if the instance became idle since the scheduler last asked.
     pub(super) fn has_idled(&self) -> bool {
         self.on_demand.idled().0 != self.idled
+    }
+
+    /// Returns the URL of the endpoint once `model` is the configuration of the server that runs.
+    pub(super) fn url_as(&self, model: &SwapModel) -> Uri {
+        model.proxy.as_ref().unwrap_or(&self.own_url).clone()
+    }
+
+    /// Tells the server, which runs on, its new configuration.
+    pub(super) fn reconfigure_server(&self, model: &Arc<SwapModel>) {
+        let Some(server) = &self.server else {
+            return;
+        };
+        if model.proxy.is_some() || self.model.proxy.is_some() {
+            self.status.set_url(self.url_as(model).to_string());
+        }
+        // A panic of the launcher must not end the driver, and with it every model.
+        _ = catch_unwind(AssertUnwindSafe(|| server.on_reconfigure(model)));
     }
 
     /// Lets the endpoint give slots, unless the server has ended or is suspect.

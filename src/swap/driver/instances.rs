@@ -226,6 +226,7 @@ impl Effects for Instances {
                 pool,
                 timeout: instance.model.start_timeout.unwrap_or(timeout),
                 progress: instance.status.reported_progress(),
+                output: instance.status.output.clone(),
                 cleanup: Cleanup::default(),
             },
             launcher,

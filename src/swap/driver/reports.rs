@@ -108,6 +108,8 @@ impl SwapDriver {
     /// Handles an instance that can serve requests. Its endpoint gets the URL before it gives slots.
     fn on_started(&mut self, id: InstanceId, (server, url): Started, router: &RouteHandle) {
         let instance = &mut self.instances[id];
+        instance.own_url = url;
+        let url = instance.url_as(&instance.model);
         tracing::info!(model = &*instance.name, %url, "model is loaded");
         if *instance.endpoint.url() != url {
             router.change_on_demand(|endpoints| {

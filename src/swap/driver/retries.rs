@@ -121,7 +121,7 @@ impl SwapDriver {
 fn fallbacks<'a>(routing: &'a RoutingConfig, model: &str) -> Vec<&'a str> {
     let mut fallbacks = Vec::new();
     for (name, chain) in &routing.fallbacks {
-        let alias = routing.aliases.get(name);
+        let alias = routing.aliases.get(name).map(|alias| &alias.model);
         let all = std::iter::once(name).chain(alias).chain(chain);
         let behind = all.skip_while(|name| *name != model).skip(1);
         fallbacks.extend(behind.map(String::as_str));

@@ -56,9 +56,10 @@ impl Engine {
     ) -> Result<Arc<Self>, StartError> {
         let no_port = |error| StartError::new(format!("there is no free port: {error}"));
         let port = Port::choose().map_err(no_port)?;
-        let client = HealthClient::new(prober, port.number());
-        let error = |error: http::Error| StartError::new(error.to_string());
-        let url = client.target("/").map_err(error)?;
+        let proxy = launch.model.proxy.clone();
+        let client = HealthClient::new(prober, port.number(), proxy);
+        let url = format!("http://127.0.0.1:{}/", port.number());
+        let url = Uri::try_from(url).map_err(|error| StartError::new(error.to_string()))?;
 
         let command = command(&launch.model.cmd, &launch, port.number(), None);
         let mut command = command.map_err(StartError::new)?;
@@ -71,7 +72,7 @@ impl Engine {
 
         let (life_sender, life) = watch::channel(ProcessLife::Runs);
         let engine = Arc::new(Self {
-            output: Output::new(launch.name.clone()),
+            output: Output::new(&launch),
             launch,
             port,
             url,

@@ -1,7 +1,9 @@
 //! Health checks and calls of a process over HTTP.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use http::{Method, Uri};
 use tokio::time::{sleep, timeout};
 
@@ -18,15 +20,26 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// The number of failed checks in a row after which a process counts as ended.
 const FAILURES: u32 = 3;
 
-/// A client of the process that listens on a port.
+/// A client of a process, which listens on a port or behind a proxy.
 pub(super) struct HealthClient {
     prober: Prober,
     port: u16,
+    proxy: ArcSwapOption<Uri>,
 }
 
 impl HealthClient {
-    pub(super) fn new(prober: Prober, port: u16) -> Self {
-        Self { prober, port }
+    pub(super) fn new(prober: Prober, port: u16, proxy: Option<Uri>) -> Self {
+        let proxy = ArcSwapOption::from_pointee(proxy);
+        Self {
+            prober,
+            port,
+            proxy,
+        }
+    }
+
+    /// Sets the base URL of the calls from now on. `None` stands for the port of this machine.
+    pub(super) fn set_proxy(&self, proxy: Option<Uri>) {
+        self.proxy.store(proxy.map(Arc::new));
     }
 
     /// Sends a request without a body, and fails unless the answer is 2xx and comes within `limit`.
@@ -97,11 +110,12 @@ impl HealthClient {
     }
 
     /// Returns the URL of a path of the process.
-    pub(super) fn target(&self, path: &str) -> Result<Uri, http::Error> {
-        Ok(Uri::try_from(format!(
-            "http://127.0.0.1:{}{path}",
-            self.port
-        ))?)
+    fn target(&self, path: &str) -> Result<Uri, http::Error> {
+        let url = match &*self.proxy.load() {
+            Some(proxy) => format!("{}{path}", proxy.to_string().trim_end_matches('/')),
+            None => format!("http://127.0.0.1:{}{path}", self.port),
+        };
+        Ok(Uri::try_from(url)?)
     }
 }
 
@@ -124,7 +138,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_sleeping_process_is_not_checked() {
-        let client = HealthClient::new(Prober::local(), 0); // not even connected to
+        let client = HealthClient::new(Prober::local(), 0, None); // not even connected to
         let interval = Duration::from_secs(10);
         let check = |sleeps| {
             let failed = client.until_unhealthy("/health", interval, || 0, move || sleeps);

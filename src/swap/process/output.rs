@@ -1,4 +1,5 @@
-//! The output of a process: it goes to the log, and its last lines to the error of a start that fails.
+//! The output of a process: it goes to the log and to readers of its model, and its last lines to the error of a start that
+//! fails.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,9 +11,9 @@ use tokio::net::unix::pipe::Receiver;
 use tokio_util::sync::CancellationToken;
 
 use super::lines::ByteLines;
+use crate::swap::output::LINE_LIMIT;
+use crate::swap::{Launch, ModelOutput};
 
-/// The number of bytes of a line that are kept.
-const LINE_LIMIT: usize = 1 << 10;
 /// The number of bytes that are read once the group is gone: as much as a pipe may hold.
 const REST_LIMIT: u64 = 1 << 20;
 /// The number of last lines that are kept.
@@ -25,20 +26,27 @@ const TAIL_CHARS: usize = 200;
 pub(super) struct Output {
     /// The name of the instance, for the log.
     name: Arc<str>,
+    /// `true` if the lines of the instance begin with its name, because another instance has none there.
+    is_named: bool,
+    model: ModelOutput,
     tail: Mutex<VecDeque<String>>,
 }
 
 impl Output {
-    pub(super) fn new(name: Arc<str>) -> Self {
-        let tail = Mutex::default();
-        Self { name, tail }
+    pub(super) fn new(launch: &Launch) -> Self {
+        Self {
+            name: Arc::clone(&launch.name),
+            is_named: *launch.name != *launch.model.model.name,
+            model: launch.output.clone(),
+            tail: Mutex::default(),
+        }
     }
 
     /// Reads until all writers have closed the pipe, or the group is gone. Then it reads only the rest in the pipe, because a
     /// process that has left the group may hold the pipe for ever. This waits for no reader of the lines, so the process can
     /// always write.
     pub(super) async fn read(&self, mut pipe: Receiver, group_gone: CancellationToken) {
-        let (mut chunk, mut lines) = (vec![0; 8 << 10], ByteLines::new(LINE_LIMIT));
+        let (mut chunk, mut lines) = (vec![0; 8 << 10], ByteLines::new(LINE_LIMIT + 1)); // so that it is seen which lines are cut
         loop {
             let read = tokio::select! {
                 biased;
@@ -77,6 +85,12 @@ impl Output {
         if line.is_empty() {
             return;
         }
+        match self.is_named {
+            true => self
+                .model
+                .push(&[self.name.as_bytes(), b": ", line].concat()),
+            false => self.model.push(line),
+        }
         let line = String::from_utf8_lossy(line);
         tracing::debug!(target: "tower_triage::swap", model = &*self.name, "{line}");
         let mut tail = self.lock();
@@ -93,11 +107,15 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::swap::SwapModel;
 
     #[test]
     fn the_tail_has_the_last_lines() {
-        let output = Output::new("m".into());
+        let model = Arc::new(SwapModel::new("m", ""));
+        let output = Output::new(&Launch::new(model, Duration::ZERO));
         for number in 0..100 {
             let line = format!("{number} {}", "é".repeat(LINE_LIMIT));
             output.on_line(line.as_bytes());

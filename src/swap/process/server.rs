@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::engine::Engine;
 use super::progress::follow;
 use super::{health, stop};
-use crate::swap::{BoxFuture, LoadProgress, ModelServer, StartError};
+use crate::swap::{BoxFuture, LoadProgress, ModelServer, StartError, SwapModel};
 use crate::upstream::CheckError;
 
 /// A process that serves a model. Dropping it kills the process and all that it started.
@@ -33,6 +33,10 @@ impl ModelServer for ProcessServer {
     fn kill(&self) -> BoxFuture<()> {
         let engine = self.0.clone();
         Box::pin(async move { stop::kill(&engine).await })
+    }
+
+    fn on_reconfigure(&self, model: &Arc<SwapModel>) {
+        self.0.client.set_proxy(model.proxy.clone());
     }
 
     fn sleep(&self) -> Option<BoxFuture<Result<(), String>>> {

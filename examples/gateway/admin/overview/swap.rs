@@ -25,6 +25,7 @@ pub(super) fn models(handle: &Handle) -> Option<Value> {
             "load_seconds": seconds(model.load_time),
             "memory": memory(&model.name, &config),
             "last_error": model.last_error,
+            "has_logs": true,
         });
         (model.name, row)
     });

@@ -1,4 +1,4 @@
-//! Reads the `[swap]` section: the library's configuration, and a key of the gateway's own beside its keys.
+//! Reads the `[swap]` section: the library's configuration, and keys of the gateway's own beside its keys.
 //!
 //! Serde's `flatten` would lose the line of an unknown key.
 
@@ -9,13 +9,26 @@ use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use tower_triage::swap::SwapConfig;
 
+use super::macros::Macros;
+
 /// The section, checked.
 pub(in crate::config) struct SwapSection {
     pub(in crate::config) config: SwapConfig,
-    pub(in crate::config) clients_may_unload: bool,
+    pub(in crate::config) own: OwnKeys,
 }
 
-const CLIENTS_MAY_UNLOAD: &str = "clients_may_unload";
+/// The values of the gateway's own keys.
+#[derive(Default)]
+pub(in crate::config) struct OwnKeys {
+    pub(in crate::config) clients_may_unload: bool,
+    pub(in crate::config) macros: Macros,
+}
+
+/// A key of the gateway's own.
+enum OwnKey {
+    ClientsMayUnload,
+    Macros,
+}
 
 impl<'de> Deserialize<'de> for SwapSection {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -33,24 +46,18 @@ impl<'de> Visitor<'de> for Section {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SwapSection, A::Error> {
-        let mut clients_may_unload = false;
-        let others = OtherKeys {
-            map,
-            clients_may_unload: &mut clients_may_unload,
-        };
+        let mut own = OwnKeys::default();
+        let others = OtherKeys { map, own: &mut own };
         let config = SwapConfig::deserialize(MapAccessDeserializer::new(others))?;
         config.validate().map_err(A::Error::custom)?;
-        Ok(SwapSection {
-            config,
-            clients_may_unload,
-        })
+        Ok(SwapSection { config, own })
     }
 }
 
 /// The entries of a table without the gateway's own.
 struct OtherKeys<'a, A> {
     map: A,
-    clients_may_unload: &'a mut bool,
+    own: &'a mut OwnKeys,
 }
 
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for OtherKeys<'_, A> {
@@ -64,8 +71,13 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for OtherKeys<'_, A> {
             match self.map.next_key_seed(KeySeed(seed))? {
                 None => return Ok(None),
                 Some(Key::Other(key)) => return Ok(Some(key)),
-                Some(Key::Own(unused)) => {
-                    *self.clients_may_unload = self.map.next_value()?;
+                Some(Key::Own(key, unused)) => {
+                    match key {
+                        OwnKey::ClientsMayUnload => {
+                            self.own.clients_may_unload = self.map.next_value()?;
+                        }
+                        OwnKey::Macros => self.own.macros = self.map.next_value()?,
+                    }
                     seed = unused;
                 }
             }
@@ -84,7 +96,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for OtherKeys<'_, A> {
 struct KeySeed<K>(K);
 
 enum Key<K, V> {
-    Own(K),
+    Own(OwnKey, K),
     Other(V),
 }
 
@@ -93,7 +105,8 @@ impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for KeySeed<K> {
 
     fn deserialize<D: Deserializer<'de>>(self, key: D) -> Result<Self::Value, D::Error> {
         match &*String::deserialize(key)? {
-            CLIENTS_MAY_UNLOAD => Ok(Key::Own(self.0)),
+            "clients_may_unload" => Ok(Key::Own(OwnKey::ClientsMayUnload, self.0)),
+            "macros" => Ok(Key::Own(OwnKey::Macros, self.0)),
             other => self
                 .0
                 .deserialize(StrDeserializer::new(other))

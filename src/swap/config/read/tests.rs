@@ -50,9 +50,15 @@ fn every_key_of_a_model_is_read() {
         min_loaded_seconds = 0
         abandoned_load = "finish"
         health_timeout_seconds = 7
+        loading_state = "reasoning"
         default = "m"
         [models.m]
         cmd = "serve"
+        proxy = "http://10.0.0.7:8000/base"
+        use_model_name = "qwen"
+        set_params = { temperature = 0.2 }
+        strip_params = ["top_k"]
+        loading_state = "none"
         context_length = 8192
         vision = true
         tools = true
@@ -80,7 +86,12 @@ fn every_key_of_a_model_is_read() {
     let mut model = SwapModel::new("m", "serve").concurrency(2).ttl(None);
     model.model = model.model.context_length(8192);
     model.model = model.model.vision(true).tools(true).json_mode(true);
+    let params = SetParams::default().param("temperature", "0.2").unwrap();
+    model.model = model.model.use_model_name("qwen").set_params(params);
+    model.model = model.model.strip_params(["top_k"]);
     let model = SwapModel {
+        proxy: Some(Uri::from_static("http://10.0.0.7:8000/base")),
+        loading_state: Some(LoadingState::None),
         evict_cost: 3,
         instances: 5,
         health_path: None,
@@ -103,6 +114,7 @@ fn every_key_of_a_model_is_read() {
         min_loaded: Duration::ZERO,
         abandoned_load: AbandonedLoad::Finish,
         health_timeout: seconds(7),
+        loading_state: LoadingState::Reasoning,
         default: Some("m".to_owned()),
         ..SwapConfig::default()
     };

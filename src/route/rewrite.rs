@@ -1,0 +1,86 @@
+//! The changes to a request's body that the configuration of its model and its alias ask for.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::request_body::BufferedBody;
+use crate::endpoints::{Alias, Decision, Model, RoutingConfig, Via};
+use crate::openai::Edits;
+
+/// The changes to the body of a request for one endpoint.
+pub(super) struct Rewrite<'a> {
+    /// The model that serves the request, as the endpoint lists it. `None` for an endpoint that serves any model.
+    model: Option<&'a Model>,
+    decision: &'a Decision,
+    /// The routing, if the request may have asked by an alias.
+    routing: Option<Arc<RoutingConfig>>,
+}
+
+impl<'a> Rewrite<'a> {
+    /// Returns the changes that a decision asks for, or `None` if the body goes on as it is. `routing` is called only for a
+    /// request that is served by another name than its own.
+    #[inline]
+    pub(super) fn new(
+        decision: &'a Decision,
+        routing: impl FnOnce() -> Arc<RoutingConfig>,
+    ) -> Option<Self> {
+        let models = &decision.endpoint.config().models;
+        let model = models.get(usize::from(decision.nth_model));
+        let is_renamed = decision.via != Via::Direct;
+        if !is_renamed && model.is_none_or(|model| !model.changes_bodies()) {
+            return None;
+        }
+        Some(Self {
+            model,
+            decision,
+            routing: is_renamed.then(routing),
+        })
+    }
+
+    /// Returns the name that the endpoint gets in place of the one in the body.
+    pub(super) fn model_name(&self) -> &str {
+        // An alias knows the names at its own model's endpoints.
+        let alias = self.alias().filter(|_| self.decision.via == Via::Alias);
+        let of_alias = alias.and_then(|alias| alias.use_model_name.as_deref());
+        let of_model = || self.model?.use_model_name.as_deref();
+        of_alias.or_else(of_model).unwrap_or(&self.decision.model)
+    }
+
+    /// Returns a body in JSON with its parameters set and removed, or `None` if its name is all that changes.
+    pub(super) fn with_params(&self, body: &BufferedBody) -> Option<Bytes> {
+        let edits = self.edits()?;
+        if body.is_form || body.bytes.is_empty() {
+            return None;
+        }
+        let edited = edits.apply(std::str::from_utf8(&body.bytes).ok()?)?;
+        Some(edited.into())
+    }
+
+    /// Returns the edits of the parameters and the name, unless no parameter changes.
+    fn edits(&self) -> Option<Edits<'_>> {
+        let (alias, model) = (self.alias(), self.model);
+        let of_alias = alias.map(|alias| (&alias.set_params, &alias.strip_params));
+        let of_model = model.map(|model| (&model.set_params, &model.strip_params));
+        let mut edits = Edits::default();
+        // The alias first, because the first value of a parameter counts.
+        for (set, strip) in of_alias.into_iter().chain(of_model) {
+            let set = set.iter().map(|(name, json)| (name, Cow::Borrowed(json)));
+            edits.set.extend(set);
+            edits.strip.extend(strip.iter().map(String::as_str));
+        }
+        if edits.set.is_empty() && edits.strip.is_empty() {
+            return None;
+        }
+        edits.strip.retain(|name| *name != "model");
+        let name = Value::from(self.model_name()).to_string(); // quoted and escaped
+        edits.set.push(("model", name.into()));
+        Some(edits)
+    }
+
+    fn alias(&self) -> Option<&Alias> {
+        self.routing.as_ref()?.aliases.get(&*self.decision.asked)
+    }
+}
