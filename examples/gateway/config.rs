@@ -10,7 +10,7 @@ mod durable;
 mod environment;
 mod error;
 mod expand;
-mod files;
+pub(crate) mod files;
 mod headers;
 mod health;
 mod keys;

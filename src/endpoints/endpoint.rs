@@ -45,11 +45,12 @@ pub struct Model {
         serde(default, deserialize_with = "params::read::model_name")
     )]
     pub use_model_name: Option<String>,
-    /// The parameters that the endpoint gets in a JSON body, over those of the client. Default: none. A parameter that the body
-    /// has keeps its place, and all others are added at the end.
+    /// The parameters that the endpoint gets at the top level of a JSON body, over those of the client. Default: none. A parameter
+    /// that the body has keeps its place, and all others are added at the end. A body that is not read stays as it is.
     #[cfg_attr(feature = "serde", serde(default))]
     pub set_params: SetParams,
-    /// The names of parameters to remove from a JSON body, unless they are set. Default: none. `model` always stays.
+    /// The names of parameters to remove from the top level of a JSON body, in upper or lower case, unless they are set. Default:
+    /// none. `model` always stays.
     #[cfg_attr(
         feature = "serde",
         serde(default, deserialize_with = "params::read::stripped")

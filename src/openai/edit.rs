@@ -41,7 +41,7 @@ impl Edits<'_> {
                     is_set[nth] = true;
                     edited.write(end, start, &self.set[nth].1);
                 }
-                None if self.strip.contains(&&*key) => {}
+                None if self.removes(&key) => {}
                 None => edited.write(end, start, text.get(start..json.at()).ok_or(NotJson)?),
             }
             end = json.at();
@@ -55,6 +55,15 @@ impl Edits<'_> {
             }
         }
         Some(edited.end(end))
+    }
+}
+
+impl Edits<'_> {
+    /// Returns `true` if a field is removed: one to strip, or the name of one to set in another case. Some servers ignore the
+    /// case of names.
+    fn removes(&self, key: &str) -> bool {
+        let mut names = self.set.iter().map(|(name, _)| name).chain(&self.strip);
+        names.any(|name| name.eq_ignore_ascii_case(key))
     }
 }
 

@@ -59,6 +59,8 @@ struct Fields<'a> {
     /// The value of `model` as it is written.
     model: Option<&'a str>,
     has_two_models: bool,
+    /// `true` if a field is named `model` in another case. Some servers ignore the case of names.
+    has_other_model: bool,
     max_tokens: Option<u32>,
     is_unbounded: bool,
     instructions: Prompt,
@@ -90,6 +92,7 @@ impl<'a> Fields<'a> {
             asked: Requirements::new(""),
             model: None,
             has_two_models: false,
+            has_other_model: false,
             max_tokens: None,
             is_unbounded: false,
             instructions: Prompt::new(hashes_prefix),
@@ -125,6 +128,7 @@ impl<'a> Fields<'a> {
                 asked.choices = asked.choices.max(number.try_into().unwrap_or(u32::MAX));
             }
             key => {
+                self.has_other_model |= key.eq_ignore_ascii_case("model");
                 self.is_unbounded |= BOUNDS_OF_OTHERS.contains(&key);
                 json.skip()?;
             }
@@ -141,6 +145,10 @@ impl<'a> Fields<'a> {
         // Parsers differ in the field that counts if there are two, and the choice of the endpoint would, too.
         if self.has_two_models {
             return Err(RouteError::malformed("duplicate field `model`"));
+        }
+        if self.has_other_model {
+            let error = "the field `model` must be written in lower case";
+            return Err(RouteError::malformed(error));
         }
         let mut asked = self.asked;
         let mut model_at = None;

@@ -292,7 +292,10 @@ where
         }
         let now = gate::now();
         lease.called = Some(now);
+        // The prompt stays that of the client, for which the ticket was charged.
+        let prompt = self.tokens.prompt;
         lease.tokens = rewritten.unwrap_or(self.tokens);
+        lease.tokens.prompt = prompt;
         if let Some(observer) = observer(request.extensions()) {
             observer.on_called(lease.decision(), now);
         }

@@ -72,7 +72,7 @@ impl LoadReport {
             Some(_) => json!({ "reasoning_content": text }),
         };
         let chunk = json!({
-            "id": "chatcmpl-loading",
+            "id": "", // libraries that join chunks take that of the answer instead
             "object": "chat.completion.chunk",
             "created": self.created,
             "model": &*self.model,

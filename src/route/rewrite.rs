@@ -19,6 +19,18 @@ pub(super) struct Rewrite<'a> {
     routing: Option<Arc<RoutingConfig>>,
 }
 
+/// An edited body, with the one that it was made of.
+struct Tied {
+    edited: String,
+    _original: Bytes,
+}
+
+impl AsRef<[u8]> for Tied {
+    fn as_ref(&self) -> &[u8] {
+        self.edited.as_bytes()
+    }
+}
+
 impl<'a> Rewrite<'a> {
     /// Returns the changes that a decision asks for, or `None` if the body goes on as it is. `routing` is called only for a
     /// request that is served by another name than its own.
@@ -56,7 +68,11 @@ impl<'a> Rewrite<'a> {
             return None;
         }
         let edited = edits.apply(std::str::from_utf8(&body.bytes).ok()?)?;
-        Some(edited.into())
+        let original = body.bytes.clone(); // its share of the memory is given back only with the edited body
+        Some(Bytes::from_owner(Tied {
+            edited,
+            _original: original,
+        }))
     }
 
     /// Returns the edits of the parameters and the name, unless no parameter changes.

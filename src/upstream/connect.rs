@@ -25,6 +25,11 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 /// The number of probes without an answer after which the system closes the connection.
 const KEEPALIVE_TRIES: u32 = 3;
 
+/// The time after which Linux closes such a connection if the host does not acknowledge what was sent, or takes nothing of it. A
+/// busy host may be slow to take an upload.
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+const UNTAKEN_LIMIT: Duration = Duration::from_secs(120);
+
 /// The protocol that a TLS connection is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Alpn {
@@ -75,7 +80,7 @@ impl Connector {
         tcp.set_keepalive_interval(Some(KEEPALIVE));
         tcp.set_keepalive_retries(Some(KEEPALIVE_TRIES));
         #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-        tcp.set_tcp_user_timeout(Some(KEEPALIVE * (KEEPALIVE_TRIES + 1)));
+        tcp.set_tcp_user_timeout(Some(UNTAKEN_LIMIT));
         let stream = self.tls.clone().connect(tcp, to, Alpn::Http2);
         self.in_time(stream).await
     }

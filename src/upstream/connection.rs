@@ -8,7 +8,7 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use hyper::rt::{Read, Write};
@@ -27,21 +27,23 @@ pub(super) struct ConnectionState(Arc<Flags>);
 
 /// The state that a connection shares with its [`ConnectionState`]s.
 ///
-/// All flags are `Relaxed`, because each is read by itself and guards no other memory.
+/// All values are `Relaxed`, because each is read by itself and guards no other memory.
 #[derive(Debug)]
 struct Flags {
     /// `true` while hyper has nothing left to write.
     flushed: AtomicBool,
     /// `true` once a write has failed because the endpoint has closed the connection.
     write_failed: AtomicBool,
-    /// `true` once a byte has come since the current request began.
-    has_answered: AtomicBool,
+    /// The number of reads that gave bytes. It wraps around.
+    reads: AtomicU32,
+    /// The number of reads at the time at which the current request began.
+    reads_at_begin: AtomicU32,
 }
 
 impl ConnectionState {
     /// Records that a request begins.
     pub(super) fn begin(&self) {
-        self.0.has_answered.store(false, Relaxed);
+        self.0.reads_at_begin.store(self.reads(), Relaxed);
     }
 
     /// Returns `true` if hyper has written everything that it had, and the endpoint still accepted it.
@@ -51,7 +53,12 @@ impl ConnectionState {
 
     /// Returns `true` if a byte of an answer to the current request has come.
     pub(super) fn has_answered(&self) -> bool {
-        self.0.has_answered.load(Relaxed)
+        self.reads() != self.0.reads_at_begin.load(Relaxed)
+    }
+
+    /// Returns the number of reads that gave bytes, which wraps around.
+    pub(super) fn reads(&self) -> u32 {
+        self.0.reads.load(Relaxed)
     }
 }
 
@@ -62,7 +69,8 @@ impl<S> Connection<S> {
             state: ConnectionState(Arc::new(Flags {
                 flushed: AtomicBool::new(true),
                 write_failed: AtomicBool::new(false),
-                has_answered: AtomicBool::new(false),
+                reads: AtomicU32::new(0),
+                reads_at_begin: AtomicU32::new(0),
             })),
         }
     }
@@ -116,7 +124,11 @@ impl<S: Read + Unpin> AsyncRead for Connection<S> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.state.0.has_answered.store(true, Relaxed);
+            // Nobody else writes the number.
+            self.state
+                .0
+                .reads
+                .store(self.state.reads().wrapping_add(1), Relaxed);
         }
         match read {
             // The endpoint closed the connection with a part of the request unread. Everything that it sent is read by

@@ -229,11 +229,17 @@ async fn an_endpoint_of_http_1_is_a_failure() {
     let to = http2(format!("http://{}", upstream.addr()));
     let forward = Forward::new();
     let serve = async {
-        let mut connection = upstream.accept().await;
-        connection.send("HTTP/1.1 400 Bad Request\r\n\r\n").await;
-        connection
+        let mut connections = Vec::new();
+        loop {
+            let mut connection = upstream.accept().await;
+            connection.send("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+            connections.push(connection);
+        }
     };
-    let (_connection, response) = tokio::join!(serve, send(&forward, post(&to, "{}")));
+    let response = tokio::select! {
+        response = send(&forward, post(&to, "{}")) => response,
+        _ = serve => unreachable!("it serves for ever"),
+    };
     let failure = Failure::read(response).await;
     failure.is(502, "upstream_failed", NoResponse::Reset);
 }

@@ -1,14 +1,19 @@
 //! The watch of the configuration file, with `--watch`.
 
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::in_thread;
+use crate::config::files;
 
 /// The time between two looks at the file.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The first look is so late that later ones are between those at files of keys, which would interrupt them.
+const FIRST: Duration = Duration::from_millis(1_500);
 
 /// The content of a file at one look. `None` if it cannot be read.
 type Content = Option<Vec<u8>>;
@@ -26,10 +31,10 @@ pub(crate) struct FileWatch {
 impl FileWatch {
     /// Begins to watch a file, before it is read for use. In a Tokio runtime.
     pub(crate) fn new(path: PathBuf) -> Self {
-        let mut interval = interval_at(Instant::now() + INTERVAL, INTERVAL);
+        let mut interval = interval_at(Instant::now() + FIRST, INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
-            known: std::fs::read(&path).ok(),
+            known: content(&path),
             path,
             seen: None,
             interval,
@@ -41,7 +46,7 @@ impl FileWatch {
         loop {
             self.interval.tick().await;
             let path = self.path.clone();
-            let read = in_thread(move || std::fs::read(path).ok()).await;
+            let read = in_thread(move || content(&path)).await;
             if read.is_ok_and(|content| self.look(content)) {
                 return;
             }
@@ -62,6 +67,12 @@ impl FileWatch {
         (self.known, self.seen) = (content, None);
         true
     }
+}
+
+fn content(path: &Path) -> Content {
+    let mut content = Vec::new();
+    let read = files::open(path).and_then(|mut file| file.read_to_end(&mut content));
+    read.is_ok().then_some(content)
 }
 
 #[cfg(test)]

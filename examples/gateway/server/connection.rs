@@ -18,7 +18,7 @@ use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::server::TlsStream;
 
 use super::Shared;
@@ -41,15 +41,16 @@ pub(super) async fn serve<H, F, B>(
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
+    let start = Instant::now();
     let activity = Arc::new(Activity::new(place));
     let (io, hang_up) = hang_up::watch(socket, Arc::clone(&activity));
     if shared.tls.is_none() {
-        return serve_requests(shared, handler, io, hang_up, activity, peer).await;
+        return serve_requests(shared, handler, io, hang_up, activity, peer, start).await;
     }
     // Boxed, so that a connection without TLS needs no memory for its state.
     Box::pin(async move {
         if let Some(io) = shake_hands(&shared, io).await {
-            serve_requests(shared, handler, io, hang_up, activity, peer).await;
+            serve_requests(shared, handler, io, hang_up, activity, peer, start).await;
         }
     })
     .await;
@@ -70,7 +71,7 @@ async fn shake_hands(shared: &Shared, io: ClientIo) -> Option<TlsStream<ClientIo
     None
 }
 
-/// Serves the requests that come over `io`, whose socket `hang_up` watches.
+/// Serves the requests that come over `io`, whose socket `hang_up` watches and which was accepted at `start`.
 async fn serve_requests<H, F, B, I>(
     shared: Arc<Shared>,
     handler: Arc<H>,
@@ -78,6 +79,7 @@ async fn serve_requests<H, F, B, I>(
     hang_up: HangUpWatch,
     activity: Arc<Activity>,
     peer: SocketAddr,
+    start: Instant,
 ) where
     H: Fn(Request<ClientBody>, SocketAddr) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
@@ -98,7 +100,14 @@ async fn serve_requests<H, F, B, I>(
         AnswerFuture::new(response, version, served, tracked)
     });
     let connection = protocols.serve_connection_with_upgrades(TokioIo::new(io), service);
-    let driven = drive(connection, &activity, shared.limits, hang_up, &shared.stop);
+    let driven = drive(
+        connection,
+        &activity,
+        shared.limits,
+        hang_up,
+        &shared.stop,
+        start,
+    );
     match driven.await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(error, "connection failed"),

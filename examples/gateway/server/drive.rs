@@ -13,19 +13,20 @@ use super::activity::Activity;
 use super::hang_up::HangUpWatch;
 use super::timeouts::{Limits, Step, Timeouts};
 
-/// Drives `connection` to its end, or returns why it has to be dropped, which cancels its requests.
+/// Drives `connection`, which was accepted at `start`, to its end, or returns why it has to be dropped, which cancels its requests.
 pub(super) async fn drive<C: GracefulConnection>(
     connection: C,
     activity: &Activity,
     limits: Limits,
     hang_up: HangUpWatch,
     stop: &Stop,
+    start: Instant,
 ) -> Result<C::Output, &'static str> {
     let mut connection = pin!(connection);
     let mut hung_up = pin!(hang_up.hung_up());
     let stopped = pin!(stop.stopped());
     let mut stopping = Stopping::new(stop, stopped);
-    let timeouts = Timeouts::new(limits, Instant::now());
+    let timeouts = Timeouts::new(limits, start);
     let timer = pin!(sleep(timeouts.first_look()));
     let mut looks = Looks::new(timeouts, timer);
     poll_fn(|cx| {

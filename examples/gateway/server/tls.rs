@@ -63,7 +63,8 @@ impl Tls {
         self.current.0.load_full()
     }
 
-    /// Uses `certificate` for all handshakes from now on. Connections that are open go on. Returns `true` if it is another
+    /// Uses `certificate` for all new sessions from now on. Connections that are open go on, and a client may resume its session
+    /// without a look at the certificate. Returns `true` if it is another
     /// one than before.
     pub(crate) fn replace(&self, certificate: Certificate) -> bool {
         let certificate = Arc::new(certificate);

@@ -8,6 +8,9 @@ use super::boundary::split_at;
 ///
 /// Returns an error if servers may differ in what the headers name, and it may be the model.
 pub(super) fn is_model(headers: &[u8]) -> Result<bool, &'static str> {
+    if has_half_break(headers) && may_be_model(headers) {
+        return Err(AMBIGUOUS);
+    }
     let lines = headers.split(|&byte| byte == b'\n');
     let is_folded = lines
         .clone()
@@ -30,6 +33,17 @@ pub(super) fn is_model(headers: &[u8]) -> Result<bool, &'static str> {
     }
 }
 
+/// Returns `true` if these headers have half a line break, which some servers take for a whole one.
+fn has_half_break(headers: &[u8]) -> bool {
+    let mut before = 0;
+    let mut has_half = false;
+    for &byte in headers {
+        has_half |= (before == b'\r') != (byte == b'\n');
+        before = byte;
+    }
+    has_half || before == b'\r'
+}
+
 const AMBIGUOUS: &str =
     "the headers of a part of the form name its field in a way that servers may read differently";
 
@@ -41,7 +55,7 @@ struct Field<'a> {
 
 impl<'a> Field<'a> {
     /// Reads a header's value. Returns `None` unless every reader finds the same: each name occurs once and in lower case, no
-    /// other parameter mentions one, and there is no backslash.
+    /// other parameter mentions one, there is no backslash, and a file has a name.
     fn read(value: &'a [u8]) -> Option<Self> {
         let (kind, mut rest) = split_at(value, b';').unwrap_or((value, b""));
         let [mut name, mut filename, mut encoded_filename] = [None; 3];
@@ -62,12 +76,15 @@ impl<'a> Field<'a> {
             }
             rest = next;
         }
-        // An encoded name of a file is not known to all servers.
-        let is_plain = filename.is_some() || encoded_filename.is_none();
-        is_plain.then_some(Self {
-            name: name.unwrap_or_default(),
-            is_file: filename.is_some(),
-        })
+        // Servers differ in whether an empty name, or an encoded one alone, makes a file of the part.
+        let is_file = match filename {
+            Some(filename) if !filename.trim_ascii().is_empty() => Some(true),
+            None if encoded_filename.is_none() => Some(false),
+            _ => None,
+        };
+        let name = name.unwrap_or_default();
+        let is_file = is_file.or((name != b"model").then_some(true))?;
+        Some(Self { name, is_file })
     }
 }
 
@@ -132,6 +149,11 @@ mod tests {
                 false,
             ),
             ("form-data; name=\"Model\"", false),
+            (
+                "form-data; name=file; filename*=utf-8''caf%C3%A9.wav",
+                false,
+            ),
+            ("form-data; name=file; filename=\"\"", false),
             ("form-data; name=\"model \"", false),
             ("form-data; name=\"a\\\"b\"", false),
             ("form-data", false),
@@ -140,6 +162,14 @@ mod tests {
             assert_eq!(names_model(value), Some(expected), "{value}");
         }
         assert_eq!(is_model(b"Content-Type: model"), Ok(false));
+        let plain = b"X: a\rb\r\nContent-Disposition: form-data; name=file";
+        assert_eq!(is_model(plain), Ok(false));
+        for hidden in [
+            "X: a\rContent-Disposition: form-data; name=model",
+            "X: a\nY: model",
+        ] {
+            assert_eq!(is_model(hidden.as_bytes()), Err(AMBIGUOUS), "{hidden:?}");
+        }
     }
 
     #[test]
@@ -157,6 +187,8 @@ mod tests {
             "form-data; x=\"; name=model \"; name=file",
             "form-data; name=\"model\"; FILENAME=x",
             "form-data; name=\"model\"; filename*=utf-8''x",
+            "form-data; name=\"model\"; filename=\"\"",
+            "form-data; name=\"model\"; filename=\" \"",
             "form-data; name*=utf-8''mod%65l",
             "form-data; name=x\r\nContent-Disposition: form-data; name=model",
             "form-data;\r\n name=model",

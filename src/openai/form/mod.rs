@@ -116,7 +116,8 @@ where
             has_ended: false,
         };
         if !later.admit(b"") {
-            let error = "two parts of the form name a model";
+            let error =
+                "two parts of the form name a model, or servers may differ in whether they do";
             return Err(RouteError::malformed(error));
         }
         self.rest.later = Some(Box::new(later));

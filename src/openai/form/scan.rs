@@ -12,10 +12,12 @@ use super::disposition::is_model;
 /// A scanner of the beginning of a form.
 #[derive(Debug)]
 pub(super) struct FormScan {
-    /// The line break and the boundary between two parts.
+    /// The line break and the boundary between two parts. The form begins with it, perhaps without the line break.
     delimiter: Vec<u8>,
     /// The position up to which the form is read.
     at: usize,
+    /// The position at which the content of the current part begins.
+    content: usize,
     /// The position up to which the end of the headers at `at` was searched.
     searched: usize,
     /// `true` once the model was found. Another part of its name is found by its headers.
@@ -25,9 +27,9 @@ pub(super) struct FormScan {
 
 #[derive(Debug, Clone, Copy)]
 enum State {
-    /// The form may begin with a boundary that has no line break before it.
+    /// The first boundary is awaited.
     Start,
-    /// The content of a part, or the text before the first part, is skipped.
+    /// The content of a part is skipped.
     Skip,
     /// A boundary was read. Two dashes after it end the form.
     Boundary,
@@ -70,6 +72,7 @@ impl FormScan {
         Self {
             delimiter: [b"\r\n--", boundary].concat(),
             at: 0,
+            content: 0,
             searched: 0,
             has_model: false,
             state: State::Start,
@@ -81,8 +84,8 @@ impl FormScan {
     pub(super) fn advance(&mut self, form: &[u8]) -> Result<Option<Found>, &'static str> {
         loop {
             let step = match self.state {
-                State::Start => self.start(form),
-                State::Skip => self.skip(form),
+                State::Start => self.start(form)?,
+                State::Skip => self.skip(form)?,
                 State::Boundary => self.boundary(form)?,
                 State::Headers => self.headers(form)?,
                 State::Model { start } => self.model(form, start)?,
@@ -101,26 +104,30 @@ impl FormScan {
         let read = self.at.saturating_sub(2); // the headers of a part may end with the line break before them
         form.drain(..read);
         self.at -= read;
+        self.content = self.content.saturating_sub(read);
         self.searched = self.searched.saturating_sub(read);
     }
 
-    fn start(&mut self, form: &[u8]) -> Step {
-        let first = &self.delimiter[2..];
-        if form.starts_with(first) {
-            self.at = first.len();
-            return Step::Next(State::Boundary);
+    /// Reads the first boundary. A text before it is refused, because a server that ignores the content type may take it
+    /// for the request.
+    fn start(&mut self, form: &[u8]) -> Result<Step, &'static str> {
+        for begin in [&self.delimiter[2..], &self.delimiter] {
+            if form.starts_with(begin) {
+                self.at = begin.len();
+                return Ok(Step::Next(State::Boundary));
+            }
+            if begin.starts_with(form) {
+                return Ok(Step::Wait);
+            }
         }
-        match first.starts_with(form) {
-            true => Step::Wait,
-            false => Step::Next(State::Skip),
-        }
+        Err("the form does not begin with its boundary")
     }
 
-    fn skip(&mut self, form: &[u8]) -> Step {
-        match self.find_delimiter(form) {
+    fn skip(&mut self, form: &[u8]) -> Result<Step, &'static str> {
+        Ok(match self.find_delimiter(form)? {
             Some(_) => Step::Next(State::Boundary),
             None => Step::Wait,
-        }
+        })
     }
 
     fn boundary(&mut self, form: &[u8]) -> Result<Step, &'static str> {
@@ -157,6 +164,7 @@ impl FormScan {
         let end = self.searched + found;
         let headers = &form[self.at - 2..end];
         self.at = end + END_OF_HEADERS.len();
+        self.content = self.at;
         Ok(match is_model(headers)? {
             true if self.has_model => Step::Found(Found::SecondModel),
             true => Step::Next(State::Model { start: self.at }),
@@ -165,7 +173,7 @@ impl FormScan {
     }
 
     fn model(&mut self, form: &[u8], start: usize) -> Result<Step, &'static str> {
-        let end = self.find_delimiter(form);
+        let end = self.find_delimiter(form)?;
         if end.unwrap_or(form.len()) - start > LONGEST_NAME + self.delimiter.len() {
             return Err("the `model` of the form is too long");
         }
@@ -185,20 +193,26 @@ impl FormScan {
 
     /// Finds the next delimiter, and moves behind it. Returns its position. If there is none, the scan moves on to where one
     /// may have begun.
-    fn find_delimiter(&mut self, form: &[u8]) -> Option<usize> {
-        let found = memmem::find(&form[self.at..], &self.delimiter);
-        match found.map(|found| self.at + found) {
-            Some(position) => {
-                self.at = position + self.delimiter.len();
-                Some(position)
-            }
-            None => {
-                self.at = self
-                    .at
-                    .max(form.len().saturating_sub(self.delimiter.len() - 1));
-                None
+    ///
+    /// A boundary after half a line break, or right after the headers, is refused, because some servers take it for one.
+    fn find_delimiter(&mut self, form: &[u8]) -> Result<Option<usize>, &'static str> {
+        let boundary = &self.delimiter[2..];
+        // The loop ends because each round moves behind a text that is like the boundary.
+        while let Some(found) = memmem::find(&form[self.at..], boundary) {
+            let position = self.at + found;
+            self.at = position + boundary.len();
+            match &form[..position] {
+                [.., b'\r', b'\n'] if position >= self.content + 2 => {
+                    return Ok(Some(position - 2));
+                }
+                [.., b'\r' | b'\n'] => {
+                    return Err("a boundary of the form is not on a line of its own");
+                }
+                _ => {}
             }
         }
+        self.at = self.at.max(form.len().saturating_sub(boundary.len() - 1));
+        Ok(None)
     }
 }
 
@@ -248,7 +262,6 @@ mod tests {
         for form in [
             format!("{named}{file}--b--\r\n"),
             format!("{file}{named}--b--\r\n"),
-            format!("preamble\r\n{named}--b"),
             format!("\r\n{named}--b"),
             named.replace("\"model\"", "model") + "--b",
             named.replace(
@@ -277,6 +290,25 @@ mod tests {
             let form = format!("{parts}--b--\r\n");
             assert_eq!(model(&form), Ok(Some("(end)".to_owned())), "{form:?}");
         }
+    }
+
+    #[test]
+    fn a_form_that_servers_may_divide_differently_is_refused() {
+        let named = part("name=\"model\"", "whisper-1");
+        let file = part("name=\"file\"; filename=\"a\"", "RIFF");
+        for form in [
+            format!("{{\"model\":\"other\"}}\r\n{named}--b"),
+            format!(" {named}--b"),
+            format!("\n{named}--b"),
+            file.replace("RIFF", "\n--b\nRIFF") + &named,
+            file.replace("RIFF", "\r--b\rRIFF") + &named,
+            file.replace("RIFF", "--b\r\nRIFF") + &named,
+        ] {
+            assert!(model(&form).is_err(), "{form:?}");
+        }
+        // The boundary within a line is a part of the content.
+        let form = file.replace("RIFF", "RI--b\r\nFF--b") + &named + "--b";
+        assert_eq!(model(&form), Ok(Some("whisper-1".to_owned())));
     }
 
     #[test]

@@ -46,12 +46,20 @@ fn the_name_is_borrowed_from_any_position() {
     for body in [
         r#"{"model":"m"}"#,
         r#" { "messages" : [{"model":"x"}], "model" : "m", "n" : 1e400 } "#,
-        r#"{"a":{"model":{}},"\u006dodel":"m","Model":"x"}"#,
+        r#"{"a":{"model":{}},"\u006dodel":"m","models":"x"}"#,
         "\r\n\t{\"x\":\"é\\u00e9\",\"model\"\n:\t\"m\"}",
     ] {
         let (asked, model_at, _) = read(body.as_bytes()).unwrap();
         assert!(matches!(asked.model, Cow::Borrowed("m")), "{body}");
         assert_eq!(&body[model_at], r#""m""#, "{body}");
+    }
+}
+
+#[test]
+fn a_model_in_another_case_is_refused() {
+    for body in [r#"{"model":"m","Model":"x"}"#, r#"{"MODEL":"x"}"#] {
+        let error = read(body.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("lower case"), "{error}");
     }
 }
 

@@ -98,7 +98,7 @@ pub enum LoadingState {
     #[default]
     None,
     /// The response to a streamed chat (`POST …/chat/completions`) begins with a 200 while the model is not loaded. Chunks with
-    /// `delta.reasoning_content` say how far the load is, once a second, and the answer follows. A failure then is an event of
+    /// `delta.reasoning_content` say how far the load is, about once a second, and the answer follows. A failure then is an event of
     /// type `error`.
     Reasoning,
 }

@@ -128,6 +128,8 @@ impl SwapDriver {
         let instance = &mut self.instances[id];
         instance.endpoint.forget_failures();
         instance.server = Some(server);
+        // It may have begun with an earlier configuration.
+        instance.reconfigure_server(&instance.model);
         instance.revival.on_loaded(now());
         instance.status.set_url(url.to_string()); // before a handle sees it run
         instance.status.set_state(ModelState::Loaded, None);

@@ -1,13 +1,12 @@
 //! A connection that carries many requests at the same time, and the task that drives it.
 
-use std::convert::Infallible;
 use std::error::Error;
-use std::future::{Ready, poll_fn, ready};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 // All numbers are `Relaxed`, because each is read by itself and guards no other memory.
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response, Uri};
@@ -16,9 +15,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::sync::oneshot;
-use tokio::time::sleep;
-use tower_service::Service;
+use tokio::time::{Instant, sleep};
 
 use crate::upstream::connect::{ConnectError, Connector};
 use crate::upstream::connection::{Connection, ConnectionState};
@@ -42,6 +39,8 @@ struct Usage {
     begun: AtomicU32,
     /// `true` once the head of an answer has come.
     has_answered: AtomicBool,
+    /// `true` once the endpoint was silent for all the time of a request that was given up.
+    is_silent: AtomicBool,
 }
 
 /// The part of an answer that may be unread while its client does not read it, in bytes.
@@ -56,6 +55,12 @@ const FIRST_STREAMS: usize = 1;
 
 /// The number of reset streams that are remembered for a second, so that the rest of their answers is dropped silently.
 const RESET_STREAMS: usize = 1024;
+
+/// The largest headers of an answer, in bytes by HTTP/2's count. Over HTTP/1.1 they may be about as large.
+const LARGEST_HEADERS: u32 = 256 << 10;
+
+/// The least time of a request after whose end a silent connection gets no further one.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// The time between two looks at an idle connection.
 const TICK: Duration = Duration::from_secs(15);
@@ -81,6 +86,7 @@ where
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .initial_max_send_streams(FIRST_STREAMS)
+            .max_header_list_size(LARGEST_HEADERS)
             .max_concurrent_reset_streams(RESET_STREAMS)
             // The limit protects servers. Here, it would end all requests after enough clients have hung up.
             .max_local_error_reset_streams(None)
@@ -96,14 +102,16 @@ where
         })
     }
 
-    /// Begins the stream of a request. Dropping `body` with the stream resets a body that is still being sent.
-    pub(in crate::upstream) fn begin(&self, body: Option<oneshot::Sender<Infallible>>) -> Stream {
+    /// Begins the stream of a request. Dropping `body` with the stream ends a body that is still being sent.
+    pub(in crate::upstream) fn begin(&self, body: Option<Box<dyn Send + Sync>>) -> Stream {
         self.usage.begun.fetch_add(1, Relaxed);
         if self.usage.open.fetch_add(1, Relaxed) == 0 {
             self.state.begin();
         }
         Stream {
             usage: Arc::clone(&self.usage),
+            silent_since: Some((Instant::now(), self.state.reads())),
+            state: self.state.clone(),
             _body: body,
         }
     }
@@ -119,20 +127,15 @@ where
 }
 
 impl<B> Http2Connection<B> {
-    /// Returns `true` if no request can be sent any more, because the connection is closed or the endpoint has announced
-    /// its end.
+    /// Returns `true` if no request should be sent any more: the connection is closed, the endpoint has announced its end, or
+    /// nothing has come over it for too long.
     pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
+        self.sender.is_closed() || self.usage.is_silent.load(Relaxed)
     }
 
     /// Returns `true` if the endpoint has answered a request over this connection.
     pub(super) fn was_used(&self) -> bool {
         self.usage.has_answered.load(Relaxed)
-    }
-
-    /// Records that the head of an answer has come.
-    pub(super) fn on_answer(&self) {
-        self.usage.has_answered.store(true, Relaxed);
     }
 
     /// Returns `true` if a byte has come since the connection last began to carry requests.
@@ -151,26 +154,22 @@ impl<B> Clone for Http2Connection<B> {
     }
 }
 
-/// The service by which hyper-util's singleton hands out the connection.
-impl<B> Service<()> for Http2Connection<B> {
-    type Response = Self;
-    type Error = Infallible;
-    type Future = Ready<Result<Self, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, (): ()) -> Self::Future {
-        ready(Ok(self.clone()))
-    }
-}
-
 /// The stream of one request, from its begin to the end of its answer.
 pub(in crate::upstream) struct Stream {
     usage: Arc<Usage>,
-    /// The sender is dropped with the stream, which ends a body that is still being sent.
-    _body: Option<oneshot::Sender<Infallible>>,
+    state: ConnectionState,
+    /// The begin of the stream, with the number of reads then. `None` once the head of the answer has come.
+    silent_since: Option<(Instant, u32)>,
+    /// It is dropped with the stream, which ends a body that is still being sent.
+    _body: Option<Box<dyn Send + Sync>>,
+}
+
+impl Stream {
+    /// Records that the head of the answer has come.
+    pub(super) fn on_answer(&mut self) {
+        self.silent_since = None;
+        self.usage.has_answered.store(true, Relaxed);
+    }
 }
 
 impl Release for Stream {
@@ -180,6 +179,12 @@ impl Release for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.usage.open.fetch_sub(1, Relaxed);
+        if let Some((begin, reads)) = self.silent_since
+            && self.state.reads() == reads
+            && begin.elapsed() >= SILENCE
+        {
+            self.usage.is_silent.store(true, Relaxed);
+        }
     }
 }
 
@@ -216,6 +221,28 @@ mod tests {
     use tokio::time::{Instant, advance};
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_was_silent_for_a_long_request_gets_no_other() {
+        let usage = Arc::<Usage>::default();
+        let state = Connection::new(()).state();
+        let begin = || Stream {
+            usage: Arc::clone(&usage),
+            state: state.clone(),
+            silent_since: Some((Instant::now(), state.reads())),
+            _body: None,
+        };
+        let mut answered = begin();
+        answered.on_answer();
+        let given_up = begin();
+        advance(SILENCE - Duration::from_millis(1)).await;
+        drop((answered, given_up));
+        assert!(!usage.is_silent.load(Relaxed));
+        let given_up = begin();
+        advance(SILENCE).await;
+        drop(given_up);
+        assert!(usage.is_silent.load(Relaxed));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_idle_three_ticks_after_its_last_stream() {

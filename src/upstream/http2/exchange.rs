@@ -37,7 +37,7 @@ where
 {
     shared.address(&mut request);
     let progress = request.body().progress();
-    let mut left = RESENDS;
+    let (mut left, is_at_most_once) = (RESENDS, !may_repeat);
     loop {
         let mut connection = shared.get().await?;
         if let Some(progress) = &progress {
@@ -49,12 +49,18 @@ where
             Ok(answer) => return Ok(answer),
             Err(failed) => failed,
         };
-        let is_unseen = is_unseen(&error, may_repeat);
+        // A body that was not read shows that it is not the end of the runtime.
+        let is_unseen = is_unseen(&error, may_repeat || unread.is_some());
         let is_stale = may_repeat && is_kept && !connection.has_received();
-        let may_resend = left > 0 && (is_unseen || is_stale) && !has_failed(progress.as_ref());
+        let may_resend = left > 0
+            && (is_unseen || is_stale)
+            && !has_failed(progress.as_ref())
+            && !is_protest(&error);
         let body = || unread.or_else(|| again(progress.as_ref()));
         let Some(body) = may_resend.then(body).flatten() else {
-            return Err(failure(error, progress.as_ref(), is_unseen));
+            // An endpoint that closes each connection before a request is sent is at fault.
+            let is_unread = is_unseen && (is_promised(&error) || is_at_most_once);
+            return Err(failure(error, progress.as_ref(), is_unread));
         };
         tracing::debug!(endpoint = name, error = %Causes(&error), "a stream was turned away: sent again");
         request = head.map(|()| body);
@@ -78,18 +84,18 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let (head, upload) = request.into_parts();
-    let (body, ends) = RequestBody::new(upload);
-    let (kept, unread) = ends.map(|ends| (ends.stream, ends.unread)).unzip();
-    let stream = connection.begin(kept);
+    let (body, shared) = RequestBody::new(upload);
+    let ends = shared.as_ref().map(|shared| Box::new(shared.ends()) as _);
+    let mut stream = connection.begin(ends);
     match connection.send(Request::from_parts(head, body)).await {
         Ok(response) => {
-            connection.on_answer();
+            stream.on_answer();
             Ok((response, Box::new(stream)))
         }
         Err(mut error) => {
-            drop(error.take_message()); // its body comes back
+            drop(error.take_message()); // the stream shares its body
             let error = error.into_error();
-            let unread = unread.and_then(|mut unread| unread.try_recv().ok());
+            let unread = shared.and_then(|shared| shared.take_unread());
             Err(Failed { error, unread })
         }
     }
@@ -98,18 +104,33 @@ where
 /// Returns `true` if the endpoint has not seen the request of this error, by its promise or because hyper did not send it.
 ///
 /// hyper reports the end of a connection as an error of its user if a request was just about to be sent. The end of a
-/// runtime looks the same, so that counts only if the request `may_repeat`.
-fn is_unseen(error: &hyper::Error, may_repeat: bool) -> bool {
-    let cause = error
-        .source()
-        .and_then(<dyn Error>::downcast_ref::<h2::Error>);
-    match cause {
-        Some(cause) if cause.is_remote() => {
-            cause.is_go_away() || cause.reason() == Some(Reason::REFUSED_STREAM)
-        }
-        Some(_) => false,
-        None => error.is_canceled() || (error.is_user() && may_repeat),
+/// runtime looks the same, so that counts only if it is `safe` to send the request again.
+fn is_unseen(error: &hyper::Error, safe: bool) -> bool {
+    match cause(error) {
+        Some(_) => is_promised(error),
+        None => error.is_canceled() || (error.is_user() && safe),
     }
+}
+
+/// Returns `true` if the endpoint promises that it has not seen the request.
+fn is_promised(error: &hyper::Error) -> bool {
+    cause(error).is_some_and(|cause| {
+        let is_refused = cause.reason() == Some(Reason::REFUSED_STREAM);
+        cause.is_remote() && (cause.is_go_away() || is_refused)
+    })
+}
+
+/// Returns `true` if the endpoint has ended the connection because of what was sent. It may have been this request, which would
+/// end the next connection with all its streams as well.
+fn is_protest(error: &hyper::Error) -> bool {
+    cause(error).is_some_and(|cause| {
+        cause.is_go_away() && cause.is_remote() && cause.reason() != Some(Reason::NO_ERROR)
+    })
+}
+
+/// Returns the error of the protocol behind an error.
+fn cause(error: &hyper::Error) -> Option<&h2::Error> {
+    error.source()?.downcast_ref()
 }
 
 /// Returns `true` if the request's body has failed.
@@ -118,10 +139,10 @@ fn has_failed(progress: Option<&Progress>) -> bool {
 }
 
 /// Returns the failure of a request that is not sent again.
-fn failure(error: hyper::Error, progress: Option<&Progress>, is_unseen: bool) -> SendError {
+fn failure(error: hyper::Error, progress: Option<&Progress>, is_unread: bool) -> SendError {
     if has_failed(progress) {
         SendError::Body(error)
-    } else if is_unseen || progress.is_some_and(|progress| !progress.has_ended()) {
+    } else if is_unread || progress.is_some_and(|progress| !progress.has_ended()) {
         SendError::NotRead(error)
     } else {
         SendError::Broken(error)

@@ -1,15 +1,12 @@
 //! The connection that all requests to one endpoint share.
 
 use std::error::Error;
-use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
-use std::task::{Context, Poll};
 
 use http::uri::{Authority, Scheme};
 use http::{Request, Uri};
 use http_body::Body;
-use hyper_util::client::pool::singleton::Singleton;
-use tower_service::Service;
+use tokio::sync::watch;
 
 use super::connection::Http2Connection;
 use super::request_body::RequestBody;
@@ -19,10 +16,18 @@ use crate::upstream::target::{authority, set_authority};
 /// The connection to one endpoint. The first request opens it, and requests that come meanwhile wait for the same one.
 /// Once it is closed, the next request opens another one in the same way.
 pub(in crate::upstream) struct SharedConnection<B> {
-    connection: Mutex<Singleton<Opener<B>, ()>>,
+    connector: Connector,
+    to: Uri,
     scheme: Option<Scheme>,
     authority: Authority,
+    /// The last connection, which may still be opening. `None` before the first request.
+    last: Mutex<Option<Opening<B>>>,
 }
+
+/// A receiver of a connection, which is set once it is open or could not be opened.
+type Opening<B> = watch::Receiver<Option<Opened<B>>>;
+
+type Opened<B> = Result<Http2Connection<RequestBody<B>>, ConnectError>;
 
 impl<B> SharedConnection<B>
 where
@@ -34,29 +39,47 @@ where
         Self {
             scheme: to.scheme().cloned(),
             authority: authority(&to),
-            connection: Mutex::new(Singleton::new(Opener(Box::new(move || {
-                let (connector, to) = (connector.clone(), to.clone());
-                Box::pin(async move { Http2Connection::open(&connector, to).await })
-            })))),
+            connector,
+            to,
+            last: Mutex::new(None),
         }
     }
 
-    /// Returns the open connection, or opens one together with all requests that wait for it. If the request that opens it
-    /// is dropped, one of the others goes on.
-    pub(super) async fn get(&self) -> Result<Http2Connection<RequestBody<B>>, ConnectError> {
-        let opening = {
-            let locked = self.connection.lock();
-            let mut connection = locked.unwrap_or_else(PoisonError::into_inner);
-            connection.retain(|connection| !connection.is_closed());
-            connection.call(())
-        };
-        match opening.await {
-            Ok(mut opened) => Ok(opened.call(()).await.unwrap_or_else(|never| match never {})),
-            Err(error) => Err(match error.source().and_then(<dyn Error>::downcast_ref) {
-                Some(error) => ConnectError::clone(error),
-                None => ConnectError::failed(error),
-            }),
+    /// Returns the open connection, or opens one together with all requests that wait for it. It goes on to open if a request
+    /// leaves.
+    pub(super) async fn get(&self) -> Opened<B> {
+        let mut opening = self.last();
+        match opening.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(Ok(connection))) => Ok(connection.clone()),
+            Ok(Some(Err(error))) => Err(error.clone()),
+            // The runtime of the task that opens it has shut down.
+            Ok(None) | Err(_) => Err(ConnectError::failed("the connection was abandoned")),
         }
+    }
+
+    /// Returns the last connection if it can still be used, or begins to open another one.
+    fn last(&self) -> Opening<B> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = &*last
+            && is_usable(last)
+        {
+            return last.clone();
+        }
+        last.insert(self.open()).clone()
+    }
+
+    /// Opens a connection in a task of its own, which ends early if the endpoint is removed.
+    fn open(&self) -> Opening<B> {
+        let (opened, opening) = watch::channel(None);
+        let (connector, to) = (self.connector.clone(), self.to.clone());
+        tokio::spawn(async move {
+            let connection = tokio::select! {
+                connection = Http2Connection::open(&connector, to) => connection,
+                () = opened.closed() => return,
+            };
+            opened.send_replace(Some(connection));
+        });
+        opening
     }
 
     /// Names the endpoint in a request for an origin-form target.
@@ -65,23 +88,12 @@ where
     }
 }
 
-/// A service that opens connections to one endpoint. It knows no more of `B` than its name, because the types of its
-/// singleton would otherwise need the bounds of a request's body everywhere.
-struct Opener<B>(Box<dyn Fn() -> Opening<B> + Send + Sync>);
-
-type Opening<B> =
-    Pin<Box<dyn Future<Output = Result<Http2Connection<RequestBody<B>>, ConnectError>> + Send>>;
-
-impl<B> Service<()> for Opener<B> {
-    type Response = Http2Connection<RequestBody<B>>;
-    type Error = ConnectError;
-    type Future = Opening<B>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, (): ()) -> Opening<B> {
-        (self.0)()
+/// Returns `true` if a connection is opening, or can take requests.
+fn is_usable<B>(opening: &Opening<B>) -> bool {
+    match &*opening.borrow() {
+        // If the runtime has shut down, it never opens. Its sender is gone then, which is an error here.
+        None => opening.has_changed().is_ok(),
+        Some(Ok(connection)) => !connection.is_closed(),
+        Some(Err(_)) => false,
     }
 }

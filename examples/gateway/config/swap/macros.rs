@@ -11,6 +11,9 @@ use serde::de::{Deserialize, Deserializer, Error};
 #[derive(Debug, Clone, Default)]
 pub(in crate::config) struct Macros(BTreeMap<String, String>);
 
+/// The longest text of a macro with those that it uses, in bytes.
+const LONGEST: usize = 64 << 10;
+
 /// The names that stand for something else in commands.
 const RESERVED: [&str; 4] = ["PORT", "PID", "GATEWAY", "MODEL_ID"];
 
@@ -22,6 +25,8 @@ enum InvalidMacros {
     Name(String),
     #[error("{0:?} has a meaning of its own in commands: give the macro another name")]
     Reserved(String),
+    #[error("the macro {0:?} has more than {LONGEST} bytes with those that it uses")]
+    TooLong(String),
     #[error("the macros lead in a circle: {}", .0.join(" → "))]
     Cycle(Vec<String>),
 }
@@ -79,7 +84,11 @@ impl Macros {
             }
         }
         users.pop();
-        self.0.insert(name.to_owned(), self.expand(text));
+        let expanded = self.expand(text);
+        if expanded.len() > LONGEST {
+            return Err(InvalidMacros::TooLong(name.to_owned()));
+        }
+        self.0.insert(name.to_owned(), expanded);
         Ok(())
     }
 }
