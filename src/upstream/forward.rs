@@ -89,12 +89,15 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// is said above of a connection that is closed then holds for the request's stream, which is reset.
 ///
 /// - The first request opens the connection, and requests that come meanwhile wait for it together. An idle connection is
-///   closed after 45 s to 60 s. On Linux, a connection to a machine that is gone is closed within about 40 s.
+///   closed after 45 s to 60 s. On Linux, a connection to a machine that is gone is closed within about two minutes.
+/// - A connection over which nothing came during all of a request that was given up after 10 s or more gets no further
+///   request. Those that it has go on.
 /// - Requests above the endpoint's limit of streams wait for a free one. That time counts towards
 ///   [`first_byte_timeout`](Self::first_byte_timeout), so give the endpoint no more slots than streams.
 /// - A request that the endpoint has not seen, by a `GOAWAY` or a `REFUSED_STREAM`, is sent again up to three times, even if
-///   it is sent [`AtMostOnce`]. Without such a promise, the rule for kept connections applies, except to a request that is
-///   sent `AtMostOnce`.
+///   it is sent [`AtMostOnce`]. A `GOAWAY` with an error is an exception, because the request may be its cause. Without such a
+///   promise, the rule for kept connections applies, except to a request that is sent `AtMostOnce`.
+/// - A piece of a request's body counts as taken once the endpoint takes its first byte, so that most bodies count as one.
 /// - A client that does not read its answer holds up to 1 MiB of it here, and delays no other request.
 /// - Websockets stay with HTTP/1.1.
 ///
@@ -128,7 +131,7 @@ use crate::route::{AtMostOnce, RouteHandle};
 ///
 /// Dropping the future while it connects ends the connection attempt, with two exceptions. If another connection has
 /// served the request meanwhile, the attempt goes on until it succeeds or times out, and its connection is kept for
-/// later. An attempt over HTTP/2 goes on if other requests wait for it, too.
+/// later. An attempt over HTTP/2 always goes on.
 ///
 /// # Panics
 ///

@@ -68,15 +68,12 @@ where
         last.insert(self.open()).clone()
     }
 
-    /// Opens a connection in a task of its own, which ends early if the endpoint is removed.
+    /// Opens a connection in a task of its own.
     fn open(&self) -> Opening<B> {
         let (opened, opening) = watch::channel(None);
         let (connector, to) = (self.connector.clone(), self.to.clone());
         tokio::spawn(async move {
-            let connection = tokio::select! {
-                connection = Http2Connection::open(&connector, to) => connection,
-                () = opened.closed() => return,
-            };
+            let connection = Http2Connection::open(&connector, to).await;
             opened.send_replace(Some(connection));
         });
         opening
