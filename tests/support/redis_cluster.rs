@@ -14,15 +14,20 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start(masters: usize, replicas: usize) -> Self {
-        let bus: Vec<_> = (0..masters + replicas).map(|_| free_port()).collect();
-        let start = |bus: &u16| {
-            let bus = bus.to_string();
-            let settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
-            let log = ["--appendonly", "yes", "--appendfsync", "always"];
-            let own = ["--cluster-port", &bus, "--repl-diskless-sync-delay", "0"];
-            Server::with(&[&settings[..], &log, &own].concat())
-        };
-        let nodes: Vec<_> = bus.iter().map(start).collect();
+        let mut buses = Vec::new();
+        let nodes = (0..masters + replicas).map(|node| {
+            Server::with_each(|| {
+                buses.truncate(node);
+                buses.push(free_port());
+                let bus = buses[node].to_string();
+                let settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+                let log = ["--appendonly", "yes", "--appendfsync", "always"];
+                let own = ["--cluster-port", &bus, "--repl-diskless-sync-delay", "0"];
+                let all = [&settings[..], &log, &own].concat();
+                all.into_iter().map(str::to_owned).collect()
+            })
+        });
+        let nodes: Vec<_> = nodes.collect();
         let mut cluster = Self {
             nodes,
             names: Vec::new(),
@@ -33,7 +38,7 @@ impl Cluster {
             let epoch = format!("CLUSTER SET-CONFIG-EPOCH {}", node + 1);
             cluster.ask(node, &epoch).await;
             let first = cluster.nodes[0].port;
-            let meet = format!("CLUSTER MEET 127.0.0.1 {first} {}", bus[0]);
+            let meet = format!("CLUSTER MEET 127.0.0.1 {first} {}", buses[0]);
             cluster.ask(node, &meet).await;
             if node < masters {
                 let (from, to) = (node * 16_384 / masters, (node + 1) * 16_384 / masters - 1);

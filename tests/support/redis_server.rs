@@ -22,22 +22,36 @@ impl Server {
 
     /// Starts it with these settings, and none of an append-only file unless they have it.
     pub(crate) fn with(settings: &[&str]) -> Self {
-        let port = free_port();
-        let folder =
-            std::env::temp_dir().join(format!("triage-redis-{}-{port}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let mut server = Self {
-            process: None,
-            port,
-            folder,
-            settings: settings.iter().map(|s| (*s).to_owned()).collect(),
-        };
-        server.run();
-        server
+        Self::with_each(|| settings.iter().map(|s| (*s).to_owned()).collect())
+    }
+
+    /// Starts it with the settings that this returns, which is asked again if another process has taken a port meanwhile.
+    pub(crate) fn with_each(mut settings: impl FnMut() -> Vec<String>) -> Self {
+        for _ in 0..10 {
+            let port = free_port();
+            let folder =
+                std::env::temp_dir().join(format!("triage-redis-{}-{port}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            let mut server = Self {
+                process: None,
+                port,
+                folder,
+                settings: settings(),
+            };
+            if server.begins() {
+                return server;
+            }
+        }
+        panic!("redis-server does not start");
     }
 
     /// Starts it again where it was, after [`kill`](Self::kill).
     pub(crate) fn run(&mut self) {
+        assert!(self.begins(), "redis-server ends at once");
+    }
+
+    /// Starts it, and waits until it answers. Returns `false` if it ends before.
+    fn begins(&mut self) -> bool {
         // Another server of the same protocol, such as `valkey-server`.
         let program = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         let process = Command::new(program)
@@ -50,14 +64,26 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .expect("redis-server is installed");
-        self.process = Some(process);
+        let process = self.process.insert(process).id();
         let end = Instant::now() + Duration::from_secs(60);
         // With a password, it says so.
         let answers = |reply: String| reply.starts_with("+PONG") || reply.starts_with("-NOAUTH");
         while !self.ask("PING").is_some_and(answers) {
-            assert!(Instant::now() < end, "redis-server does not answer");
+            if self.has_ended() {
+                return false;
+            }
+            assert!(
+                Instant::now() < end,
+                "redis-server {process} does not answer"
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
+        !self.has_ended() // the answer may be another server's
+    }
+
+    fn has_ended(&mut self) -> bool {
+        let process = self.process.as_mut();
+        process.is_none_or(|process| process.try_wait().unwrap().is_some())
     }
 
     pub(crate) fn kill(&mut self) {
