@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tower_triage::durable::{EmbeddedStore, OpenError, Outcome, Store, StoreConfig};
 
 use crate::conformance::{Harness, enqueue, fetch_next, finish, request};
@@ -94,8 +94,14 @@ impl<O: Open> Harness for Embedded<O> {
     async fn crash(&mut self) {
         // Without a word to it. Processes that are killed have tests of their own.
         self.store = None;
-        let store = O::open(self.folder.path(), self.config.clone());
-        self.store = Some(Arc::new(store.unwrap()));
+        // A task that was aborted may hold the store for a moment longer. The whole test has a time limit.
+        let store = loop {
+            match O::open(self.folder.path(), self.config.clone()) {
+                Err(OpenError::Locked { .. }) => sleep(Duration::from_millis(5)).await,
+                opened => break opened.unwrap(),
+            }
+        };
+        self.store = Some(Arc::new(store));
     }
 }
 
