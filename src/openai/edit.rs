@@ -56,9 +56,7 @@ impl Edits<'_> {
         }
         Some(edited.end(end))
     }
-}
 
-impl Edits<'_> {
     /// Returns `true` if a field is removed: one to strip, or the name of one to set in another case. Some servers ignore the
     /// case of names.
     fn removes(&self, key: &str) -> bool {
@@ -123,6 +121,14 @@ mod tests {
         let edited = edits.apply(text).unwrap();
         assert!(serde_json::from_str::<serde_json::Value>(&edited).is_ok());
         edited
+    }
+
+    #[test]
+    fn names_in_another_case_are_removed() {
+        let text = r#"{"Top_K":9,"a":1,"TEMPERATURE":2,"b":3}"#;
+        let set = [("temperature", "0")];
+        let expected = r#"{"a":1,"b":3,"temperature":0}"#;
+        assert_eq!(edited(text, &set, &["top_k"]), expected);
     }
 
     #[test]

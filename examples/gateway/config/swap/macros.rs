@@ -139,6 +139,22 @@ mod tests {
     }
 
     #[test]
+    fn macros_that_grow_without_end_are_refused() {
+        let written: Vec<_> = (0..40)
+            .map(|nth| {
+                (
+                    format!("m{nth:02}"),
+                    format!("${{m{:02}}}${{m{:02}}}", nth + 1, nth + 1),
+                )
+            })
+            .collect();
+        let mut written: Vec<_> = written.iter().map(|(a, b)| (&**a, &**b)).collect();
+        written.push(("m40", "text"));
+        let error = macros(&written).unwrap_err();
+        assert!(error.contains("more than 65536 bytes"), "{error}");
+    }
+
+    #[test]
     fn macros_are_put_in_and_other_references_stay() {
         let macros = macros(&[
             ("a", "${server-bin} -x"),
