@@ -1,15 +1,16 @@
 //! The request handler of the main address: routes each request to a path of `[server] paths` by its model, and serves pages.
 
+mod future;
+
 use std::convert::Infallible;
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::BoxError;
 use axum::body::Body;
-use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{Method, Request, Response};
-use http_body::Body as HttpBody;
-use http_body_util::Either;
+use tower::util::Oneshot;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
 use tower_triage::upstream::PeerAddr;
@@ -19,11 +20,13 @@ use crate::actions;
 use crate::anthropic;
 use crate::by_head::{self, Target};
 use crate::config::{Origin, Paths};
+use crate::durable::Durable;
 use crate::pages::{self, Pages, is_clients, is_operators};
 use crate::paths::{self, Api};
 use crate::server::ClientBody;
 use crate::service::Routed;
 use crate::tenants::{Refused, Tenant, Tenants};
+use future::GatewayFuture;
 
 pub(crate) struct Gateway {
     pub(crate) routed: Routed,
@@ -38,43 +41,46 @@ pub(crate) struct Gateway {
     pub(crate) cors: Option<CorsLayer>,
 }
 
+/// The future of a request that goes to a backend.
+type RoutedFuture = Oneshot<Routed, Request<ClientBody>>;
+
 impl Gateway {
     /// Answers a request unless it is that of another site.
-    ///
-    /// The futures of all but plain requests are boxed here and in [`answer`](Self::answer), because the largest one would
-    /// set the size of them all, and the server moves each future before it polls it.
-    pub(crate) async fn handle(
-        &self,
+    pub(crate) fn handle(
+        self: &Arc<Self>,
         request: Request<ClientBody>,
         peer: SocketAddr,
-    ) -> Response<impl HttpBody<Data = Bytes, Error = BoxError> + use<>> {
+    ) -> GatewayFuture<RoutedFuture> {
         let refused = access::from_other_site(&request, &self.origins);
         if let Some(refused) = refused {
-            return pages::response_to(request.method(), refused).map(Either::Right);
+            return GatewayFuture::page(ready(pages::response_to(request.method(), refused)));
         }
         let Some(cors) = &self.cors else {
-            return self.answer(request, peer).await;
+            return self.answer(request, peer);
         };
-        let answers = service_fn(|request| async move {
-            Ok::<_, Infallible>(self.answer(request, peer).await.map(Body::new))
+        let gateway = Arc::clone(self);
+        let answers = service_fn(move |request| {
+            let answer = gateway.answer(request, peer);
+            answer.map(|response| Ok::<_, Infallible>(response.map(Body::new)))
         });
-        match Box::pin(cors.layer(answers).oneshot(request)).await {
-            Ok(response) => response.map(Either::Right),
+        let answer = cors.layer(answers).oneshot(request);
+        GatewayFuture::page(answer.map(|answer| match answer {
+            Ok(response) => response,
             Err(never) => match never {},
-        }
+        }))
     }
 
     /// Routes a POST by its body. Every other request is routed by its path or query, or asks for a page.
-    async fn answer(
-        &self,
+    fn answer(
+        self: &Arc<Self>,
         mut request: Request<ClientBody>,
         peer: SocketAddr,
-    ) -> Response<Either<impl HttpBody<Data = Bytes, Error: Into<BoxError>> + use<>, Body>> {
+    ) -> GatewayFuture<RoutedFuture> {
         let tenant = match self.identify(&mut request) {
             Ok(tenant) => tenant,
             Err(refused) => {
                 let refused = access::to_refused(request.uri().path(), refused);
-                return pages::response_to(request.method(), refused).map(Either::Right);
+                return GatewayFuture::page(ready(pages::response_to(request.method(), refused)));
             }
         };
         let (method, path) = (request.method(), request.uri().path());
@@ -82,7 +88,7 @@ impl Gateway {
             .as_ref()
             .is_none_or(|tenant| tenant.may_use_all_models());
         if actions::is_action(method, path) && self.clients_may(path) && may_act {
-            return Box::pin(self.act(request)).await.map(Either::Right);
+            return GatewayFuture::page(Arc::clone(self).act(request));
         }
         let is_anthropic = Api::of(path) == Api::Anthropic;
         let durable = self.pages.durable.as_ref();
@@ -92,34 +98,22 @@ impl Gateway {
             match self.aim(&mut request, tenant.as_deref()) {
                 Some(Target::Backend) => {}
                 Some(Target::Answer(answer)) => {
-                    return pages::response_to(request.method(), answer).map(Either::Right);
+                    return GatewayFuture::page(ready(pages::response_to(
+                        request.method(),
+                        answer,
+                    )));
                 }
-                None => {
-                    let page = Box::pin(self.page(request, peer, tenant.as_deref()));
-                    return page.await.map(Either::Right);
-                }
+                None => return GatewayFuture::page(Arc::clone(self).page(request, peer, tenant)),
             }
         }
         request.extensions_mut().insert(PeerAddr(peer));
-        if let Some(durable) = durable
-            && (is_stored_page || is_read && durable.takes(&request))
-        {
-            let response = Box::pin(durable.answer(request)).await;
-            if is_anthropic && anthropic::is_own_error(&response) {
-                return Box::pin(anthropic::reshaped(response))
-                    .await
-                    .map(Either::Right);
-            }
-            return response.map(Either::Right);
+        let is_stored = |durable: &&Durable| is_stored_page || is_read && durable.takes(&request);
+        if let Some(durable) = durable.filter(is_stored) {
+            return GatewayFuture::page(stored(durable.clone(), request, is_anthropic));
         }
-        match self.routed.clone().oneshot(request).await {
-            Ok(error) if is_anthropic && anthropic::is_own_error(&error) => {
-                Box::pin(anthropic::reshaped(error))
-                    .await
-                    .map(Either::Right)
-            }
-            Ok(response) => response.map(Either::Left),
-            Err(never) => match never {},
+        GatewayFuture::Routed {
+            response: self.routed.clone().oneshot(request),
+            is_anthropic,
         }
     }
 
@@ -166,7 +160,7 @@ impl Gateway {
         actions::is_of_peers(path) && self.pages.handle.clients_may_unload()
     }
 
-    async fn act(&self, request: Request<ClientBody>) -> Response<Body> {
+    async fn act(self: Arc<Self>, request: Request<ClientBody>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let begun = actions::begin(&self.pages.handle, &head, body).await;
         let (method, path) = (&head.method, head.uri.path());
@@ -176,10 +170,10 @@ impl Gateway {
     }
 
     async fn page(
-        &self,
+        self: Arc<Self>,
         request: Request<ClientBody>,
         peer: SocketAddr,
-        tenant: Option<&Tenant>,
+        tenant: Option<Arc<Tenant>>,
     ) -> Response<Body> {
         let is_operators = is_operators(request.uri().path());
         let refused = match is_operators {
@@ -189,7 +183,9 @@ impl Gateway {
         let (head, _) = request.into_parts();
         let (method, path) = (&head.method, head.uri.path());
         let found = match *method {
-            Method::GET | Method::HEAD if !is_operators => self.pages.client(path, tenant),
+            Method::GET | Method::HEAD if !is_operators => {
+                self.pages.client(path, tenant.as_deref())
+            }
             Method::GET | Method::HEAD if !self.has_admin_address => match refused {
                 Some(refused) => Some(refused),
                 None => self.pages.operator(&head).await,
@@ -220,5 +216,18 @@ impl Gateway {
                  `?model=`, or if [routing] has a `default_backend`"
             }
         }
+    }
+}
+
+/// Answers a request that may be stored.
+async fn stored(
+    durable: Durable,
+    request: Request<ClientBody>,
+    is_anthropic: bool,
+) -> Response<Body> {
+    let response = durable.answer(request).await;
+    match is_anthropic && anthropic::is_own_error(&response) {
+        true => anthropic::reshaped(response).await,
+        false => response,
     }
 }

@@ -258,10 +258,7 @@ fn start_main(
             cors: cors::answers_for(origins),
             origins: origins.clone(),
         });
-        server.start_worker(listener, move |request, peer| {
-            let gateway = Arc::clone(&gateway);
-            async move { gateway.handle(request, peer).await }
-        })?;
+        server.start_worker(listener, move |request, peer| gateway.handle(request, peer))?;
     }
     Ok(server)
 }

@@ -2,17 +2,15 @@
 //! end if an operator cancels it.
 
 mod body;
-mod future;
 mod timing;
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
-use axum::BoxError;
-use bytes::Bytes;
+use axum::body::Body as PageBody;
 use http::header::{CONNECTION, Entry};
 use http::{Extensions, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
-use http_body::Body;
 use tower_triage::RejectReason;
 use tower_triage::endpoints::RouteError;
 use tower_triage::queue::DelayedHead;
@@ -28,7 +26,6 @@ use crate::request_id::{self, X_REQUEST_ID};
 use crate::service::Handle;
 use crate::trace::RequestSpan;
 pub(crate) use body::TrackedBody;
-pub(crate) use future::TrackedFuture;
 use timing::StreamTiming;
 
 /// Tells the clients of OpenAI and Anthropic not to send a request again that an operator has cancelled.
@@ -115,8 +112,25 @@ impl Tracker {
 }
 
 impl Tracked {
+    /// Polls the response within the span of its request. Resolves with `None` if an operator cancels the request.
+    #[inline]
+    pub(crate) fn poll<T>(
+        &self,
+        cx: &mut Context<'_>,
+        response: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Option<T>> {
+        if self.record.is_cancelled() {
+            return Poll::Ready(None);
+        }
+        match self.span.in_scope(|| response(cx)) {
+            Poll::Ready(response) => Poll::Ready(Some(response)),
+            Poll::Pending if self.record.poll_cancelled(cx) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
     /// Counts the response, and completes its head.
-    fn answered<B>(&mut self, response: &mut Response<B>) {
+    pub(crate) fn answered<B>(&mut self, response: &mut Response<B>) {
         let status = response.status();
         self.tracker.statuses.count(status.as_u16());
         self.labels.status = Some(status.as_u16());
@@ -142,6 +156,20 @@ impl Tracked {
         }
     }
 
+    /// Returns the response to a request that an operator has cancelled.
+    #[cold]
+    pub(crate) fn cancelled(&self) -> Response<PageBody> {
+        let message = "an operator has cancelled the request";
+        let rejection = Rejection::new(StatusCode::SERVICE_UNAVAILABLE, "cancelled", message);
+        let code = ErrorCode(rejection.code());
+        let mut response = rejection.into_response();
+        response.extensions_mut().insert(code);
+        let no = HeaderValue::from_static("false");
+        response.headers_mut().insert(X_SHOULD_RETRY, no);
+        self.record.count(response.body().len());
+        response.map(PageBody::from)
+    }
+
     /// Records the request in the metrics.
     fn measure(&self, now: Instant) {
         let series = &self.tracker.series;
@@ -164,19 +192,6 @@ impl Tracked {
             Some(Answer::Delayed(delayed)) => delayed.get().is_some(),
             answer => answer.is_some(),
         }
-    }
-
-    /// Returns the response to a request that an operator has cancelled.
-    #[cold]
-    fn cancelled<B: Body<Data = Bytes, Error: Into<BoxError>>>(self) -> Response<TrackedBody<B>> {
-        let message = "an operator has cancelled the request";
-        let rejection = Rejection::new(StatusCode::SERVICE_UNAVAILABLE, "cancelled", message);
-        let code = ErrorCode(rejection.code());
-        let mut response = rejection.into_response();
-        response.extensions_mut().insert(code);
-        let no = HeaderValue::from_static("false");
-        response.headers_mut().insert(X_SHOULD_RETRY, no);
-        TrackedBody::wrap_last(response, self)
     }
 }
 

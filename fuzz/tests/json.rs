@@ -35,7 +35,7 @@ fn is_malformed(read: &Result<Requirements<'_>, RouteError>) -> bool {
 enum Model {
     Named(String),
     Missing,
-    /// A value of another type, or two values.
+    /// A value of another type, two values, or a name in another case.
     Wrong,
 }
 
@@ -49,6 +49,10 @@ impl Fields<'_> {
     }
 
     fn model(&self) -> Model {
+        let is_other = |name: &String| name.eq_ignore_ascii_case("model") && name != "model";
+        if self.0.keys().any(is_other) {
+            return Model::Wrong;
+        }
         match self.all("model") {
             [] | ["null"] => Model::Missing,
             [value] => match serde_json::from_str::<String>(value) {

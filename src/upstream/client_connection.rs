@@ -34,6 +34,9 @@ pub(super) struct ClientConnection<B> {
     idle_since: u32,
 }
 
+/// The outcome of a request with a body of type `B` that was sent.
+pub(super) type Sent<B> = Result<Response<Incoming>, TrySendError<Request<B>>>;
+
 #[derive(Debug)]
 enum Phase {
     Unused,
@@ -92,12 +95,11 @@ where
 
     /// Sends a request, of which `progress` tells how much of the body is sent. The error has the request if hyper had
     /// not begun to write it.
-    #[allow(clippy::type_complexity)]
     pub(super) fn send(
         &mut self,
         request: Request<B>,
         progress: Option<Progress>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<B>>>> + use<B> {
+    ) -> impl Future<Output = Sent<B>> + use<B> {
         self.state.begin();
         self.phase = Phase::Busy(progress);
         self.sender.try_send_request(request)

@@ -13,12 +13,13 @@ use std::sync::Arc;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
 
-use super::client_connection::ClientConnection;
+use super::client_connection::{ClientConnection, Sent};
 use super::connect::{ConnectError, Connector};
 use super::future::Causes;
 use super::http2;
-use super::pool::{InUse, Release, Taken, Unpooled};
+use super::pool::{InUse, Opening, Release, Taken, Unpooled};
 use super::pools::{Shared, SharedPool};
 use super::upload::{Progress, Upload};
 use crate::endpoints::EndpointRef;
@@ -57,87 +58,178 @@ pub(super) enum SendError {
     Broken(#[source] hyper::Error),
 }
 
+/// A request that was begun to be sent. `F` is the future of its answer.
+pub(super) enum Begun<B, F> {
+    /// The request is on its way over a kept connection.
+    OnItsWay {
+        connection: Box<dyn InUse<Upload<B>>>,
+        answer: F,
+        head: Request<()>,
+        progress: Option<Progress>,
+    },
+    Unsent(Unsent<B>),
+}
+
+/// A request that waits for a connection.
+pub(super) struct Unsent<B> {
+    request: Request<Upload<B>>,
+    /// An attempt to get a connection of the pool.
+    opening: Option<Opening<Upload<B>>>,
+    /// `true` if the pool's connections are closed, so that the request needs a new one.
+    is_stale: bool,
+}
+
 impl<B> Exchange<B>
 where
     B: Body + Send + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    /// Sends a request and waits for its answer. Dropping the future closes the connection, or resets the stream.
-    pub(super) async fn send(&self, mut request: Request<Upload<B>>) -> Result<Answer, SendError> {
+    /// Begins to send a request. It is on its way at once if a kept connection is idle.
+    pub(super) fn begin(
+        &self,
+        request: Request<Upload<B>>,
+    ) -> Begun<B, impl Future<Output = Sent<Upload<B>>> + use<B>> {
+        let opening = match &self.way {
+            Way::Kept(pool) => match Arc::clone(pool).take() {
+                Taken::Idle(mut connection) => {
+                    let (head, progress) = (head(&request), request.body().progress());
+                    let answer = connection.connection().send(request, progress.clone());
+                    return Begun::OnItsWay {
+                        connection,
+                        answer,
+                        head,
+                        progress,
+                    };
+                }
+                Taken::Opening(opening) => Some(opening),
+            },
+            Way::New { .. } | Way::Http2 { .. } => None,
+        };
+        Begun::Unsent(Unsent {
+            request,
+            opening,
+            is_stale: false,
+        })
+    }
+
+    /// Waits for the answer to a request. Dropping the future closes the connection, or resets the stream.
+    pub(super) async fn answer<F>(&self, begun: Begun<B, F>) -> Result<Answer, SendError>
+    where
+        F: Future<Output = Sent<Upload<B>>>,
+    {
+        let unsent = match begun {
+            Begun::Unsent(unsent) => unsent,
+            Begun::OnItsWay {
+                connection,
+                answer,
+                head,
+                progress,
+            } => match answer.await {
+                Ok(response) => return Ok((response, connection)),
+                Err(error) => self.lost(error, connection, Some(head), progress.as_ref())?,
+            },
+        };
+        // Boxed, because it would make the futures of all requests larger.
+        Box::pin(self.send(unsent)).await
+    }
+
+    /// Sends a request for which no kept connection was idle.
+    async fn send(&self, mut unsent: Unsent<B>) -> Result<Answer, SendError> {
         let name = self.endpoint.name();
-        let (mut pool, may_upgrade) = match &self.way {
+        let (pool, may_upgrade) = match &self.way {
             Way::Kept(pool) => (Some(pool), false),
             Way::New { may_upgrade } => (None, *may_upgrade),
             Way::Http2 { shared, may_repeat } => {
-                // Boxed, because it would make the futures of all requests larger.
-                return Box::pin(http2::send(shared, request, *may_repeat, name)).await;
+                return http2::send(shared, unsent.request, *may_repeat, name).await;
             }
         };
-        let progress = request.body().progress();
+        let progress = unsent.request.body().progress();
         loop {
-            let (mut in_use, is_kept) = self.connect(pool, may_upgrade).await?;
+            let pool = pool.filter(|_| !unsent.is_stale);
+            let opening = unsent.opening.take();
+            let (mut connection, is_kept) = self.connect(pool, opening, may_upgrade).await?;
             if !is_kept && let Some(progress) = &progress {
                 progress.begin(); // it took time to connect
             }
             // Only a kept connection may have been closed, so only then the request may be needed again.
-            let head = is_kept.then(|| head(&request));
-            let connection = in_use.connection();
-            let mut error = match connection.send(request, progress.clone()).await {
-                Ok(response) => return Ok((response, in_use)),
-                Err(error) => error,
+            let head = is_kept.then(|| head(&unsent.request));
+            let sending = connection.connection();
+            let sent = sending.send(unsent.request, progress.clone()).await;
+            unsent = match sent {
+                Ok(response) => return Ok((response, connection)),
+                Err(error) => self.lost(error, connection, head, progress.as_ref())?,
             };
-            if is_kept && let Some(unsent) = error.take_message() {
-                request = unsent; // hyper knew in time that the connection was closed
-                continue;
-            }
-            let error = error.into_error();
-            let state = in_use.connection().state();
-            let is_stale = !state.has_answered() && !error.is_user();
-            if let Some(head) = head.filter(|_| is_stale)
-                && let Some(body) = again(progress.as_ref())
-            {
-                tracing::debug!(endpoint = name, error = %Causes(&error), "a kept connection was closed: sent again");
-                request = head.map(|()| body);
-                pool = None;
-                continue;
-            }
-            let is_sent = |progress: &Progress| progress.has_ended() && state.is_flushed();
-            return Err(match progress {
-                _ if error.is_user() => SendError::Body(error),
-                Some(progress) if !is_sent(&progress) => SendError::NotRead(error),
-                _ => SendError::Broken(error),
-            });
         }
     }
 
-    /// Returns a connection for a request, with `true` if it was kept from before the request.
+    /// Returns the request for another attempt, if the endpoint cannot have seen it. It was sent over a kept connection if
+    /// there is its `head`.
+    #[cold]
+    fn lost(
+        &self,
+        mut error: TrySendError<Request<Upload<B>>>,
+        mut connection: Box<dyn InUse<Upload<B>>>,
+        head: Option<Request<()>>,
+        progress: Option<&Progress>,
+    ) -> Result<Unsent<B>, SendError> {
+        if head.is_some()
+            && let Some(request) = error.take_message()
+        {
+            // hyper knew in time that the connection was closed.
+            return Ok(Unsent {
+                request,
+                opening: None,
+                is_stale: false,
+            });
+        }
+        let error = error.into_error();
+        let state = connection.connection().state();
+        let is_stale = !state.has_answered() && !error.is_user();
+        if let Some(head) = head.filter(|_| is_stale)
+            && let Some(body) = again(progress)
+        {
+            let endpoint = self.endpoint.name();
+            tracing::debug!(endpoint, error = %Causes(&error), "a kept connection was closed: sent again");
+            return Ok(Unsent {
+                request: head.map(|()| body),
+                opening: None,
+                is_stale,
+            });
+        }
+        let is_sent = |progress: &Progress| progress.has_ended() && state.is_flushed();
+        Err(match progress {
+            _ if error.is_user() => SendError::Body(error),
+            Some(progress) if !is_sent(progress) => SendError::NotRead(error),
+            _ => SendError::Broken(error),
+        })
+    }
+
+    /// Returns a connection for a request, with `true` if it was kept from before the request. Without an `opening`, one of
+    /// `pool` is taken, or a new one is opened if there is no pool.
     async fn connect(
         &self,
         pool: Option<&SharedPool<B>>,
+        mut opening: Option<Opening<Upload<B>>>,
         may_upgrade: bool,
     ) -> Result<(Box<dyn InUse<Upload<B>>>, bool), ConnectError> {
         let Some(pool) = pool else {
             let (to, clock) = (self.endpoint.url().clone(), Arc::default());
-            // Boxed, because it would make the futures of all requests several KiB larger.
-            let opening = Box::pin(ClientConnection::open(
-                &self.connector,
-                to,
-                clock,
-                may_upgrade,
-            ));
-            let connection = opening.await?;
+            let connection =
+                ClientConnection::open(&self.connector, to, clock, may_upgrade).await?;
             return Ok((Box::new(Unpooled(connection)), false));
         };
         loop {
-            match Arc::clone(pool).take() {
-                Taken::Idle(in_use) => return Ok((in_use, true)),
-                Taken::Opening(opening) => {
-                    if let Some(mut in_use) = opening.await? {
-                        let was_used = in_use.connection().was_used();
-                        return Ok((in_use, was_used));
-                    }
-                }
+            let opening = match opening.take() {
+                Some(opening) => opening,
+                None => match Arc::clone(pool).take() {
+                    Taken::Idle(in_use) => return Ok((in_use, true)),
+                    Taken::Opening(opening) => opening,
+                },
+            };
+            if let Some(mut in_use) = opening.await? {
+                let was_used = in_use.connection().was_used();
+                return Ok((in_use, was_used));
             }
         }
     }

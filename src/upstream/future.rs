@@ -53,11 +53,13 @@ impl ForwardFuture {
     {
         #[cfg(feature = "swap")]
         let starts = exchange.endpoint.on_demand().map(OnDemand::starts);
+        let progress = request.body().progress();
+        // Outside of the future, which would have to be large enough for the request.
+        let begun = exchange.begin(request);
         Self::boxed(async move {
             let name = exchange.endpoint.name();
             let limit = timeouts.first_byte;
-            let progress = request.body().progress();
-            let answer = pin!(exchange.send(request));
+            let answer = pin!(exchange.answer(begun));
             let failure = match in_time(answer, progress, now, limit).await {
                 Some(Ok(answer)) => {
                     let mut answer = answered_by(answer, name, timeouts.idle, upgrade);

@@ -35,7 +35,7 @@ pub(super) enum Taken<B> {
 }
 
 /// An attempt to get a connection. It is `None` if the connection was closed meanwhile.
-type Opening<B> =
+pub(super) type Opening<B> =
     Pin<Box<dyn Future<Output = Result<Option<Box<dyn InUse<B>>>, ConnectError>> + Send>>;
 
 /// A connection while a request uses it. Dropping it before the answer has ended closes the connection.

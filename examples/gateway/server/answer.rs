@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::BoxError;
@@ -11,37 +10,34 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Response, StatusCode, Version};
 use http_body::Body;
-use http_body_util::{BodyExt, Either};
+use http_body_util::BodyExt;
 use pin_project_lite::pin_project;
 
 use super::activity::Served;
 use super::body::ServedBody;
-use super::exchange::Exchange;
 use crate::pages;
-use crate::track::{Tracked, TrackedBody, TrackedFuture};
+use crate::track::{Tracked, TrackedBody};
 
 pin_project! {
-    /// The answer to a tracked request: the handler's, or 408 if the request's body stalls. The body of a websocket runs in
-    /// a task of its own, because the server drops it.
+    /// The answer to a tracked request: the handler's, or an error if the request's body stalls or an operator cancels the
+    /// request. The body of a websocket runs in a task of its own, because the server drops it.
     ///
-    /// An `async` block would have room for the handler's future more than once, and the server moves all of it.
+    /// One future does all of it, because each further one would move the response. An `async` block would have room for the
+    /// handler's future more than once, and the server moves all of it.
     pub(super) struct AnswerFuture<F> {
+        // Dropped first, so that the request's work has ended by the time of its log line.
         #[pin]
-        response: TrackedFuture<Unstalled<F>>,
+        response: F,
         // `None` once the response is there.
-        served: Option<Served>,
-        version: Version,
+        request: Option<InProgress>,
     }
 }
 
-pin_project! {
-    /// The handler's response, unless the request's body stalls.
-    struct Unstalled<F> {
-        #[pin]
-        response: F,
-        exchange: Arc<Exchange>,
-        version: Version,
-    }
+/// A request without a response.
+struct InProgress {
+    version: Version,
+    served: Served,
+    tracked: Box<Tracked>,
 }
 
 impl<F> AnswerFuture<F> {
@@ -51,33 +47,12 @@ impl<F> AnswerFuture<F> {
         served: Served,
         tracked: Box<Tracked>,
     ) -> Self {
-        let exchange = Arc::clone(&served.exchange);
-        let unstalled = Unstalled {
-            response,
-            exchange,
+        let request = Some(InProgress {
             version,
-        };
-        Self {
-            response: TrackedFuture::new(unstalled, tracked),
-            served: Some(served),
-            version,
-        }
-    }
-}
-
-impl<F, B> Future for Unstalled<F>
-where
-    F: Future<Output = Response<B>>,
-{
-    type Output = Response<Either<B, PageBody>>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let response = ready!(this.exchange.poll_response(this.response, cx));
-        Poll::Ready(match response {
-            Some(response) => response.map(Either::Left),
-            None => body_timeout(*this.version).map(Either::Right),
-        })
+            served,
+            tracked,
+        });
+        Self { response, request }
     }
 }
 
@@ -86,25 +61,66 @@ where
     F: Future<Output = Response<B>>,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    type Output = Result<Response<ServedBody<TrackedBody<Either<B, PageBody>>>>, Infallible>;
+    type Output = Result<Response<ServedBody<TrackedBody<B>>>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let response = ready!(this.response.poll(cx));
-        let Some(served) = this.served.take() else {
-            panic!("response future polled after it was answered");
+        let Some(InProgress {
+            tracked, served, ..
+        }) = this.request
+        else {
+            answered();
         };
-        let is_http2 = *this.version == Version::HTTP_2;
-        let is_websocket = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let response = response.map(|body| match is_websocket {
-            true => {
-                tokio::spawn(body.collect());
-                ServedBody::new(None, is_http2, served)
+        let exchange = &served.exchange;
+        let polled = tracked.poll(cx, |cx| exchange.poll_response(this.response, cx));
+        let response = ready!(polled);
+        let Some(request) = this.request.take() else {
+            answered();
+        };
+        Poll::Ready(Ok(match response {
+            Some(Some(response)) => request.respond(response, TrackedBody::new),
+            Some(None) => {
+                let late = body_timeout(request.version);
+                request.respond(late, TrackedBody::page)
             }
-            false => ServedBody::new(Some(body), is_http2, served),
-        });
-        Poll::Ready(Ok(response))
+            // The server drops the future with the response in hand, which takes the request out of the queue or closes
+            // the connection to its endpoint.
+            None => {
+                let page = request.tracked.cancelled();
+                request.respond(page, |page, _| TrackedBody::last(page))
+            }
+        }))
     }
+}
+
+impl InProgress {
+    /// Completes a response, whose body `wrap` makes a tracked one.
+    #[inline]
+    fn respond<R, B>(
+        mut self,
+        mut response: Response<R>,
+        wrap: impl FnOnce(R, Box<Tracked>) -> TrackedBody<B>,
+    ) -> Response<ServedBody<TrackedBody<B>>>
+    where
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        self.tracked.answered(&mut response);
+        let is_http2 = self.version == Version::HTTP_2;
+        let is_websocket = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        response.map(|body| {
+            let body = wrap(body, self.tracked);
+            if is_websocket {
+                tokio::spawn(body.collect());
+                return ServedBody::new(None, is_http2, self.served);
+            }
+            ServedBody::new(Some(body), is_http2, self.served)
+        })
+    }
+}
+
+/// Panics because the future was polled after it had resolved.
+fn answered() -> ! {
+    panic!("response future polled after it was answered")
 }
 
 /// The answer to a client that does not send the rest of its request.

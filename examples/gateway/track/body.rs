@@ -4,11 +4,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::BoxError;
+use axum::body::Body as PageBody;
 use bytes::Bytes;
-use http::Response;
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::Either;
 use pin_project_lite::pin_project;
-use tower_triage::gate::PermitBody;
 
 use super::Tracked;
 use crate::log::RequestEnd;
@@ -18,29 +18,32 @@ pin_project! {
     pub(crate) struct TrackedBody<B> {
         // Dropped first, so that the request's work has ended by the time of its log line.
         #[pin]
-        body: PermitBody<B, ()>,
+        body: Either<B, PageBody>,
         // `None` once the body is over.
         tracked: Option<Box<Tracked>>,
     }
 }
 
 impl<B: Body<Data = Bytes, Error: Into<BoxError>>> TrackedBody<B> {
-    pub(super) fn wrap(mut response: Response<B>, mut tracked: Box<Tracked>) -> Response<Self> {
-        tracked.answered(&mut response);
-        response.map(|body| Self::new(PermitBody::new(body, None), tracked))
+    /// Wraps the body of the handler's response.
+    pub(crate) fn new(body: B, tracked: Box<Tracked>) -> Self {
+        Self::tracked(Either::Left(body), tracked)
     }
 
-    /// Wraps the response to a request whose tracking ends here.
-    pub(super) fn wrap_last(mut response: Response<Bytes>, mut tracked: Tracked) -> Response<Self> {
-        tracked.answered(&mut response);
-        tracked.record.count(response.body().len());
-        response.map(|bytes| Self {
-            body: PermitBody::rejection(bytes),
+    /// Wraps the body of a page in place of the handler's response.
+    pub(crate) fn page(page: PageBody, tracked: Box<Tracked>) -> Self {
+        Self::tracked(Either::Right(page), tracked)
+    }
+
+    /// Wraps the body of a page that is not tracked any more.
+    pub(crate) fn last(page: PageBody) -> Self {
+        Self {
+            body: Either::Right(page),
             tracked: None,
-        })
+        }
     }
 
-    fn new(body: PermitBody<B, ()>, tracked: Box<Tracked>) -> Self {
+    fn tracked(body: Either<B, PageBody>, tracked: Box<Tracked>) -> Self {
         let mut tracked = Some(tracked);
         if body.is_end_stream() {
             end(&mut tracked, RequestEnd::Complete);
@@ -65,7 +68,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for TrackedBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let mut this = self.project();
         let Some(tracked) = this.tracked else {
-            return this.body.poll_frame(cx).map_err(Into::into);
+            return this.body.poll_frame(cx);
         };
         if !tracked.record.is_cancelled()
             && let Poll::Ready(frame) = tracked.span.in_scope(|| this.body.as_mut().poll_frame(cx))
@@ -86,7 +89,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for TrackedBody<B> {
                 }
                 Some(Ok(_)) => {}
             }
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            return Poll::Ready(frame);
         }
         if !tracked.record.poll_cancelled(cx) {
             return Poll::Pending;

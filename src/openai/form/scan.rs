@@ -182,7 +182,8 @@ impl FormScan {
         };
         let text = std::str::from_utf8(&form[start..end]);
         let text = text.map_err(|_| "the `model` of the form is not UTF-8")?;
-        let (name, before) = (text.trim(), text.len() - text.trim_start().len());
+        let name = text.trim_ascii();
+        let before = text.len() - text.trim_ascii_start().len();
         if name.is_empty() {
             return Ok(Step::Next(State::Boundary)); // as if there was no such part
         }
