@@ -144,7 +144,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
     }
 
     pub(crate) async fn go_away(&mut self, last: u32) {
-        let payload = [last, NO_ERROR].map(u32::to_be_bytes).concat();
+        self.go_away_because(last, NO_ERROR).await;
+    }
+
+    pub(crate) async fn go_away_because(&mut self, last: u32, code: u32) {
+        let payload = [last, code].map(u32::to_be_bytes).concat();
         self.send(GOAWAY, 0, 0, &payload).await;
     }
 }
