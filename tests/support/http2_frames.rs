@@ -139,6 +139,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         self.end(stream).await;
     }
 
+    /// Lets the client send so many more bytes.
+    pub(crate) async fn window(&mut self, stream: u32, bytes: u32) {
+        for stream in [0, stream] {
+            let more = bytes.to_be_bytes();
+            self.send(WINDOW_UPDATE, 0, stream, &more).await;
+        }
+    }
+
     pub(crate) async fn reset(&mut self, stream: u32, code: u32) {
         self.send(RST_STREAM, 0, stream, &code.to_be_bytes()).await;
     }
