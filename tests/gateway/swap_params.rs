@@ -153,6 +153,37 @@ async fn requests_and_checks_go_to_a_fixed_url() {
 }
 
 #[tokio::test]
+async fn a_model_that_failed_starts_with_the_next_request_after_its_url_is_corrected() {
+    let backend = Backend::replying("served").await;
+    let setup = |url: &str| {
+        let proxy = format!("proxy = {url:?}\nstart_timeout_seconds = 0.1\n");
+        swap("memory = 1.0").sections(&(model("a", "sleep 600") + &proxy))
+    };
+    let gateway = setup("http://127.0.0.1:1").start().await;
+    for _ in 0..2 {
+        let failed = gateway.ask("a").answer().await;
+        failed.assert_error(503, "model_start_failed");
+    }
+    gateway.reload(&setup(&backend.url()));
+    gateway.logs(&["INFO", "models changed: a"]).await;
+    gateway.ask("a").answer().await.assert_ok("served");
+    assert_eq!(gateway.logged("model could not be started"), 1);
+}
+
+#[tokio::test]
+async fn a_load_that_waits_at_a_wrong_url_begins_again_when_it_is_corrected() {
+    let backend = Backend::replying("served").await;
+    let setup = |url: &str| {
+        swap("memory = 1.0").sections(&(model("a", "sleep 600") + &format!("proxy = {url:?}\n")))
+    };
+    let gateway = setup("http://127.0.0.1:1").start().await;
+    let waits = gateway.ask("a").send();
+    gateway.until_state("a", "loading").await;
+    gateway.reload(&setup(&backend.url()));
+    waits.answer().await.assert_ok("served");
+}
+
+#[tokio::test]
 async fn macros_and_the_name_of_the_model_are_put_into_commands() {
     let macros = r#"
         [swap.macros]
