@@ -94,6 +94,69 @@ async fn a_broken_file_of_keys_keeps_the_old_ones() {
     until_status(&gateway, "sk-7", 401).await;
 }
 
+/// A process that lets no other one open a file, as if its disk hung, until it is dropped.
+#[cfg(target_os = "linux")]
+struct Hangs(std::process::Child);
+
+#[cfg(target_os = "linux")]
+impl Hangs {
+    fn new(file: &KeysFile) -> Self {
+        use std::io::Read;
+        use std::process::{Command, Stdio};
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gateway/hanging_file.py");
+        let mut python = Command::new("python3");
+        python.args([script.as_ref(), file.0.as_os_str()]);
+        python.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = python.spawn().expect("Python 3 must be installed");
+        let mut said = [0; 5];
+        let output = process.stdout.as_mut().unwrap();
+        output.read_exact(&mut said).expect("no lease of the file");
+        Self(process)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Hangs {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_file_of_keys_that_hangs_stops_neither_reloads_nor_other_files() {
+    let backend = Backend::replying("fine").await;
+    let (file, other) = (KeysFile::new("sk-1\n"), KeysFile::new("sk-b1\n"));
+    let other_section = other.section().replace("\"a\"", "\"b\"");
+    let tenants = file.section() + &other_section;
+    let gateway = setup(&backend, &tenants).start().await;
+    let hangs = Hangs::new(&file);
+    gateway
+        .logs(&["ERROR", "has not responded", "keys stay"])
+        .await;
+    other.write("sk-b2\n");
+    until_status(&gateway, "sk-b2", 200).await;
+    gateway.reload(&setup(&backend, &tenants).backend("gpu-2", &backend, 1, &["n"]));
+    gateway.logs(&["INFO", "endpoints added: gpu-2"]).await;
+    for (key, expected) in [("sk-1", 200), ("sk-b2", 200), ("sk-b1", 401)] {
+        assert_eq!(status(&gateway, key).await, expected, "{key}");
+    }
+    // A tenant that has no keys yet gets none from the file.
+    let renamed = file.section().replace("\"a\"", "\"c\"");
+    gateway.reload(&setup(&backend, &renamed));
+    gateway
+        .logs(&["ERROR", "has not responded", "nothing has changed"])
+        .await;
+    assert_eq!(gateway.logged("keys stay"), 1);
+
+    drop(hangs);
+    file.write("sk-2\n");
+    gateway.reload(&setup(&backend, &tenants));
+    until_status(&gateway, "sk-2", 200).await;
+    assert_eq!(status(&gateway, "sk-1").await, 401);
+}
+
 #[tokio::test]
 async fn tenants_change_with_a_reload_but_do_not_vanish() {
     let backend = Backend::replying("fine").await;
