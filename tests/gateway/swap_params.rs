@@ -93,6 +93,15 @@ async fn another_try_gets_the_parameters_of_its_own_backend() {
     assert_eq!(served.body, r#"{"model":"two","n":1,"two":true}"#);
     served.answer("done");
     sent.answer().await.assert_ok("done");
+
+    let sent = gateway.get("/v1/x?model=m").send();
+    let failed = first.next().await;
+    assert_eq!(failed.head.uri, "/v1/x?model=one");
+    failed.respond(status(503));
+    let served = second.next().await;
+    assert_eq!(served.head.uri, "/v1/x?model=two");
+    served.answer("done");
+    sent.answer().await.assert_ok("done");
 }
 
 #[tokio::test]
