@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::backend::Backend;
+#[cfg(target_os = "linux")]
+use crate::hanging_file::Hangs;
 use crate::process::{Gateway, Setup, TIMEOUT};
 
 /// A file of keys, deleted on drop.
@@ -94,35 +96,6 @@ async fn a_broken_file_of_keys_keeps_the_old_ones() {
     until_status(&gateway, "sk-7", 401).await;
 }
 
-/// A process that lets no other one open a file, as if its disk hung, until it is dropped.
-#[cfg(target_os = "linux")]
-struct Hangs(std::process::Child);
-
-#[cfg(target_os = "linux")]
-impl Hangs {
-    fn new(file: &KeysFile) -> Self {
-        use std::io::Read;
-        use std::process::{Command, Stdio};
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gateway/hanging_file.py");
-        let mut python = Command::new("python3");
-        python.args([script.as_ref(), file.0.as_os_str()]);
-        python.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = python.spawn().expect("Python 3 must be installed");
-        let mut said = [0; 5];
-        let output = process.stdout.as_mut().unwrap();
-        output.read_exact(&mut said).expect("no lease of the file");
-        Self(process)
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Drop for Hangs {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
-
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_file_of_keys_that_hangs_stops_neither_reloads_nor_other_files() {
@@ -131,7 +104,7 @@ async fn a_file_of_keys_that_hangs_stops_neither_reloads_nor_other_files() {
     let other_section = other.section().replace("\"a\"", "\"b\"");
     let tenants = file.section() + &other_section;
     let gateway = setup(&backend, &tenants).start().await;
-    let hangs = Hangs::new(&file);
+    let hangs = Hangs::new(&file.0);
     gateway
         .logs(&["ERROR", "has not responded", "keys stay"])
         .await;

@@ -28,7 +28,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Reads a file as UTF-8, like [`read`].
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(read(path)?).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+    io::read_to_string(&*read(path)?)
 }
 
 fn read_with(
