@@ -51,8 +51,8 @@ pub(crate) use keys::KeyHash;
 pub(crate) use paths::Paths;
 pub(crate) use server::{Origin, ServerConfig};
 use swap::SwapSection;
-use tenants::TenantSection;
 pub(crate) use tenants::{KEY_HEADERS, TenantConfig, conflict};
+use tenants::{KeySources, TenantSection};
 pub(crate) use upstream::{Client, StoredClient, Upstream};
 
 const SERVER: &str = "[server]";
@@ -97,11 +97,33 @@ impl Config {
         Self::parse(text, path, environment)
     }
 
+    /// Reads and checks the file at `path` again, while `running` are the tenants in use. It blocks, but not for as long as a
+    /// disk may hang.
+    pub(crate) fn reread(
+        path: &Path,
+        environment: Environment,
+        running: &[TenantConfig],
+    ) -> Result<Self, InvalidConfig> {
+        let text = files::read_text(path);
+        let text =
+            text.map_err(|error| InvalidConfig::in_file(path, None, Problem::Unreadable(error)))?;
+        Self::parse_beside(text, path, environment, running)
+    }
+
     /// Checks `text`, which is the content of the file at `path`.
     pub(crate) fn parse(
         text: String,
         path: &Path,
         environment: Environment,
+    ) -> Result<Self, InvalidConfig> {
+        Self::parse_beside(text, path, environment, &[])
+    }
+
+    fn parse_beside(
+        text: String,
+        path: &Path,
+        environment: Environment,
+        running: &[TenantConfig],
     ) -> Result<Self, InvalidConfig> {
         let at = |line, problem| InvalidConfig::in_file(path, line, problem);
         let file: File =
@@ -130,7 +152,12 @@ impl Config {
         let admin_certificate = load(admin_tls, ADMIN, admin_line)?;
         let is_durable = durable.is_some();
         let tenants = lines::each(file.tenants, &text);
-        let (tenants, queue) = tenants::load_all(tenants, queue, is_durable, base, environment)
+        let sources = KeySources {
+            base,
+            environment,
+            running,
+        };
+        let (tenants, queue) = tenants::load_all(tenants, queue, is_durable, sources)
             .map_err(|(line, problem)| at(Some(line), problem))?;
         environment::override_routing(&mut routing, environment)?;
         routing

@@ -121,7 +121,9 @@ impl Reload {
 
     async fn reload_from(&mut self, path: PathBuf) -> Result<Reloaded, Box<dyn Error>> {
         let (file, environment) = (path.clone(), self.environment);
-        let mut new = in_thread(move || Config::read(&file, environment)).await??;
+        let running = self.running.tenants.clone();
+        let read = in_thread(move || Config::reread(&file, environment, &running));
+        let mut new = read.await??;
         new.listen = self.listen.unwrap_or(new.listen);
         let swap = reloaded_swap(&self.running, &new);
         if let Some(problem) = missing_part(&self.running, &new, swap) {

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, CONNECTION};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use tower_triage::queue::HeaderClassifier;
 use tower_triage::{Priority, QueueConfig};
@@ -168,6 +168,26 @@ impl Table {
         {
             headers.insert(&self.priority_header, name.clone());
         }
+        self.unlist(headers);
+    }
+
+    /// Takes the headers of the tenant and the level out of `Connection`, because the headers that it lists are removed from
+    /// stored requests and on the way to a backend.
+    fn unlist(&self, headers: &mut HeaderMap) {
+        let ours = [&self.tenant_header, &self.priority_header];
+        let is_ours = |option: &[u8]| {
+            let mut names = ours.iter().map(|name| name.as_str().as_bytes());
+            names.any(|name| name.eq_ignore_ascii_case(option))
+        };
+        if !connection_options(headers).any(is_ours) {
+            return;
+        }
+        let others = connection_options(headers).filter(|option| !is_ours(option));
+        let others = others.collect::<Vec<_>>().join(&b", "[..]);
+        // They are parts of valid values, so they are one, too.
+        if let Ok(others) = HeaderValue::from_bytes(&others) {
+            headers.insert(CONNECTION, others);
+        }
     }
 }
 
@@ -214,6 +234,13 @@ fn key<'a>(name: &HeaderName, value: &'a HeaderValue) -> Option<&'a [u8]> {
     let (scheme, key) = value.split_at_checked("Bearer ".len())?;
     let is_bearer = scheme.eq_ignore_ascii_case(b"Bearer ");
     is_bearer.then(|| key.trim_ascii())
+}
+
+/// Returns the options in `Connection`, which may be names of headers.
+fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let lines = headers.get_all(CONNECTION).into_iter();
+    let options = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    options.map(<[u8]>::trim_ascii)
 }
 
 /// Logs that every client is served and its headers are believed, if there are no tenants.

@@ -182,6 +182,10 @@ impl Attempt {
             (Some(body), None) => *sent = body.clone().naming(rewrite.model_name()),
             (None, None) => sent.rename_in_form(rewrite.model_name()),
         }
+        let body = self.body.as_ref();
+        if body.is_none_or(|body| body.model_at.is_none()) {
+            rewrite.rename_in_query(request.uri_mut());
+        }
         let length = request.body().size_hint().exact();
         if let (Some(length), Some(old)) = (length, request.headers_mut().get_mut(CONTENT_LENGTH)) {
             *old = length.into();

@@ -54,6 +54,7 @@
 //! front can name the model by [`Requirements`](crate::endpoints::Requirements) among the extensions of a request, so that its
 //! body stays unread. Where a header, the path, an extension or a closure names the model
 //! ([`RouteLayerBuilder::demand_from_header`] and its siblings), bodies stay unread.
+//! If the query of such a request has the name that was asked for as its `model`, the endpoint gets the model's name there.
 //!
 //! # How an endpoint is chosen
 //!

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Uri;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::Value;
 
 use super::request_body::BufferedBody;
@@ -29,6 +31,20 @@ impl AsRef<[u8]> for Tied {
     fn as_ref(&self) -> &[u8] {
         self.edited.as_bytes()
     }
+}
+
+/// The characters that are encoded in a query.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Decodes a value of a query.
+fn decoded(value: &str) -> String {
+    let spaced = value.replace('+', " ");
+    let decoded = percent_decode_str(&spaced).decode_utf8_lossy();
+    decoded.into_owned()
 }
 
 impl<'a> Rewrite<'a> {
@@ -59,6 +75,27 @@ impl<'a> Rewrite<'a> {
         let of_alias = alias.and_then(|alias| alias.use_model_name.as_deref());
         let of_model = || self.model?.use_model_name.as_deref();
         of_alias.or_else(of_model).unwrap_or(&self.decision.model)
+    }
+
+    /// Puts the name that the endpoint gets in place of the one that was asked for, if a query names that as its `model`.
+    pub(super) fn rename_in_query(&self, uri: &mut Uri) {
+        let Some(query) = uri.query() else { return };
+        let is_asked = |pair: &&str| {
+            let name = pair.strip_prefix("model=");
+            name.is_some_and(|name| decoded(name) == *self.decision.asked)
+        };
+        let named = || utf8_percent_encode(self.model_name(), ENCODED);
+        let pairs = query.split('&').map(|pair| match is_asked(&pair) {
+            true => format!("model={}", named()).into(),
+            false => Cow::Borrowed(pair),
+        });
+        let query = pairs.collect::<Vec<_>>().join("&");
+        let mut parts = uri.clone().into_parts();
+        parts.path_and_query = format!("{}?{query}", uri.path()).try_into().ok();
+        // A query stays valid with a name in which all special characters are encoded.
+        if let Ok(renamed) = Uri::from_parts(parts) {
+            *uri = renamed;
+        }
     }
 
     /// Returns a body in JSON with its parameters set and removed, or `None` if its name is all that changes.

@@ -115,7 +115,8 @@ impl SwapHandle {
 
     /// Changes the models while requests wait and run. Models that are configured as before keep running. Changed models
     /// finish the requests that they serve, and the next request starts them anew. Models that have left the configuration
-    /// finish and stop. The change begins soon after this returns.
+    /// finish and stop. A changed model whose start failed is tried again at once when a request comes. The change begins soon
+    /// after this returns.
     ///
     /// An endpoint that runs by itself and has the name of a model is left out, with a warning in the log. Use
     /// [`replace`](Self::replace) if a model becomes such an endpoint or the reverse.

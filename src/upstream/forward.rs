@@ -97,7 +97,6 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// - A request that the endpoint has not seen, by a `GOAWAY` or a `REFUSED_STREAM`, is sent again up to three times, even if
 ///   it is sent [`AtMostOnce`]. A `GOAWAY` with an error is an exception, because the request may be its cause. Without such a
 ///   promise, the rule for kept connections applies, except to a request that is sent `AtMostOnce`.
-/// - A piece of a request's body counts as taken once the endpoint takes its first byte, so that most bodies count as one.
 /// - A client that does not read its answer holds up to 1 MiB of it here, and delays no other request.
 /// - Websockets stay with HTTP/1.1.
 ///

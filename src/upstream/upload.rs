@@ -20,6 +20,10 @@ pub(super) struct Upload<B> {
     /// The number of bytes that hyper still takes. `None` unless the length was announced.
     left: Option<u64>,
     is_polled: bool,
+    /// The largest piece that hyper gets at once, in bytes.
+    largest_piece: usize,
+    /// The rest of a larger piece, which hyper gets next.
+    rest: Bytes,
 }
 
 enum Content<B> {
@@ -49,11 +53,13 @@ pub(super) struct Progress(Arc<Mutex<State>>);
 struct State {
     /// The time at which hyper last took a piece. `None` while hyper asks for more than the client has sent.
     taken: Option<Instant>,
+    /// `true` once all of the body has come from the client.
+    is_whole: bool,
     /// `true` once hyper has all of the body.
     has_ended: bool,
     /// `true` once the client's body has failed.
     has_failed: bool,
-    /// The part of the body that hyper took, so that it can be sent again. `None` if it is not kept.
+    /// The part of the body that has come, so that it can be sent again. `None` if it is not kept.
     kept: Option<Kept>,
 }
 
@@ -92,6 +98,7 @@ impl Progress {
     fn new(now: Instant) -> Self {
         Self(Arc::new(Mutex::new(State {
             taken: Some(now),
+            is_whole: false,
             has_ended: false,
             has_failed: false,
             kept: Some(Kept::default()),
@@ -124,28 +131,25 @@ impl Progress {
         self.lock().has_failed
     }
 
-    /// Returns the whole body, to send it again. Returns `None` if hyper has not taken all of it, or if the body was too
-    /// large to be kept.
+    /// Returns the whole body, to send it again. Returns `None` if a part of it has not come from the client, or if the body
+    /// was too large to be kept.
     pub(super) fn again<B>(&self) -> Option<Upload<B>> {
         let mut state = self.lock();
-        if !state.has_ended {
+        if !state.is_whole {
             return None;
         }
         let body = state.kept.take()?.join();
         state.kept = Some(Kept::default()); // it is kept anew while it is sent again
-        state.has_ended = false;
+        (state.is_whole, state.has_ended) = (false, false);
         drop(state);
-        Some(Upload {
-            left: Some(body.len() as u64),
-            body: Content::Again(body),
-            progress: Some(self.clone()),
-            is_polled: false,
-        })
+        let left = Some(body.len() as u64);
+        let progress = Some(self.clone());
+        Some(Upload::of(Content::Again(body), progress, left))
     }
 }
 
 impl State {
-    /// Keeps a piece that hyper takes. A body with trailers, or larger than [`KEEP_LIMIT`], is not kept.
+    /// Keeps a piece of the body. A body with trailers, or larger than [`KEEP_LIMIT`], is not kept.
     fn keep(&mut self, piece: Option<&Bytes>) {
         let kept = self.kept.take().zip(piece);
         self.kept = kept.and_then(|(kept, piece)| kept.with(piece));
@@ -154,7 +158,7 @@ impl State {
     /// Records that hyper has all of the body.
     fn end(&mut self) {
         self.taken = Some(Instant::now());
-        self.has_ended = true;
+        (self.is_whole, self.has_ended) = (true, true);
     }
 }
 
@@ -162,24 +166,44 @@ impl<B: Body> Upload<B> {
     /// Creates the body of a request that is sent at `now`, of which `announced` is the length, if it is known.
     pub(super) fn new(body: B, announced: Option<u64>, now: Instant) -> Self {
         let has_body = !body.is_end_stream();
-        Self {
-            body: Content::Client(body),
-            progress: has_body.then(|| Progress::new(now)),
-            left: announced,
-            is_polled: false,
-        }
+        let progress = has_body.then(|| Progress::new(now));
+        Self::of(Content::Client(body), progress, announced)
     }
 }
 
 impl<B> Upload<B> {
+    fn of(body: Content<B>, progress: Option<Progress>, left: Option<u64>) -> Self {
+        Self {
+            body,
+            progress,
+            left,
+            is_polled: false,
+            largest_piece: usize::MAX,
+            rest: Bytes::new(),
+        }
+    }
+
     /// Creates an empty body.
     pub(super) fn empty() -> Self {
-        Self {
-            body: Content::Again(Bytes::new()),
-            progress: None,
-            left: None,
-            is_polled: false,
+        Self::of(Content::Again(Bytes::new()), None, None)
+    }
+
+    /// Hands the body over in pieces of at most `bytes`.
+    pub(super) fn in_pieces_of(mut self, bytes: usize) -> Self {
+        self.largest_piece = bytes;
+        self
+    }
+
+    /// Takes the next part of a piece that was too large.
+    fn next_part(&mut self) -> Bytes {
+        let length = self.rest.len().min(self.largest_piece);
+        let part = self.rest.split_to(length);
+        if let Some(progress) = &self.progress {
+            let mut state = progress.lock();
+            state.taken = Some(Instant::now());
+            state.has_ended = state.is_whole && self.rest.is_empty();
         }
+        part
     }
 
     /// Returns the progress of the body, or `None` if the request has no body.
@@ -203,6 +227,36 @@ impl<B: Body + Unpin> Content<B> {
     }
 }
 
+impl<B: Body + Unpin> Upload<B> {
+    /// Records a frame that the body has given. Returns the part of it that hyper gets now.
+    fn on_frame(&mut self, frame: Frame<Bytes>, is_first: bool) -> Frame<Bytes> {
+        let is_over = self.is_end_stream(); // asked without the lock, because this is a caller's code
+        let Some(progress) = &self.progress else {
+            return frame;
+        };
+        let mut state = progress.lock();
+        state.keep(frame.data_ref());
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        self.left = self.left.map(|left| left.saturating_sub(length as u64));
+        // hyper does not poll again after the announced length, so the end is recognised by counting.
+        let counted = self.left == Some(0);
+        state.is_whole |= counted || frame.is_trailers() || is_over;
+        let is_too_large = length > self.largest_piece;
+        state.has_ended = state.is_whole && !is_too_large;
+        // hyper takes the first piece at once, so that needs no look at the clock.
+        if !is_first {
+            state.taken = Some(Instant::now());
+        }
+        if !is_too_large {
+            return frame;
+        }
+        frame.map_data(|mut data| {
+            self.rest = data.split_off(self.largest_piece);
+            data
+        })
+    }
+}
+
 impl<B: Body + Unpin> Body for Upload<B> {
     type Data = Bytes;
     type Error = B::Error;
@@ -212,43 +266,38 @@ impl<B: Body + Unpin> Body for Upload<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.get_mut();
+        if !this.rest.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(this.next_part()))));
+        }
         let is_first = !std::mem::replace(&mut this.is_polled, true);
-        let frame = this.body.poll_frame(cx);
-        // Asked without the lock, because this is a caller's code, and not after the body's end.
-        let is_over = matches!(frame, Poll::Ready(Some(Ok(_)))) && this.is_end_stream();
-        let Some(progress) = &this.progress else {
-            return frame;
-        };
-        let mut state = progress.lock();
-        match &frame {
-            Poll::Pending => state.taken = None,
+        let frame = match this.body.poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                state.keep(frame.data_ref());
-                let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-                this.left = this.left.map(|left| left.saturating_sub(length));
-                // hyper does not poll again after the announced length, so the end is recognised by counting.
-                let counted = this.left == Some(0);
-                state.has_ended |= counted || frame.is_trailers() || is_over;
-                // hyper takes the first piece at once, so that needs no look at the clock.
-                if !is_first {
-                    state.taken = Some(Instant::now());
-                }
+                return Poll::Ready(Some(Ok(this.on_frame(frame, is_first))));
             }
-            Poll::Ready(None) => state.end(),
-            Poll::Ready(Some(Err(_))) => state.has_failed = true, // hyper closes the connection or the stream
+            frame => frame,
+        };
+        if let Some(progress) = &this.progress {
+            let mut state = progress.lock();
+            match &frame {
+                Poll::Pending => state.taken = None,
+                Poll::Ready(None) => state.end(),
+                Poll::Ready(Some(_)) => state.has_failed = true, // hyper closes the connection or the stream
+            }
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.body {
+        let has_ended = match &self.body {
             Content::Client(body) => body.is_end_stream(),
             Content::Again(bytes) => bytes.is_empty(),
-        }
+        };
+        has_ended && self.rest.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.body {
+            _ if !self.rest.is_empty() => SizeHint::default(),
             Content::Client(body) => body.size_hint(),
             Content::Again(bytes) => SizeHint::with_exact(bytes.len() as u64),
         }
@@ -326,6 +375,45 @@ mod tests {
         assert!(poll(&mut again).is_ready());
         assert!(progress.again::<Full<Bytes>>().is_some());
         drop(upload);
+    }
+
+    #[test]
+    fn a_large_piece_is_handed_over_in_parts() {
+        let (large, progress) = upload(Full::<Bytes>::from("sixsix12345"), None);
+        let mut large = large.in_pieces_of(3);
+        for part in ["six", "six", "123", "45"] {
+            assert!(!progress.has_ended() && !large.is_end_stream());
+            let Poll::Ready(Some(Ok(frame))) = poll(&mut large) else {
+                panic!("{part} is missing");
+            };
+            assert_eq!(frame.into_data().unwrap(), part);
+        }
+        assert!(progress.has_ended() && large.is_end_stream());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_part_starts_the_time_of_the_endpoint_again() {
+        let limit = Duration::from_secs(1);
+        let (upload, progress) = upload(Full::<Bytes>::from("123456789"), None);
+        let mut upload = upload.in_pieces_of(3);
+        for _ in 0..3 {
+            assert!(poll(&mut upload).is_ready());
+            assert_eq!(progress.late_at(limit), Some(Instant::now() + limit));
+            tokio::time::advance(limit).await;
+        }
+    }
+
+    #[test]
+    fn a_body_of_which_a_part_was_taken_is_sent_again() {
+        let (upload, progress) = upload(Full::<Bytes>::from("sixsix"), Some(6));
+        let mut upload = upload.in_pieces_of(3);
+        assert!(poll(&mut upload).is_ready());
+        drop(upload);
+        let mut again = progress.again::<Full<Bytes>>().unwrap();
+        let Poll::Ready(Some(Ok(frame))) = poll(&mut again) else {
+            panic!("there is no body");
+        };
+        assert_eq!(frame.into_data().unwrap(), "sixsix");
     }
 
     #[test]

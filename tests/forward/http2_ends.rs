@@ -96,6 +96,25 @@ async fn a_request_that_may_have_been_seen_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn a_go_away_with_an_error_sends_nothing_again() {
+    let (upstream, to, forward) = begin().await;
+    let answer = tokio::spawn(forward.clone().oneshot(post(&to, "poison")));
+    let mut frames = accept(&upstream).await;
+    frames.request().await;
+    frames.go_away_because(0, INTERNAL_ERROR).await;
+    // It would wait for another connection if it was sent again.
+    let failure = failure(answer).await;
+    failure.is(502, "upstream_failed", NoResponse::BodyNotSent);
+
+    let next = ask(&forward, post(&to, "next"));
+    let mut frames = accept(&upstream).await;
+    let (stream, body) = frames.request().await;
+    assert_eq!(body, "next");
+    frames.answer(stream, "ok").await;
+    is_ok(next, "ok").await;
+}
+
+#[tokio::test]
 async fn requests_after_a_go_away_use_another_connection() {
     let (upstream, to, forward) = begin().await;
     let old = ask(&forward, post(&to, "old"));

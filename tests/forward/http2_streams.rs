@@ -16,13 +16,13 @@ use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
-use tokio::time::{pause, resume, timeout};
+use tokio::time::{pause, resume, sleep, timeout};
 use tower::ServiceExt;
 use tower_triage::endpoints::{Decision, NoResponse};
 use tower_triage::upstream::Forward;
 
 use super::http2::http2;
-use super::http2_frames::{CANCEL, DATA, Frame, Frames, HEADERS, RST_STREAM};
+use super::http2_frames::{CANCEL, DATA, Frame, Frames, HEADERS, INTERNAL_ERROR, RST_STREAM};
 use super::upstream::Upstream;
 use super::{Failure, SOON, bind, post, send, text};
 
@@ -236,6 +236,97 @@ async fn an_upload_ends_with_its_answer() {
         }
         is_cancelled(&mut frames, stream).await;
     }
+}
+
+/// The number of bytes that a client may send before it gets a window.
+const FIRST_WINDOW: usize = (64 << 10) - 1;
+
+/// Begins a large upload, of which the endpoint has no window for more.
+async fn uploading_large(
+    upstream: &Upstream,
+    to: &Decision,
+    length: usize,
+) -> (
+    Frames,
+    u32,
+    tokio::task::JoinHandle<Response<tower_triage::upstream::ForwardBody>>,
+) {
+    let request = Request::post("/").extension(to.clone());
+    let request = request.body(Full::new(Bytes::from(vec![b' '; length])));
+    let answer = Forward::new()
+        .first_byte_timeout(SOON)
+        .oneshot(request.unwrap());
+    let answer = tokio::spawn(async move { answer.await.unwrap() });
+    let mut frames = accept(upstream).await;
+    let stream = next(&mut frames).await.stream;
+    read(&mut frames, FIRST_WINDOW).await;
+    (frames, stream, answer)
+}
+
+/// Reads so many bytes of an upload.
+async fn read(frames: &mut Frames, mut bytes: usize) {
+    while bytes > 0 {
+        bytes -= next(frames).await.payload.len();
+    }
+}
+
+#[tokio::test]
+async fn a_large_upload_that_is_refused_was_not_sent() {
+    for is_reset in [true, false] {
+        let (upstream, to) = begin().await;
+        let (mut frames, stream, answer) = uploading_large(&upstream, &to, 1 << 20).await;
+        if is_reset {
+            frames.reset(stream, INTERNAL_ERROR).await;
+        } else {
+            drop(frames);
+        }
+        let failure = Failure::read(answer.await.unwrap()).await;
+        failure.is(502, "upstream_failed", NoResponse::BodyNotSent);
+    }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_reads_a_large_upload_slowly_is_not_late() {
+    const STEP: u32 = 16 << 10;
+    let (upstream, to) = begin().await;
+    let length = FIRST_WINDOW + 5 * STEP as usize;
+    let (mut frames, stream, answer) = uploading_large(&upstream, &to, length).await;
+    for _ in 0..5 {
+        pause();
+        sleep(SOON * 3 / 4).await;
+        resume();
+        frames.window(stream, STEP).await;
+        read(&mut frames, STEP as usize).await;
+    }
+    frames.answer(stream, "ok").await;
+    assert_eq!(text(answer.await.unwrap()).await, "ok");
+}
+
+#[tokio::test]
+async fn a_large_upload_over_a_lost_connection_is_sent_again() {
+    let (upstream, to) = begin().await;
+    let forward = Forward::new();
+    let serve = async {
+        let mut frames = accept(&upstream).await;
+        let (stream, _) = frames.request().await;
+        frames.answer(stream, "ok").await;
+        frames
+    };
+    let (mut old, _) = tokio::join!(serve, send(&forward, get(&to, "/")));
+
+    let upload = vec![b' '; 2 * FIRST_WINDOW];
+    let mut request = get(&to, "/");
+    *request.body_mut() = upload.into();
+    let answer = tokio::spawn(forward.oneshot(request));
+    next(&mut old).await;
+    read(&mut old, FIRST_WINDOW).await;
+    drop(old);
+    let mut new = accept(&upstream).await;
+    let stream = next(&mut new).await.stream;
+    new.window(stream, 1 << 20).await;
+    read(&mut new, 2 * FIRST_WINDOW).await;
+    new.answer(stream, "again").await;
+    assert_eq!(text(answer.await.unwrap().unwrap()).await, "again");
 }
 
 /// A server of HTTP/2 that accepts one connection. Its answers are without end, or `/short`.

@@ -71,8 +71,8 @@ async fn without_a_default_backend_the_query_names_the_model() {
     let (gateway, first, second) = two("").await;
     for (path, backend) in [
         ("/v1/responses/resp_1?model=m", &first),
-        ("/v1/responses/resp_1?x=1&model=other", &second),
         ("/v1/x?model=org%2Fm%3A7b", &first),
+        ("/v1/x?a=other&model=n&model=other", &second),
     ] {
         let sent = gateway.get(path).send();
         let arrived = backend.next().await;
@@ -92,6 +92,34 @@ async fn without_a_default_backend_the_query_names_the_model() {
     }
     let missing = gateway.client().post("/tokenize").body("{}").answer().await;
     missing.assert_error(400, "model_missing");
+}
+
+#[tokio::test]
+async fn the_backend_gets_its_own_name_of_the_model_in_the_query() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .routing(
+            "aliases = { \"a b\" = \"m\", lora = { model = \"m\", use_model_name = \"ad&pter\" } }",
+        )
+        .backend_with(
+            "gpu-1",
+            &backend.url(),
+            "models = [{ name = \"m\" }, { name = \"n\", use_model_name = \"org/n:7b\" }]",
+        );
+    let gateway = setup.start().await;
+    for (path, expected) in [
+        ("/v1/x?model=a+b", "/v1/x?model=m"),
+        ("/v1/x?y=1&model=a%20b&z=%26", "/v1/x?y=1&model=m&z=%26"),
+        ("/v1/x?model=lora", "/v1/x?model=ad%26pter"),
+        ("/v1/x?model=n", "/v1/x?model=org%2Fn%3A7b"),
+        ("/v1/x?model=m&other=lora", "/v1/x?model=m&other=lora"),
+    ] {
+        let sent = gateway.get(path).send();
+        let arrived = backend.next().await;
+        assert_eq!(arrived.head.uri, expected);
+        arrived.answer("fine");
+        sent.answer().await.assert_ok("fine");
+    }
 }
 
 #[tokio::test]

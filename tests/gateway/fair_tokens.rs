@@ -27,14 +27,20 @@ struct FairGateway {
 
 impl FairGateway {
     async fn start(queue: &str, routing: &str) -> Self {
+        Self::with_model(queue, routing, "").await
+    }
+
+    /// Starts it with more keys of the model.
+    async fn with_model(queue: &str, routing: &str, keys: &str) -> Self {
         let backend = Backend::start().await;
         let queue =
             format!("max_size = 200\ndiscipline = \"fair\"\nmax_wait_seconds = 600\n{queue}");
-        let setup =
-            Setup::new()
-                .queue(&queue)
-                .routing(routing)
-                .backend("gpu-1", &backend, 1, &["m"]);
+        let model = format!("max_concurrent = 1\nmodels = [{{ name = \"m\"{keys} }}]");
+        let setup = Setup::new().queue(&queue).routing(routing).backend_with(
+            "gpu-1",
+            &backend.url(),
+            &model,
+        );
         let gateway = setup.start().await;
         let first = gateway.ask("m").tenant("first").send();
         let running = backend.next().await;
@@ -49,7 +55,12 @@ impl FairGateway {
 
     /// Sends requests that wait, by the value of this header.
     async fn queue(&mut self, header: &'static str, value: &str, count: usize) {
-        let text = "x".repeat(4 * PROMPT as usize);
+        self.queue_with(PROMPT, header, value, count).await;
+    }
+
+    /// Sends requests that wait, with prompts of about so many tokens.
+    async fn queue_with(&mut self, prompt: u64, header: &'static str, value: &str, count: usize) {
+        let text = "x".repeat(4 * prompt as usize);
         let body = format!(
             r#"{{"model":"m","max_tokens":400,"messages":[{{"role":"user","content":"{text}"}}]}}"#
         );
@@ -180,6 +191,26 @@ async fn answers_with_a_false_usage_cost_what_they_could() {
             last_of("a") >= 14 && last_of("b") >= 14,
             "{usage}: {order:?}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_replaced_prompt_costs_what_its_tokens_are_above_the_clients_own() {
+    let long = "x".repeat(4 * 200);
+    let keys =
+        format!(", set_params = {{ messages = [{{ role = \"user\", content = \"{long}\" }}] }}");
+    let mut fair = FairGateway::with_model("", "", &keys).await;
+    fair.queue("x-tenant-id", "a", 10).await;
+    fair.queue_with(200, "x-tenant-id", "b", 10).await;
+    let order = fair
+        .serve(|arrived| {
+            let usage = r#"{"usage":{"prompt_tokens":300,"completion_tokens":1}}"#;
+            let response = Response::builder().header("content-type", "application/json");
+            arrived.respond(response.body(usage).unwrap());
+        })
+        .await;
+    for turn in order[1..].chunks_exact(2) {
+        assert_ne!(turn[0], turn[1], "{order:?}");
     }
 }
 

@@ -49,6 +49,8 @@ mod fair_tokens;
 mod forms;
 mod forwarding;
 mod hang_up;
+#[cfg(target_os = "linux")]
+mod hanging_file;
 mod http2_backends;
 mod levels;
 mod live;

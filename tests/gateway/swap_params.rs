@@ -93,6 +93,15 @@ async fn another_try_gets_the_parameters_of_its_own_backend() {
     assert_eq!(served.body, r#"{"model":"two","n":1,"two":true}"#);
     served.answer("done");
     sent.answer().await.assert_ok("done");
+
+    let sent = gateway.get("/v1/x?model=m").send();
+    let failed = first.next().await;
+    assert_eq!(failed.head.uri, "/v1/x?model=one");
+    failed.respond(status(503));
+    let served = second.next().await;
+    assert_eq!(served.head.uri, "/v1/x?model=two");
+    served.answer("done");
+    sent.answer().await.assert_ok("done");
 }
 
 #[tokio::test]
@@ -150,6 +159,37 @@ async fn requests_and_checks_go_to_a_fixed_url() {
         .refusal()
         .await;
     assert!(refused.contains("`proxy` is"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_model_that_failed_starts_with_the_next_request_after_its_url_is_corrected() {
+    let backend = Backend::replying("served").await;
+    let setup = |url: &str| {
+        let proxy = format!("proxy = {url:?}\nstart_timeout_seconds = 0.1\n");
+        swap("memory = 1.0").sections(&(model("a", "sleep 600") + &proxy))
+    };
+    let gateway = setup("http://127.0.0.1:1").start().await;
+    for _ in 0..2 {
+        let failed = gateway.ask("a").answer().await;
+        failed.assert_error(503, "model_start_failed");
+    }
+    gateway.reload(&setup(&backend.url()));
+    gateway.logs(&["INFO", "models changed: a"]).await;
+    gateway.ask("a").answer().await.assert_ok("served");
+    assert_eq!(gateway.logged("model could not be started"), 1);
+}
+
+#[tokio::test]
+async fn a_load_that_waits_at_a_wrong_url_begins_again_when_it_is_corrected() {
+    let backend = Backend::replying("served").await;
+    let setup = |url: &str| {
+        swap("memory = 1.0").sections(&(model("a", "sleep 600") + &format!("proxy = {url:?}\n")))
+    };
+    let gateway = setup("http://127.0.0.1:1").start().await;
+    let waits = gateway.ask("a").send();
+    gateway.until_state("a", "loading").await;
+    gateway.reload(&setup(&backend.url()));
+    waits.answer().await.assert_ok("served");
 }
 
 #[tokio::test]

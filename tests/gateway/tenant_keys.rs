@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::backend::Backend;
+#[cfg(target_os = "linux")]
+use crate::hanging_file::Hangs;
 use crate::process::{Gateway, Setup, TIMEOUT};
 
 /// A file of keys, deleted on drop.
@@ -92,6 +94,40 @@ async fn a_broken_file_of_keys_keeps_the_old_ones() {
     assert_eq!(status(&gateway, "sk-1").await, 401);
     file.write("# all were taken away");
     until_status(&gateway, "sk-7", 401).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_file_of_keys_that_hangs_stops_neither_reloads_nor_other_files() {
+    let backend = Backend::replying("fine").await;
+    let (file, other) = (KeysFile::new("sk-1\n"), KeysFile::new("sk-b1\n"));
+    let other_section = other.section().replace("\"a\"", "\"b\"");
+    let tenants = file.section() + &other_section;
+    let gateway = setup(&backend, &tenants).start().await;
+    let hangs = Hangs::new(&file.0);
+    gateway
+        .logs(&["ERROR", "has not responded", "keys stay"])
+        .await;
+    other.write("sk-b2\n");
+    until_status(&gateway, "sk-b2", 200).await;
+    gateway.reload(&setup(&backend, &tenants).backend("gpu-2", &backend, 1, &["n"]));
+    gateway.logs(&["INFO", "endpoints added: gpu-2"]).await;
+    for (key, expected) in [("sk-1", 200), ("sk-b2", 200), ("sk-b1", 401)] {
+        assert_eq!(status(&gateway, key).await, expected, "{key}");
+    }
+    // A tenant that has no keys yet gets none from the file.
+    let renamed = file.section().replace("\"a\"", "\"c\"");
+    gateway.reload(&setup(&backend, &renamed));
+    gateway
+        .logs(&["ERROR", "has not responded", "nothing has changed"])
+        .await;
+    assert_eq!(gateway.logged("keys stay"), 1);
+
+    drop(hangs);
+    file.write("sk-2\n");
+    gateway.reload(&setup(&backend, &tenants));
+    until_status(&gateway, "sk-2", 200).await;
+    assert_eq!(status(&gateway, "sk-1").await, 401);
 }
 
 #[tokio::test]

@@ -66,6 +66,26 @@ async fn clients_need_a_known_key_in_one_of_three_headers() {
 }
 
 #[tokio::test]
+async fn connection_cannot_remove_what_the_gateway_has_verified() {
+    let backend = Backend::start().await;
+    let gateway = setup(&backend, 4, "max_level = \"normal\"").start().await;
+    for options in [
+        "x-tenant-id,X-Priority",
+        "x-hop, X-Tenant-Id, keep-alive, x-priority",
+    ] {
+        let ask = of("a", gateway.ask("m")).header("connection", options);
+        let sent = ask.header("x-priority", "high").header("x-hop", "1").send();
+        let arrived = backend.next().await;
+        assert_eq!(arrived.header("x-tenant-id"), Some("a"), "{options}");
+        assert_eq!(arrived.header("x-priority"), Some("normal"), "{options}");
+        let removes_hop = options.contains("x-hop");
+        assert_eq!(arrived.header("x-hop").is_none(), removes_hop, "{options}");
+        arrived.answer("fine");
+        sent.answer().await.assert_ok("fine");
+    }
+}
+
+#[tokio::test]
 async fn anthropics_paths_have_anthropics_errors() {
     let backend = Backend::replying("fine").await;
     let gateway = setup(&backend, 1, "paths = [\"/v1/chat\"]").start().await;

@@ -139,12 +139,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         self.end(stream).await;
     }
 
+    /// Lets the client send so many more bytes.
+    pub(crate) async fn window(&mut self, stream: u32, bytes: u32) {
+        for stream in [0, stream] {
+            let more = bytes.to_be_bytes();
+            self.send(WINDOW_UPDATE, 0, stream, &more).await;
+        }
+    }
+
     pub(crate) async fn reset(&mut self, stream: u32, code: u32) {
         self.send(RST_STREAM, 0, stream, &code.to_be_bytes()).await;
     }
 
     pub(crate) async fn go_away(&mut self, last: u32) {
-        let payload = [last, NO_ERROR].map(u32::to_be_bytes).concat();
+        self.go_away_because(last, NO_ERROR).await;
+    }
+
+    pub(crate) async fn go_away_because(&mut self, last: u32, code: u32) {
+        let payload = [last, code].map(u32::to_be_bytes).concat();
         self.send(GOAWAY, 0, 0, &payload).await;
     }
 }

@@ -1,6 +1,6 @@
 //! The key `tls` of `[server]` and `[admin]`: a certificate and its private key, in PEM files that are read again when they change.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ impl Certificate {
         })
     }
 
-    /// Reads the files again. Returns their certificate, or `None` if they are as they were. It blocks while a disk does.
+    /// Reads the files again. Returns their certificate, or `None` if they are as they were. It blocks.
     pub(crate) fn reread(&self) -> Result<Option<Self>, InvalidTls> {
         let contents = self.files.read()?;
         if contents.digest() == self.digest {
@@ -153,13 +153,8 @@ pub(crate) fn scheme(certificate: Option<&Certificate>) -> &'static str {
 }
 
 fn read(name: &'static str, path: &Path) -> Result<Vec<u8>, InvalidTls> {
-    let mut bytes = Vec::new();
-    let read = files::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
-    match read {
-        Ok(_) => Ok(bytes),
-        Err(error) => {
-            let path = path.to_owned();
-            Err(InvalidTls::Unreadable { name, path, error })
-        }
-    }
+    files::read(path).map_err(|error| {
+        let path = path.to_owned();
+        InvalidTls::Unreadable { name, path, error }
+    })
 }

@@ -55,12 +55,13 @@ pub(crate) enum InvalidKeys {
 }
 
 impl Keys {
-    /// Reads the keys of a tenant. A relative `file` is below `base`.
+    /// Reads the keys of a tenant. A relative `file` is below `base`. If its disk hangs, its keys are those of `running`.
     pub(super) fn read(
         listed: &Listed,
         file: Option<&Path>,
         base: &Path,
         environment: Environment,
+        running: Option<&Self>,
     ) -> Result<Self, InvalidKeys> {
         let listed = listed.0.iter().map(|text| {
             let key = expand(text, environment).map_err(InvalidKeys::Reference)?;
@@ -70,9 +71,9 @@ impl Keys {
             }
         });
         let listed = listed.collect::<Result<BTreeSet<_>, _>>()?;
-        let file = file
-            .map(|file| KeyFile::read(base.join(file)))
-            .transpose()?;
+        let running = running.and_then(|keys| keys.file.as_ref());
+        let file = file.map(|file| KeyFile::read_or(base.join(file), running));
+        let file = file.transpose()?;
         if listed.is_empty() && file.is_none() {
             return Err(InvalidKeys::Missing);
         }
@@ -106,8 +107,21 @@ impl Keys {
 }
 
 impl KeyFile {
+    /// Reads a file. If its disk hangs, it is as in `running`.
+    fn read_or(path: PathBuf, running: Option<&Self>) -> Result<Self, InvalidKeys> {
+        match Self::read(path) {
+            Err(InvalidKeys::Unreadable { path, error })
+                if error.kind() == io::ErrorKind::TimedOut
+                    && let Some(running) = running.filter(|it| it.path == path) =>
+            {
+                Ok(running.clone())
+            }
+            read => read,
+        }
+    }
+
     fn read(path: PathBuf) -> Result<Self, InvalidKeys> {
-        let text = match files::open(&path).and_then(io::read_to_string) {
+        let text = match files::read_text(&path) {
             Ok(text) => text,
             Err(error) => return Err(InvalidKeys::Unreadable { path, error }),
         };

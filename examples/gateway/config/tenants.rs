@@ -41,6 +41,16 @@ pub(super) struct TenantSection {
     paths: Vec<String>,
 }
 
+/// The sources of tenants' keys.
+#[derive(Clone, Copy)]
+pub(super) struct KeySources<'a> {
+    /// The folder of relative paths.
+    pub(super) base: &'a Path,
+    pub(super) environment: Environment,
+    /// The tenants in use, whose keys stay in force while the disk of their file hangs.
+    pub(super) running: &'a [TenantConfig],
+}
+
 /// A tenant: its keys, and what its requests may ask for.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TenantConfig {
@@ -94,8 +104,7 @@ impl TenantSection {
     pub(super) fn load(
         self,
         levels: &PriorityLevels,
-        base: &Path,
-        environment: Environment,
+        sources: KeySources<'_>,
     ) -> Result<TenantConfig, InvalidTenant> {
         let name = self.name;
         let header = HeaderValue::from_str(&name).map_err(|_| InvalidTenant::Name)?;
@@ -103,7 +112,14 @@ impl TenantSection {
         if name.is_empty() || name.trim() != name || !name.is_ascii() {
             return Err(InvalidTenant::Name);
         }
-        let keys = Keys::read(&self.keys, self.keys_file.as_deref(), base, environment);
+        let running = sources.running.iter().find(|tenant| tenant.name == name);
+        let keys = Keys::read(
+            &self.keys,
+            self.keys_file.as_deref(),
+            sources.base,
+            sources.environment,
+            running.map(|tenant| &tenant.keys),
+        );
         let keys = keys.map_err(|problem| InvalidTenant::Keys(name.clone(), problem))?;
         let max_level = self
             .max_level
@@ -176,8 +192,7 @@ pub(super) fn load_all(
     sections: Vec<(TenantSection, usize)>,
     mut queue: QueueConfig,
     is_durable: bool,
-    base: &Path,
-    environment: Environment,
+    sources: KeySources<'_>,
 ) -> Result<(Vec<TenantConfig>, QueueConfig), (usize, Problem)> {
     let of_tenants = |line| move |problem| (line, Problem::Tenants(problem));
     let levels = match is_durable {
@@ -189,7 +204,7 @@ pub(super) fn load_all(
     let (mut tenants, mut lines) = (Vec::new(), Vec::new());
     for (section, line) in sections {
         check_header(&queue).map_err(of_tenants(line))?;
-        let tenant = section.load(&levels, base, environment);
+        let tenant = section.load(&levels, sources);
         let tenant = tenant.map_err(of_tenants(line))?;
         queue = tenant.add_to(queue).map_err(of_tenants(line))?;
         tenants.push(tenant);

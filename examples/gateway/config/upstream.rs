@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tower_triage::route::RouteBody;
 use tower_triage::upstream::{Forward, TlsError};
 
-use super::seconds;
+use super::{files, seconds};
 use crate::server::ClientBody;
 
 /// The HTTP client that sends requests to backends.
@@ -72,7 +72,7 @@ impl Upstream {
     pub(super) fn load(mut self, base: &Path) -> Result<(Self, Client), InvalidUpstream> {
         if let Some(file) = &self.ca_file {
             let path = base.join(file);
-            self.roots = match std::fs::read(&path) {
+            self.roots = match files::read(&path) {
                 Ok(roots) => roots,
                 Err(source) => return Err(InvalidUpstream::Unreadable { path, source }),
             };

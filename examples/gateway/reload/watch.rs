@@ -1,6 +1,5 @@
 //! The watch of the configuration file, with `--watch`.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -70,9 +69,7 @@ impl FileWatch {
 }
 
 fn content(path: &Path) -> Content {
-    let mut content = Vec::new();
-    let read = files::open(path).and_then(|mut file| file.read_to_end(&mut content));
-    read.is_ok().then_some(content)
+    files::read(path).ok()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub(crate) struct Reread {
     pub(crate) problems: Vec<String>,
 }
 
-/// Reads the files of keys. It blocks while a disk does.
+/// Reads the files of keys. It blocks.
 pub(crate) fn reread(tenants: &[TenantConfig]) -> Reread {
     let mut now = tenants.to_vec();
     let mut problems = Vec::new();

@@ -28,7 +28,8 @@ pub struct SwapModel {
     /// has to listen on loopback. The line is split into words as by a shell, and run without one.
     pub cmd: String,
     /// The base URL to which requests and health checks go, in place of `http://127.0.0.1:${PORT}`, such as that of a container.
-    /// It begins with `http://`, and all instances of the model share it. Default `None`. It can change while the model runs.
+    /// It begins with `http://`, and all instances of the model share it. Default `None`. It can change while the model runs; a
+    /// start that is in progress begins anew.
     pub proxy: Option<Uri>,
     /// Variables to add to the environment of this process. `${PORT}` is replaced as in `cmd`.
     pub env: BTreeMap<String, String>,

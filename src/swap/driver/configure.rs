@@ -133,7 +133,7 @@ impl SwapDriver {
             let (id, is_new) = match self.named(name) {
                 Some(id) => {
                     let instance = &mut self.instances[id];
-                    let is_changed = !model.runs_as(&instance.model);
+                    let is_changed = instance.starts_anew_as(model);
                     if is_changed {
                         changed.push(id);
                     }

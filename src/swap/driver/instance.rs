@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::retries::{Refused, Revival};
 use crate::endpoints::EndpointRef;
 use crate::endpoints::on_demand::OnDemand;
-use crate::swap::scheduler::Schedule;
+use crate::swap::scheduler::{InstancePhase, Schedule};
 use crate::swap::status::InstanceStatus;
 use crate::swap::{ModelServer, SwapModel};
 
@@ -103,6 +103,18 @@ impl Instance {
     /// Returns `true` if the instance became idle since the scheduler last asked.
     pub(super) fn has_idled(&self) -> bool {
         self.on_demand.idled().0 != self.idled
+    }
+
+    /// Returns `true` if `model` ends what runs or is being started, or may start though the last start failed.
+    pub(super) fn starts_anew_as(&self, model: &SwapModel) -> bool {
+        let has_failed = self.schedule.earliest_retry().is_some();
+        let may_start = match self.schedule.phase {
+            // The checks of a server that is being started go to its first URL.
+            InstancePhase::Starting => model.proxy != self.model.proxy,
+            InstancePhase::Stopped => has_failed && *model != *self.model,
+            InstancePhase::Ready | InstancePhase::Stopping => false,
+        };
+        may_start || !model.runs_as(&self.model)
     }
 
     /// Returns the URL of the endpoint once `model` is the configuration of the server that runs.

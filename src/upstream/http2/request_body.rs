@@ -18,6 +18,10 @@ use crate::upstream::upload::Upload;
 /// another stream, so the upload itself is held together with the stream.
 pub(super) struct RequestBody<B>(Option<Shared<B>>);
 
+/// The largest piece of a body that hyper gets at once, in bytes. hyper queues a whole piece as soon as the endpoint takes its
+/// first byte, so smaller pieces show how far the endpoint reads. Few endpoints take larger frames than this.
+const LARGEST_PIECE: usize = 16 << 10;
+
 /// The body of a request, which its stream and hyper share.
 pub(super) struct Shared<B>(Arc<Mutex<State<B>>>);
 
@@ -40,7 +44,7 @@ impl<B> RequestBody<B> {
             return (Self(None), None);
         }
         let shared = Shared(Arc::new(Mutex::new(State {
-            upload: Some(upload),
+            upload: Some(upload.in_pieces_of(LARGEST_PIECE)),
             is_read: false,
             reader: None,
         })));
