@@ -20,8 +20,8 @@ static READS: LazyLock<Mutex<HashMap<PathBuf, Instant>>> = LazyLock::new(Mutex::
 /// Wakes the readers that wait for the end of a read.
 static READ_ENDED: Condvar = Condvar::new();
 
-/// Reads a regular file, or fails with [`ErrorKind::TimedOut`] after 5 s. A pipe would block until it is written to. It
-/// blocks.
+/// Reads a regular file, or fails with [`ErrorKind::TimedOut`] after 5 s. Blocks the thread meanwhile. Other files are refused,
+/// because a pipe would block until it is written to.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     read_with(path, LIMIT, content)
 }
