@@ -71,50 +71,78 @@ impl OrderedQueue {
     }
 
     /// Puts a waiter at an end of the list or into the tree. Returns `true` if it is the head now.
-    #[inline]
+    #[inline(always)]
     fn place<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         let key = waiters.meta(idx).key();
-        let (prev, next) = if self.tail == NONE || waiters.meta(self.tail).key() < key {
-            (self.tail, NONE)
-        } else if key < waiters.meta(self.head).key() {
-            (NONE, self.head)
-        } else {
+        if self.tail != NONE && waiters.meta(self.tail).key() > key {
+            return self.place_before_tail(waiters, key, idx);
+        }
+        let links = links_with(waiters, self.links, idx);
+        let link = Link {
+            prev: self.tail,
+            next: NONE,
+        };
+        links[idx as usize] = link;
+        self.tail = idx;
+        match link.prev {
+            NONE => self.head = idx,
+            prev => links[prev as usize].next = idx,
+        }
+        // The waiter is the head if there is no waiter before it.
+        link.prev == NONE
+    }
+
+    /// Puts a waiter that goes before the tail at the front of the list, or into the tree. Returns `true` if it is the
+    /// head now.
+    #[cold]
+    #[inline(never)]
+    fn place_before_tail<T>(
+        &mut self,
+        waiters: &mut Waiters<T>,
+        key: ArrivalKey,
+        idx: u32,
+    ) -> bool {
+        if key > waiters.meta(self.head).key() {
             // A walk would be needed to find its position in the list, so it goes into the tree.
             self.out_of_order.insert(key, idx);
             return false;
-        };
-        let links = &mut waiters.links[self.links as usize];
-        // A waiter has links from its first push on, so the vector grows with the slab.
-        if links.len() <= idx as usize {
-            let unlinked = Link {
-                prev: NONE,
-                next: NONE,
-            };
-            links.resize(idx as usize + 1, unlinked);
         }
-        self.join(links, prev, idx);
+        let links = links_with(waiters, self.links, idx);
+        let next = self.head;
+        self.join(links, NONE, idx);
         self.join(links, idx, next);
-        // The waiter is the head if there is no waiter before it.
-        prev == NONE
+        true
     }
 
     /// Removes a waiter. Returns `true` if it was the head.
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         self.len -= 1;
-        // The first check saves the search in nearly all removals.
-        if !self.out_of_order.is_empty()
-            && self.out_of_order.remove(&waiters.meta(idx).key()).is_some()
-        {
-            return false;
+        // The check saves the search in nearly all removals.
+        match self.out_of_order.is_empty() {
+            true => self.cut(waiters, idx).prev == NONE,
+            false => self.remove_beside_tree(waiters, idx),
         }
+    }
+
+    /// Takes a waiter out of the list, and returns its last neighbours.
+    #[inline]
+    fn cut<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> Link {
         let links = &mut waiters.links[self.links as usize];
         // The waiter's own links stay as they are, because the next push writes both.
-        let Link { prev, next } = links[idx as usize];
-        self.join(links, prev, next);
-        if self.out_of_order.is_empty() {
-            return prev == NONE;
+        let link = links[idx as usize];
+        self.join(links, link.prev, link.next);
+        link
+    }
+
+    /// Removes a waiter while others are in the tree. Returns `true` if it was the head.
+    #[cold]
+    #[inline(never)]
+    fn remove_beside_tree<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
+        if self.out_of_order.remove(&waiters.meta(idx).key()).is_some() {
+            return false;
         }
+        let Link { prev, next } = self.cut(waiters, idx);
         // An end of the list is gone, so the first or the last waiter of the tree may be an end of the queue now.
         if prev == NONE
             && let Some((_, idx)) = self.out_of_order.pop_first()
@@ -202,6 +230,27 @@ impl OrderedQueue {
     }
 }
 
+/// Returns the links of a list, with those of a waiter that may be pushed for the first time.
+#[inline]
+fn links_with<T>(waiters: &mut Waiters<T>, list: List, idx: u32) -> &mut [Link] {
+    let links = &mut waiters.links[list as usize];
+    // A waiter has links from its first push on, so the vector grows with the slab.
+    if links.len() <= idx as usize {
+        grow(links, idx);
+    }
+    links
+}
+
+#[cold]
+#[inline(never)]
+fn grow(links: &mut Vec<Link>, idx: u32) {
+    let unlinked = Link {
+        prev: NONE,
+        next: NONE,
+    };
+    links.resize(idx as usize + 1, unlinked);
+}
+
 /// Sets `first` to the waiter of `in_order` that entered the room before it, if there is one.
 fn earlier_entered<T>(waiters: &Waiters<T>, first: &mut u32, in_order: impl Iterator<Item = u32>) {
     for idx in in_order {
@@ -258,7 +307,7 @@ mod tests {
                         let key = (seq + if is_early { BEHIND } else { 0 }, seq);
                         let limits = WaitLimits { arrival: seq, deadline: NEVER };
                         let priority = Priority::HIGHEST;
-                        let meta = WaiterMeta::new(key, priority, limits, priority.into());
+                        let meta = WaiterMeta::new(key, priority, limits, &mut priority.into());
                         let idx = waiters.insert(meta, |_| ()).idx;
                         model.push((key, idx));
                         queue.push(&mut waiters, idx);
@@ -291,7 +340,7 @@ mod tests {
                         let key = (since * MILLISECOND, seq);
                         let limits = WaitLimits { arrival: key.0, deadline: NEVER };
                         let priority = Priority::HIGHEST;
-                        let mut meta = WaiterMeta::new(key, priority, limits, priority.into());
+                        let mut meta = WaiterMeta::new(key, priority, limits, &mut priority.into());
                         meta.set_entered(seq * MILLISECOND);
                         let idx = waiters.insert(meta, |_| ()).idx;
                         model.push((key, idx));

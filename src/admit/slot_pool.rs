@@ -158,6 +158,7 @@ impl Capacity for SlotPool {
         self.usage()
     }
 
+    #[inline]
     fn usage(&self) -> SlotUsage {
         SlotUsage {
             slots: self.limit.load(SeqCst) as usize,

@@ -36,25 +36,28 @@ impl Timeouts {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
-        let due = match early(waiters, idx) {
-            // Without a configured bound, the position in the order does not limit the wait.
-            None if waiters.bounds.shortest() == NEVER => return,
-            None => {
-                self.in_order.push(waiters, idx);
-                // A requeued request may be due long before its wait ends, and is put off then.
-                by_place(waiters, idx).0
-            }
-            Some(timeout) => {
-                self.by_end.insert(timeout);
-                timeout.0
-            }
-        };
-        self.not_before = self.not_before.min(due);
+        if let Some(timeout) = early(waiters, idx) {
+            return self.push_by_end(timeout);
+        }
+        // Without a configured bound, the position in the order does not limit the wait.
+        if waiters.bounds.shortest() < NEVER {
+            // A requeued request may be due long before its wait ends, and is put off then.
+            let (due, ..) = by_place(waiters, idx);
+            self.not_before = self.not_before.min(due);
+            self.in_order.push(waiters, idx);
+        }
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
+    fn push_by_end(&mut self, timeout: Timeout) {
+        self.by_end.insert(timeout);
+        self.not_before = self.not_before.min(timeout.0);
+    }
+
+    #[inline(always)]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
         // The tree is nearly always empty, so a removal nearly always touches only the list.
         let is_by_end = !self.by_end.is_empty() && self.remove_by_end(waiters, idx);
@@ -64,6 +67,8 @@ impl Timeouts {
     }
 
     /// Removes a waiter from those that are ordered by their ends. Returns `true` if it was one of them.
+    #[cold]
+    #[inline(never)]
     fn remove_by_end<T>(&mut self, waiters: &Waiters<T>, idx: u32) -> bool {
         let extended = self.extended.remove(&idx);
         let extended = extended.map(|end| (end, waiters.meta(idx).seq, idx));
@@ -95,18 +100,17 @@ impl Timeouts {
         self.not_before
     }
 
-    /// Returns the waiter that is due first, if it is due by `now`.
+    /// Returns `true` if a waiter may be due by `now`. This settles nearly all questions, and there is one at each event.
     #[inline]
-    pub(crate) fn due<T>(&mut self, waiters: &Waiters<T>, now: Nanos) -> Option<u32> {
-        // This check settles nearly all calls, and there is one at each event.
-        if self.not_before > now {
-            return None;
-        }
-        self.find_due(waiters, now)
+    pub(crate) fn may_be_due(&self, now: Nanos) -> bool {
+        self.not_before <= now
     }
 
-    #[cold]
-    fn find_due<T>(&mut self, waiters: &Waiters<T>, now: Nanos) -> Option<u32> {
+    /// Returns the waiter that is due first, if it is due by `now`.
+    pub(crate) fn due<T>(&mut self, waiters: &Waiters<T>, now: Nanos) -> Option<u32> {
+        if !self.may_be_due(now) {
+            return None;
+        }
         self.not_before = self.next(waiters);
         if self.not_before > now {
             return None;

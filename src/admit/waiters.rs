@@ -116,12 +116,13 @@ pub(crate) struct WaiterMeta {
 static NO_TENANT: Tenant = Tenant::NONE;
 
 impl WaiterMeta {
+    /// Creates the data of a waiter, which takes the tenant out of its ticket.
     #[inline]
     pub(crate) fn new(
         (since, seq): ArrivalKey,
         Priority(level): Priority,
         limits: WaitLimits,
-        ticket: Ticket,
+        ticket: &mut Ticket,
     ) -> Self {
         let has_tenant = !ticket.tenant.as_bytes().is_empty();
         Self {
@@ -141,7 +142,7 @@ impl WaiterMeta {
             is_counted: false,
             is_patient: ticket.patient,
             cost: ticket.cost.max(1),
-            tenant: has_tenant.then(|| Box::new(ticket.tenant)),
+            tenant: has_tenant.then(|| Box::new(std::mem::take(&mut ticket.tenant))),
         }
     }
 
@@ -224,11 +225,11 @@ impl<T> Waiters<T> {
         idx: u32,
         priority: Priority,
         limits: WaitLimits,
-        ticket: Ticket,
+        mut ticket: Ticket,
     ) {
         let meta = self.meta_mut(idx);
         let key = (new_place(&ticket, limits), meta.seq);
-        *meta = WaiterMeta::new(key, priority, limits, ticket);
+        *meta = WaiterMeta::new(key, priority, limits, &mut ticket);
     }
 
     /// Takes the entry out, and returns its payload. Its id is invalid afterwards.

@@ -10,25 +10,32 @@ use std::task::Waker;
 #[derive(Debug)]
 pub struct WakeList<W> {
     first: Option<W>,
-    more: Vec<W>,
+    more: Option<Box<More<W>>>,
 }
+
+/// The wakers after the first one. They are in a box, so that a list without them is cheap to make and to drop.
+#[derive(Debug)]
+struct More<W>(Vec<W>);
 
 impl<W> WakeList<W> {
     /// Creates an empty list.
     #[must_use]
+    #[inline]
     pub fn new() -> Self {
         Self {
             first: None,
-            more: Vec::new(),
+            more: None,
         }
     }
 
     /// Adds a waker.
+    #[inline]
     pub fn push(&mut self, waker: W) {
         if self.first.is_none() {
             self.first = Some(waker);
         } else {
-            self.more.push(waker);
+            let more = self.more.get_or_insert_with(|| Box::new(More(Vec::new())));
+            more.0.push(waker);
         }
     }
 
@@ -46,7 +53,9 @@ impl WakeList<Waker> {
     pub(crate) fn wake_all(&mut self) {
         if let Some(first) = self.first.take() {
             wake(first);
-            self.more.drain(..).for_each(wake);
+            if let Some(more) = self.more.take() {
+                more.0.into_iter().for_each(wake);
+            }
         }
     }
 }
@@ -69,6 +78,7 @@ impl<W> IntoIterator for WakeList<W> {
     type IntoIter = std::iter::Chain<std::option::IntoIter<W>, std::vec::IntoIter<W>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.first.into_iter().chain(self.more)
+        let more = self.more.map(|more| more.0).unwrap_or_default();
+        self.first.into_iter().chain(more)
     }
 }

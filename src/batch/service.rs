@@ -70,7 +70,7 @@ impl<Req, A, E, I, K> Batch<Req, A, E, I, K> {
             runtime: OnceLock::new(),
         };
         Self {
-            ready: ReadyState::Idle,
+            ready: ReadyState::IDLE,
             common: Arc::new(common),
             classify,
         }
@@ -169,7 +169,7 @@ impl<Req, A, E, I, K: Clone> Clone for Batch<Req, A, E, I, K> {
         Self {
             common: Arc::clone(&self.common),
             // A reservation is for one request, so the clone makes its own.
-            ready: ReadyState::Idle,
+            ready: ReadyState::IDLE,
             classify: self.classify.clone(),
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use super::charge::share_of;
@@ -15,11 +15,11 @@ use super::state::Shared;
 use super::timer::TimerRequest;
 use super::with_lock::WithLock;
 use crate::admit::{
-    AdmitOutcome, Answered, Capacity, RejectReason, ServiceSample, Starting, State, Ticket,
-    WaiterId,
+    AdmitOutcome, Answered, Arrival, Capacity, RejectReason, ServiceSample, Share, Starting, State,
+    Ticket, WaiterId,
 };
 use crate::clock;
-use crate::sync::{Arc, poll_proceed};
+use crate::sync::{Arc, MutexGuard, poll_proceed};
 
 /// A future that waits for a slot. Created by [`Gate::acquire`](super::Gate::acquire).
 ///
@@ -31,29 +31,31 @@ use crate::sync::{Arc, poll_proceed};
 /// Dropping it at any time gives up the place in the waiting room at once. If a slot had already been granted, the slot
 /// goes to the next waiter.
 #[must_use = "futures do nothing unless polled"]
-pub struct Acquire<C: Capacity>(Step<C>);
+pub struct Acquire<C: Capacity> {
+    /// `None` once the outcome of a wait was returned.
+    origin: Option<Arc<Origin<C>>>,
+    step: Step<C>,
+}
 
 /// The steps of an [`Acquire`], from before its first poll until its outcome was returned.
 enum Step<C: Capacity> {
     Arriving(Arriving<C>),
-    Waiting(Waiting<C>),
+    Waiting(Waiting),
+    /// The request was answered when it arrived.
     Done,
 }
 
 /// A request that has yet to arrive at the gate.
 struct Arriving<C: Capacity> {
-    origin: Arc<Origin<C>>,
-    ticket: Ticket,
-    demand: C::Demand,
+    arrival: Arrival<C::Demand, Waker>,
     reservation: Option<Reservation<C>>,
     /// The time, if the caller has read the clock already.
     now: Option<Instant>,
 }
 
-/// A request that has entered the waiting room. Dropping it gives up the place in the room, or the slot.
-struct Waiting<C: Capacity> {
-    /// `None` once the outcome was taken.
-    place: Option<Place<C>>,
+/// A request that has entered the waiting room. It is there while its [`Acquire`] has an origin.
+struct Waiting {
+    waiter: WaiterId,
     request: u64,
     /// The sample from which the room learns service times, if the request was granted a slot and its service is
     /// watched.
@@ -75,12 +77,6 @@ pub(crate) struct QueuePlace {
     pub(crate) starting: Option<Starting>,
 }
 
-/// A waiter's place in the waiting room of its gate.
-struct Place<C: Capacity> {
-    origin: Arc<Origin<C>>,
-    waiter: WaiterId,
-}
-
 /// The fields are used only through plain references, so moving the future is sound.
 impl<C: Capacity> Unpin for Acquire<C> {}
 
@@ -88,18 +84,19 @@ type Answer<C> = Result<Permit<C>, RejectReason<<C as Capacity>::Unservable>>;
 
 impl<C: Capacity> Acquire<C> {
     pub(super) fn new(origin: Arc<Origin<C>>, ticket: Ticket, demand: C::Demand) -> Self {
-        Self(Step::Arriving(Arriving {
-            origin,
-            ticket,
-            demand,
-            reservation: None,
-            now: None,
-        }))
+        Self {
+            origin: Some(origin),
+            step: Step::Arriving(Arriving {
+                arrival: Arrival::new(ticket, demand),
+                reservation: None,
+                now: None,
+            }),
+        }
     }
 
     /// Sets the present time, which saves reading the clock again.
     pub(super) fn at(mut self, now: Instant) -> Self {
-        if let Step::Arriving(arriving) = &mut self.0 {
+        if let Step::Arriving(arriving) = &mut self.step {
             arriving.now = Some(now);
         }
         self
@@ -109,8 +106,8 @@ impl<C: Capacity> Acquire<C> {
     ///
     /// If the place belongs to another gate, it is freed and the request arrives without a reservation.
     pub fn with_reservation(mut self, reservation: Reservation<C>) -> Self {
-        if let Step::Arriving(arriving) = &mut self.0
-            && reservation.0.is_of(arriving.origin.shared())
+        if let (Some(origin), Step::Arriving(arriving)) = (&self.origin, &mut self.step)
+            && reservation.0.is_of(origin.shared())
         {
             arriving.reservation = Some(reservation);
         }
@@ -153,12 +150,15 @@ impl<C: Capacity> Acquire<C> {
     /// # }
     /// ```
     pub fn set_ticket(&mut self, ticket: Ticket, demand: C::Demand) -> bool {
-        match &mut self.0 {
+        match &mut self.step {
             Step::Arriving(arriving) => {
-                (arriving.ticket, arriving.demand) = (ticket, demand);
+                arriving.arrival = Arrival::new(ticket, demand);
                 true
             }
-            Step::Waiting(waiting) => waiting.set_ticket(ticket, demand),
+            Step::Waiting(waiting) => match &self.origin {
+                Some(origin) => waiting.set_ticket(origin, ticket, demand),
+                None => false, // its outcome was taken
+            },
             Step::Done => false,
         }
     }
@@ -201,7 +201,7 @@ impl<C: Capacity> Acquire<C> {
 
     /// Returns `true` until the request has arrived at the gate.
     pub(crate) fn is_arriving(&self) -> bool {
-        matches!(self.0, Step::Arriving(_))
+        matches!(self.step, Step::Arriving(_))
     }
 
     /// Returns `true` if the request may poll the inner service from which slots come. It may do so if it is the head
@@ -217,7 +217,7 @@ impl<C: Capacity> Acquire<C> {
     /// Takes the sample from which the waiting room learns service times. Returns it once, if the request waited, was
     /// granted a slot and its service is watched.
     pub(crate) fn take_served(&mut self) -> Option<ServiceSample> {
-        match &mut self.0 {
+        match &mut self.step {
             Step::Waiting(waiting) => waiting.served.take(),
             _ => None,
         }
@@ -226,7 +226,7 @@ impl<C: Capacity> Acquire<C> {
     /// Returns the time from the request's arrival until its slot was granted, if the request waited and got a slot.
     #[inline]
     pub(crate) fn waited(&self) -> Option<Duration> {
-        match &self.0 {
+        match &self.step {
             Step::Waiting(waiting) => waiting.waited,
             _ => None,
         }
@@ -240,12 +240,10 @@ impl<C: Capacity> Acquire<C> {
     }
 
     /// Returns the gate and the waiter's id, if the request is in the waiting room.
+    #[inline]
     fn waiting(&self) -> Option<(&Arc<Shared<C>>, WaiterId)> {
-        match &self.0 {
-            Step::Waiting(waiting) => {
-                let place = waiting.place.as_ref()?;
-                Some((&place.origin, place.waiter))
-            }
+        match &self.step {
+            Step::Waiting(waiting) => Some((self.origin.as_ref()?, waiting.waiter)),
             _ => None,
         }
     }
@@ -254,94 +252,141 @@ impl<C: Capacity> Acquire<C> {
 impl<C: Capacity> Future for Acquire<C> {
     type Output = Answer<C>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer<C>> {
-        let lease = match &mut self.0 {
-            Step::Arriving(arriving) => {
-                // Only arrivals use up budget, because a task that has to wait lets other tasks run anyway.
-                let budget = ready!(poll_proceed(cx));
-                budget.made_progress();
-                arriving.origin.try_fast_path(&arriving.demand)
-            }
-            Step::Waiting(waiting) => return waiting.poll_outcome(cx),
-            Step::Done => panic!("`Acquire` polled after completion"),
+        match &self.step {
+            Step::Arriving(_) => self.poll_arrival(cx),
+            Step::Waiting(_) => self.poll_outcome(cx),
+            Step::Done => completed(),
+        }
+    }
+}
+
+/// Panics, because the future was polled after it had returned its outcome.
+fn completed() -> ! {
+    panic!("`Acquire` polled after completion")
+}
+
+impl<C: Capacity> Acquire<C> {
+    /// Lets the request arrive. Its parts stay where they are until the room takes them, because they are large.
+    #[inline]
+    fn poll_arrival(&mut self, cx: &mut Context<'_>) -> Poll<Answer<C>> {
+        let (Some(origin), Step::Arriving(arriving)) = (&self.origin, &mut self.step) else {
+            completed();
         };
-        let Step::Arriving(arriving) = std::mem::replace(&mut self.0, Step::Done) else {
-            unreachable!("matched above");
-        };
-        match lease {
-            Some(lease) => {
-                let is_fair = arriving.origin.is_fair();
-                let permit = Permit::new(arriving.origin, lease, arriving.ticket.id);
-                if is_fair {
-                    let share = share_of(&arriving.ticket);
-                    let share = Some(Box::new(share));
-                    return Poll::Ready(Ok(permit.for_share(&arriving.demand, share)));
-                }
-                Poll::Ready(Ok(permit))
+        // Only arrivals use up budget, because a task that has to wait lets other tasks run anyway.
+        let budget = ready!(poll_proceed(cx));
+        budget.made_progress();
+        let (outcome, share) = arriving.arrive(origin, cx);
+        let request = arriving.arrival.ticket.id;
+        let answer = match outcome {
+            AdmitOutcome::Queued(waiter) => {
+                self.step = Step::Waiting(Waiting {
+                    waiter,
+                    request,
+                    served: None,
+                    waited: None,
+                });
+                return Poll::Pending;
             }
-            None => match arriving.arrive(cx) {
-                Ok(waiting) => {
-                    self.0 = Step::Waiting(waiting);
-                    Poll::Pending
-                }
-                Err(answer) => Poll::Ready(answer),
+            AdmitOutcome::Leased(lease) => {
+                let permit = Permit::new(Arc::clone(origin), lease, request);
+                Ok(match arriving.arrival.demand() {
+                    Some(demand) => permit.for_share(demand, share),
+                    None => permit,
+                })
+            }
+            AdmitOutcome::Rejected(reason) => Err(reason),
+        };
+        // The unused demand is dropped after the permit has been made, because its destructor may panic.
+        self.step = Step::Done;
+        Poll::Ready(answer)
+    }
+
+    /// Returns the outcome, or leaves the task's waker with the waiter and arms the timer of the current runtime.
+    #[inline]
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Answer<C>> {
+        let (Some(origin), Step::Waiting(waiting)) = (&self.origin, &mut self.step) else {
+            completed();
+        };
+        let mut state = origin.lock();
+        let answered = match state.room.take_answer(waiting.waiter) {
+            Some(answered) => {
+                drop(state);
+                answered
+            }
+            None => match waiting.go_on(origin, state, cx) {
+                Some(answered) => answered,
+                None => return Poll::Pending,
             },
+        };
+        (waiting.served, waiting.waited) = (answered.served, answered.waited);
+        let request = waiting.request;
+        // Taken, because the waiter's id is not valid any more.
+        let Some(origin) = self.origin.take() else {
+            completed();
+        };
+        let answer = answered.answer;
+        let answer = answer.map(|lease| Permit::new(origin, lease, request));
+        // The demand is dropped after the permit has been made, because the destructor of the caller's demand may panic.
+        Poll::Ready(match answered.share {
+            None => answer,
+            share => answer.map(|permit| permit.for_share(&answered.demand, share)),
+        })
+    }
+
+    /// Gives up the place in the waiting room, or the slot.
+    fn cancel(&mut self) {
+        let Some((shared, id)) = self.waiting() else {
+            return; // it never arrived, or its outcome was taken
+        };
+        // The waiter is taken apart without the lock, because its waker and demand have destructors of the caller.
+        let waiter = shared.with_lock(|_, state, _| state.room.remove(id, clock::now()));
+        if let State::Leased { lease, .. } = waiter.state {
+            if shared.from_inner {
+                shared.end_claim(); // it has not called the inner service
+            }
+            // The room has already updated its tenant counts, so a plain release is right for counted slots, too.
+            shared.release(lease);
         }
     }
 }
 
 impl<C: Capacity> Arriving<C> {
-    /// Enters the waiting room, or returns the answer if the request is answered at once.
-    fn arrive(self, cx: &mut Context<'_>) -> Result<Waiting<C>, Answer<C>> {
-        let Self {
-            origin,
-            ticket,
-            demand,
-            reservation,
-            now,
-        } = self;
-        let request = ticket.id;
-        let now = now.unwrap_or_else(clock::now);
+    /// Takes a slot without the lock, or enters the waiting room.
+    #[inline]
+    fn arrive(
+        &mut self,
+        origin: &Arc<Origin<C>>,
+        cx: &mut Context<'_>,
+    ) -> (AdmitOutcome<C>, Option<Box<Share>>) {
+        let demand = self.arrival.demand();
+        if let Some(lease) = demand.and_then(|demand| origin.try_fast_path(demand)) {
+            let share = origin.is_fair().then(|| share_of(&self.arrival.ticket));
+            return (AdmitOutcome::Leased(lease), share.map(Box::new));
+        }
+        let now = self.now.unwrap_or_else(clock::now);
         // Cloned before the lock is taken, because a waker's code is the caller's. If it panics, the reservation is
         // freed.
-        let waker = cx.waker().clone();
-        let reserved = reservation.map(|held| held.0.hand_over()).is_some();
-        let (arrival, share) = origin.arrive(ticket, demand, now, waker, reserved);
-        let arrived = match arrival.outcome {
-            AdmitOutcome::Leased(lease) => {
-                let permit = Permit::new(origin, lease, request);
-                let demand = arrival.unused.as_ref().map(|(demand, _)| demand);
-                Err(Ok(match demand {
-                    Some(demand) => permit.for_share(demand, share),
-                    None => permit,
-                }))
-            }
-            AdmitOutcome::Rejected(reason) => Err(Err(reason)),
-            AdmitOutcome::Queued(waiter) => Ok(Waiting {
-                place: Some(Place { origin, waiter }),
-                request,
-                served: None,
-                waited: None,
-            }),
-        };
-        // Dropped after the permit has been made, because the destructor of the caller's demand may panic.
-        drop(arrival.unused);
-        arrived
+        self.arrival.waker = Some(cx.waker().clone());
+        let reserved = self.reservation.take();
+        let reserved = reserved.map(|held| held.0.hand_over()).is_some();
+        origin.arrive(&mut self.arrival, now, reserved)
     }
 }
 
-impl<C: Capacity> Waiting<C> {
-    /// Returns the outcome, or leaves the task's waker with the waiter and arms the timer of the current runtime.
-    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Answer<C>> {
-        let Some(Place { origin, waiter }) = &self.place else {
-            panic!("`Acquire` polled after completion");
-        };
-        let waiter = *waiter;
-        let mut state = origin.lock();
-        if let Some(outcome) = state.room.take_answer(waiter) {
-            drop(state);
-            return Poll::Ready(self.complete(outcome));
-        }
+impl Waiting {
+    /// Leaves the task's waker with the waiter and arms the timer of the current runtime, unless the request has been
+    /// answered by now.
+    #[cold]
+    #[inline(never)]
+    fn go_on<C: Capacity>(
+        &self,
+        origin: &Arc<Origin<C>>,
+        mut state: MutexGuard<'_, super::state::State<C>>,
+        cx: &mut Context<'_>,
+    ) -> Option<Answered<C>> {
+        let waiter = self.waiter;
         let known = state.room.waker(waiter);
         let was_taken = known.is_none();
         // On the usual spurious poll, the waker that is there will do.
@@ -349,7 +394,7 @@ impl<C: Capacity> Waiting<C> {
             let timer = state.arm_timer_here(waiter);
             drop(state);
             run(timer, origin);
-            return Poll::Pending;
+            return None;
         }
         drop(state);
         // The waker is cloned and dropped without the lock, because its code is the caller's.
@@ -360,30 +405,31 @@ impl<C: Capacity> Waiting<C> {
         }
         let mut state = origin.lock();
         // The request may have been answered while the lock was released.
-        if let Some(outcome) = state.room.take_answer(waiter) {
-            drop(state);
-            return Poll::Ready(self.complete(outcome));
+        if let Some(answered) = state.room.take_answer(waiter) {
+            return Some(answered);
         }
         let unused = state.room.set_waker(waiter, new).unwrap_or_else(Some);
         let timer = state.arm_timer_here(waiter);
         drop(state);
         run(timer, origin);
         drop(unused); // after the lock was released
-        Poll::Pending
+        None
     }
 
     /// Replaces the waiter's ticket and demand, as described at [`Acquire::set_ticket`].
-    fn set_ticket(&mut self, ticket: Ticket, mut demand: C::Demand) -> bool {
-        let Some(Place { origin, waiter }) = &self.place else {
-            return false; // its outcome was taken
-        };
-        let request = ticket.id;
+    fn set_ticket<C: Capacity>(
+        &mut self,
+        origin: &Arc<Origin<C>>,
+        ticket: Ticket,
+        mut demand: C::Demand,
+    ) -> bool {
+        let (waiter, request) = (self.waiter, ticket.id);
         let (is_changed, timer) = origin.with_lock(|shared, state, wakes| {
             let (now, room) = (clock::now(), &mut state.room);
             let capacity = &shared.capacity;
-            let is_changed = room.set_ticket(capacity, *waiter, ticket, &mut demand, now, wakes);
+            let is_changed = room.set_ticket(capacity, waiter, ticket, &mut demand, now, wakes);
             // The new ticket may end the wait earlier than the old one.
-            let timer = is_changed.then(|| state.arm_timer_here(*waiter));
+            let timer = is_changed.then(|| state.arm_timer_here(waiter));
             (is_changed, timer.flatten())
         });
         run(timer, origin);
@@ -392,45 +438,6 @@ impl<C: Capacity> Waiting<C> {
         }
         // The unused demand, the old one or the new, is dropped here without the lock.
         is_changed
-    }
-
-    /// Turns the outcome into an answer and forgets the place, because the waiter's id is not valid any more.
-    fn complete(&mut self, answered: Answered<C>) -> Answer<C> {
-        let Answered {
-            answer,
-            demand,
-            share,
-            served,
-            waited,
-        } = answered;
-        (self.served, self.waited) = (served, waited);
-        let Some(Place { origin, .. }) = self.place.take() else {
-            unreachable!("an outcome is taken once");
-        };
-        let answer = answer.map(|lease| Permit::new(origin, lease, self.request));
-        // Dropped after the permit has been made, because the destructor of the caller's demand may panic.
-        let answer = match share {
-            None => answer,
-            share => answer.map(|permit| permit.for_share(&demand, share)),
-        };
-        drop(demand);
-        answer
-    }
-
-    /// Gives up the place in the waiting room, or the slot.
-    fn cancel(&mut self) {
-        let Some(Place { origin, waiter }) = self.place.take() else {
-            return; // its outcome was taken
-        };
-        // The waiter is taken apart without the lock, because its waker and demand have destructors of the caller.
-        let waiter = origin.with_lock(|_, state, _| state.room.remove(waiter, clock::now()));
-        if let State::Leased { lease, .. } = waiter.state {
-            if origin.from_inner {
-                origin.end_claim(); // it has not called the inner service
-            }
-            // The room has already updated its tenant counts, so a plain release is right for counted slots, too.
-            origin.shared().release(lease);
-        }
     }
 }
 
@@ -441,18 +448,21 @@ fn run<C: Capacity>(timer: Option<TimerRequest>, shared: &Arc<Shared<C>>) {
     }
 }
 
-impl<C: Capacity> Drop for Waiting<C> {
+impl<C: Capacity> Drop for Acquire<C> {
+    #[inline]
     fn drop(&mut self) {
-        self.cancel();
+        if self.waiting().is_some() {
+            self.cancel();
+        }
     }
 }
 
 impl<C: Capacity> fmt::Debug for Acquire<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let step = match self.0 {
+        let step = match self.step {
             Step::Arriving(_) => "arriving",
-            Step::Waiting(_) => "waiting",
-            Step::Done => "done",
+            Step::Waiting(_) if self.origin.is_some() => "waiting",
+            Step::Waiting(_) | Step::Done => "done",
         };
         f.debug_tuple("Acquire").field(&step).finish()
     }

@@ -34,8 +34,8 @@ use super::waiting_word::{Flags, WaitingWord};
 use super::with_lock::WithLock;
 use crate::admit::nanos::Epoch;
 use crate::admit::{
-    AdmitOutcome, Arrival, Capacity, Discipline, KeptSlots, PoolId, Share, Tenant, Ticket,
-    WaiterId, WaitingRoom, WaitingRoomConfig, WakeList, ask,
+    AdmitOutcome, Arrival, Capacity, Discipline, KeptSlots, PoolId, Share, Tenant, WaiterId,
+    WaitingRoom, WaitingRoomConfig, WakeList, ask,
 };
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
@@ -199,19 +199,15 @@ impl<C: Capacity> Shared<C> {
         self.full.reject(word.waiting(), level)
     }
 
-    /// Enters a request into the waiting room under the lock, and wakes `waker` when its wait is over.
-    ///
-    /// Unless the request waits, the arrival returns its unused demand and waker. The caller drops them once the
-    /// outcome is safe.
+    /// Enters a request into the waiting room under the lock. If it has to wait, its waker is woken when its wait is
+    /// over.
     pub(super) fn arrive(
         self: &Arc<Self>,
-        ticket: Ticket,
-        demand: C::Demand,
+        arrival: &mut Arrival<C::Demand, Waker>,
         now: Instant,
-        waker: Waker,
         reserved: bool,
-    ) -> (Arrival<C, Waker>, Option<Box<Share>>) {
-        let (arrival, share, timer) = self.with_lock(|shared, state, wakes| {
+    ) -> (AdmitOutcome<C>, Option<Box<Share>>) {
+        let (outcome, share, timer) = self.with_lock(|shared, state, wakes| {
             if reserved {
                 state.room.unreserve();
             }
@@ -220,21 +216,21 @@ impl<C: Capacity> Shared<C> {
             shared.waiting.store(word.0, SeqCst);
             // The share is taken as the room counts it now, because the room may be reconfigured before the permit is
             // made.
-            let share = state.room.share_of(&ticket);
+            let share = state.room.share_of(&arrival.ticket);
             let (capacity, room) = (&shared.capacity, &mut state.room);
-            let arrival = room.arrive_with(capacity, ticket, demand, Some(waker), now, wakes);
-            let AdmitOutcome::Queued(waiter) = arrival.outcome else {
-                return (arrival, share, None);
+            let outcome = room.arrive_with(capacity, arrival, now, wakes);
+            let AdmitOutcome::Queued(waiter) = outcome else {
+                return (outcome, share, None);
             };
             if let Some(inner_ready) = &mut state.inner_ready {
                 inner_ready.on_arrival(waiter, state.room.head());
             }
-            (arrival, share, state.arm_timer_here(waiter))
+            (outcome, share, state.arm_timer_here(waiter))
         });
         if let Some(timer) = timer {
             timer.run(self);
         }
-        (arrival, share)
+        (outcome, share)
     }
 
     /// Gives a slot back, and hands it to the best waiter if the waiting room has one.
@@ -316,6 +312,7 @@ impl<C: Capacity> Shared<C> {
     }
 
     /// Wakes the callers of `closed` once a closed gate's last lease is back.
+    #[inline]
     pub(super) fn notify_if_drained(&self) {
         if self.is_drained() {
             self.drained.notify_waiters();
@@ -323,11 +320,12 @@ impl<C: Capacity> Shared<C> {
     }
 
     /// Returns `true` if the gate is closed and the last lease is back. Exact only under the lock.
+    #[inline]
     pub(super) fn is_drained(&self) -> bool {
         // Without the lock, a lease may be taken between these two reads, so the result may be `true` too early. This
         // only wakes the callers of `closed` too early, and they look again under the lock.
-        let usage = ask::ask(&self.capacity, C::usage);
-        self.waiting_word().has(Flags::CLOSED) && usage.is_some_and(|usage| usage.in_use == 0)
+        self.waiting_word().has(Flags::CLOSED)
+            && ask::ask(&self.capacity, C::usage).is_some_and(|usage| usage.in_use == 0)
     }
 }
 
@@ -400,6 +398,7 @@ impl<C: Capacity> State<C> {
     }
 
     /// Arms the timer of the current runtime, in which this request waits.
+    #[inline]
     pub(super) fn arm_timer_here(&mut self, waiter: WaiterId) -> Option<TimerRequest> {
         self.timers.arm_here(self.room.timeout_of(waiter))
     }

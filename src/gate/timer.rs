@@ -91,19 +91,25 @@ mod running {
 
         fn arm_until(&mut self, until: Nanos) -> Option<TimerRequest> {
             let runtime = Handle::try_current().ok()?; // `None` outside of all runtimes
-            let id = runtime.id();
-            if let Some(timer) = self.of(id) {
-                return timer
-                    .rearm(until)
-                    .map(|timer| TimerRequest::Wake(vec![timer]));
+            match self.of(runtime.id()) {
+                // The timer of the runtime nearly always runs, and wakes early enough.
+                Some(timer) if timer.until <= until => None,
+                Some(timer) => Some(timer.wake_for(until)),
+                None => Some(self.start(runtime, until)),
             }
+        }
+
+        /// Adds a timer for a runtime that has none.
+        #[cold]
+        #[inline(never)]
+        fn start(&mut self, runtime: Handle, until: Nanos) -> TimerRequest {
             let changed = Arc::new(Notify::new());
             self.timers.push(Timer {
-                runtime: id,
+                runtime: runtime.id(),
                 until,
                 changed: Arc::clone(&changed),
             });
-            Some(TimerRequest::Start(runtime, changed))
+            TimerRequest::Start(runtime, changed)
         }
 
         /// Arms all timers again, because waits that have begun may end earlier than before. The next wait ends at
@@ -161,6 +167,13 @@ mod running {
     }
 
     impl Timer {
+        /// Lets the task sleep until an earlier time.
+        #[cold]
+        #[inline(never)]
+        fn wake_for(&mut self, until: Nanos) -> TimerRequest {
+            TimerRequest::Wake(self.rearm(until).into_iter().collect())
+        }
+
         /// Returns the task to wake, if the timer would sleep for longer than `until`.
         fn rearm(&mut self, until: Nanos) -> Option<Arc<Notify>> {
             let is_late = self.until > until;

@@ -95,6 +95,7 @@ impl<'a> ClassifyContext<'a> {
 
     /// Returns the time at which the request arrived.
     #[must_use]
+    #[inline]
     pub fn arrival(&self) -> Instant {
         self.arrival.unwrap_or_else(clock::now)
     }
@@ -114,6 +115,7 @@ impl<'a> ClassifyContext<'a> {
     /// Returns the ticket of a request with these headers, read from the headers that the configuration names. This is
     /// the ticket that [`FromHeaders`] returns.
     #[must_use]
+    #[inline]
     pub fn ticket_from_headers(&self, headers: &HeaderMap) -> Ticket {
         self.headers.ticket(headers, self.arrival())
     }
@@ -136,6 +138,7 @@ impl<'a> ClassifyContext<'a> {
 pub struct FromHeaders;
 
 impl<B> Classify<http::Request<B>> for FromHeaders {
+    #[inline]
     fn ticket(&self, request: &http::Request<B>, context: &ClassifyContext<'_>) -> Ticket {
         context.ticket_from_headers(request.headers())
     }

@@ -50,17 +50,12 @@ where
 
     fn ticket(&mut self, request: &Req, now: Instant) -> Ticket {
         let settings = self.state.settings();
-        let ticket = self
+        let mut ticket = self
             .protocol
             .ticket(request, &sealed::Settings(&settings), now);
-        match self.state.options().contains(ResponseOptions::SHED) {
-            // No request waits, whatever its classifier says.
-            true => Ticket {
-                patient: false,
-                ..ticket
-            },
-            false => ticket,
-        }
+        // A layer that sheds lets no request wait, whatever its classifier says.
+        ticket.patient &= !self.state.options().contains(ResponseOptions::SHED);
+        ticket
     }
 
     fn on_queued(queued: JustQueued<'_, SlotPool, S, Req, Self>) -> Option<Self::Answer>

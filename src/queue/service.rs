@@ -31,7 +31,7 @@ impl<S, P> Queue<S, P> {
         Self {
             inner,
             handler: QueueHandler { state, protocol },
-            ready: ReadyState::Idle,
+            ready: ReadyState::IDLE,
         }
     }
 
@@ -110,7 +110,7 @@ impl<S, P> Queue<S, P> {
             let gate = self.handler.state.gate.shared();
             return self.ready.poll_reserve(gate, cx);
         }
-        self.ready = ReadyState::Reserved(None);
+        self.ready.prepare();
         Poll::Ready(())
     }
 }
@@ -121,7 +121,7 @@ impl<S: CloneOrShareInner, P: Clone> Clone for Queue<S, P> {
             inner: self.inner.clone(),
             handler: self.handler.clone(),
             // A reservation is for one request, so the clone makes its own.
-            ready: ReadyState::Idle,
+            ready: ReadyState::IDLE,
         }
     }
 }

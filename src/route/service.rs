@@ -31,7 +31,7 @@ impl<S> Route<S> {
         Self {
             inner,
             shared,
-            ready: ReadyState::Idle,
+            ready: ReadyState::IDLE,
         }
     }
 
@@ -88,7 +88,7 @@ impl<S: Clone> Clone for Route<S> {
             inner: self.inner.clone(),
             shared: Arc::clone(&self.shared),
             // A reservation is for one request, so the clone makes its own.
-            ready: ReadyState::Idle,
+            ready: ReadyState::IDLE,
         }
     }
 }

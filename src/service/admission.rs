@@ -244,12 +244,14 @@ where
         if handler.exempts(&mut request) {
             return Self::call_exempt(inner, request);
         }
-        if handler.gate().expects_extensions() {
-            return Self::start_carrying(handler, inner, request, demand, prepared);
+        match prepared {
+            // Matched by value, so that nothing is left to be dropped after the call.
+            None if !handler.gate().expects_extensions() => {}
+            prepared => return Self::start_carrying(handler, inner, request, demand, prepared),
         }
         match Self::try_acquire(handler, &request, &demand) {
-            Some(permit) => Self::call_now(handler, inner, request, permit, prepared),
-            None => Self::wait_for_slot(handler, inner, request, demand, prepared),
+            Some(permit) => Self::call_now(handler, inner, request, permit, None),
+            None => Self::wait_for_slot(handler, inner, request, demand, None),
         }
     }
 

@@ -12,7 +12,7 @@ use super::AdmissionHandler;
 use crate::admit::Capacity;
 use crate::clock;
 use crate::gate;
-use crate::http::CallHold;
+use crate::http::{CallHold, HoldLimits};
 
 /// The end of the time for which a call may hold its slot, with the parts that its answer then needs.
 pub(super) struct LateAnswer<H> {
@@ -26,6 +26,7 @@ pub(super) type CallLimits<H> = Option<Box<(CallHold, LateAnswer<H>)>>;
 
 impl<H> LateAnswer<H> {
     /// Returns the limits of a call that begins now, and its late answer. `None` if its slot has no limits.
+    #[inline]
     pub(super) fn of_call<C, S, Req>(handler: &H, request: &Req) -> CallLimits<H>
     where
         C: Capacity,
@@ -33,6 +34,17 @@ impl<H> LateAnswer<H> {
         H: AdmissionHandler<C, Req, S>,
     {
         let limits = handler.hold_limits()?;
+        Some(Self::of_limits(handler, request, limits))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn of_limits<C, S, Req>(handler: &H, request: &Req, limits: HoldLimits) -> Box<(CallHold, Self)>
+    where
+        C: Capacity,
+        S: Service<Req>,
+        H: AdmissionHandler<C, Req, S>,
+    {
         let since = gate::now();
         let hold = CallHold { limits, since };
         let end = hold.end().and_then(clock::sleep_until);
@@ -41,7 +53,7 @@ impl<H> LateAnswer<H> {
             head: handler.head(request),
             timer: end.map(Box::pin),
         };
-        Some(Box::new((hold, late)))
+        Box::new((hold, late))
     }
 
     /// Waits for the end of the time. It never ends without a limit, or without Tokio's clock.

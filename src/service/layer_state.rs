@@ -95,6 +95,7 @@ impl<C: Capacity> LayerState<C> {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn settings(&self) -> Guard<Arc<Settings>> {
         self.settings.load()
     }
@@ -121,8 +122,16 @@ impl<C: Capacity> LayerState<C> {
     /// Returns the limits on the time for which a request may hold its slot, if there are any.
     #[inline]
     pub(crate) fn hold_limits(&self) -> Option<HoldLimits> {
-        let is_limited = self.prepare().contains(Prepare::HOLD_LIMITS);
-        is_limited.then(|| self.settings().config.hold_limits())?
+        match self.prepare().contains(Prepare::HOLD_LIMITS) {
+            true => self.read_hold_limits(),
+            false => None,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_hold_limits(&self) -> Option<HoldLimits> {
+        self.settings().config.hold_limits()
     }
 
     /// Closes the gate inside the token's `cancel`, or at once if the token has been cancelled already.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 use tower_service::Service;
-use tracing::{Span, debug_span, field};
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Span, debug_span, field};
 
 use super::AdmissionHandler;
 use super::adaptive_limit::MeasuredCall;
@@ -192,13 +193,24 @@ impl<C: Capacity> SlotWait<C> {
     }
 
     /// Begins the span of a request that has just been queued.
+    #[inline]
     pub(super) fn begin_span(&mut self) {
+        // The check is cheaper than the macro's, and nearly always says no.
+        if LevelFilter::current() >= Level::DEBUG {
+            self.begin_debug_span();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_debug_span(&mut self) {
         let priority = self.priority.0;
         let span = debug_span!("triage.queue", priority, outcome = field::Empty);
         self.span = (!span.is_disabled()).then(|| Box::new(span));
     }
 
     /// Ends the span of a request whose wait is over.
+    #[inline]
     fn end_span(&mut self, outcome: &'static str) {
         if let Some(span) = self.span.take() {
             span.record("outcome", outcome);

@@ -97,8 +97,7 @@ impl Overload {
         let known = self.pools.len();
         let pools: BTreeSet<usize> = pools.iter().map(|&pool| index(pool)).collect();
         let count = pools.last().map_or(0, |last| last + 1).max(known);
-        let levels = self.levels;
-        self.pools.resize_with(count, || PoolLoad::new(levels));
+        self.add_pools(count);
         for (nth, load) in self.pools.iter_mut().enumerate() {
             // A pool without an observation before was out of service.
             load.is_in_service &= nth < known;
@@ -109,11 +108,19 @@ impl Overload {
     /// Returns the measurements of a pool.
     #[inline]
     pub(crate) fn pool_mut(&mut self, pool: PoolId) -> &mut PoolLoad {
-        let (pool, levels) = (index(pool), self.levels);
+        let pool = index(pool);
         if pool >= self.pools.len() {
-            self.pools.resize_with(pool + 1, || PoolLoad::new(levels));
+            self.add_pools(pool + 1);
         }
         &mut self.pools[pool]
+    }
+
+    /// Adds pools up to this number.
+    #[cold]
+    #[inline(never)]
+    fn add_pools(&mut self, count: usize) {
+        let levels = self.levels;
+        self.pools.resize_with(count, || PoolLoad::new(levels));
     }
 
     /// Returns the state of the slots of these pools together.
@@ -170,6 +177,7 @@ impl Overload {
 }
 
 /// Returns the index of a pool's measurements.
+#[inline]
 fn index(PoolId(pool): PoolId) -> usize {
     (pool as usize).min(MAX_POOLS - 1)
 }

@@ -153,13 +153,13 @@ impl RoomBase {
     /// [`RejectReason::Full`] unless it displaces a waiter. The answer holds without a look at partitions, because a
     /// full partition leads to the same reason.
     pub(crate) fn is_full(&self) -> bool {
-        let tenants_have_limits = self.config.bounds_tenants() || self.limits_slots;
+        let tenants_have_limits = || self.config.bounds_tenants() || self.limits_slots;
         // Without waiters, the room is fully reserved or `max_size` is 0, which leads to another reason. A tenant's own
         // bound leads to another reason, too.
         // With reserved slots or tenant limits, a slot may be free although other requests wait.
         !self.has_room()
             && self.counters.placed() > 0
-            && !tenants_have_limits
+            && !tenants_have_limits()
             && self.reserves.is_empty()
             // With flows, the flow of an arrival decides if it displaces a waiter.
             && !(self.config.displace && self.config.has_flows())
@@ -194,7 +194,10 @@ impl RoomBase {
             return Some(RejectReason::NotQueued);
         }
         // The wait may have ended before it began.
-        let max_wait = self.bounds().of(ticket.patient).max_wait;
+        let max_wait = match ticket.patient {
+            true => NEVER,
+            false => self.max_wait(),
+        };
         (limits.end(max_wait) <= now).then(|| limits.why_expired(max_wait))
     }
 
@@ -288,11 +291,10 @@ impl RoomBase {
         })
     }
 
-    /// Compares a wait that ended with its prediction.
-    #[inline]
+    /// Compares a wait that ended with its prediction, which is above 0.
     pub(crate) fn on_wait_ended(&mut self, pool: PoolId, meta: &WaiterMeta, is_served: bool) {
         // With the newest first, predictions do not apply to waiters that others pass.
-        if meta.predicted > 0.0 && self.age_order == AgeOrder::OldestFirst {
+        if self.age_order == AgeOrder::OldestFirst {
             let arrival = meta.limits.arrival;
             let load = self.overload.pool_mut(pool);
             // If the slots became ready after the arrival, the wait includes a start and teaches nothing about the

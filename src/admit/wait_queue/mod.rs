@@ -137,7 +137,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     pub(crate) fn push_at(
         &mut self,
-        ticket: Ticket,
+        mut ticket: Ticket,
         lane: L,
         now: Nanos,
         item: impl FnOnce(WaiterId) -> T,
@@ -167,7 +167,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             self.unlink(displaced, false);
             self.count_rejected(&RejectReason::<()>::Displaced);
         }
-        let id = self.insert(ticket, limits, lane, (now, 0.0), item);
+        let id = self.insert(&mut ticket, limits, lane, (now, 0.0), item);
         let displaced = displaced.map(|idx| self.common.waiters.id(idx));
         Ok(Pushed { id, displaced })
     }
@@ -181,11 +181,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         lane
     }
 
-    /// Adds a waiter to a lane even if the queue is full. `predicted` is the predicted wait of the waiter, in seconds.
+    /// Adds a waiter to a lane even if the queue is full, and takes the tenant out of its ticket. `predicted` is the
+    /// predicted wait of the waiter, in seconds.
     #[inline]
     pub(crate) fn insert(
         &mut self,
-        ticket: Ticket,
+        ticket: &mut Ticket,
         limits: WaitLimits,
         lane: u32,
         (now, predicted): (Nanos, f32),
@@ -195,7 +196,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let Common { base, waiters, .. } = &mut self.common;
         let priority = base.config.levels.clamp(ticket.priority);
         // From here on nothing rejects the request, so its key counts as given.
-        let key = base.clock.next_key(&ticket, limits);
+        let key = base.clock.next_key(ticket, limits);
         let mut meta = WaiterMeta::new(key, priority, limits, ticket);
         (meta.predicted, meta.lane_hash) = (predicted, lane_hash);
         if base.has_slots {
@@ -326,6 +327,18 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Unlinks the next waiter that has expired by `now`. If there is none, promotes the waiters that are due.
     #[inline]
     pub(super) fn expire_next<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
+        let may_promote =
+            matches!(&self.order, Order::Lanes(order) if !order.promotions.is_empty());
+        match may_promote || self.common.timeouts.may_be_due(now) {
+            true => self.expire_or_promote(now),
+            false => None,
+        }
+    }
+
+    /// Unlinks the next waiter that has expired by `now`. If there is none, promotes the waiters that are due.
+    #[cold]
+    #[inline(never)]
+    fn expire_or_promote<N>(&mut self, now: Nanos) -> Option<(WaiterId, RejectReason<N>)> {
         loop {
             // The loop ends because each round but the last puts a waiter off until later.
             while let Some(idx) = self.common.timeouts.due(&self.common.waiters, now) {

@@ -13,7 +13,7 @@ use crate::admit::waiters::{NONE, WaiterMeta};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Returns the best waiter in `scope` of those that pump number `pump` has not found busy.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn best(&self, scope: Scope, pump: u64) -> Option<Head> {
         let levels = match &self.order {
             Order::Levels(levels) => levels,

@@ -12,11 +12,29 @@ use crate::admit::{
     Capacity, KeptSlots, LeaseError, PoolId, Priority, RejectReason, Ticket, WakeList, ask,
 };
 
-/// The outcome of an arrival.
-pub(crate) struct Arrival<C: Capacity, W> {
-    pub(crate) outcome: AdmitOutcome<C>,
-    /// The request's demand and waker. `None` if the request waits, because the waiter then owns them.
-    pub(crate) unused: Option<(C::Demand, Option<W>)>,
+/// A request that arrives. If it has to wait, the room takes its tenant, its demand and its waker.
+pub(crate) struct Arrival<D, W> {
+    pub(crate) ticket: Ticket,
+    /// `None` once the room has taken it.
+    demand: Option<D>,
+    pub(crate) waker: Option<W>,
+}
+
+impl<D, W> Arrival<D, W> {
+    #[inline]
+    pub(crate) fn new(ticket: Ticket, demand: D) -> Self {
+        Self {
+            ticket,
+            demand: Some(demand),
+            waker: None,
+        }
+    }
+
+    /// Returns the demand, unless the room has taken it.
+    #[inline]
+    pub(crate) fn demand(&self) -> Option<&D> {
+        self.demand.as_ref()
+    }
 }
 
 /// The decision about an arrival that is not rejected.
@@ -40,28 +58,30 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub(crate) fn arrive_with(
         &mut self,
         capacity: &C,
-        ticket: Ticket,
-        demand: C::Demand,
-        waker: Option<W>,
+        Arrival {
+            ticket,
+            demand: given,
+            waker,
+        }: &mut Arrival<C::Demand, W>,
         now: Instant,
         wakes: &mut WakeList<W>,
-    ) -> Arrival<C, W> {
+    ) -> AdmitOutcome<C> {
+        let Some(demand) = given.take() else {
+            unreachable!("a request arrives once");
+        };
         let now = self.advance_to(now, wakes);
         let Priority(level) = self.base().config.levels.clamp(ticket.priority);
-        let outcome = match self.admit(capacity, &ticket, &demand, (level, now), wakes) {
+        let outcome = match self.admit(capacity, ticket, &demand, (level, now), wakes) {
             Ok(Admission::Leased(lease)) => AdmitOutcome::Leased(lease),
             Ok(Admission::Waits {
                 lane,
                 limits,
                 predicted,
             }) => {
-                let waiter = Waiter::new(demand, waker);
+                let waiter = Waiter::new(demand, waker.take());
                 let queue = &mut self.queue;
                 let id = queue.insert(ticket, limits, lane, (now, predicted), |_| waiter);
-                return Arrival {
-                    outcome: AdmitOutcome::Queued(id),
-                    unused: None,
-                };
+                return AdmitOutcome::Queued(id);
             }
             Err(why) => {
                 // Waiters that are rejected later are counted at that time.
@@ -69,8 +89,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 AdmitOutcome::Rejected(why)
             }
         };
-        let unused = Some((demand, waker));
-        Arrival { outcome, unused }
+        *given = Some(demand);
+        outcome
     }
 
     fn admit(

@@ -78,6 +78,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// Compares a wait that ended with its prediction.
     #[inline]
     pub(super) fn on_wait_ended(&mut self, idx: u32, is_served: bool) {
+        if self.waiters().meta(idx).predicted > 0.0 {
+            self.compare_prediction(idx, is_served);
+        }
+    }
+
+    fn compare_prediction(&mut self, idx: u32, is_served: bool) {
         // A lane without pools is charged to pool 0, which does no harm because its waiters are never served.
         let pool = self.queue.pools_of(idx).first().copied();
         let Common { base, waiters, .. } = &mut self.queue.common;

@@ -157,8 +157,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         now: Instant,
         wakes: &mut WakeList<W>,
     ) -> AdmitOutcome<C> {
-        let arrival = self.arrive_with(capacity, ticket, demand, None, now, wakes);
-        arrival.outcome
+        self.arrive_with(capacity, &mut Arrival::new(ticket, demand), now, wakes)
     }
 
     /// Replaces the ticket and the demand of a waiter, which moves to the position of a request with this ticket that

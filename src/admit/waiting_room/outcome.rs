@@ -53,6 +53,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Takes the waiter's outcome, together with the parts that are left of the waiter, if its wait is over.
+    #[inline]
     pub(crate) fn take_answer(&mut self, id: WaiterId) -> Option<Answered<C>> {
         if let State::Waiting(_) = self.waiters().payload(id.idx).state {
             // The waiter stays, and its id stays valid.

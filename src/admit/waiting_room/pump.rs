@@ -40,7 +40,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn lease_for(
         &self,
         capacity: &C,

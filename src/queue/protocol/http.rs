@@ -75,6 +75,7 @@ where
         is_exempt
     }
 
+    #[inline]
     fn ticket(
         &self,
         request: &Request<B>,
@@ -83,10 +84,8 @@ where
     ) -> Ticket {
         let settings = settings.0;
         let context = ClassifyContext::new(Some(arrival), &settings.classifier);
-        let ticket = self.classify.ticket(request, &context);
-        if settings.rejects_streams() && wants_stream(request.headers()) {
-            return ticket.no_wait();
-        }
+        let mut ticket = self.classify.ticket(request, &context);
+        ticket.wait &= !(settings.rejects_streams() && wants_stream(request.headers()));
         ticket
     }
 
