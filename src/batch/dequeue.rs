@@ -86,6 +86,7 @@ impl<T: Send + 'static> Future for WaitNonEmpty<'_, T> {
 }
 
 impl<T> Drop for Consumer<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         // A consumer without an id has never waited, so the queue knows nothing of it.
         if self.id.is_some() {

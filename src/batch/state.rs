@@ -71,7 +71,15 @@ impl<T> State<T> {
 
     /// Brings the queue up to the present like [`advance`](Self::advance). Reads the clock only if a wait can end or an
     /// item can be promoted.
+    #[inline]
     pub(super) fn advance_if_timed(&mut self, deferred: &mut Deferred<T>) {
+        if self.queue.is_timed() {
+            self.advance_if_due(deferred);
+        }
+    }
+
+    #[inline(never)]
+    fn advance_if_due(&mut self, deferred: &mut Deferred<T>) {
         // Reading the clock takes about 25 ns.
         if let Some(now) = self.queue.due(now) {
             self.advance(now, deferred);
@@ -176,6 +184,7 @@ impl<T> State<T> {
     }
 
     /// Removes a consumer that took an item or was dropped, if it ever waited. Returns a waker that has become unused.
+    #[inline]
     pub(super) fn forget_consumer(&mut self, id: &mut Option<u64>) -> Option<Waker> {
         self.consumers.remove(id.take()?)
     }
@@ -194,6 +203,7 @@ impl<T> State<T> {
     }
 
     /// Collects the wakers of tasks that have what they wait for.
+    #[inline(never)]
     pub(super) fn notify(&mut self, deferred: &mut Deferred<T>) {
         let is_closed = self.queue.is_closed();
         let has_ended = is_closed && self.queue.is_empty();

@@ -10,6 +10,7 @@
 use std::sync::atomic::AtomicU64 as Counter; // outside of loom's models, because other data does not depend on it
 use std::time::{Duration, Instant};
 
+use crate::admit::nanos::span;
 use crate::admit::{Capacity, MAX_LEVELS, WaitingRoom, time_for};
 use crate::clock;
 use crate::sync::{AtomicU64, Relaxed};
@@ -128,8 +129,7 @@ impl FullNotice {
 
     /// Returns the nanoseconds from `epoch` to `instant`, which is 0 for an earlier instant.
     fn nanos(&self, instant: Instant) -> u64 {
-        let since = instant.saturating_duration_since(self.epoch);
-        u64::try_from(since.as_nanos()).unwrap_or(FOREVER)
+        span(instant.saturating_duration_since(self.epoch))
     }
 }
 

@@ -36,28 +36,6 @@ pub struct HeaderClassifier {
     tenant_header: Option<HeaderName>,
     /// `false` if every request gets the default ticket.
     reads_headers: bool,
-    /// The [bits](bit_of) of the names that a ticket needs.
-    known: u64,
-}
-
-/// The names of the headers that a ticket needs, apart from those that the configuration names.
-const NAMES: [&str; 7] = [
-    "x-request-timeout",
-    "grpc-timeout",
-    "x-stainless-read-timeout",
-    "x-stainless-timeout",
-    "x-stainless-retry-count",
-    "x-retry-attempt",
-    "x-envoy-attempt-count",
-];
-
-/// Returns a bit that depends on the name's length and its last letter. Few other names of headers share the bit of one
-/// that a ticket needs.
-#[inline]
-fn bit_of(name: &HeaderName) -> u64 {
-    let name = name.as_str().as_bytes();
-    let last = name.last().copied().unwrap_or_default();
-    1 << ((name.len() + 17 * usize::from(last)) % 64)
 }
 
 impl HeaderClassifier {
@@ -69,10 +47,7 @@ impl HeaderClassifier {
         priority_header: HeaderName,
         tenant_header: Option<HeaderName>,
     ) -> Self {
-        let names = NAMES.map(HeaderName::from_static);
-        let names = names.iter().chain([&priority_header]).chain(&tenant_header);
         Self {
-            known: names.fold(0, |known, name| known | bit_of(name)),
             levels,
             priority_header,
             tenant_header,
@@ -137,10 +112,6 @@ impl HeaderClassifier {
     fn find<'a>(&self, headers: &'a HeaderMap) -> TicketHeaders<'a> {
         let mut found = TicketHeaders::default();
         for (name, value) in headers {
-            // One look settles nearly all headers.
-            if self.known & bit_of(name) == 0 {
-                continue;
-            }
             // These are separate checks because one header may have two roles. If a header has several values, the
             // first one counts.
             if *name == self.priority_header {

@@ -247,7 +247,7 @@ where
         match prepared {
             // Matched by value, so that nothing is left to be dropped after the call.
             None if !handler.gate().expects_extensions() => {}
-            prepared => return Self::start_carrying(handler, inner, request, demand, prepared),
+            prepared => return Self::start_prepared(handler, inner, request, demand, prepared),
         }
         match Self::try_acquire(handler, &request, &demand) {
             Some(permit) => Self::call_now(handler, inner, request, permit, None),
@@ -265,17 +265,19 @@ where
         Self::Exempt { call }
     }
 
-    /// Starts a request that may bring its slot along.
+    /// Starts a request that may bring its slot along, or that was prepared.
     #[cold]
     #[inline(never)]
-    fn start_carrying(
+    fn start_prepared(
         handler: &mut H,
         inner: &mut S,
         mut request: Req,
         demand: C::Demand,
         prepared: Option<Prepared<Shared<C>>>,
     ) -> Self {
-        let carried = handler.carried(&mut request, &demand);
+        let may_carry = handler.gate().expects_extensions();
+        let carried = may_carry.then(|| handler.carried(&mut request, &demand));
+        let carried = carried.flatten();
         match carried.or_else(|| Self::try_acquire(handler, &request, &demand)) {
             Some(permit) => Self::call_now(handler, inner, request, permit, prepared),
             None => Self::wait_for_slot(handler, inner, request, demand, prepared),

@@ -10,14 +10,17 @@ use super::WaitQueue;
 use crate::admit::nanos::{NEVER, Nanos};
 
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
-    /// Returns the current time if [`advance`](Self::advance) may have something to do, and `None` otherwise. The clock
-    /// is read only if a wait can end or an item can be promoted.
+    /// Returns `true` if a wait can end or an item can be promoted.
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        self.first_end() < NEVER || self.next_promotion() < NEVER
+    }
+
+    /// Returns the current time if [`advance`](Self::advance) may have something to do in a queue that is
+    /// [timed](Self::is_timed), and `None` otherwise.
     #[inline]
     pub(crate) fn due(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         let (not_before, may_promote) = (self.not_before(), self.next_promotion() < NEVER);
-        if not_before.is_none() && !may_promote {
-            return None;
-        }
         let now = now();
         let may_expire = not_before.is_some_and(|end| end <= now);
         (may_expire || may_promote).then_some(now)

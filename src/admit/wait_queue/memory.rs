@@ -13,11 +13,14 @@ use crate::admit::waiters::Waiters;
 impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     /// Gives memory back if the last entry is gone, and returns to the order `Levels` if the configuration allows it.
     /// Call it after an entry was taken out.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn trim_if_empty(&mut self) {
-        if !self.common.waiters.is_empty() {
-            return;
+        if self.common.waiters.is_empty() {
+            self.on_emptied();
         }
+    }
+
+    fn on_emptied(&mut self) {
         if self.common.waiters.capacity() > KEPT {
             self.trim_empty();
         }
