@@ -30,6 +30,8 @@ pub(crate) fn aim<B>(
     tenant: Option<&Tenant>,
 ) -> Option<Target> {
     let uri = request.uri();
+    // A query that names a model is how the model was found, unless the path names it.
+    let expected = usize::from(!uri.path().starts_with(UPSTREAM));
     let asked = match uri.path().strip_prefix(UPSTREAM) {
         Some(_) => match to_own_page(request, handle, tenant) {
             Ok(asked) => asked,
@@ -41,9 +43,10 @@ pub(crate) fn aim<B>(
             None => return None,
         },
     };
-    if tenant.is_some_and(|tenant| !tenant.may_use_all_models()) && may_name_a_model(request) {
-        let message =
-            "this API key is for some models only, and here the model in a body is not looked at";
+    let is_restricted = tenant.is_some_and(|tenant| !tenant.may_use_all_models());
+    if is_restricted && (may_name_a_model(request) || models_in_query(request.uri()) > expected) {
+        let message = "this API key is for some models only, and here neither a body nor a second `model` in the query is \
+                       looked at";
         let refused = pages::error_at(
             request.uri().path(),
             StatusCode::FORBIDDEN,
@@ -56,10 +59,22 @@ pub(crate) fn aim<B>(
     Some(Target::Backend)
 }
 
-/// Returns `true` if the request, or what follows it on an upgraded connection, may name a model other than its head does.
+/// Returns `true` if the body of a request, or what follows it on an upgraded connection, may name another model than its head.
 fn may_name_a_model<B>(request: &Request<B>) -> bool {
     !matches!(*request.method(), Method::GET | Method::HEAD)
         || request.headers().contains_key(UPGRADE)
+}
+
+/// Returns the number of times that a query names a model, however the field's name is written.
+fn models_in_query(uri: &Uri) -> usize {
+    let pairs = uri
+        .query()
+        .into_iter()
+        .flat_map(|query| query.split(['&', ';']));
+    let names = pairs.map(|pair| pair.split('=').next().unwrap_or_default());
+    let is_model =
+        |name: &&str| decoded(name).is_some_and(|name| name.eq_ignore_ascii_case("model"));
+    names.filter(is_model).count()
 }
 
 /// Returns the value of `model` in the query of a request, if it has one.

@@ -39,7 +39,8 @@ pub struct Model {
     /// `true` if the model can be held to JSON. Default `false`.
     #[cfg_attr(feature = "serde", serde(default))]
     pub json_mode: bool,
-    /// The name that the endpoint gets as `model` in JSON, in forms, and in queries of requests whose body is not read. Default `None`, for the model's own name.
+    /// The name that the endpoint gets as `model` in JSON, in forms, and in queries of requests whose body names no model.
+    /// Default `None`, for the model's own name.
     #[cfg_attr(
         feature = "serde",
         serde(default, deserialize_with = "params::read::model_name")

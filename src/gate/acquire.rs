@@ -309,13 +309,15 @@ impl<C: Capacity> Acquire<C> {
         let (Some(origin), Step::Waiting(waiting)) = (&self.origin, &mut self.step) else {
             completed();
         };
+        // Dropped after the permit has been made, because the destructor of a waker is the caller's and may panic.
+        let mut unused = None;
         let mut state = origin.lock();
         let answered = match state.room.take_answer(waiting.waiter) {
             Some(answered) => {
                 drop(state);
                 answered
             }
-            None => match waiting.go_on(origin, state, cx) {
+            None => match waiting.go_on(origin, state, cx, &mut unused) {
                 Some(answered) => answered,
                 None => return Poll::Pending,
             },
@@ -366,8 +368,8 @@ impl<C: Capacity> Arriving<C> {
             return (AdmitOutcome::Leased(lease), share.map(Box::new));
         }
         let now = self.now.unwrap_or_else(clock::now);
-        // Cloned before the lock is taken, because a waker's code is the caller's. If it panics, the reservation is
-        // freed.
+        // Cloned before the lock is taken, because a waker's code is the caller's. If it panics, the reservation stays with
+        // the future, which frees it.
         self.arrival.waker = Some(cx.waker().clone());
         let reserved = self.reservation.take();
         let reserved = reserved.map(|held| held.0.hand_over()).is_some();
@@ -377,7 +379,7 @@ impl<C: Capacity> Arriving<C> {
 
 impl Waiting {
     /// Leaves the task's waker with the waiter and arms the timer of the current runtime, unless the request has been
-    /// answered by now.
+    /// answered by now. A waker that is not needed is left in `unused`.
     #[cold]
     #[inline(never)]
     fn go_on<C: Capacity>(
@@ -385,6 +387,7 @@ impl Waiting {
         origin: &Arc<Origin<C>>,
         mut state: MutexGuard<'_, super::state::State<C>>,
         cx: &mut Context<'_>,
+        unused: &mut Option<Waker>,
     ) -> Option<Answered<C>> {
         let waiter = self.waiter;
         let known = state.room.waker(waiter);
@@ -397,7 +400,7 @@ impl Waiting {
             return None;
         }
         drop(state);
-        // The waker is cloned and dropped without the lock, because its code is the caller's.
+        // The waker is cloned without the lock, because its code is the caller's.
         let new = cx.waker().clone();
         if was_taken {
             // The waiter was woken to arm a timer, and until then its wait may have passed its end unnoticed.
@@ -406,13 +409,13 @@ impl Waiting {
         let mut state = origin.lock();
         // The request may have been answered while the lock was released.
         if let Some(answered) = state.room.take_answer(waiter) {
+            *unused = Some(new);
             return Some(answered);
         }
-        let unused = state.room.set_waker(waiter, new).unwrap_or_else(Some);
+        *unused = state.room.set_waker(waiter, new).unwrap_or_else(Some);
         let timer = state.arm_timer_here(waiter);
         drop(state);
         run(timer, origin);
-        drop(unused); // after the lock was released
         None
     }
 

@@ -1,4 +1,4 @@
-//! The changes to a request's body that the configuration of its model and its alias ask for.
+//! The changes to a request's body, and to the model in its query, that the configuration of its model and its alias ask for.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl<'a> Rewrite<'a> {
         })
     }
 
-    /// Returns the name that the endpoint gets in place of the one in the body.
+    /// Returns the name that the endpoint gets in place of the one that the request has.
     pub(super) fn model_name(&self) -> &str {
         // An alias knows the names at its own model's endpoints.
         let alias = self.alias().filter(|_| self.decision.via == Via::Alias);

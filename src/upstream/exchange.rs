@@ -58,16 +58,17 @@ pub(super) enum SendError {
     Broken(#[source] hyper::Error),
 }
 
-/// A request that was begun to be sent. `F` is the future of its answer.
+/// A request whose sending has begun. `F` is the future of its answer.
 pub(super) enum Begun<B, F> {
     /// The request is on its way over a kept connection.
     OnItsWay {
         connection: Box<dyn InUse<Upload<B>>>,
         answer: F,
-        head: Request<()>,
+        /// Boxed, because it is large, and rarely needed.
+        head: Box<Request<()>>,
         progress: Option<Progress>,
     },
-    Unsent(Unsent<B>),
+    Unsent(Box<Unsent<B>>),
 }
 
 /// A request that waits for a connection.
@@ -93,7 +94,8 @@ where
         let opening = match &self.way {
             Way::Kept(pool) => match Arc::clone(pool).take() {
                 Taken::Idle(mut connection) => {
-                    let (head, progress) = (head(&request), request.body().progress());
+                    let head = Box::new(head(&request));
+                    let progress = request.body().progress();
                     let answer = connection.connection().send(request, progress.clone());
                     return Begun::OnItsWay {
                         connection,
@@ -106,11 +108,11 @@ where
             },
             Way::New { .. } | Way::Http2 { .. } => None,
         };
-        Begun::Unsent(Unsent {
+        Begun::Unsent(Box::new(Unsent {
             request,
             opening,
             is_stale: false,
-        })
+        }))
     }
 
     /// Waits for the answer to a request. Dropping the future closes the connection, or resets the stream.
@@ -135,7 +137,7 @@ where
     }
 
     /// Sends a request for which no kept connection was idle.
-    async fn send(&self, mut unsent: Unsent<B>) -> Result<Answer, SendError> {
+    async fn send(&self, mut unsent: Box<Unsent<B>>) -> Result<Answer, SendError> {
         let name = self.endpoint.name();
         let (pool, may_upgrade) = match &self.way {
             Way::Kept(pool) => (Some(pool), false),
@@ -153,7 +155,7 @@ where
                 progress.begin(); // it took time to connect
             }
             // Only a kept connection may have been closed, so only then the request may be needed again.
-            let head = is_kept.then(|| head(&unsent.request));
+            let head = is_kept.then(|| Box::new(head(&unsent.request)));
             let sending = connection.connection();
             let sent = sending.send(unsent.request, progress.clone()).await;
             unsent = match sent {
@@ -163,25 +165,25 @@ where
         }
     }
 
-    /// Returns the request for another attempt, if the endpoint cannot have seen it. It was sent over a kept connection if
-    /// there is its `head`.
+    /// Returns the request for another attempt, if its kept connection was closed before a byte of an answer. The connection
+    /// was kept if there is a `head`.
     #[cold]
     fn lost(
         &self,
         mut error: TrySendError<Request<Upload<B>>>,
         mut connection: Box<dyn InUse<Upload<B>>>,
-        head: Option<Request<()>>,
+        head: Option<Box<Request<()>>>,
         progress: Option<&Progress>,
-    ) -> Result<Unsent<B>, SendError> {
+    ) -> Result<Box<Unsent<B>>, SendError> {
         if head.is_some()
             && let Some(request) = error.take_message()
         {
             // hyper knew in time that the connection was closed.
-            return Ok(Unsent {
+            return Ok(Box::new(Unsent {
                 request,
                 opening: None,
                 is_stale: false,
-            });
+            }));
         }
         let error = error.into_error();
         let state = connection.connection().state();
@@ -191,11 +193,11 @@ where
         {
             let endpoint = self.endpoint.name();
             tracing::debug!(endpoint, error = %Causes(&error), "a kept connection was closed: sent again");
-            return Ok(Unsent {
+            return Ok(Box::new(Unsent {
                 request: head.map(|()| body),
                 opening: None,
                 is_stale,
-            });
+            }));
         }
         let is_sent = |progress: &Progress| progress.has_ended() && state.is_flushed();
         Err(match progress {

@@ -128,7 +128,7 @@ use crate::route::{AtMostOnce, RouteHandle};
 ///
 /// # Cancel safety
 ///
-/// Dropping the future while it connects ends the connection attempt, with two exceptions. If another connection has
+/// The request may be on its way as soon as `call` returns. Dropping the future while it connects ends the connection attempt, with two exceptions. If another connection has
 /// served the request meanwhile, the attempt goes on until it succeeds or times out, and its connection is kept for
 /// later. An attempt over HTTP/2 always goes on.
 ///

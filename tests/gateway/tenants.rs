@@ -227,6 +227,22 @@ async fn a_model_of_others_looks_unknown() {
 }
 
 #[tokio::test]
+async fn a_second_model_in_a_query_is_for_tenants_with_all_models() {
+    let backend = Backend::replying("fine").await;
+    let gateway = setup(&backend, 4, "models = [\"m\"]").start().await;
+    let get = |tenant, path: &str| of(tenant, gateway.get(path)).answer();
+    get("a", "/v1/x?model=m").await.assert_ok("fine");
+    for query in ["model=m&model=n", "mod%65l=n&model=m", "model=m;MODEL=n"] {
+        let path = format!("/v1/x?{query}");
+        get("a", &path).await.assert_error(403, "path_not_allowed");
+    }
+    get("a", "/upstream/m/x?model=n")
+        .await
+        .assert_error(403, "path_not_allowed");
+    get("b", "/v1/x?model=m&model=n").await.assert_ok("fine");
+}
+
+#[tokio::test]
 async fn a_tenant_with_paths_may_use_no_others() {
     let backend = Backend::replying("fine").await;
     let gateway = setup(&backend, 4, "paths = [\"/v1/chat\", \"/v1/models\"]")

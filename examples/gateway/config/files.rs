@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The time for which a reader waits for a file.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The files that are being read, each with the begin of its read.
+/// The files that are being read, each with the beginning of its read.
 static READS: LazyLock<Mutex<HashMap<PathBuf, Instant>>> = LazyLock::new(Mutex::default);
 
 /// Wakes the readers that wait for the end of a read.

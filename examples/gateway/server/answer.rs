@@ -36,8 +36,9 @@ pin_project! {
 /// A request without a response.
 struct InProgress {
     version: Version,
-    served: Served,
+    // Dropped before `served`, after which the server may stop, so that the log line is written by then.
     tracked: Box<Tracked>,
+    served: Served,
 }
 
 impl<F> AnswerFuture<F> {

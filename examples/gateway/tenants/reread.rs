@@ -9,7 +9,7 @@ pub(crate) struct Reread {
     pub(crate) problems: Vec<String>,
 }
 
-/// Reads the files of keys. It blocks.
+/// Reads the files of keys. Blocks the thread, for 5 s at most for each file whose disk begins to hang.
 pub(crate) fn reread(tenants: &[TenantConfig]) -> Reread {
     let mut now = tenants.to_vec();
     let mut problems = Vec::new();
