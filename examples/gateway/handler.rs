@@ -6,12 +6,15 @@ use std::convert::Infallible;
 use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
+use axum::BoxError;
 use axum::body::Body;
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{Method, Request, Response};
-use tower::util::Oneshot;
-use tower::{Layer, ServiceExt, service_fn};
+use http_body::Body as HttpBody;
+use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
 use tower_triage::upstream::PeerAddr;
 
@@ -42,7 +45,7 @@ pub(crate) struct Gateway {
 }
 
 /// The future of a request that goes to a backend.
-type RoutedFuture = Oneshot<Routed, Request<ClientBody>>;
+type RoutedFuture = <Routed as Service<Request<ClientBody>>>::Future;
 
 impl Gateway {
     /// Answers a request unless it is that of another site.
@@ -111,9 +114,24 @@ impl Gateway {
         if let Some(durable) = durable.filter(is_stored) {
             return GatewayFuture::page(stored(durable.clone(), request, is_anthropic));
         }
-        GatewayFuture::Routed {
-            response: self.routed.clone().oneshot(request),
-            is_anthropic,
+        self.route(request, is_anthropic)
+    }
+
+    /// Calls the router at once, so that its metrics have each request in the log, even one whose client is gone before its
+    /// future is polled.
+    fn route(
+        &self,
+        request: Request<ClientBody>,
+        is_anthropic: bool,
+    ) -> GatewayFuture<RoutedFuture> {
+        let mut routed = self.routed.clone();
+        match routed.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => GatewayFuture::Routed {
+                response: routed.call(request),
+                is_anthropic,
+            },
+            Poll::Ready(Err(never)) => match never {},
+            Poll::Pending => GatewayFuture::page(shaped(routed.oneshot(request), is_anthropic)),
         }
     }
 
@@ -225,9 +243,22 @@ async fn stored(
     request: Request<ClientBody>,
     is_anthropic: bool,
 ) -> Response<Body> {
-    let response = durable.answer(request).await;
-    match is_anthropic && anthropic::is_own_error(&response) {
-        true => anthropic::reshaped(response).await,
-        false => response,
+    shaped(durable.answer(request).map(Ok), is_anthropic).await
+}
+
+/// Returns a response, with an error of the gateway in the shape that its client expects.
+async fn shaped<B>(
+    response: impl Future<Output = Result<Response<B>, Infallible>>,
+    is_anthropic: bool,
+) -> Response<Body>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    match response.await {
+        Ok(error) if is_anthropic && anthropic::is_own_error(&error) => {
+            anthropic::reshaped(error).await
+        }
+        Ok(response) => response.map(Body::new),
+        Err(never) => match never {},
     }
 }

@@ -112,6 +112,12 @@ impl Tracker {
 }
 
 impl Tracked {
+    /// Runs `work` inside of the request's span.
+    #[inline]
+    pub(crate) fn in_scope<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.span.in_scope(work)
+    }
+
     /// Polls the response within the span of its request. Resolves with `None` if an operator cancels the request.
     #[inline]
     pub(crate) fn poll<T>(

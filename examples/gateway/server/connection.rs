@@ -96,7 +96,7 @@ async fn serve_requests<H, F, B, I>(
         let served = requests.begin(version);
         let tracked = serving.tracker.begin(&mut request);
         let request = request.map(|body| ClientBody::new(body, &served.exchange));
-        let response = handler(request, peer);
+        let response = tracked.in_scope(|| handler(request, peer));
         AnswerFuture::new(response, version, served, tracked)
     });
     let connection = protocols.serve_connection_with_upgrades(TokioIo::new(io), service);
