@@ -309,7 +309,6 @@ impl<C: Capacity> Acquire<C> {
         let (Some(origin), Step::Waiting(waiting)) = (&self.origin, &mut self.step) else {
             completed();
         };
-        // Dropped after the permit has been made, because the destructor of a waker is the caller's and may panic.
         let mut unused = None;
         let mut state = origin.lock();
         let answered = match state.room.take_answer(waiting.waiter) {
@@ -322,19 +321,29 @@ impl<C: Capacity> Acquire<C> {
                 None => return Poll::Pending,
             },
         };
-        (waiting.served, waiting.waited) = (answered.served, answered.waited);
+        let Answered {
+            answer,
+            demand,
+            share,
+            served,
+            waited,
+        } = answered;
+        (waiting.served, waiting.waited) = (served, waited);
         let request = waiting.request;
         // Taken, because the waiter's id is not valid any more.
         let Some(origin) = self.origin.take() else {
             completed();
         };
-        let answer = answered.answer;
         let answer = answer.map(|lease| Permit::new(origin, lease, request));
-        // The demand is dropped after the permit has been made, because the destructor of the caller's demand may panic.
-        Poll::Ready(match answered.share {
+        let answer = match share {
             None => answer,
-            share => answer.map(|permit| permit.for_share(&answered.demand, share)),
-        })
+            share => answer.map(|permit| permit.for_share(&demand, share)),
+        };
+        // Both destructors are the caller's and may panic. The permit is still a variable then, which is dropped, while a value
+        // that is being returned would be lost.
+        drop(demand);
+        drop(unused);
+        Poll::Ready(answer)
     }
 
     /// Gives up the place in the waiting room, or the slot.
