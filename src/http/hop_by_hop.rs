@@ -29,11 +29,19 @@ const LENGTHS: u32 = {
 };
 
 /// Returns `true` if a header is hop-by-hop even if `Connection` does not name it.
-#[inline]
 pub(crate) fn is_hop_by_hop(name: &HeaderName) -> bool {
+    hop_by_hop_index(name).is_some()
+}
+
+/// Returns the index of a header in [`HOP_BY_HOP`], if it is one of those.
+#[inline]
+pub(crate) fn hop_by_hop_index(name: &HeaderName) -> Option<usize> {
     let name = name.as_str();
     let has_length = LENGTHS.checked_shr(name.len() as u32).unwrap_or(0) & 1 == 1;
-    has_length && HOP_BY_HOP.contains(&name)
+    if !has_length {
+        return None;
+    }
+    HOP_BY_HOP.iter().position(|it| *it == name)
 }
 
 /// Returns the headers that `Connection` names, which are hop-by-hop, too.

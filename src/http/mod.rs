@@ -26,8 +26,10 @@ pub(crate) use classify::wants_stream;
 pub use error_code::ErrorCode;
 pub use hold::HoldError;
 pub(crate) use hold::{CallHold, HoldLimits, LimitedHold};
-#[cfg(all(test, feature = "route"))]
+#[cfg(any(feature = "client", all(test, feature = "route")))]
 pub(crate) use hop_by_hop::HOP_BY_HOP;
+#[cfg(feature = "client")]
+pub(crate) use hop_by_hop::hop_by_hop_index;
 #[cfg(any(feature = "route", feature = "durable"))]
 pub(crate) use hop_by_hop::is_hop_by_hop;
 #[cfg(any(feature = "client", feature = "durable"))]

@@ -11,12 +11,43 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 ///
 /// If the inner service has set a `server-timing`, that header stays beside this one.
 pub(crate) fn insert_server_timing(headers: &mut HeaderMap, waited: Duration) {
-    let micros = waited.as_micros();
-    let millis = format!("queue;dur={}.{:03}", micros / 1000, micros % 1000);
-    let millis = millis.trim_end_matches('0').trim_end_matches('.');
-    let value = HeaderValue::from_str(millis).expect("digits and letters are a header value");
+    let (mut text, mut length) = ([0; 40], 0);
+    let mut push = |part: &[u8]| {
+        text[length..][..part.len()].copy_from_slice(part); // at most 10, 20 and 4 bytes
+        length += part.len();
+    };
+    push(b"queue;dur=");
+    let (seconds, below) = (waited.as_secs(), waited.subsec_micros());
+    let millis = seconds
+        .saturating_mul(1000)
+        .saturating_add(u64::from(below / 1000));
+    push(itoa::Buffer::new().format(millis).as_bytes());
+    match below % 1000 {
+        0 => {}
+        below => push(decimals(below, &mut [0; 4])),
+    }
+    let value =
+        HeaderValue::from_bytes(&text[..length]).expect("digits and letters are a header value");
     // This fails if the map can hold no more headers. The response is then sent without this one.
     let _ = headers.try_append(SERVER_TIMING, value);
+}
+
+/// Writes the decimals of a number to `text`, with their point and without zeros at their end. They are `thousandths`, of
+/// which there are fewer than 1,000.
+fn decimals(thousandths: u32, text: &mut [u8; 4]) -> &[u8] {
+    let digit = |number: u32| b'0' + (number % 10) as u8;
+    *text = [
+        b'.',
+        digit(thousandths / 100),
+        digit(thousandths / 10),
+        digit(thousandths),
+    ];
+    let zeros = text
+        .iter()
+        .rev()
+        .take_while(|digit| **digit == b'0')
+        .count();
+    &text[..text.len() - zeros]
 }
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -36,7 +67,7 @@ mod tests {
             (Duration::from_millis(100), "queue;dur=100"),
             (Duration::from_micros(12_345_600), "queue;dur=12345.6"),
             (Duration::from_nanos(1_234_567_899), "queue;dur=1234.567"),
-            (Duration::MAX, "queue;dur=18446744073709551615999.999"),
+            (Duration::MAX, "queue;dur=18446744073709551615.999"),
         ];
         for (waited, expected) in cases {
             let mut headers = HeaderMap::new();

@@ -27,6 +27,27 @@ pub(super) struct Reader<'a> {
     at: usize,
 }
 
+/// The number of bytes of a string that are read without a search, which takes longer to begin.
+const SHORT: usize = 16;
+
+/// A string as it is written between its quotes.
+#[derive(Debug, Clone, Copy)]
+struct Written<'a> {
+    written: &'a str,
+    has_escape: bool,
+}
+
+impl<'a> Written<'a> {
+    /// Returns the text of the string. Returns `None` if half of a surrogate pair is in it.
+    #[inline]
+    fn text(self) -> Option<Cow<'a, str>> {
+        match self.has_escape {
+            false => Some(Cow::Borrowed(self.written)),
+            true => unescape(self.written).map(Cow::Owned),
+        }
+    }
+}
+
 impl<'a> Reader<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
@@ -48,7 +69,7 @@ impl<'a> Reader<'a> {
     /// A value that is not an object is skipped.
     pub(super) fn fields(&mut self, mut read: impl FnMut(&mut Self, &str) -> Read<()>) -> Read<()> {
         // The name of a known field has no half of a surrogate pair in it.
-        self.members(|json, key| match unescaped(key) {
+        self.each_member(|json, key| match key.text() {
             Some(key) => read(json, &key),
             None => json.skip(),
         })
@@ -56,10 +77,17 @@ impl<'a> Reader<'a> {
 
     /// Passes each field of an object to `read`, as [`fields`](Self::fields) does, with its name as it is written between its
     /// quotes.
-    #[inline]
     pub(super) fn members(
         &mut self,
         mut read: impl FnMut(&mut Self, &'a str) -> Read<()>,
+    ) -> Read<()> {
+        self.each_member(|json, key| read(json, key.written))
+    }
+
+    #[inline]
+    fn each_member(
+        &mut self,
+        mut read: impl FnMut(&mut Self, Written<'a>) -> Read<()>,
     ) -> Read<()> {
         if self.peek()? != b'{' {
             return self.skip();
@@ -107,10 +135,52 @@ impl<'a> Reader<'a> {
         self.since(start)
     }
 
+    /// Moves over a value, and returns the text of a string. Returns `None` for any other value, and if half of a
+    /// surrogate pair is in it.
+    pub(super) fn text(&mut self) -> Read<Option<Cow<'a, str>>> {
+        match self.peek()? {
+            b'"' => Ok(self.written()?.text()),
+            _ => self.skip().map(|()| None),
+        }
+    }
+
     /// Moves over a string, and returns it as it is written between its quotes.
     pub(super) fn string(&mut self) -> Read<&'a str> {
+        Ok(self.written()?.written)
+    }
+
+    /// Moves over a string. Names and most values are short, and end in its first bytes.
+    fn written(&mut self) -> Read<Written<'a>> {
         self.expect(b'"')?;
-        let (start, bytes) = (self.at, self.text.as_bytes());
+        let start = self.at;
+        for _ in 0..SHORT / 8 {
+            let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
+            let Some(word) = rest.first_chunk() else {
+                break;
+            };
+            let plain = plain_bytes(*word);
+            self.at += plain;
+            match rest.get(plain) {
+                Some(b'"') => {
+                    let written = self.since(start)?;
+                    self.at += 1;
+                    let has_escape = false;
+                    return Ok(Written {
+                        written,
+                        has_escape,
+                    });
+                }
+                _ if plain == 8 => {}
+                _ => break,
+            }
+        }
+        self.long(start)
+    }
+
+    /// Moves over the rest of a string that began at `start`.
+    fn long(&mut self, start: usize) -> Read<Written<'a>> {
+        let bytes = self.text.as_bytes();
+        let mut has_escape = false;
         loop {
             let rest = bytes.get(self.at..).ok_or(NotJson)?;
             let found = memchr2(b'"', b'\\', rest).ok_or(NotJson)?;
@@ -119,12 +189,17 @@ impl<'a> Reader<'a> {
                 break;
             }
             self.at += checked_escape_len(&rest[found..])?;
+            has_escape = true;
         }
         let written = self.since(start)?;
         // The compiler turns this loop into one over whole vectors, which an early end would prevent.
         let lowest = written.bytes().fold(u8::MAX, u8::min);
         self.at += 1;
-        (lowest >= b' ').then_some(written).ok_or(NotJson)
+        let read = Written {
+            written,
+            has_escape,
+        };
+        (lowest >= b' ').then_some(read).ok_or(NotJson)
     }
 
     /// Fails unless only white space follows.
@@ -197,8 +272,8 @@ impl<'a> Reader<'a> {
 
     /// Moves over the name of a field and its colon, and returns the name as it is written between its quotes.
     #[inline]
-    fn key(&mut self) -> Read<&'a str> {
-        let key = self.string()?;
+    fn key(&mut self) -> Read<Written<'a>> {
+        let key = self.written()?;
         self.expect(b':')?;
         Ok(key)
     }
@@ -206,7 +281,7 @@ impl<'a> Reader<'a> {
     /// Moves over a value that begins with `first` and holds no other values.
     fn scalar(&mut self, first: u8) -> Read<()> {
         match first {
-            b'"' => self.string().map(drop),
+            b'"' => self.written().map(drop),
             b'-' | b'0'..=b'9' => self.number(),
             b't' => self.literal("true"),
             b'f' => self.literal("false"),
@@ -267,6 +342,22 @@ impl<'a> Reader<'a> {
     fn since(&self, start: usize) -> Read<&'a str> {
         self.text.get(start..self.at).ok_or(NotJson)
     }
+}
+
+/// Returns the number of bytes in `word` before the first quote, backslash or control character.
+#[inline]
+fn plain_bytes(word: [u8; 8]) -> usize {
+    const fn each(byte: u8) -> u64 {
+        u64::from_le_bytes([byte; 8])
+    }
+    let word = u64::from_le_bytes(word);
+    // Sets the highest bit of the first byte below `bound`. It may set that of later bytes by mistake, because the first one
+    // borrows from them.
+    let below = |word: u64, bound: u8| word.wrapping_sub(each(bound)) & !word;
+    let quotes = below(word ^ each(b'"'), 1);
+    let backslashes = below(word ^ each(b'\\'), 1);
+    let found = (quotes | backslashes | below(word, b' ')) & each(0x80);
+    found.trailing_zeros() as usize / 8
 }
 
 /// Returns the length in bytes of the escape at the beginning of `written`, if JSON has such an escape.
@@ -406,6 +497,22 @@ mod tests {
         for before in 0..100 {
             let json = format!("\"{}\\\"x\"", "é".repeat(before));
             assert_eq!(quoted(raw(&json)), Some(&json[1..json.len() - 1]));
+        }
+    }
+
+    #[test]
+    fn strings_of_any_length_are_read_as_by_serde_json() {
+        for length in 0..40 {
+            for at in 0..=length {
+                for part in ["", "\\n", "\\u0041", "\\x", "\n", "é", "\"", "\\\""] {
+                    let json = format!("\"{}{part}{}\"", "a".repeat(at), "b".repeat(length - at));
+                    let mut reader = Reader::new(&json);
+                    let read = reader.text().and_then(|text| reader.end().map(|()| text));
+                    let expected = serde_json::from_str::<String>(&json).ok();
+                    let read = read.ok().flatten().map(Cow::into_owned);
+                    assert_eq!(read, expected, "{json}");
+                }
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The prompt in a body, with its length, its beginning and its use of images. It may be in five fields and has a dozen
 //! shapes.
 
-use super::json::{Read, Reader, quoted, string};
+use super::json::{Read, Reader, quoted};
 use super::prefix::Prefix;
 use super::text_length::{TOKEN, text_length};
 
@@ -79,9 +79,9 @@ impl Prompt {
             match key {
                 "content" if role != Role::Part => self.content(json)?,
                 "role" if role != Role::Part => {
-                    is_user = string(json.value()?).is_some_and(|role| role == "user");
+                    is_user = json.text()?.is_some_and(|role| role == "user");
                 }
-                "type" => kind = string(json.value()?),
+                "type" => kind = json.text()?,
                 "text" => text = Some(json.value()?),
                 _ => json.skip()?,
             }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::future::{Ready, ready};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll};
@@ -94,15 +95,15 @@ where
     }
 
     /// Sends a request, of which `progress` tells how much of the body is sent. The error has the request if hyper had
-    /// not begun to write it.
+    /// not begun to write it. The future is boxed, because it has room for a request, and is moved several times.
     pub(super) fn send(
         &mut self,
         request: Request<B>,
         progress: Option<Progress>,
-    ) -> impl Future<Output = Sent<B>> + use<B> {
+    ) -> Pin<Box<impl Future<Output = Sent<B>> + use<B>>> {
         self.state.begin();
         self.phase = Phase::Busy(progress);
-        self.sender.try_send_request(request)
+        Box::pin(self.sender.try_send_request(request))
     }
 }
 

@@ -12,7 +12,7 @@ use http::header::{
 use super::PeerAddr;
 use super::target::host;
 use crate::endpoints::{Endpoint, EndpointRef};
-use crate::http::{is_hop_by_hop, named_by_connection};
+use crate::http::{HOP_BY_HOP, hop_by_hop_index, named_by_connection};
 
 /// The headers that requests to one endpoint carry in place of the client's. The type is private, because users may keep
 /// an extension of any type at the endpoint.
@@ -90,8 +90,8 @@ pub(super) fn to_client(headers: &mut HeaderMap) {
 /// each one that may be there.
 #[derive(Default)]
 struct Special {
-    /// The hop-by-hop headers other than `Trailer`.
-    hop_by_hop: Vec<HeaderName>,
+    /// The indices in [`HOP_BY_HOP`] of the hop-by-hop headers other than `Trailer`, as a set of bits.
+    hop_by_hop: u16,
     /// `true` if `Connection` may name headers.
     has_connection: bool,
     has_trailer: bool,
@@ -113,8 +113,8 @@ impl Special {
             if *name == CONTENT_LENGTH {
                 special.lengths += 1;
                 special.has_right_length = length.is_some_and(|length| is_number(value, length));
-            } else if is_hop_by_hop(name) {
-                special.add_hop_by_hop(name, value);
+            } else if let Some(index) = hop_by_hop_index(name) {
+                special.add_hop_by_hop(index, name, value);
             } else if *name == COOKIE {
                 special.cookies += 1;
             }
@@ -122,7 +122,7 @@ impl Special {
         special
     }
 
-    fn add_hop_by_hop(&mut self, name: &HeaderName, value: &HeaderValue) {
+    fn add_hop_by_hop(&mut self, index: usize, name: &HeaderName, value: &HeaderValue) {
         if *name == TRAILER {
             self.has_trailer = true;
             return;
@@ -132,7 +132,7 @@ impl Special {
             *name == CONNECTION && !value.as_bytes().eq_ignore_ascii_case(b"keep-alive");
         self.has_te |= *name == TE;
         self.has_transfer_encoding |= *name == TRANSFER_ENCODING;
-        self.hop_by_hop.push(name.clone());
+        self.hop_by_hop |= 1 << index;
     }
 
     /// Removes hop-by-hop headers and the headers that `Connection` names. `Trailer` stays if trailers pass.
@@ -146,8 +146,10 @@ impl Special {
         if self.has_trailer && !passes_trailers {
             headers.remove(TRAILER);
         }
-        for name in &self.hop_by_hop {
-            headers.remove(name);
+        let mut left = self.hop_by_hop;
+        while left != 0 {
+            headers.remove(HOP_BY_HOP[left.trailing_zeros() as usize]);
+            left &= left - 1; // without its lowest bit
         }
     }
 }

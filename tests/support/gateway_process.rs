@@ -487,11 +487,14 @@ fn prepared(mut command: Command, environment: &[(String, String)]) -> Command {
     command
 }
 
-/// Builds the example and returns the path of its executable. `cargo test` does not build an example that has tests,
-/// so without this an outdated executable would be tested.
+/// Returns the path of the gateway's executable: that in the variable `TEST_GATEWAY`, or one that is built now. `cargo test`
+/// does not build an example that has tests, so without this an outdated executable would be tested.
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
+        if let Some(built) = std::env::var_os("TEST_GATEWAY") {
+            return built.into();
+        }
         let cargo =
             std::env::var_os("CARGO").expect("CARGO must be set: run these tests with cargo");
         let mut build = std::process::Command::new(cargo);

@@ -20,7 +20,17 @@ pub(super) struct ClientIo {
     pub(super) activity: Arc<Activity>,
 }
 
+/// The beginning of the first line that a client of HTTP/2 sends. No method of HTTP begins like this.
+const PREFACE: &[u8] = b"PRI ";
+
 impl ClientIo {
+    /// Waits for the client's first bytes, which are left for the server. Returns `true` unless they may be those of HTTP/2.
+    pub(super) async fn begins_as_http1(&mut self) -> bool {
+        let mut first = [0; PREFACE.len()];
+        let length = self.read.peek(&mut first).await.unwrap_or(0); // the server meets an error again
+        !PREFACE.starts_with(&first[..length])
+    }
+
     fn poll_write_with(
         &self,
         cx: &mut Context<'_>,

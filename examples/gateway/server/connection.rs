@@ -12,9 +12,10 @@ use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -26,8 +27,17 @@ use super::activity::Activity;
 use super::answer::AnswerFuture;
 use super::body::ClientBody;
 use super::client_io::ClientIo;
-use super::drive::drive;
+use super::drive::Driver;
 use super::hang_up::{self, HangUpWatch};
+use super::tls::HTTP1;
+
+/// The connection of a client, which was accepted at `start`.
+struct Client {
+    hang_up: HangUpWatch,
+    activity: Arc<Activity>,
+    peer: SocketAddr,
+    start: Instant,
+}
 
 /// Serves a client until its connection ends, which then gives `place` back.
 pub(super) async fn serve<H, F, B>(
@@ -43,14 +53,24 @@ pub(super) async fn serve<H, F, B>(
 {
     let start = Instant::now();
     let activity = Arc::new(Activity::new(place));
-    let (io, hang_up) = hang_up::watch(socket, Arc::clone(&activity));
+    let (mut io, hang_up) = hang_up::watch(socket, Arc::clone(&activity));
+    let client = Client {
+        hang_up,
+        activity,
+        peer,
+        start,
+    };
     if shared.tls.is_none() {
-        return serve_requests(shared, handler, io, hang_up, activity, peer, start).await;
+        if let Some(is_http1) = in_time(&shared, io.begins_as_http1()).await {
+            serve_requests(shared, handler, client, io, is_http1).await;
+        }
+        return;
     }
     // Boxed, so that a connection without TLS needs no memory for its state.
     Box::pin(async move {
         if let Some(io) = shake_hands(&shared, io).await {
-            serve_requests(shared, handler, io, hang_up, activity, peer, start).await;
+            let is_http1 = io.get_ref().1.alpn_protocol() == Some(HTTP1);
+            serve_requests(shared, handler, client, io, is_http1).await;
         }
     })
     .await;
@@ -59,37 +79,49 @@ pub(super) async fn serve<H, F, B>(
 /// Returns the stream of a client that finishes its handshake within the limit of a head.
 async fn shake_hands(shared: &Shared, io: ClientIo) -> Option<TlsStream<ClientIo>> {
     let tls = shared.tls.as_ref()?;
-    let shaken = tokio::select! {
-        shaken = timeout(shared.limits.header, tls.accept(io)) => shaken,
-        () = shared.stop.stopped() => return None,
-    };
-    match shaken {
-        Ok(Ok(io)) => return Some(io),
-        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => tracing::debug!("connection dropped: the client does not finish its handshake"),
+    match in_time(shared, tls.accept(io)).await? {
+        Ok(io) => Some(io),
+        Err(error) => {
+            tracing::debug!(%error, "TLS handshake failed");
+            None
+        }
     }
-    None
 }
 
-/// Serves the requests that come over `io`, whose socket `hang_up` watches and which was accepted at `start`.
+/// Waits for the beginning of a connection, for as long as a head may take. Returns `None` if it takes longer, and when the
+/// server stops.
+async fn in_time<T>(shared: &Shared, beginning: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        begun = timeout(shared.limits.header, beginning) => {
+            if begun.is_err() {
+                tracing::debug!("connection dropped: the client does not begin");
+            }
+            begun.ok()
+        }
+        () = shared.stop.stopped() => None,
+    }
+}
+
+/// Serves the requests of a client that come over `io`. The client may speak HTTP/1 or HTTP/2, unless it `is_http1`.
 async fn serve_requests<H, F, B, I>(
     shared: Arc<Shared>,
     handler: Arc<H>,
+    client: Client,
     io: I,
-    hang_up: HangUpWatch,
-    activity: Arc<Activity>,
-    peer: SocketAddr,
-    start: Instant,
+    is_http1: bool,
 ) where
     H: Fn(Request<ClientBody>, SocketAddr) -> F + Send + Sync + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let io = hang_up.watched(io, Arc::clone(&activity));
-    let mut protocols = Builder::new(StreamTasks(Arc::clone(&activity)));
-    // Copies headers and chunk into one buffer: cheaper than a vectored write of the two.
-    protocols.http1().writev(false);
+    let Client {
+        hang_up,
+        activity,
+        peer,
+        start,
+    } = client;
+    let io = TokioIo::new(hang_up.watched(io, Arc::clone(&activity)));
     let (serving, requests) = (Arc::clone(&shared), Arc::clone(&activity));
     let service = service_fn(move |mut request: Request<Incoming>| {
         let version = request.version();
@@ -99,18 +131,35 @@ async fn serve_requests<H, F, B, I>(
         let response = tracked.in_scope(|| handler(request, peer));
         AnswerFuture::new(response, version, served, tracked)
     });
-    let connection = protocols.serve_connection_with_upgrades(TokioIo::new(io), service);
-    let driven = drive(
-        connection,
-        &activity,
-        shared.limits,
+    let driver = Driver {
+        activity: &activity,
+        limits: shared.limits,
         hang_up,
-        &shared.stop,
+        stop: &shared.stop,
         start,
-    );
-    match driven.await {
+    };
+    if is_http1 {
+        // Copies headers and chunk into one buffer: cheaper than a vectored write of the two.
+        let protocol = http1::Builder::new()
+            .writev(false)
+            .serve_connection(io, service);
+        log_end(
+            driver
+                .drive(protocol.with_upgrades(), |it| it.graceful_shutdown())
+                .await,
+        );
+    } else {
+        let protocols = auto::Builder::new(StreamTasks(Arc::clone(&activity)));
+        let connection = protocols.serve_connection_with_upgrades(io, service);
+        log_end(driver.drive(connection, |it| it.graceful_shutdown()).await);
+    }
+}
+
+/// Logs how a connection has ended.
+fn log_end(ended: Result<Result<(), impl Into<BoxError>>, &'static str>) {
+    match ended {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(error, "connection failed"),
+        Ok(Err(error)) => tracing::debug!(error = error.into(), "connection failed"),
         Err(reason) => tracing::debug!("connection dropped: {reason}"),
     }
 }

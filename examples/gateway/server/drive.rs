@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
-use hyper_util::server::graceful::GracefulConnection;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::Stop;
@@ -13,43 +12,52 @@ use super::activity::Activity;
 use super::hang_up::HangUpWatch;
 use super::timeouts::{Limits, Step, Timeouts};
 
-/// Drives `connection`, which was accepted at `start`, to its end, or returns why it has to be dropped, which cancels its requests.
-pub(super) async fn drive<C: GracefulConnection>(
-    connection: C,
-    activity: &Activity,
-    limits: Limits,
-    hang_up: HangUpWatch,
-    stop: &Stop,
-    start: Instant,
-) -> Result<C::Output, &'static str> {
-    let mut connection = pin!(connection);
-    let mut hung_up = pin!(hang_up.hung_up());
-    let stopped = pin!(stop.stopped());
-    let mut stopping = Stopping::new(stop, stopped);
-    let timeouts = Timeouts::new(limits, start);
-    let timer = pin!(sleep(timeouts.first_look()));
-    let mut looks = Looks::new(timeouts, timer);
-    poll_fn(|cx| {
-        if stopping.begins(cx) {
-            connection.as_mut().graceful_shutdown();
-        }
-        looks.set_timer(cx);
-        hang_up.before_poll();
-        if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-            return Poll::Ready(Ok(ended));
-        }
-        match looks.look(activity, cx) {
-            Some(Step::Close(_)) => connection.as_mut().graceful_shutdown(),
-            Some(Step::End(reason)) => return Poll::Ready(Err(reason)),
-            Some(Step::LookAfter(_)) | None => {}
-        }
-        if hang_up.server_will_notice() {
-            return Poll::Pending; // the server's own read wakes this task
-        }
-        let gone = hung_up.as_mut().poll(cx);
-        gone.map(|()| Err("the client hung up"))
-    })
-    .await
+/// The driver of a connection that was accepted at `start`.
+pub(super) struct Driver<'a> {
+    pub(super) activity: &'a Activity,
+    pub(super) limits: Limits,
+    pub(super) hang_up: HangUpWatch,
+    pub(super) stop: &'a Stop,
+    pub(super) start: Instant,
+}
+
+impl Driver<'_> {
+    /// Drives `connection` to its end, or returns why it has to be dropped, which cancels its requests. `shut_down` ends it
+    /// after its requests.
+    pub(super) async fn drive<C: Future>(
+        self,
+        connection: C,
+        shut_down: impl Fn(Pin<&mut C>),
+    ) -> Result<C::Output, &'static str> {
+        let mut connection = pin!(connection);
+        let mut hung_up = pin!(self.hang_up.hung_up());
+        let stopped = pin!(self.stop.stopped());
+        let mut stopping = Stopping::new(self.stop, stopped);
+        let timeouts = Timeouts::new(self.limits, self.start);
+        let timer = pin!(sleep(timeouts.first_look()));
+        let mut looks = Looks::new(timeouts, timer);
+        poll_fn(|cx| {
+            if stopping.begins(cx) {
+                shut_down(connection.as_mut());
+            }
+            looks.set_timer(cx);
+            self.hang_up.before_poll();
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(Ok(ended));
+            }
+            match looks.look(self.activity, cx) {
+                Some(Step::Close(_)) => shut_down(connection.as_mut()),
+                Some(Step::End(reason)) => return Poll::Ready(Err(reason)),
+                Some(Step::LookAfter(_)) | None => {}
+            }
+            if self.hang_up.server_will_notice() {
+                return Poll::Pending; // the server's own read wakes this task
+            }
+            let gone = hung_up.as_mut().poll(cx);
+            gone.map(|()| Err("the client hung up"))
+        })
+        .await
+    }
 }
 
 /// The wait for a stop of the server. It is registered once, because the waker of a task stays the same, and to poll it

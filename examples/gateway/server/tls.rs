@@ -15,7 +15,8 @@ use tokio_rustls::server::TlsStream;
 use crate::config::Certificate;
 
 /// The protocols that clients may choose from (ALPN), the preferred one first.
-const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+const PROTOCOLS: [&[u8]; 2] = [b"h2", HTTP1];
+pub(super) const HTTP1: &[u8] = b"http/1.1";
 
 /// The TLS settings of an address. Clones share the certificate.
 #[derive(Clone)]

@@ -251,15 +251,17 @@ pub(crate) fn game(
         )
 }
 
-fn cases(cases: u32) -> ProptestConfig {
+/// The games are long, so a test plays one in place of `games` cases.
+fn one_in(games: u32) -> ProptestConfig {
     ProptestConfig {
         failure_persistence: None,
-        ..ProptestConfig::with_cases(cases)
+        cases: (ProptestConfig::default().cases / games).max(1),
+        ..ProptestConfig::default()
     }
 }
 
 proptest! {
-    #![proptest_config(cases(20))]
+    #![proptest_config(one_in(12))]
 
     #[test]
     fn adversaries_with_half_of_the_capacity_take_no_more_and_only_while_they_last(
@@ -283,7 +285,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(8))]
+    #![proptest_config(one_in(32))]
 
     #[test]
     fn a_flood_costs_no_more_than_its_share_with_fair(
