@@ -112,8 +112,10 @@ pub(crate) fn from_other_site<B>(
     request: &Request<B>,
     origins: &[Origin],
 ) -> Option<Response<Body>> {
-    let origin = request.headers().get(ORIGIN);
-    let is_named = || origins.iter().any(|named| Some(&named.value) == origin);
+    let is_named = || {
+        let origin = request.headers().get(ORIGIN);
+        origins.iter().any(|named| Some(&named.value) == origin)
+    };
     (sender(request) == Sender::OtherSite && !is_named()).then(|| {
         cross_site(
             "a page of another site may not ask: to allow it, name its origin in `allowed_origins` of [server]",

@@ -40,6 +40,8 @@ pub(crate) use rejection::{is_overload, rejection, streaming_not_queued};
 pub(crate) use render::grpc_content_type;
 pub use retry_after::{InvalidRetryAfter, RetryAfter, RetryAfterMode};
 pub(crate) use short_body::read_short;
+#[cfg(feature = "route")]
+pub(crate) use sse::names_event_stream;
 pub(crate) use sse::{
     EVENT_STREAM, LineEvents, error_event, is_event_stream, is_json, queue_comment,
     with_retry_after,

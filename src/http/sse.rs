@@ -15,20 +15,27 @@ pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 
 /// Returns `true` if a response with these headers is a stream of events.
 pub(crate) fn is_event_stream(response: &HeaderMap) -> bool {
-    media_type(response).eq_ignore_ascii_case(EVENT_STREAM.as_bytes())
+    let kind = response.get(CONTENT_TYPE);
+    kind.is_some_and(|kind| names_event_stream(kind.as_bytes()))
+}
+
+/// Returns `true` if the value of a `Content-Type` names a stream of events.
+pub(crate) fn names_event_stream(kind: &[u8]) -> bool {
+    media_type(kind).eq_ignore_ascii_case(EVENT_STREAM.as_bytes())
 }
 
 /// Returns `true` if a response with these headers declares its body as JSON.
 pub(crate) fn is_json(response: &HeaderMap) -> bool {
-    let media = media_type(response).to_ascii_lowercase();
+    let Some(kind) = response.get(CONTENT_TYPE) else {
+        return false;
+    };
+    let media = media_type(kind.as_bytes()).to_ascii_lowercase();
     media == b"application/json" || media.ends_with(b"+json")
 }
 
-/// Returns the media type without its parameters, or an empty slice if there is none.
-fn media_type(headers: &HeaderMap) -> &[u8] {
-    let value = headers.get(CONTENT_TYPE);
-    let value = value.map_or(&b""[..], |value| value.as_bytes());
-    let media = value.split(|byte| *byte == b';').next();
+/// Returns the media type in the value of a `Content-Type`, without its parameters.
+fn media_type(kind: &[u8]) -> &[u8] {
+    let media = kind.split(|byte| *byte == b';').next();
     media.unwrap_or_default().trim_ascii()
 }
 

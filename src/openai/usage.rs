@@ -7,7 +7,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use memchr::memchr;
 use memchr::memmem::{Finder, find};
 
-use crate::http::is_event_stream;
+use crate::http::names_event_stream;
 
 /// The form of an answer, which decides the way to count its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,24 +31,17 @@ impl AnswerForm {
         if encoding.is_some_and(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Self::Encoded;
         }
-        if is_event_stream(headers) {
-            return Self::Events;
-        }
         let Some(kind) = headers.get(CONTENT_TYPE) else {
             return Self::Json;
         };
         let kind = kind.as_bytes();
-        let starts_with = |start: &[u8]| {
-            kind.get(..start.len())
-                .is_some_and(|it| it.eq_ignore_ascii_case(start))
-        };
-        let has_word = |word: &[u8]| {
-            kind.windows(word.len())
-                .any(|it| it.eq_ignore_ascii_case(word))
-        };
-        if has_word(b"json") {
+        let start = kind.get(..5).unwrap_or_default();
+        let mut words = kind.windows(4);
+        if names_event_stream(kind) {
+            Self::Events
+        } else if words.any(|word| word.eq_ignore_ascii_case(b"json")) {
             Self::Json
-        } else if starts_with(b"text/") {
+        } else if start.eq_ignore_ascii_case(b"text/") {
             Self::Text
         } else {
             Self::Data

@@ -178,28 +178,31 @@ pin_project! {
 }
 
 pin_project! {
-    /// The states of a request. Fields that are not pinned are options, so that they can be taken when the state ends.
+    /// The states of a request. The plain call is apart from all others, so that one comparison tells it from them.
     #[project = StateProj]
     enum State<C, S, Req, H, P, F, A, E>
     where
         C: Capacity,
     {
-        // Boxed, because a response is large and would make the future grow.
-        Rejected { answer: Option<Box<A>> },
-        Failed { error: Option<E> },
-        WaitingForSlot { waiting: Option<Box<WaitingForSlot<C, S, Req, H>>> },
-        WaitingForInner { waiting: Option<Box<WaitingForInner<C, S, Req, H>>> },
         Calling {
             #[pin]
             future: F,
             permit: Option<P>,
         },
-        // A state of its own, so that plain calls do not have to look for a watch. Boxed with its future, because the
-        // state then needs no word to tell itself from `Calling`.
-        CallingWatched { call: Pin<Box<WatchedCall<C, F, H>>> },
-        // Boxed with its future for the same reason.
-        Exempt { call: Pin<Box<ExemptCall<S, Req, F>>> },
+        Rare { state: RareState<C, S, Req, H, F, A, E> },
     }
+}
+
+/// The states of a request that is not in a plain call. The contents are options, so that they can be taken when the
+/// state ends, and boxed, because they are large and would make the future grow.
+enum RareState<C: Capacity, S, Req, H, F, A, E> {
+    Rejected(Option<Box<A>>),
+    Failed(Option<E>),
+    WaitingForSlot(Option<Box<WaitingForSlot<C, S, Req, H>>>),
+    WaitingForInner(Option<Box<WaitingForInner<C, S, Req, H>>>),
+    /// A call with a watch, for which plain calls do not have to look.
+    CallingWatched(Pin<Box<WatchedCall<C, F, H>>>),
+    Exempt(Pin<Box<ExemptCall<S, Req, F>>>),
 }
 
 impl<C, S, Req, H, A> Admission<C, S, Req, H, A>
@@ -233,6 +236,9 @@ where
     H: AdmissionHandler<C, Req, S, Answer = A>,
 {
     /// Starts a request. This is no part of its caller, which then gets the large state where it needs it.
+    ///
+    /// `request` is only moved here, to one function or another. If this function borrowed it, the compiler would copy
+    /// it.
     #[inline(never)]
     fn start(
         handler: &mut H,
@@ -249,9 +255,24 @@ where
             None if !handler.gate().expects_extensions() => {}
             prepared => return Self::start_prepared(handler, inner, request, demand, prepared),
         }
-        match Self::try_acquire(handler, &request, &demand) {
-            Some(permit) => Self::call_now(handler, inner, request, permit, None),
-            None => Self::wait_for_slot(handler, inner, request, demand, None),
+        let Some(permit) = Self::try_acquire(handler, &request, &demand) else {
+            return Self::wait_for_slot(handler, inner, request, demand, None);
+        };
+        // The service is nearly always ready, so the request needs no clone. Otherwise it is polled again with a real
+        // waker.
+        let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
+        if !matches!(ready, Poll::Ready(Ok(()))) {
+            return Self::not_ready(handler, inner, request, permit, ready);
+        }
+        if handler.changes_requests() {
+            return Self::call_prepared(handler, inner, request, permit, None);
+        }
+        // Converted before the call, because nothing may come between the future and its place in the state. The future
+        // is large, and each move of it is a copy.
+        let permit = Some(permit.into());
+        Self::Calling {
+            future: inner.call(request),
+            permit,
         }
     }
 
@@ -262,7 +283,7 @@ where
         let clone = inner.clone();
         let inner = std::mem::replace(inner, clone);
         let call = Box::pin(ExemptCall::new(inner, request));
-        Self::Exempt { call }
+        RareState::Exempt(call).into()
     }
 
     /// Starts a request that may bring its slot along, or that was prepared.
@@ -277,10 +298,14 @@ where
     ) -> Self {
         let may_carry = handler.gate().expects_extensions();
         let carried = may_carry.then(|| handler.carried(&mut request, &demand));
-        let carried = carried.flatten();
-        match carried.or_else(|| Self::try_acquire(handler, &request, &demand)) {
-            Some(permit) => Self::call_now(handler, inner, request, permit, prepared),
-            None => Self::wait_for_slot(handler, inner, request, demand, prepared),
+        let permit = carried.flatten();
+        let Some(permit) = permit.or_else(|| Self::try_acquire(handler, &request, &demand)) else {
+            return Self::wait_for_slot(handler, inner, request, demand, prepared);
+        };
+        let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
+        match ready {
+            Poll::Ready(Ok(())) => Self::call_prepared(handler, inner, request, permit, prepared),
+            ready => Self::not_ready(handler, inner, request, permit, ready),
         }
     }
 
@@ -290,38 +315,6 @@ where
         let mut permit = handler.gate().try_acquire(demand)?;
         handler.on_fast_path(request, demand, &mut permit);
         Some(permit)
-    }
-
-    /// Calls the inner service for a request that has a slot, if the service is ready.
-    ///
-    /// `request` is only moved here, to one function or another. If this function borrowed it, the compiler would copy
-    /// it.
-    #[inline(always)]
-    fn call_now(
-        handler: &mut H,
-        inner: &mut S,
-        request: Req,
-        permit: Permit<C>,
-        prepared: Option<Prepared<Shared<C>>>,
-    ) -> Self {
-        // The service is nearly always ready, so the request needs no clone. Otherwise it is polled again with a real
-        // waker.
-        let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
-        if !matches!(ready, Poll::Ready(Ok(()))) {
-            return Self::not_ready(handler, inner, request, permit, ready);
-        }
-        match prepared {
-            // Matched by value, so that nothing is left to be dropped after the call.
-            None if !handler.changes_requests() => {}
-            prepared => return Self::call_prepared(handler, inner, request, permit, prepared),
-        }
-        // Converted before the call, because nothing may come between the future and its place in the state. The future
-        // is large, and each move of it is a copy.
-        let permit = Some(permit.into());
-        Self::Calling {
-            future: inner.call(request),
-            permit,
-        }
     }
 
     /// Calls the inner service, which is ready, for a request that has a slot and is changed, measured, or had a
@@ -364,8 +357,7 @@ where
         if reservation.is_none()
             && let Some(answer) = handler.fast_reject(&request)
         {
-            let answer = Some(Box::new(answer));
-            return State::Rejected { answer };
+            return RareState::Rejected(Some(Box::new(answer))).into();
         }
         let now = gate::now();
         let mut ticket = handler.ticket(&request, now);
@@ -385,8 +377,7 @@ where
         };
         let wait = SlotWait::new(acquire, priority, !is_asked_first);
         let waiting = PendingCall::new(handler.clone(), inner.clone(), request, times, wait);
-        let waiting = Some(waiting);
-        State::WaitingForSlot { waiting }
+        RareState::WaitingForSlot(Some(waiting)).into()
     }
 
     /// Lets a request wait that has a slot while the inner service is not ready. Fails the request if the service has
@@ -401,8 +392,7 @@ where
         ready: Poll<Result<(), S::Error>>,
     ) -> Self {
         if let Poll::Ready(Err(error)) = ready {
-            let error = Some(error);
-            return State::Failed { error };
+            return RareState::Failed(Some(error)).into();
         }
         let now = gate::now();
         let ticket = handler.ticket(&request, now);
@@ -412,8 +402,16 @@ where
         let times = WaitTimes::new(&ticket, now);
         let wait = InnerWait::new(Admitted::at_once(permit, handler.measure()));
         let waiting = PendingCall::new(handler.clone(), asked, request, times, wait);
-        let waiting = Some(waiting);
-        State::WaitingForInner { waiting }
+        RareState::WaitingForInner(Some(waiting)).into()
+    }
+}
+
+impl<C: Capacity, S, Req, H, P, F, A, E> From<RareState<C, S, Req, H, F, A, E>>
+    for State<C, S, Req, H, P, F, A, E>
+{
+    #[inline]
+    fn from(state: RareState<C, S, Req, H, F, A, E>) -> Self {
+        Self::Rare { state }
     }
 }
 
@@ -439,8 +437,10 @@ where
     pub(crate) fn lease(self: Pin<&mut Self>) -> Option<&C::Lease> {
         match self.project().state.project() {
             StateProj::Calling { permit, .. } => permit.as_ref().map(Permit::lease),
-            StateProj::CallingWatched { call } => call.lease(),
-            _ => None,
+            StateProj::Rare {
+                state: RareState::CallingWatched(call),
+            } => call.lease(),
+            StateProj::Rare { .. } => None,
         }
     }
 }
@@ -485,8 +485,7 @@ impl<C: Capacity, S, Req, H, P: From<Permit<C>>, F, A, E> State<C, S, Req, H, P,
             let permit = Some(watch.permit.into());
             return Self::Calling { future, permit };
         }
-        let call = Box::pin(WatchedCall::new(future, watch, late));
-        Self::CallingWatched { call }
+        RareState::CallingWatched(Box::pin(WatchedCall::new(future, watch, late))).into()
     }
 }
 
@@ -502,9 +501,11 @@ where
     fn poll_otherwise(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<A>> {
         let mut waited = Duration::ZERO;
         let waited = &mut waited;
-        match self.as_mut().project() {
-            StateProj::Calling { .. } => Poll::Ready(None),
-            StateProj::CallingWatched { call } => {
+        let StateProj::Rare { state } = self.as_mut().project() else {
+            return Poll::Ready(None);
+        };
+        match state {
+            RareState::CallingWatched(call) => {
                 let (result, watch, hold) = match ready!(call.as_mut().poll(cx)) {
                     CallEnd::Answered(result, watch, hold) => (result, watch, hold),
                     CallEnd::Late(late, waited) => {
@@ -518,16 +519,16 @@ where
                     Some(hold) => H::respond_limited(result, permit, waited, hold),
                 }))
             }
-            StateProj::Exempt { call } => {
+            RareState::Exempt(call) => {
                 let result = ready!(call.as_mut().poll(cx));
                 Poll::Ready(Some(H::respond(result, None, Duration::ZERO)))
             }
-            StateProj::Rejected { answer } => Poll::Ready(Some(*take(answer))),
-            StateProj::Failed { error } => {
+            RareState::Rejected(answer) => Poll::Ready(Some(*take(answer))),
+            RareState::Failed(error) => {
                 let failed = Err(take(error));
                 Poll::Ready(Some(H::respond(failed, None, Duration::ZERO)))
             }
-            StateProj::WaitingForSlot { waiting } => {
+            RareState::WaitingForSlot(waiting) => {
                 let arrives = queued::is_arriving(waiting);
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
                 let Poll::Ready(outcome) = polled.unwrap_or_else(|| completed()) else {
@@ -543,15 +544,14 @@ where
                     SlotOutcome::InnerNotReady(admitted) => {
                         let mut waiting = waiting.for_inner(admitted);
                         let Poll::Ready(outcome) = waiting.poll_timeout(waited, cx) else {
-                            let waiting = Some(waiting);
-                            self.set(State::WaitingForInner { waiting });
+                            *state = RareState::WaitingForInner(Some(waiting));
                             return Poll::Pending;
                         };
                         self.end_wait(waiting, outcome, *waited)
                     }
                 }
             }
-            StateProj::WaitingForInner { waiting } => {
+            RareState::WaitingForInner(waiting) => {
                 let polled = waiting.as_mut().map(|waiting| waiting.poll(waited, cx));
                 let outcome = ready!(polled.unwrap_or_else(|| completed()));
                 let waiting = take(waiting);

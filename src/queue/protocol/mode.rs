@@ -120,10 +120,12 @@ where
         request: &RequestHead<'_>,
         rejected: sealed::Rejected<'_>,
     ) -> Response<Self::Body> {
-        let response = match &self.on_reject {
-            None => rejection(request.headers(), &rejected).map(Into::into),
-            Some(on_reject) => answer(on_reject, request, &rejected),
+        let Some(on_reject) = &self.on_reject else {
+            let response = rejection(request.headers(), &rejected);
+            let sealed::Rejected { reason, waited, .. } = rejected;
+            return response.map(|body| QueueResponseBody::rejection(body.into(), reason, waited));
         };
+        let response = answer(on_reject, request, &rejected);
         response.map(|body| QueueResponseBody::rejection(body, rejected.reason, rejected.waited))
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_service::Service;
 
-use super::{Admission, HoldPermit, State};
+use super::{Admission, HoldPermit, RareState, State};
 use crate::admit::Capacity;
 
 /// The progress of a request towards its slot.
@@ -30,14 +30,16 @@ where
             State::Calling { .. } => Progress::Admitted {
                 waited: Duration::ZERO,
             },
-            State::CallingWatched { call } => Progress::Admitted {
-                waited: call.waited(),
+            State::Rare { state } => match state {
+                RareState::CallingWatched(call) => Progress::Admitted {
+                    waited: call.waited(),
+                },
+                RareState::Exempt(_) => Progress::Exempt,
+                RareState::Rejected(_)
+                | RareState::Failed(_)
+                | RareState::WaitingForSlot(_)
+                | RareState::WaitingForInner(_) => Progress::Waiting,
             },
-            State::Exempt { .. } => Progress::Exempt,
-            State::Rejected { .. }
-            | State::Failed { .. }
-            | State::WaitingForSlot { .. }
-            | State::WaitingForInner { .. } => Progress::Waiting,
         }
     }
 }

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 #[cfg(feature = "route")]
 use super::StateProj;
-use super::{Admission, AdmissionHandler, HoldPermit, Progress, State, WaitingForSlot};
+use super::{Admission, AdmissionHandler, HoldPermit, Progress, RareState, State, WaitingForSlot};
 use crate::admit::Capacity;
 use crate::gate::QueuePlace;
 use crate::service::PendingAnswer;
@@ -77,7 +77,7 @@ where
 {
     fn queued(waiting: Option<Box<WaitingForSlot<C, S, Req, H>>>) -> Self {
         Self {
-            state: State::WaitingForSlot { waiting },
+            state: RareState::WaitingForSlot(waiting).into(),
         }
     }
 
@@ -85,10 +85,9 @@ where
     #[cfg(feature = "route")]
     pub(crate) fn queued_parts(&self) -> Option<(&H, &Req)> {
         match &self.state {
-            State::WaitingForSlot { waiting } => {
-                let waiting = waiting.as_ref()?;
-                Some((&waiting.handler, &waiting.request))
-            }
+            State::Rare {
+                state: RareState::WaitingForSlot(Some(waiting)),
+            } => Some((&waiting.handler, &waiting.request)),
             _ => None,
         }
     }
@@ -98,7 +97,9 @@ where
     pub(crate) fn take_queued(self: Pin<&mut Self>) -> Option<Self> {
         let this = self.project();
         match this.state.project() {
-            StateProj::WaitingForSlot { waiting } => Some(Self::queued(Some(waiting.take()?))),
+            StateProj::Rare {
+                state: RareState::WaitingForSlot(waiting),
+            } => Some(Self::queued(Some(waiting.take()?))),
             _ => None,
         }
     }
@@ -106,7 +107,9 @@ where
     /// Returns the position at which the request waits for a slot, or `None` if it does not wait.
     pub(crate) fn place(&self) -> Option<QueuePlace> {
         match &self.state {
-            State::WaitingForSlot { waiting } => waiting.as_ref()?.wait.acquire.place(),
+            State::Rare {
+                state: RareState::WaitingForSlot(Some(waiting)),
+            } => waiting.wait.acquire.place(),
             _ => None,
         }
     }
