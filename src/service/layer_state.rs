@@ -198,6 +198,7 @@ impl Settings {
     }
 
     /// Returns the number of seconds for `retry-after`.
+    #[inline]
     pub(crate) fn retry_after(&self, estimated_wait: Option<Duration>) -> u64 {
         let retry_after = &self.config.retry_after;
         retry_after.seconds(estimated_wait, fastrand::f64())
