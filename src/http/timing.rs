@@ -32,8 +32,8 @@ pub(crate) fn insert_server_timing(headers: &mut HeaderMap, waited: Duration) {
     let _ = headers.try_append(SERVER_TIMING, value);
 }
 
-/// Writes the decimals of a number to `text`, with their point and without zeros at their end. They are `thousandths`, of
-/// which there are fewer than 1,000.
+/// Writes the decimals of a number to `text` and returns them, with their point and without zeros at their end. The decimals
+/// are given as 1 to 999 `thousandths`.
 fn decimals(thousandths: u32, text: &mut [u8; 4]) -> &[u8] {
     let digit = |number: u32| b'0' + (number % 10) as u8;
     *text = [

@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
         Ok(self.written()?.written)
     }
 
-    /// Moves over a string. Names and most values are short, and end in its first bytes.
+    /// Moves over a string, and returns it. Most strings are short, and need no search for their end.
     fn written(&mut self) -> Read<Written<'a>> {
         self.expect(b'"')?;
         let start = self.at;
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
         self.long(start)
     }
 
-    /// Moves over the rest of a string that began at `start`.
+    /// Moves over the rest of a string that began at `start`, and returns the string.
     fn long(&mut self, start: usize) -> Read<Written<'a>> {
         let bytes = self.text.as_bytes();
         let mut has_escape = false;

@@ -193,14 +193,14 @@ pin_project! {
     }
 }
 
-/// The states of a request that is not in a plain call. The contents are options, so that they can be taken when the
-/// state ends, and boxed, because they are large and would make the future grow.
+/// The states of a request that is not in a plain call. Large contents are boxed, because they would make the future grow.
+/// Contents that are taken when the state ends are options.
 enum RareState<C: Capacity, S, Req, H, F, A, E> {
     Rejected(Option<Box<A>>),
     Failed(Option<E>),
     WaitingForSlot(Option<Box<WaitingForSlot<C, S, Req, H>>>),
     WaitingForInner(Option<Box<WaitingForInner<C, S, Req, H>>>),
-    /// A call with a watch, for which plain calls do not have to look.
+    /// A call with a watch. It is a state of its own, so that a plain call does not check for a watch at each poll.
     CallingWatched(Pin<Box<WatchedCall<C, F, H>>>),
     Exempt(Pin<Box<ExemptCall<S, Req, F>>>),
 }

@@ -105,6 +105,9 @@ struct Special {
     has_right_length: bool,
 }
 
+// Each of these headers has a bit in `hop_by_hop`.
+const _: () = assert!(HOP_BY_HOP.len() <= u16::BITS as usize);
+
 impl Special {
     /// Finds the special headers of a message. `length` is the length of its body, if it matters.
     fn of(headers: &HeaderMap, length: Option<u64>) -> Self {

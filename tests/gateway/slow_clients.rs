@@ -100,6 +100,7 @@ async fn half_a_head_is_closed_at_both_addresses() {
         let halves = [
             "",
             "G",
+            "P",
             "GET /healthz HTTP/1.1\r\nhost: x\r\n",
             "PRI * HTTP/2.0\r\n",
         ];

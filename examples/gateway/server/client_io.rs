@@ -25,10 +25,10 @@ const PREFACE: &[u8] = b"PRI ";
 
 impl ClientIo {
     /// Waits for the client's first bytes, which are left for the server. Returns `true` unless they may be those of HTTP/2.
-    pub(super) async fn begins_as_http1(&mut self) -> bool {
+    pub(super) async fn begins_as_http1(&mut self) -> io::Result<bool> {
         let mut first = [0; PREFACE.len()];
-        let length = self.read.peek(&mut first).await.unwrap_or(0); // the server meets an error again
-        !PREFACE.starts_with(&first[..length])
+        let length = self.read.peek(&mut first).await?;
+        Ok(!PREFACE.starts_with(&first[..length]))
     }
 
     fn poll_write_with(
@@ -93,5 +93,50 @@ impl AsyncWrite for ClientIo {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let socket = SockRef::from(self.shared.write.as_ref());
         Poll::Ready(socket.shutdown(Shutdown::Write))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::hang_up;
+    use super::*;
+
+    /// Returns what is found out about a client that sends `first`.
+    async fn of_client(first: &[u8], then: impl FnOnce(TcpStream)) -> io::Result<bool> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let mut client = TcpStream::connect(listener.local_addr()?).await?;
+        client.write_all(first).await?;
+        then(client);
+        let (mut io, _watch) = hang_up::watch(listener.accept().await?.0, Arc::default());
+        io.begins_as_http1().await
+    }
+
+    #[tokio::test]
+    async fn the_first_bytes_tell_the_protocol() {
+        for (first, is_http1) in [
+            ("G", true),
+            ("GET / HTTP/1.1\r\n", true),
+            ("\r\nPRI ", true),
+            ("PO", true),
+            ("PRINT / HTTP/1.1\r\n", true),
+            ("P", false), // not known yet
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", false),
+            ("", false),
+        ] {
+            let told = of_client(first.as_bytes(), drop).await;
+            assert_eq!(told.unwrap(), is_http1, "{first:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_reset_is_an_error() {
+        let reset = |client: TcpStream| {
+            let client = SockRef::from(&client);
+            client.set_linger(Some(std::time::Duration::ZERO)).unwrap();
+        };
+        assert!(of_client(b"", reset).await.is_err());
     }
 }

@@ -61,8 +61,11 @@ pub(super) async fn serve<H, F, B>(
         start,
     };
     if shared.tls.is_none() {
-        if let Some(is_http1) = in_time(&shared, io.begins_as_http1()).await {
-            serve_requests(shared, handler, client, io, is_http1).await;
+        let begun = in_time(&shared, io.begins_as_http1(), "the client does not begin").await;
+        match begun {
+            Some(Ok(is_http1)) => serve_requests(shared, handler, client, io, is_http1).await,
+            Some(Err(error)) => tracing::debug!(%error, "connection failed"),
+            None => {}
         }
         return;
     }
@@ -79,7 +82,8 @@ pub(super) async fn serve<H, F, B>(
 /// Returns the stream of a client that finishes its handshake within the limit of a head.
 async fn shake_hands(shared: &Shared, io: ClientIo) -> Option<TlsStream<ClientIo>> {
     let tls = shared.tls.as_ref()?;
-    match in_time(shared, tls.accept(io)).await? {
+    let late = "the client does not finish its handshake";
+    match in_time(shared, tls.accept(io), late).await? {
         Ok(io) => Some(io),
         Err(error) => {
             tracing::debug!(%error, "TLS handshake failed");
@@ -88,13 +92,13 @@ async fn shake_hands(shared: &Shared, io: ClientIo) -> Option<TlsStream<ClientIo
     }
 }
 
-/// Waits for the beginning of a connection, for as long as a head may take. Returns `None` if it takes longer, and when the
-/// server stops.
-async fn in_time<T>(shared: &Shared, beginning: impl Future<Output = T>) -> Option<T> {
+/// Waits for the beginning of a connection, for as long as a head may take. Returns `None` if it takes longer, which is logged
+/// as `late`, and when the server stops.
+async fn in_time<T>(shared: &Shared, beginning: impl Future<Output = T>, late: &str) -> Option<T> {
     tokio::select! {
         begun = timeout(shared.limits.header, beginning) => {
             if begun.is_err() {
-                tracing::debug!("connection dropped: the client does not begin");
+                tracing::debug!("connection dropped: {late}");
             }
             begun.ok()
         }
@@ -149,7 +153,8 @@ async fn serve_requests<H, F, B, I>(
                 .await,
         );
     } else {
-        let protocols = auto::Builder::new(StreamTasks(Arc::clone(&activity)));
+        let mut protocols = auto::Builder::new(StreamTasks(Arc::clone(&activity)));
+        protocols.http1().writev(false);
         let connection = protocols.serve_connection_with_upgrades(io, service);
         log_end(driver.drive(connection, |it| it.graceful_shutdown()).await);
     }

@@ -12,7 +12,8 @@ use super::activity::Activity;
 use super::hang_up::HangUpWatch;
 use super::timeouts::{Limits, Step, Timeouts};
 
-/// The driver of a connection that was accepted at `start`.
+/// The parts that end a connection beside hyper: timeouts, the watch of the socket, and the stop of the server. The connection
+/// was accepted at `start`.
 pub(super) struct Driver<'a> {
     pub(super) activity: &'a Activity,
     pub(super) limits: Limits,

@@ -16,6 +16,7 @@ use crate::config::Certificate;
 
 /// The protocols that clients may choose from (ALPN), the preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", HTTP1];
+/// The protocol of HTTP/1 among them.
 pub(super) const HTTP1: &[u8] = b"http/1.1";
 
 /// The TLS settings of an address. Clones share the certificate.

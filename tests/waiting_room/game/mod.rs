@@ -251,11 +251,11 @@ pub(crate) fn game(
         )
 }
 
-/// The games are long, so a test plays one in place of `games` cases.
-fn one_in(games: u32) -> ProptestConfig {
+/// Returns a configuration that plays one game per `cases` random cases, because a game is long.
+fn one_in(cases: u32) -> ProptestConfig {
     ProptestConfig {
         failure_persistence: None,
-        cases: (ProptestConfig::default().cases / games).max(1),
+        cases: (ProptestConfig::default().cases / cases).max(1),
         ..ProptestConfig::default()
     }
 }
