@@ -236,9 +236,6 @@ where
     H: AdmissionHandler<C, Req, S, Answer = A>,
 {
     /// Starts a request. This is no part of its caller, which then gets the large state where it needs it.
-    ///
-    /// `request` is only moved here, to one function or another. If this function borrowed it, the compiler would copy
-    /// it.
     #[inline(never)]
     fn start(
         handler: &mut H,
