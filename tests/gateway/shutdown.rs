@@ -120,6 +120,29 @@ async fn shutdown_ends_after_the_grace_period() {
 }
 
 #[tokio::test]
+async fn clients_that_have_not_begun_do_not_hold_up_the_shutdown() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .top("[server]\nheader_timeout_seconds = 3600\n")
+        .arguments(&["--grace", "3600"])
+        .backend("gpu-1", &backend, 1, &["m"]);
+    let mut gateway = setup.start().await;
+    let mut clients = Vec::new();
+    for first in ["", "P"] {
+        let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
+        client.write_all(first.as_bytes()).await.unwrap();
+        clients.push(client);
+    }
+    assert_eq!(gateway.get("/healthz").answer().await.status, 200);
+    gateway.signal("TERM");
+    assert_eq!(gateway.exit().await.code(), Some(0));
+    for mut client in clients {
+        let closed = timeout(TIMEOUT, client.read_to_end(&mut Vec::new())).await;
+        _ = closed.expect("the connection stays open"); // a reset is fine, too
+    }
+}
+
+#[tokio::test]
 async fn a_second_signal_ends_the_grace_period() {
     for [first, second] in [["INT", "INT"], ["TERM", "TERM"], ["TERM", "INT"]] {
         let backend = Backend::start().await;
