@@ -11,6 +11,8 @@
 # The backend answers RATE requests a second, evenly, and holds those that come faster: all proxies have the same work,
 # and more than 64 connections keep every slot taken. RATE=0 lifts that, and measures all at full speed.
 #
+# THREADS=4 gives four threads to each of them, to nginx and to the client, and four times the slots, connections and RATE.
+#
 # vllm-router and SMG come from PyPI, into a virtual environment that is deleted afterwards. VENV=folder keeps and uses one.
 # PEERS="haproxy gateway" leaves the others out. One that cannot be had is left out with a line that says why.
 set -euo pipefail
@@ -18,11 +20,12 @@ cd "$(dirname "$0")/.."
 
 PASSES="${PASSES:-9}"            # for each proxy and each number of connections
 SECONDS_EACH="${SECONDS_EACH:-2}"
-RATE="${RATE:-6000}"
+THREADS="${THREADS:-1}"
+RATE="${RATE:-$((6000 * THREADS))}"
 PEERS="${PEERS:-haproxy gateway vllm-router smg}"
-SLOTS=64
-FEW=32
-MANY=256
+SLOTS=$((64 * THREADS))
+FEW=$((32 * THREADS))
+MANY=$((256 * THREADS))
 
 fail() { echo "$*" >&2; exit 1; }
 have() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]; }
@@ -92,8 +95,8 @@ held=""
 [ "$RATE" = 0 ] || held="limit_req zone=all burst=100000;"
 cat >"$dir/nginx.conf" <<CONF
 daemon off;
-master_process off;
-worker_processes 1;
+master_process $([ "$THREADS" = 1 ] && echo off || echo on);
+worker_processes $THREADS;
 pid $dir/nginx.pid;
 error_log $dir/nginx.log crit;
 events { worker_connections 2048; }
@@ -119,7 +122,7 @@ http {
 CONF
 cat >"$dir/haproxy.cfg" <<CONF
 global
-  nbthread 1
+  nbthread $THREADS
   maxconn 4096
 defaults
   mode http
@@ -142,9 +145,9 @@ CONF
 cat >"$dir/gateway.toml" <<CONF
 listen = "127.0.0.1:${at[gateway]:-$backend}"
 [server]
-workers = 1
+workers = $THREADS
 [queue]
-max_size = 1000
+max_size = $((1000 * THREADS))
 max_wait_seconds = 60
 [[backends]]
 name = "nginx"
@@ -173,7 +176,7 @@ start_proxy() {
   local here="http://127.0.0.1:${at[$1]}"
   case "$1" in
     haproxy) start haproxy haproxy -db -f "$dir/haproxy.cfg" ;;
-    gateway) start gateway env TOKIO_WORKER_THREADS=1 TRIAGE_LOG=warn $under "$GATEWAY" --config "$dir/gateway.toml" ;;
+    gateway) start gateway env TOKIO_WORKER_THREADS=$THREADS TRIAGE_LOG=warn $under "$GATEWAY" --config "$dir/gateway.toml" ;;
     # Its queue answers some of 192 waiting requests with 408 at once, so tokens for all let them wait in the backend.
     vllm-router) start_router "$1" vllm-router --rate-limit-tokens-per-second 1000000 || return 1 ;;
     smg) start_router "$1" smg launch || return 1 ;;
@@ -194,8 +197,8 @@ start_router() {
   [ -x "$venv/bin/python3" ] || python3 -m venv "$venv" >"$dir/$name.log" 2>&1 || return 1
   "$venv/bin/pip" install -q --only-binary :all: "$name" >"$dir/$name.log" 2>&1 || return 1
   free_port
-  start "$name" env TOKIO_WORKER_THREADS=1 "$venv/bin/$@" --host 127.0.0.1 --port "${at[$name]}" \
-    --worker-urls "http://127.0.0.1:$backend" --policy round_robin --max-concurrent-requests "$SLOTS" --queue-size 1000 \
+  start "$name" env TOKIO_WORKER_THREADS=$THREADS "$venv/bin/$@" --host 127.0.0.1 --port "${at[$name]}" \
+    --worker-urls "http://127.0.0.1:$backend" --policy round_robin --max-concurrent-requests "$SLOTS" --queue-size $((1000 * THREADS)) \
     --queue-timeout-secs 60 --prometheus-host 127.0.0.1 --prometheus-port "$port" --log-level error
 }
 
@@ -218,7 +221,7 @@ cpu_us() { cat /proc/"$1"/task/*/schedstat | awk '{ sum += $1 } END { printf "%.
 # drive PORT CONNECTIONS SECONDS: sets `answered`.
 drive() {
   local out
-  out="$(wrk -t1 -c"$2" -d"$3"s --timeout 10s -s "$dir/chat.lua" "http://127.0.0.1:$1")" || fail "wrk failed: $out"
+  out="$(wrk -t"$THREADS" -c"$2" -d"$3"s --timeout 10s -s "$dir/chat.lua" "http://127.0.0.1:$1")" || fail "wrk failed: $out"
   [[ "$out" =~ answered\ ([0-9]+)\ failed\ ([0-9]+) ]] || fail "wrk says nothing of requests: $out"
   answered="${BASH_REMATCH[1]}"
   [ "${BASH_REMATCH[2]}" = 0 ] && [ "$answered" -gt 0 ] || fail "not every request was answered well: $out"
@@ -316,7 +319,7 @@ instructions() {
 [ -n "$callgrind" ] && [ -n "${at[gateway]:-}" ] || exit 0
 kill "${pid[gateway]}"; wait "${pid[gateway]}" || true
 # Valgrind makes the gateway so slow that it would refuse requests for their wait.
-sed -i 's/^max_size = 1000$/&\ntarget_wait = "none"/' "$dir/gateway.toml"
+sed -i 's/^max_size = .*$/&\ntarget_wait = "none"/' "$dir/gateway.toml"
 under="valgrind --tool=callgrind --callgrind-out-file=$dir/callgrind.%p"
 start_proxy gateway
 for connections in "$FEW" "$MANY"; do
