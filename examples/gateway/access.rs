@@ -104,7 +104,7 @@ pub(crate) fn from_elsewhere<B>(
 pub(crate) fn action_of_other_site<B>(request: &Request<B>) -> Option<Response<Body>> {
     let is_action = is_action(request.method(), request.uri().path());
     (is_action && sender(request) != Sender::Own)
-        .then(|| cross_site("a page of another site may not do this"))
+        .then(|| cross_site("", "a page of another site may not do this"))
 }
 
 /// Returns the response to a request that a page of another site sends, unless it is of one of `origins`.
@@ -118,13 +118,19 @@ pub(crate) fn from_other_site<B>(
     };
     (sender(request) == Sender::OtherSite && !is_named()).then(|| {
         cross_site(
+            request.uri().path(),
             "a page of another site may not ask: to allow it, name its origin in `allowed_origins` of [server]",
         )
     })
 }
 
-fn cross_site(message: &str) -> Response<Body> {
-    error(StatusCode::FORBIDDEN, "cross_site", message.to_owned())
+fn cross_site(path: &str, message: &str) -> Response<Body> {
+    error_at(
+        path,
+        StatusCode::FORBIDDEN,
+        "cross_site",
+        message.to_owned(),
+    )
 }
 
 fn has_token<B>(request: &Request<B>, token: &Token) -> bool {

@@ -84,6 +84,12 @@ pub(crate) fn version() -> String {
     }
 }
 
+/// Returns the arguments of the process. What is not UTF-8 in them is replaced.
+pub(crate) fn given() -> Vec<String> {
+    let given = std::env::args_os().skip(1);
+    given.map(|it| it.to_string_lossy().into_owned()).collect()
+}
+
 /// Errors come with the usage.
 pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, String> {
     let mut args = Given::new(args.into_iter());

@@ -10,6 +10,15 @@ use crate::config::{Config, process, scheme};
 pub(crate) fn check(path: &Path, args: &Args) -> Result<String, String> {
     let mut config = Config::read(path, process).map_err(|error| error.to_string())?;
     config.listen = args.listen.unwrap_or(config.listen);
+    if let Some(admin) = &config.admin
+        && admin.listen == config.listen
+        && admin.listen.port() != 0
+    {
+        let address = admin.listen;
+        return Err(format!(
+            "[admin] would listen on {address}, which is the address of clients: give it another `listen`"
+        ));
+    }
     let mut report = format!("{} is valid\n", path.display());
     for warning in &config.warnings {
         _ = writeln!(report, "warning: {warning}"); // a string takes all

@@ -4,6 +4,7 @@ mod classify;
 mod counters;
 mod drain;
 mod gauges;
+mod runs;
 mod straight;
 mod workers;
 
@@ -33,12 +34,15 @@ use tower_triage::shared_limits::{SharedLimits, SharedLimitsConfig};
 use tower_triage::{QueueConfig, RouteHandle};
 
 use crate::config::{BATCH_LEVEL, Config, DurableConfig, Role, Secret, StoreChoice};
+use crate::live::Live;
 use crate::paths::is_at_or_below;
 use crate::server::ClientBody;
 use crate::service::{Handle, StoredRoute};
+use crate::track::Tracker;
 use classify::ByModel;
 pub(crate) use classify::Classes;
 use gauges::Gauges;
+use runs::Runs;
 use straight::Straight;
 pub(crate) use workers::Workers;
 
@@ -77,6 +81,7 @@ impl Durable {
         durable: &DurableConfig,
         handle: &Handle,
         routed: StoredRoute,
+        live: &Live,
     ) -> Result<(Self, Workers), Box<dyn Error>> {
         let queue = config.waiting_room(true)?;
         let stores_all = durable.role == Role::Front;
@@ -115,7 +120,8 @@ impl Durable {
         let router = handle.router();
         let gauges = Gauges::new(Arc::clone(&store), router.clone(), queue.room.levels);
         let shared_limits = shared_limits(durable, router)?;
-        let workers = Workers::start(durable, store, router, routed, served, tasks, shared_limits);
+        let runs = Runs::new(routed, Tracker::new(handle, live));
+        let workers = Workers::start(durable, store, router, runs, served, tasks, shared_limits);
         let durable = Self {
             handle: requests,
             front,

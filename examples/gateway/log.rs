@@ -127,8 +127,16 @@ impl StatusCounts {
 pub(crate) struct LogLine {
     method: Method,
     path: String,
+    /// The run of a stored request that the line is of.
+    run: Option<Run>,
     /// The id that the backend gave to the request.
     pub(crate) backend_id: Option<HeaderValue>,
+}
+
+/// A run of a stored request: the id of the stored request, and the number of the run, from 1.
+struct Run {
+    stored: Option<HeaderValue>,
+    attempt: Option<HeaderValue>,
 }
 
 /// The end of a request.
@@ -163,9 +171,21 @@ impl LogLine {
             Box::new(Self {
                 method: request.method().clone(),
                 path: truncated(request.uri().path(), LONGEST_PATH).to_owned(),
+                run: None,
                 backend_id: None,
             })
         })
+    }
+
+    /// Begins the line of a run of a stored request.
+    pub(crate) fn begin_run<B>(request: &Request<B>) -> Option<Box<Self>> {
+        let mut line = Self::begin(request)?;
+        let value = |name| request.headers().get(name).cloned();
+        line.run = Some(Run {
+            stored: value("x-triage-request-id"),
+            attempt: value("x-triage-attempt"),
+        });
+        Some(line)
     }
 
     /// Writes the line of a request that began at `start` and ended at `now`.
@@ -186,8 +206,11 @@ impl LogLine {
         let decision = facts.decision.as_ref();
         let served = decision.map(|to| &*to.model);
         let asked = facts.asked.as_deref().filter(|asked| served != Some(asked));
+        let run = self.run.as_ref();
         tracing::info!(
             id = record.id(),
+            stored = run.and_then(|run| run.stored.as_ref()?.to_str().ok()),
+            attempt = run.and_then(|run| run.attempt.as_ref()?.to_str().ok()),
             method = %truncated(self.method.as_str(), LONGEST_NAME), // a token, which needs no quotes
             path = self.path,
             status,

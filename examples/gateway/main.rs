@@ -50,6 +50,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower_triage::endpoints::Registry;
@@ -59,6 +60,7 @@ use args::{Args, Command, LogFormat, ModelArgs, RequestsArgs};
 use config::Config;
 use durable::Durable;
 use handler::Gateway;
+use live::Live;
 use pages::Pages;
 use reload::{FileWatch, HangupSignals, Reload};
 use server::{Server, Tls, listen};
@@ -78,7 +80,7 @@ const FIRST_CHECKS_TIMEOUT: Duration = Duration::from_secs(1);
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    let given: Vec<String> = std::env::args().skip(1).collect();
+    let given = args::given();
     let format = args::log_format(&given);
     let args = match args::parse(given) {
         Ok(Command::Serve(args)) => args,
@@ -147,12 +149,19 @@ fn run(args: Args) -> Result<(), Box<dyn Error>> {
 }
 
 async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
-    let (signals, hangups) = (Signals::register()?, HangupSignals::register()?);
+    let (mut signals, hangups) = (Signals::register()?, HangupSignals::register()?);
     let environment = config::process;
     let watched = args.config.clone().filter(|_| args.watch);
     let watch = watched.map(FileWatch::new); // before the file is read
     let mut config = match &args.config {
-        Some(path) => Config::read(path, environment)?,
+        Some(path) => {
+            let path = path.clone();
+            let read = spawn_blocking(move || Config::read(&path, environment));
+            tokio::select! {
+                config = read => config??,
+                () = signals.any() => return Ok(()), // the file may be on a disk that hangs
+            }
+        }
         None => {
             let backends = Registry::new(demo::start().await?)?;
             Config::without_file(backends, demo::routing(), environment)?
@@ -181,16 +190,17 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     let checks = handle.checks(&config.client);
     _ = timeout(FIRST_CHECKS_TIMEOUT, checks.first_results()).await;
 
+    let live = Live::default();
     let durable = match &config.durable {
         Some(durable) => {
             let stored = services.stored(config.upstream.client()?);
-            Some(Durable::start(&config, durable, &handle, stored).await?)
+            Some(Durable::start(&config, durable, &handle, stored, &live).await?)
         }
         None => None,
     };
     let (durable, workers) = durable.unzip();
     let (reloads, reload_requests) = reload::channel(args.config.is_some());
-    let pages = Pages::new(handle.clone(), durable, reloads);
+    let pages = Pages::new(handle.clone(), durable, reloads, live);
     let server = start_main(listeners, &config, &services, &pages, tls.clone())?;
     let scheme = config::scheme(config.certificate.as_ref());
     tracing::info!("listening on {scheme}://{addr}");

@@ -6,6 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,6 +42,9 @@ const SERVICE: &str = "tower-triage-gateway";
 /// The longest time that an export may take.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The longest time that the last export may take, when the gateway has nothing else to do.
+const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(1);
+
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
 /// Returns `true` if traces are exported.
@@ -51,7 +55,9 @@ pub(crate) fn is_on() -> bool {
 /// Starts the export if the environment asks for it. Returns the layer that collects the spans.
 pub(crate) fn start() -> Result<Option<impl Layer<Registry> + Send + Sync>, String> {
     let is_set = |name| env::var(name).is_ok_and(|value: String| !value.is_empty());
-    if !ENDPOINTS.into_iter().any(is_set) {
+    let says = |name, value| env::var(name).is_ok_and(|it| it.eq_ignore_ascii_case(value));
+    let is_off = says("OTEL_SDK_DISABLED", "true") || says("OTEL_TRACES_EXPORTER", "none");
+    if is_off || !ENDPOINTS.into_iter().any(is_set) {
         return Ok(None);
     }
     let exporter = exporter().map_err(|error| format!("traces are not exported: {error}"))?;
@@ -98,10 +104,10 @@ pub(crate) fn join(span: &Span, headers: &mut HeaderMap) {
     propagator.inject_context(&span.context(), &mut HeaderInjector(headers));
 }
 
-/// Exports the spans that are left. Blocks for as long as that takes.
+/// Exports the spans that are left. Blocks for as long as that takes, up to [`LAST_EXPORT_TIMEOUT`].
 pub(crate) fn finish() {
     if let Some(provider) = PROVIDER.get()
-        && let Err(error) = provider.shutdown()
+        && let Err(error) = provider.shutdown_with_timeout(LAST_EXPORT_TIMEOUT)
     {
         tracing::warn!(%error, "the last traces could not be exported");
     }
@@ -110,6 +116,8 @@ pub(crate) fn finish() {
 /// The client of the exporter. It has a runtime of its own, because the exporter calls it from a thread without one.
 struct ExportClient {
     runtime: Runtime,
+    /// `true` if the last export failed.
+    fails: AtomicBool,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
@@ -118,9 +126,21 @@ impl ExportClient {
         let connector = HttpsConnectorBuilder::new().with_native_roots()?;
         let connector = connector.https_or_http().enable_http1().build();
         Ok(Self {
+            fails: AtomicBool::new(false),
             runtime: Builder::new_current_thread().enable_all().build()?,
             client: Client::builder(TokioExecutor::new()).build(connector),
         })
+    }
+
+    /// Logs the first of several failures, and the end of them.
+    fn log_change(&self, error: Option<&HttpError>) {
+        match (self.fails.swap(error.is_some(), Ordering::Relaxed), error) {
+            (false, Some(error)) => {
+                tracing::warn!(%error, "traces cannot be exported, and are lost")
+            }
+            (true, None) => tracing::info!("traces are exported again"),
+            _ => {}
+        }
     }
 
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
@@ -143,7 +163,10 @@ impl HttpClient for ExportClient {
         // The exporter's thread may block: it does nothing else.
         Box::pin(async move {
             let send = async { timeout(EXPORT_TIMEOUT, self.send(request)).await };
-            self.runtime.block_on(send)?
+            let sent = self.runtime.block_on(send);
+            let sent = sent.unwrap_or_else(|late| Err(late.into()));
+            self.log_change(sent.as_ref().err());
+            sent
         })
     }
 }

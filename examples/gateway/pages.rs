@@ -17,7 +17,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
-use tower_triage::rejection::{ErrorCode, Rejection};
+use tower_triage::rejection::Rejection;
 
 use crate::actions;
 use crate::admin::{self, Feed, Overview};
@@ -51,8 +51,12 @@ pub(crate) struct Pages {
 
 impl Pages {
     /// Makes the pages of the main address.
-    pub(crate) fn new(handle: Handle, durable: Option<Durable>, reloads: Reloads) -> Self {
-        let live = Live::default();
+    pub(crate) fn new(
+        handle: Handle,
+        durable: Option<Durable>,
+        reloads: Reloads,
+        live: Live,
+    ) -> Self {
         let overview = Overview {
             handle: handle.clone(),
             durable: durable.clone(),
@@ -240,9 +244,8 @@ pub(crate) fn model_not_found(path: &str, message: String) -> Response<Body> {
 }
 
 fn in_shape_of(path: &str, rejection: Rejection) -> Response<Body> {
-    let (status, code) = (rejection.status(), ErrorCode(rejection.code()));
-    let mut error = rejection.into_response();
-    error.extensions_mut().insert(code); // for the log
+    let status = rejection.status();
+    let error = rejection.into_response();
     let shape = |text: Bytes| match Api::of(path) {
         Api::OpenAi => None,
         Api::Anthropic => anthropic::reshape(status, &text),

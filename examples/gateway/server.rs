@@ -7,6 +7,7 @@ mod answer;
 mod body;
 mod client_io;
 mod connection;
+mod drain;
 mod drive;
 mod exchange;
 mod hang_up;
@@ -88,7 +89,7 @@ impl Server {
             limits: Limits::from(config),
             max_connections,
             places: Arc::new(Semaphore::new(max_connections as usize)),
-            tracker: Arc::new(Tracker::new(pages)),
+            tracker: Arc::new(Tracker::new(&pages.handle, &pages.live).counting(&pages.statuses)),
             tls,
         };
         Self {

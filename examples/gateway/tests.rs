@@ -37,7 +37,12 @@ impl Running {
         let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
         let services = service::services(&config).unwrap();
         let handle = services.handle.clone();
-        let pages = Pages::new(handle.clone(), None, reload::channel(false).0);
+        let pages = Pages::new(
+            handle.clone(),
+            None,
+            reload::channel(false).0,
+            Live::default(),
+        );
         let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 2).unwrap();
         let url = format!("http://{addr}");
         Self {
@@ -101,7 +106,7 @@ async fn start_admin_address() -> (SocketAddr, Server) {
     let registry = Registry::new(Vec::new()).unwrap();
     let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
     let handle = service::services(&config).unwrap().handle;
-    let pages = Pages::new(handle, None, reload::channel(false).0);
+    let pages = Pages::new(handle, None, reload::channel(false).0, Live::default());
     let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 1).unwrap();
     (addr, start_admin(listeners, &config, pages, None).unwrap())
 }

@@ -11,16 +11,17 @@ use std::time::Instant;
 use axum::body::Body as PageBody;
 use http::header::{CONNECTION, Entry};
 use http::{Extensions, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body::Body;
 use tower_triage::RejectReason;
 use tower_triage::endpoints::RouteError;
 use tower_triage::queue::DelayedHead;
-use tower_triage::rejection::{ErrorCode, Rejection, ToRejection};
+use tower_triage::rejection::{ErrorCode, ToRejection};
 use tower_triage::route::RouteObserver;
 
 use crate::live::{Live, Place, Record};
 use crate::log::{LogLine, RequestEnd, StatusCounts};
 use crate::metrics::{Labels, RequestSeries, method_name};
-use crate::pages::{Pages, is_operators};
+use crate::pages::{self, is_operators};
 use crate::paths;
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::service::Handle;
@@ -51,8 +52,10 @@ pub(crate) struct Tracked {
     /// `None` if the request is not logged.
     line: Option<Box<LogLine>>,
     is_http1: bool,
-    /// `true` for a request of a client that expects more than a page. Only these are listed if they are refused.
+    /// `true` for a request that is for more than a page. Only these are listed if they are refused.
     is_call: bool,
+    /// `true` for a run of a stored request, which is not a request of a client.
+    is_run: bool,
     answer: Option<Answer>,
     end: RequestEnd,
 }
@@ -69,21 +72,43 @@ pub(crate) enum Answer {
 }
 
 impl Tracker {
-    pub(crate) fn new(pages: &Pages) -> Self {
+    pub(crate) fn new(handle: &Handle, live: &Live) -> Self {
         Self {
-            live: pages.live.clone(),
-            statuses: pages.statuses.clone(),
+            live: live.clone(),
+            statuses: StatusCounts::default(),
             series: RequestSeries::default(),
-            handle: pages.handle.clone(),
+            handle: handle.clone(),
         }
     }
 
-    /// Begins to track a request, and gives it its id.
+    /// Counts the responses in `statuses`.
+    pub(crate) fn counting(mut self, statuses: &StatusCounts) -> Self {
+        self.statuses = statuses.clone();
+        self
+    }
+
+    /// Begins to track a request of a client, and gives it its id.
     ///
     /// What is tracked is boxed, because it is moved with the future and the body of the response.
     pub(crate) fn begin<B>(self: &Arc<Self>, request: &mut Request<B>) -> Box<Tracked> {
-        let start = Instant::now();
         let line = LogLine::begin(request);
+        self.begin_with(request, line, false)
+    }
+
+    /// Begins to track a run of a stored request, which has the id of the request that its client sent.
+    pub(crate) fn begin_run<B>(self: &Arc<Self>, request: &mut Request<B>) -> Box<Tracked> {
+        let line = LogLine::begin_run(request);
+        self.begin_with(request, line, true)
+    }
+
+    #[inline]
+    fn begin_with<B>(
+        self: &Arc<Self>,
+        request: &mut Request<B>,
+        line: Option<Box<LogLine>>,
+        is_run: bool,
+    ) -> Box<Tracked> {
+        let start = Instant::now();
         let is_call = *request.method() == Method::POST && !is_operators(request.uri().path());
         let labels = Labels {
             route: paths::route(request.uri().path()),
@@ -105,6 +130,7 @@ impl Tracker {
             line,
             is_http1: request.version() < Version::HTTP_2,
             is_call,
+            is_run,
             answer: None,
             end: RequestEnd::ClientLeft,
         })
@@ -135,16 +161,22 @@ impl Tracked {
         }
     }
 
-    /// Counts the response, and completes its head.
-    pub(crate) fn answered<B>(&mut self, response: &mut Response<B>) {
+    /// Records the head of the response to a run.
+    pub(crate) fn ran<B>(&mut self, response: &Response<B>) {
         let status = response.status();
-        self.tracker.statuses.count(status.as_u16());
         self.labels.status = Some(status.as_u16());
         self.answer = Some(Answer::of(status, response.extensions()));
         match status.is_success() {
             true => self.timing = StreamTiming::of(response.headers()),
             false => self.record.end_wait(),
         }
+    }
+
+    /// Counts the response, and completes its head.
+    pub(crate) fn answered<B>(&mut self, response: &mut Response<B>) {
+        let status = response.status();
+        self.tracker.statuses.count(status.as_u16());
+        self.ran(response);
         let headers = response.headers_mut();
         match headers.entry(X_REQUEST_ID) {
             Entry::Vacant(entry) => _ = entry.insert(self.record.id.clone()),
@@ -165,22 +197,32 @@ impl Tracked {
     /// Returns the response to a request that an operator has cancelled.
     #[cold]
     pub(crate) fn cancelled(&self) -> Response<PageBody> {
-        let message = "an operator has cancelled the request";
-        let rejection = Rejection::new(StatusCode::SERVICE_UNAVAILABLE, "cancelled", message);
-        let code = ErrorCode(rejection.code());
-        let mut response = rejection.into_response();
-        response.extensions_mut().insert(code);
+        let message = "an operator has cancelled the request".to_owned();
+        let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, "cancelled", message);
         let no = HeaderValue::from_static("false");
         response.headers_mut().insert(X_SHOULD_RETRY, no);
-        self.record.count(response.body().len());
-        response.map(PageBody::from)
+        let length = response.body().size_hint().exact().unwrap_or_default();
+        self.record.count(length as usize);
+        response
+    }
+
+    /// Returns an error response in the format of the API that the request is for.
+    pub(crate) fn error(
+        &self,
+        status: StatusCode,
+        code: &'static str,
+        message: String,
+    ) -> Response<PageBody> {
+        pages::error_at(self.labels.route.unwrap_or_default(), status, code, message)
     }
 
     /// Records the request in the metrics.
     fn measure(&self, now: Instant) {
         let series = &self.tracker.series;
         let took = now.saturating_duration_since(self.start);
-        series.ended(self.labels, took);
+        if !self.is_run {
+            series.ended(self.labels, took);
+        }
         self.span.end(self.labels.status);
         let is_success = self.labels.status.is_some_and(|status| status / 100 == 2);
         self.record.with_facts(|facts| {

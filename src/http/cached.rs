@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 
-use super::rejection;
+use super::{rejection, render};
 use crate::admit::RejectReason;
 
 /// The number of cached responses, for 0 s up to the default maximum of 60 s.
@@ -28,9 +28,7 @@ pub(crate) fn at_once(
         [const { [const { [const { OnceLock::new() }; MAX_CACHED] }; 2] }; 2];
     let write = || {
         let wait = Duration::from_secs(retry_after);
-        rejection(reason, status)
-            .with_retry_after(wait)
-            .into_response()
+        render::http(&rejection(reason, status).with_retry_after(wait))
     };
     let by_status = match reason {
         RejectReason::Full => &CACHED[0],

@@ -2,7 +2,8 @@
 
 /// The `code` of an error response in OpenAI's form, as an extension of the response.
 ///
-/// `Forward` sets it on the responses that take the place of an endpoint's, such as `upstream_timeout`. A rejection has its
+/// The response of a [`Rejection`](super::Rejection) has it, and `Forward` sets it on those that take the place of an
+/// endpoint's, such as `upstream_timeout`. Where a queue or a router rejects a request, the response has its
 /// [`RejectReason`](crate::RejectReason) instead. A layer that logs reads both, and layers that make errors of their own may
 /// set it, too.
 ///

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 
+use super::ErrorCode;
 use super::render::{self, grpc_content_type};
 use crate::admit::RejectReason;
 
@@ -175,10 +176,11 @@ impl Rejection {
     }
 
     /// Returns the response over HTTP, with a JSON body shaped like OpenAI's errors. The SDKs of OpenAI and Anthropic read
-    /// its headers `retry-after-ms`, and `x-should-retry: false` where the same request would be rejected again.
+    /// its headers `retry-after-ms`, and `x-should-retry: false` where the same request would be rejected again. The response
+    /// has its [`ErrorCode`] as an extension.
     #[must_use]
     pub fn into_response(self) -> Response<Bytes> {
-        render::http(&self)
+        self.with_code(render::http(&self))
     }
 
     /// Returns the JSON body of the response over HTTP.
@@ -193,12 +195,25 @@ impl Rejection {
     /// | `application/grpc`, `application/grpc+...` | a trailers-only gRPC response: HTTP 200, no body, the gRPC status in the headers |
     /// | `application/grpc-web...`, `application/grpc-web-text...` | the same with the content type of gRPC-Web: its clients read the status from the headers, too. Browsers show it to a page of another origin only if CORS exposes `grpc-status` and `grpc-message` |
     /// | any other, or none | HTTP with a JSON body shaped like OpenAI's errors |
+    ///
+    /// The response has its [`ErrorCode`] as an extension.
     #[must_use]
     pub fn into_response_to(self, request: &HeaderMap) -> Response<Bytes> {
+        self.with_code(self.render_to(request))
+    }
+
+    /// Returns the same response without its `ErrorCode`, for rejections that have their
+    /// [`RejectReason`](crate::RejectReason) instead.
+    pub(crate) fn render_to(&self, request: &HeaderMap) -> Response<Bytes> {
         match grpc_content_type(request) {
-            None => render::http(&self),
-            Some(content_type) => render::grpc(&self, content_type),
+            None => render::http(self),
+            Some(content_type) => render::grpc(self, content_type),
         }
+    }
+
+    fn with_code(&self, mut response: Response<Bytes>) -> Response<Bytes> {
+        response.extensions_mut().insert(ErrorCode(self.code));
+        response
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use memchr::memchr;
-use memchr::memmem::{Finder, find};
+use memchr::memmem::{Finder, find, find_iter};
 
 use crate::http::names_event_stream;
 
@@ -14,6 +14,8 @@ use crate::http::names_event_stream;
 pub(crate) enum AnswerForm {
     /// A stream of events, with a `usage` in the last ones.
     Events,
+    /// Lines of JSON, as Ollama streams them, with the numbers of tokens in the last one.
+    Lines,
     /// JSON with a `usage` near its end. An answer without a content type is counted as JSON, too.
     Json,
     /// Any other text. A `usage` in such a text would be the model's own words.
@@ -36,11 +38,17 @@ impl AnswerForm {
         };
         let kind = kind.as_bytes();
         let start = kind.get(..5).unwrap_or_default();
-        let mut words = kind.windows(4);
+        let has = |word: &[u8]| {
+            let mut words = kind.windows(word.len());
+            words.any(|it| it.eq_ignore_ascii_case(word))
+        };
         if names_event_stream(kind) {
             Self::Events
-        } else if words.any(|word| word.eq_ignore_ascii_case(b"json")) {
-            Self::Json
+        } else if has(b"json") {
+            match has(b"ndjson") || has(b"jsonl") {
+                true => Self::Lines,
+                false => Self::Json,
+            }
         } else if start.eq_ignore_ascii_case(b"text/") {
             Self::Text
         } else {
@@ -52,7 +60,15 @@ impl AnswerForm {
 impl AnswerForm {
     /// Returns `true` if an answer of this form may say how many tokens it has.
     pub(crate) fn may_have_usage(self) -> bool {
-        matches!(self, Self::Events | Self::Json)
+        matches!(self, Self::Events | Self::Lines | Self::Json)
+    }
+
+    /// Returns the beginning of each line that counts as a piece.
+    fn piece(self) -> &'static [u8] {
+        match self {
+            Self::Lines => b"{",
+            _ => b"data:",
+        }
     }
 }
 
@@ -61,9 +77,9 @@ impl AnswerForm {
 pub(crate) struct UsageReader {
     form: AnswerForm,
     bytes: u64,
-    /// The number of lines of a stream that begin with `data:`.
+    /// The number of lines of a stream that begin with `data:`, or with a JSON object.
     pieces: u64,
-    /// The number of bytes of `data:` that the current line has matched so far. `None` once the line matched or
+    /// The number of bytes of that beginning that the current line has matched so far. `None` once the line matched or
     /// differed.
     matched: Option<usize>,
     /// The first bytes of the answer, which are at most [`HEAD`].
@@ -79,9 +95,10 @@ const HEAD: usize = 512;
 const TAIL: usize = 4 << 10;
 /// The average number of characters in a token. Compression turns them into about one byte.
 const BYTES_PER_TOKEN: u64 = 4;
-const DATA: &[u8] = b"data:";
 /// The end of the name of each field that has a number of tokens.
 const TOKENS: &str = "_tokens\"";
+/// The same in the answers of Ollama.
+const COUNT: &str = "eval_count\"";
 /// The search for [`TOKENS`], which costs more to build than to use for a short answer.
 static FIELDS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(TOKENS));
 
@@ -107,7 +124,7 @@ impl UsageReader {
     pub(crate) fn read(&mut self, data: &[u8]) {
         self.bytes += data.len() as u64;
         match self.form {
-            AnswerForm::Events => self.count_pieces(data),
+            AnswerForm::Events | AnswerForm::Lines => self.count_pieces(data),
             AnswerForm::Json => {
                 let missing = HEAD.saturating_sub(self.head.len()).min(data.len());
                 self.head.extend_from_slice(&data[..missing]);
@@ -127,10 +144,11 @@ impl UsageReader {
     }
 
     fn count_pieces(&mut self, mut data: &[u8]) {
+        let piece = self.form.piece();
         // The loop ends because each round takes a line, or the rest of the data.
         loop {
             if let Some(matched) = self.matched {
-                let rest = &DATA[matched..];
+                let rest = &piece[matched..];
                 let same = rest.iter().zip(data).take_while(|(a, b)| a == b).count();
                 data = &data[same..];
                 if same == rest.len() {
@@ -184,7 +202,7 @@ impl UsageReader {
     /// bytes.
     fn counted(&self) -> u64 {
         match self.form {
-            AnswerForm::Events => self.pieces,
+            AnswerForm::Events | AnswerForm::Lines => self.pieces,
             // Embeddings are numbers and not text. The word cannot match inside a text, because quotes are escaped
             // there.
             AnswerForm::Json if find(&self.head, b"\"embedding\"").is_some() => 0,
@@ -209,6 +227,22 @@ impl UsageReader {
                 continue;
             };
             *field = number(&self.tail[at + TOKENS.len()..]).or(*field);
+        }
+        match usage.prompt.or(usage.output) {
+            Some(_) => usage,
+            None => self.usage_of_ollama(),
+        }
+    }
+
+    fn usage_of_ollama(&self) -> Usage {
+        let mut usage = Usage::default();
+        for at in find_iter(&self.tail, COUNT.as_bytes()) {
+            let field = match &self.tail[..at] {
+                before if before.ends_with(b"\"prompt_") => &mut usage.prompt,
+                before if before.ends_with(b"\"") => &mut usage.output,
+                _ => continue,
+            };
+            *field = number(&self.tail[at + COUNT.len()..]).or(*field);
         }
         usage
     }
@@ -351,7 +385,8 @@ mod tests {
         };
         for (kind, form) in [
             ("application/json; charset=utf-8", AnswerForm::Json),
-            ("application/x-ndjson", AnswerForm::Json),
+            ("application/x-ndjson", AnswerForm::Lines),
+            ("application/JSONL", AnswerForm::Lines),
             ("text/event-stream", AnswerForm::Events),
             ("text/plain", AnswerForm::Text),
             ("audio/mpeg", AnswerForm::Data),
@@ -390,6 +425,22 @@ mod tests {
         let usage = r#"data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":7}}"#;
         let stream = format!("{pieces}{usage}\r\n\r\ndata: [DONE]\n\n");
         assert_eq!(tokens(true, true, &stream), 7);
+    }
+
+    #[test]
+    fn answers_of_ollama_count_their_lines_unless_they_say_how_many_tokens() {
+        let text = |answer: String| {
+            let mut reader = UsageReader::new(AnswerForm::Lines);
+            answer.as_bytes().chunks(7).for_each(|it| reader.read(it));
+            reader.tokens(true, u64::MAX, 10_000)
+        };
+        let lines =
+            "{\"message\":{\"content\":\"{\\\"eval_count\\\":99}\"},\"done\":false}\n".repeat(20);
+        assert_eq!(text(lines.clone()), (None, 20));
+        let last =
+            r#"{"done":true,"prompt_eval_count":26,"prompt_eval_duration":5,"eval_count":12}"#;
+        assert_eq!(text(format!("{lines}{last}\n")), (Some(26), 12));
+        assert_eq!(tokens(false, true, last), 12);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::response_class::Retry;
 use super::{AtMostOnce, RouteBody};
 use crate::endpoints::{Decision, Demand, EndpointRef, RouteError};
 use crate::gate;
-use crate::http::{ErrorCode, Rejection};
+use crate::http::Rejection;
 use crate::queue;
 use crate::service::{ResponseOptions, ask_for_identity};
 
@@ -244,9 +244,7 @@ impl<S, E> RetryState<S, E> {
         );
         let after = response.headers_mut().remove(RETRY_AFTER);
         let rejection = Rejection::new(status, "upstream_failed", why);
-        let code = ErrorCode(rejection.code());
         *response = rejection.into_response_to(&self.request.head.headers);
-        response.extensions_mut().insert(code);
         if let Some(after) = after {
             response.headers_mut().insert(RETRY_AFTER, after);
         }

@@ -107,7 +107,7 @@ impl<C: Capacity> LayerState<C> {
         headers: &http::HeaderMap,
         waited: Duration,
     ) -> http::Response<Bytes> {
-        let mut response = rejection.into_response_to(headers);
+        let mut response = rejection.render_to(headers);
         insert_waited(&mut response, waited, self.options());
         response
     }

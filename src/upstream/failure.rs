@@ -8,7 +8,7 @@ use super::ForwardBody;
 use crate::endpoints::NoResponse;
 #[cfg(feature = "swap")]
 use crate::endpoints::on_demand::EndpointEnd;
-use crate::http::{ErrorCode, Rejection};
+use crate::http::Rejection;
 
 /// The reason why there is no response to pass on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,7 +89,6 @@ impl Failure {
         let rejection =
             Rejection::new(status, code, self.to_string()).with_retry_after(RETRY_AFTER);
         let mut response = rejection.into_response().map(ForwardBody::full);
-        response.extensions_mut().insert(ErrorCode(code));
         if let Some(why) = why {
             response.extensions_mut().insert(why);
         }

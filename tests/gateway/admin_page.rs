@@ -137,6 +137,13 @@ async fn page_works_by_keyboard_and_keeps_the_focus_while_it_updates() {
     assert!(line.as_str().unwrap().contains('L'), "{line}");
     // The endpoint is the only one of its model, so it stays, and the page says why.
     browser.press("Enter").await;
+    browser.press("Enter").await; // too early for an answer to the question
+    browser.eval("window.pressed = performance.now()").await;
+    browser
+        .until("performance.now() - window.pressed > 500")
+        .await;
+    let outcome = "document.getElementById('outcome').innerText";
+    assert_eq!(browser.eval(outcome).await, "");
     browser.press("Enter").await;
     browser
         .until("document.getElementById('outcome').innerText.includes('has to stay in service')")

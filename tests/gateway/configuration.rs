@@ -389,6 +389,12 @@ async fn check_fails_with_the_error_of_a_start() {
     );
     let (_, _, started) = output(&["--config", path]).await;
     assert_eq!(problem, started);
+    let file = ConfigFile::new(&format!(
+        "listen = \"127.0.0.1:7\"\n[admin]\nlisten = \"127.0.0.1:7\"\n{BACKEND}"
+    ));
+    let (code, _, problem) = output(&["check", "--config", file.path()]).await;
+    assert_eq!(code, Some(1));
+    assert!(problem.contains("the address of clients"), "{problem}");
     let (code, _, problem) = output(&["check"]).await;
     assert_eq!(code, Some(2));
     assert!(problem.contains("check needs --config FILE"), "{problem}");

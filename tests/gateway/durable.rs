@@ -418,3 +418,82 @@ async fn one_backend_at_most_works_on_a_request() {
         }
     }
 }
+
+#[tokio::test]
+async fn refused_request_is_logged_with_its_code() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let gateway = folder.setup("max_size = 1", &backend).start().await;
+    let client = gateway.client();
+    stored(client, "1").answer().await;
+    let running = backend.next().await;
+    stored(client, "2").answer().await;
+    let full = stored(client, "3").header("x-request-id", "late");
+    full.answer().await.assert_error(503, "queue_full");
+    gateway
+        .logs(&["id=\"late\"", "status=503", "code=\"queue_full\""])
+        .await;
+    let missing = gateway
+        .get("/requests/nothing")
+        .header("x-request-id", "lost");
+    missing
+        .answer()
+        .await
+        .assert_error(404, "request_not_found");
+    gateway
+        .logs(&["id=\"lost\"", "code=\"request_not_found\""])
+        .await;
+    running.answer("fine");
+}
+
+#[tokio::test]
+async fn run_is_live_and_logged_with_the_id_of_its_request() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let gateway = folder.setup("", &backend).start().await;
+    let request = stored(gateway.client(), "1").header("x-request-id", "mine");
+    let receipt = request.answer().await;
+    let running = backend.next().await;
+    let live = gateway.admin().get("/admin/live").answer().await.json();
+    assert_eq!(live["requests"][0]["id"], "mine");
+    assert_eq!(live["requests"][0]["phase"], "running");
+    assert_eq!(live["requests"][0]["endpoint"], "gpu-1");
+    running.answer(r#"{"usage":{"prompt_tokens":3,"completion_tokens":2}}"#);
+    let stored = format!("stored=\"{}\"", id(&receipt));
+    let line = gateway.logs(&["id=\"mine\"", &stored]).await;
+    for word in [
+        "attempt=\"1\"",
+        "status=200",
+        "endpoint=\"gpu-1\"",
+        "model=\"m\"",
+        "tries=1",
+        "result=\"complete\"",
+        "prompt_tokens=3",
+        "tokens=2",
+    ] {
+        assert!(line.contains(word), "{word}\n{line}");
+    }
+    // The client has one answer, the receipt.
+    let requests = |line: &&str| line.starts_with("http_server_request_duration_seconds_count");
+    let metrics = gateway.admin().get("/metrics").answer().await;
+    let counted: Vec<_> = metrics.text().lines().filter(requests).collect();
+    let chats: Vec<_> = counted
+        .iter()
+        .filter(|it| it.contains("/v1/chat"))
+        .collect();
+    assert_eq!(chats.len(), 1, "{counted:?}");
+    assert!(chats[0].ends_with(" 1"), "{chats:?}");
+    assert!(metrics.text().contains("gen_ai_client_token_usage_count"));
+}
+
+#[tokio::test]
+async fn run_that_an_operator_cancels_ends_at_its_backend() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let gateway = folder.setup("", &backend).start().await;
+    let request = stored(gateway.client(), "1").header("x-request-id", "mine");
+    let receipt = request.answer().await;
+    let running = backend.next().await;
+    let path = "/admin/requests/mine/cancel";
+    assert_eq!(gateway.admin().post(path).answer().await.status, 200);
+    running.disconnected().await;
+    let request = until(gateway.client(), &id(&receipt), &["succeeded", "failed"]).await;
+    assert_eq!(request["response_status"], 503);
+}

@@ -190,3 +190,32 @@ async fn the_last_spans_are_exported_at_the_end() {
     assert_eq!(spans.len(), 2, "{spans:#?}");
     assert!(gateway.exit().await.success());
 }
+
+#[tokio::test]
+async fn a_collector_that_does_not_answer_is_logged_once() {
+    let (collector, backend) = (Backend::unreachable(), Backend::replying("fine").await);
+    let setup = Setup::new()
+        .environment("OTEL_EXPORTER_OTLP_ENDPOINT", &collector)
+        .environment("OTEL_BSP_SCHEDULE_DELAY", "50");
+    let gateway = setup.backend("gpu-1", &backend, 1, &["m"]).start().await;
+    gateway.ask("m").answer().await.assert_ok("fine");
+    gateway.logs(&["WARN", "traces cannot be exported"]).await;
+}
+
+#[tokio::test]
+async fn the_export_can_be_turned_off() {
+    for (name, value) in [
+        ("OTEL_SDK_DISABLED", "true"),
+        ("OTEL_TRACES_EXPORTER", "none"),
+    ] {
+        let (collector, backend) = (Backend::start().await, Backend::start().await);
+        let setup = exporting(&collector).environment(name, value);
+        let mut gateway = setup.backend("gpu-1", &backend, 1, &["m"]).start().await;
+        let sent = ask_in_trace(&gateway);
+        backend.next().await.answer("fine");
+        sent.answer().await.assert_ok("fine");
+        gateway.signal("TERM");
+        assert!(gateway.exit().await.success());
+        assert_eq!(collector.counts().arrived, 0, "{name}");
+    }
+}

@@ -5,11 +5,12 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use crate::backend::Backend;
 use crate::client::PendingResponse;
-use crate::process::{Gateway, Setup, TIMEOUT};
+use crate::process::{Gateway, Setup, TIMEOUT, binary};
 
 #[tokio::test]
 async fn shutdown_rejects_waiters_and_finishes_running_requests() {
@@ -255,4 +256,32 @@ async fn connections_cut_at_shutdown_are_counted_in_log() {
     assert_eq!(gateway.exit().await.code(), Some(0));
     gateway.logs(&["WARN", "grace", "connections=2"]).await;
     drop(clients);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_signal_ends_a_start_whose_file_hangs() {
+    let pipe = std::env::temp_dir().join(format!("tower-triage-{}.pipe", std::process::id()));
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let mut gateway = tokio::process::Command::new(binary())
+        .arg("--config")
+        .arg(&pipe)
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    // This opens once the gateway reads the file.
+    let path = pipe.clone();
+    let opened = spawn_blocking(move || std::fs::File::options().write(true).open(path));
+    let opened = timeout(TIMEOUT, opened)
+        .await
+        .expect("the file is not read");
+    let pid = gateway.id().unwrap().to_string();
+    let killed = std::process::Command::new("kill").arg(&pid).status();
+    assert!(killed.unwrap().success());
+    let ended = timeout(TIMEOUT, gateway.wait()).await;
+    assert!(ended.expect("the gateway does not end").unwrap().success());
+    drop(opened);
+    let _ = std::fs::remove_file(&pipe);
 }

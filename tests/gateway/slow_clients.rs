@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -122,9 +123,11 @@ async fn stalled_upload_gets_408_over_http1() {
     for transport in Transport::each() {
         let (gateway, backend) = gateway("body", &transport).await;
         let mut client = transport.connect(gateway.addr()).await;
-        let half = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
+        let half = "POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
         client.write_all(half.as_bytes()).await.unwrap();
         let answer = until_closed(&mut client).await;
+        assert!(answer.contains("{\"error\":{"), "{answer}");
+        assert!(answer.contains("\"type\":\"error\""), "{answer}");
         assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
         assert!(answer.contains("connection: close"), "{answer}");
         assert!(
@@ -246,6 +249,61 @@ async fn silence_of_a_backend_ends_nothing() {
             assert_eq!(text(answer).await, "begun, ended", "{short}");
             backend.next().await.answer("fine");
             over_http1.answer().await.assert_ok("fine");
+        }
+    }
+}
+
+#[tokio::test]
+async fn large_body_that_nobody_reads_does_not_keep_its_refusal_from_the_client() {
+    const LENGTH: usize = 4 << 20;
+    for transport in Transport::each() {
+        let tenant = "[[tenants]]\nname = \"a\"\nkeys = [\"k\"]\n";
+        let backend = Backend::start().await;
+        let setup = Setup::new().top(&format!("[server]\n{}", transport.line()));
+        let setup = setup.over(&transport).sections(tenant);
+        let gateway = setup.backend("gpu-1", &backend, 1, &["m"]).start().await;
+        for (path, key, status, code) in [
+            ("/v1/chat/completions", "x", 401, "invalid_api_key"),
+            ("/nowhere", "k", 404, "not_found"),
+        ] {
+            // The client reads no answer before it has sent all, as Python's do.
+            let mut client = transport.connect(gateway.addr()).await;
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nhost: x\r\nx-api-key: {key}\r\ncontent-length: {LENGTH}\r\n\r\n"
+            );
+            client.write_all(head.as_bytes()).await.unwrap();
+            for _ in 0..LENGTH / 4096 {
+                client.write_all(&[b' '; 4096]).await.unwrap();
+            }
+            let next = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+            client.write_all(next.as_bytes()).await.unwrap();
+            let answers = until_closed(&mut client).await;
+            assert!(
+                answers.starts_with(&format!("HTTP/1.1 {status}")),
+                "{answers}"
+            );
+            assert!(answers.contains(code), "{answers}");
+            assert!(answers.contains("HTTP/1.1 200"), "{answers}");
+
+            let (mut client, _connection) = http2(transport.connect(gateway.addr()).await).await;
+            let piece = || Ok(Frame::data(Bytes::from_static(&[b' '; 4096])));
+            let (say, sent) = oneshot::channel();
+            let last = stream::once(async move {
+                _ = say.send(());
+                piece()
+            });
+            let pieces = stream::iter((1..LENGTH / 4096).map(move |_| piece())).chain(last);
+            let mut request = chat(StreamBody::new(pieces).boxed_unsync());
+            *request.uri_mut() = format!("http://localhost{path}").parse().unwrap();
+            let key = key.parse().unwrap();
+            request.headers_mut().insert("x-api-key", key);
+            let answer = timeout(TIMEOUT, client.send_request(request)).await;
+            let answer = answer.expect("no response").unwrap();
+            assert_eq!(answer.status(), status);
+            assert!(text(answer).await.contains(code));
+            let sent = timeout(TIMEOUT, sent).await;
+            sent.expect("the body is not read")
+                .expect("the stream is reset");
         }
     }
 }

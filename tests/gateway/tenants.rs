@@ -105,6 +105,9 @@ async fn anthropics_paths_have_anthropics_errors() {
         assert_eq!(error["type"], "error", "{error}");
         assert_eq!(error["error"]["type"], kind, "{error}");
     }
+    let page = gateway.ask("m").path("/v1/messages");
+    let page = page.header("origin", "http://evil.example").answer().await;
+    assert_eq!(page.json()["error"]["type"], "permission_error");
 }
 
 #[tokio::test]

@@ -213,6 +213,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::live::Live;
     use crate::pages::Pages;
     use crate::{demo, reload, service};
 
@@ -220,7 +221,7 @@ mod tests {
         let registry = Registry::new(Vec::new()).unwrap();
         let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
         let handle = service::services(&config).unwrap().handle;
-        Pages::new(handle, None, reload::channel(false).0).feed
+        Pages::new(handle, None, reload::channel(false).0, Live::default()).feed
     }
 
     /// The name and the number of the next event. `None` at the end.

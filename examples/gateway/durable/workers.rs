@@ -6,14 +6,13 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 use tower_triage::RouteHandle;
 use tower_triage::durable::{Store, Worker};
 use tower_triage::shared_limits::SharedLimits;
 
 use super::counters;
+use super::runs::Runs;
 use crate::config::{DurableConfig, Role};
-use crate::service::StoredRoute;
 
 /// The tasks of one gateway's store.
 pub(crate) struct Workers {
@@ -33,7 +32,7 @@ impl Workers {
         durable: &DurableConfig,
         store: Arc<dyn Store>,
         router: &RouteHandle,
-        routed: StoredRoute,
+        runs: Runs,
         served: CancellationToken,
         others: JoinSet<()>,
         shared_limits: Option<SharedLimits>,
@@ -41,8 +40,7 @@ impl Workers {
         counters::describe();
         let stop = CancellationToken::new();
         let running = (durable.role != Role::Front).then(|| {
-            let counted = routed.map_request(counters::count_start);
-            let worker = Worker::new(Arc::clone(&store), counted)
+            let worker = Worker::new(Arc::clone(&store), runs)
                 .slots(router.gate().clone())
                 .attempt_timeout(durable.attempt_timeout)
                 .on_crash(durable.on_crash)

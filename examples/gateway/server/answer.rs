@@ -15,7 +15,6 @@ use pin_project_lite::pin_project;
 
 use super::activity::Served;
 use super::body::ServedBody;
-use crate::pages;
 use crate::track::{Tracked, TrackedBody};
 
 pin_project! {
@@ -81,7 +80,7 @@ where
         Poll::Ready(Ok(match response {
             Some(Some(response)) => request.respond(response, TrackedBody::new),
             Some(None) => {
-                let late = body_timeout(request.version);
+                let late = request.body_timeout();
                 request.respond(late, TrackedBody::page)
             }
             // The server drops the future with the response in hand, which takes the request out of the queue or closes
@@ -95,6 +94,20 @@ where
 }
 
 impl InProgress {
+    /// Returns the response to a client that does not send the rest of its request.
+    fn body_timeout(&self) -> Response<PageBody> {
+        let mut response = self.tracked.error(
+            StatusCode::REQUEST_TIMEOUT,
+            "request_body_timeout",
+            "the rest of the request's body did not arrive in time".to_owned(),
+        );
+        if self.version < Version::HTTP_2 {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        response
+    }
+
     /// Completes a response, whose body `wrap` makes a tracked one.
     #[inline]
     fn respond<R, B>(
@@ -122,18 +135,4 @@ impl InProgress {
 /// Panics because the future was polled after it had resolved.
 fn answered() -> ! {
     panic!("response future polled after it was answered")
-}
-
-/// The answer to a client that does not send the rest of its request.
-fn body_timeout(version: Version) -> Response<PageBody> {
-    let mut response = pages::error(
-        StatusCode::REQUEST_TIMEOUT,
-        "request_body_timeout",
-        "the rest of the request's body did not arrive in time".to_owned(),
-    );
-    if version < Version::HTTP_2 {
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(CONNECTION, close);
-    }
-    response
 }

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 
 use super::activity::Served;
+use super::drain::drain;
 use super::exchange::Exchange;
 
 /// The largest piece of a response over HTTP/2, in bytes. A slow client makes progress by the piece.
@@ -18,14 +19,20 @@ const LARGEST_PIECE: usize = 16 << 10;
 /// The body of a client's request.
 #[derive(Debug)]
 pub(crate) struct ClientBody {
-    body: Incoming,
+    /// `None` once it is dropped.
+    body: Option<Incoming>,
+    /// `true` if it is drained when it is dropped, because nobody has read from it.
+    is_drained: bool,
     exchange: Arc<Exchange>,
 }
 
 impl ClientBody {
-    pub(super) fn new(body: Incoming, exchange: &Arc<Exchange>) -> Self {
-        let exchange = Arc::clone(exchange);
-        Self { body, exchange }
+    pub(super) fn new(body: Incoming, is_drained: bool, exchange: &Arc<Exchange>) -> Self {
+        Self {
+            body: Some(body),
+            is_drained,
+            exchange: Arc::clone(exchange),
+        }
     }
 }
 
@@ -37,7 +44,11 @@ impl Body for ClientBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        self.is_drained = false; // its reader decides
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
+        let frame = Pin::new(body).poll_frame(cx);
         match &frame {
             Poll::Pending => self.exchange.upload.wait(),
             Poll::Ready(Some(Ok(_))) => self.exchange.upload.go_on(),
@@ -47,17 +58,21 @@ impl Body for ClientBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let empty = || SizeHint::with_exact(0);
+        self.body.as_ref().map_or_else(empty, Body::size_hint)
     }
 }
 
 impl Drop for ClientBody {
     fn drop(&mut self) {
         self.exchange.uploaded();
+        if self.is_drained && !self.exchange.is_late() {
+            self.body.take().into_iter().for_each(drain);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use axum::BoxError;
 use bytes::Bytes;
+use http::header::EXPECT;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -131,7 +132,9 @@ async fn serve_requests<H, F, B, I>(
         let version = request.version();
         let served = requests.begin(version);
         let tracked = serving.tracker.begin(&mut request);
-        let request = request.map(|body| ClientBody::new(body, &served.exchange));
+        // A client that waits for the answer before it sends the body is not asked for it.
+        let is_drained = !request.body().is_end_stream() && !request.headers().contains_key(EXPECT);
+        let request = request.map(|body| ClientBody::new(body, is_drained, &served.exchange));
         let response = tracked.in_scope(|| handler(request, peer));
         AnswerFuture::new(response, version, served, tracked)
     });

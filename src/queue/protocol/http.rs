@@ -203,7 +203,7 @@ pub(super) fn rejection(headers: &HeaderMap, rejected: &sealed::Rejected<'_>) ->
         _ => {
             let wants_stream = || wants_stream(headers);
             let rejection = state.rejection(reason, wants_stream, || rejected.estimated_wait());
-            let mut response = rejection.into_response_to(headers);
+            let mut response = rejection.render_to(headers);
             insert_timing(response.headers_mut(), waited, state.options());
             response
         }

@@ -1,6 +1,6 @@
 //! The waiting room: its levels, and the models and tenants that wait.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,6 +10,8 @@ use tower_triage::endpoints::{EndpointRef, HealthState};
 use tower_triage::gate::{GateStatus, LevelStatus};
 
 use super::{rounded, rows, seconds};
+use crate::live::LONGEST_NAME;
+use crate::text::truncated;
 
 /// The number of tenants and of models that are shown, those with the most waiters.
 const SHOWN: usize = 10;
@@ -118,15 +120,12 @@ impl Waiting {
             .map(|(model, group)| (model.clone(), *group)))
     }
 
+    /// Returns the waiters by tenant. Those without one have an empty name.
     pub(super) fn tenants(&self) -> Value {
-        let name = |tenant: &Vec<u8>| match tenant.is_empty() {
-            true => "(none)".to_owned(),
-            false => String::from_utf8_lossy(tenant).into_owned(),
-        };
         top(self
             .tenants
             .iter()
-            .map(|(tenant, group)| (name(tenant), *group)))
+            .map(|(tenant, group)| (String::from_utf8_lossy(tenant).into_owned(), *group)))
     }
 }
 
@@ -134,7 +133,14 @@ fn top(groups: impl Iterator<Item = (String, Group)>) -> Value {
     let mut groups: Vec<_> = groups.collect();
     groups.sort_unstable_by(|a, b| (b.1.waiting, &a.0).cmp(&(a.1.waiting, &b.0)));
     groups.truncate(SHOWN);
-    rows(groups.into_iter().map(|(name, group)| (name, group.row())))
+    let mut names = HashSet::new();
+    rows(groups.into_iter().map(|(name, group)| {
+        let mut name = truncated(&name, LONGEST_NAME).to_owned();
+        while !names.insert(name.clone()) {
+            name.push('…'); // another name begins alike
+        }
+        (name, group.row())
+    }))
 }
 
 #[cfg(test)]
