@@ -16,11 +16,14 @@ use std::borrow::Cow;
 pub struct Requirements<'a> {
     /// The name of the model. It is empty if the request names none.
     pub model: Cow<'a, str>,
-    /// The approximate number of tokens that the model must take. Default 0.
-    ///
-    /// A request goes to an endpoint whose context has as many tokens. If no context has, it goes to the longest one,
-    /// because the number is an estimate, and it is refused only above twice the longest context.
+    /// The approximate number of tokens in the prompt, or in all prompts together. Default 0.
     pub estimated_tokens: u32,
+    /// The approximate number of tokens that share one context. Default `None`, for `estimated_tokens`.
+    ///
+    /// Each text of a list has a context of its own, so the longest text counts here. A request goes to an endpoint whose
+    /// context has as many tokens. If no context has, it goes to the longest one, because the number is an estimate, and
+    /// it is refused only above twice the longest context.
+    pub context_tokens: Option<u32>,
     /// The maximum number of tokens in one choice of the answer. Default `None`, for as many as the model takes.
     pub max_tokens: Option<u32>,
     /// The number of choices in the answer, over all prompts. Default 1.
@@ -44,6 +47,7 @@ impl<'a> Requirements<'a> {
         Self {
             model: model.into(),
             estimated_tokens: 0,
+            context_tokens: None,
             max_tokens: None,
             choices: 1,
             vision: false,
@@ -74,6 +78,11 @@ pub(crate) struct TokenBounds {
 }
 
 impl TokenBounds {
+    /// Returns the maximum number of tokens in the prompts of a model with this context.
+    pub(crate) fn prompts(self, context_length: u32) -> u64 {
+        u64::from(context_length) * u64::from(self.choices)
+    }
+
     /// Returns the maximum number of tokens in the answer of a model with this context.
     pub(crate) fn answer(self, context_length: u32) -> u64 {
         let each = self
@@ -90,5 +99,19 @@ impl From<&Requirements<'_>> for TokenBounds {
             max_tokens: asked.max_tokens,
             choices: asked.choices,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_choice_costs_at_most_a_context_for_its_prompt_and_its_answer() {
+        let body = br#"{"model":"m","input":["a","b","c"],"max_tokens":10}"#;
+        let bounds = TokenBounds::from(&Requirements::from_json(body).unwrap());
+        assert_eq!((bounds.prompts(100), bounds.answer(100)), (300, 30));
+        let bounds = TokenBounds::from(&Requirements::new("m"));
+        assert_eq!((bounds.prompts(100), bounds.answer(100)), (100, 100));
     }
 }

@@ -92,11 +92,12 @@ impl RoutingTable {
             None => (Arc::from(&*asked.model), None),
         };
         let contexts = resolution.map_or(&[][..], |idx| &self.resolutions[idx].contexts);
+        let context_tokens = asked.context_tokens.unwrap_or(asked.estimated_tokens);
         Demand {
             asked: Lane {
                 name,
                 needs: Capabilities::of(asked.vision, asked.tools, asked.json_mode),
-                context_length: context_for(asked.estimated_tokens, contexts),
+                context_length: context_for(context_tokens, contexts),
                 failed_at: None,
             },
             resolution,

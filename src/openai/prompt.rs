@@ -13,6 +13,10 @@ pub(super) struct Prompt {
     pub(super) length: u64,
     /// The number of texts in a list of them. Each of these texts gets an answer of its own.
     pub(super) texts: u32,
+    /// The length of the longest of these texts.
+    longest: u64,
+    /// The length of all others of these texts, each of which has a context of its own.
+    others: u64,
     pub(super) prefix: Prefix,
 }
 
@@ -52,14 +56,28 @@ impl Prompt {
     }
 
     fn input_item(&mut self, json: &mut Reader<'_>) -> Read<()> {
-        let first = json.peek()?;
-        self.texts += u32::from(matches!(first, b'"' | b'['));
-        match first {
-            b'"' => self.text(json),
-            b'[' => json.items(|json| self.token(json)),
-            b'{' => self.object(json, Role::Input),
-            _ => self.token(json),
+        let before = self.length;
+        match json.peek()? {
+            b'"' => self.text(json)?,
+            b'[' => json.items(|json| self.token(json))?,
+            b'{' => return self.object(json, Role::Input),
+            _ => return self.token(json),
         }
+        self.end_text(self.length - before);
+        Ok(())
+    }
+
+    /// Counts a text of a list, which has this length.
+    fn end_text(&mut self, length: u64) {
+        self.texts += 1;
+        self.others += self.longest.min(length);
+        self.longest = self.longest.max(length);
+    }
+
+    /// Returns the length of the text that shares one context, if that is the longest of several texts and all that is not
+    /// one of them.
+    pub(super) fn length_in_context(&self) -> Option<u64> {
+        (self.texts > 1).then(|| self.length - self.others)
     }
 
     /// Returns this prompt followed by `next`.
@@ -67,7 +85,10 @@ impl Prompt {
         Self {
             vision: self.vision | next.vision,
             length: self.length + next.length,
-            texts: next.texts, // instructions do not get an answer of their own
+            // Instructions get no answer and no context of their own.
+            texts: next.texts,
+            longest: next.longest,
+            others: next.others,
             prefix: self.prefix.then(next.prefix),
         }
     }

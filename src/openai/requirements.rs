@@ -19,6 +19,7 @@ impl<'a> Requirements<'a> {
     /// |---|---|
     /// | `model` | `model` |
     /// | `estimated_tokens` | the text of `messages`, `prompt` or `input`, and of `instructions` or `system`: each character below U+0080 counts a quarter, below U+3000 a half, and any other, such as an ideograph, 1; a number in their place is a token |
+    /// | `context_tokens` | those of the longest text of `prompt` or `input` with those of `instructions` or `system`, if there are several texts or lists of tokens; a list of messages shares one context |
     /// | `max_tokens` | the largest of `max_tokens`, `max_completion_tokens`, `max_output_tokens` and `n_predict`; none if one of them is not a whole number above 0, or there are `options`, `parameters` or `sampling_params`, where other dialects have it |
     /// | `choices` | `n` or `best_of`, for each text of `prompt` or `input` |
     /// | `vision` | a part of a message's content, or of `input`, of type `image_url` or `input_image` |
@@ -48,7 +49,7 @@ impl<'a> Requirements<'a> {
         hashes_prefix: bool,
     ) -> Result<(Self, Option<Range<usize>>), RouteError> {
         let (mut asked, model_at, length) = read(body, hashes_prefix)?;
-        asked.estimated_tokens = (length / TOKEN).try_into().unwrap_or(u32::MAX);
+        asked.estimated_tokens = tokens(length);
         Ok((asked, model_at))
     }
 }
@@ -160,12 +161,18 @@ impl<'a> Fields<'a> {
         }
         // Clients send `input` before or after `instructions`, but a model always reads it after them.
         let prompt = self.instructions.then(self.prompt);
+        asked.context_tokens = prompt.length_in_context().map(tokens);
         asked.vision = prompt.vision;
         asked.max_tokens = self.max_tokens.filter(|_| !self.is_unbounded);
         asked.choices = asked.choices.saturating_mul(prompt.texts.max(1));
         asked.prefix = prompt.prefix.hash();
         Ok((asked, model_at, prompt.length))
     }
+}
+
+/// Returns the number of tokens in a text of this length in quarters of a token.
+fn tokens(length: u64) -> u32 {
+    (length / TOKEN).try_into().unwrap_or(u32::MAX)
 }
 
 /// Returns the name of a model, which is empty for `null`.
@@ -270,6 +277,41 @@ mod tests {
             );
             let asked = Requirements::from_json(body.as_bytes()).unwrap();
             assert_eq!(asked.estimated_tokens, tokens, "{letters}");
+        }
+    }
+    #[test]
+    fn the_longest_text_of_a_list_counts_in_a_context() {
+        let long = "x".repeat(40);
+        for (fields, context_tokens, estimated_tokens) in [
+            (format!(r#""input":"{long}""#), None, 10),
+            (format!(r#""input":["{long}"]"#), None, 10),
+            (format!(r#""input":["{long}","abcd"]"#), Some(10), 11),
+            (format!(r#""input":["abcd","{long}","abcd"]"#), Some(10), 12),
+            (r#""prompt":[[1,2],[3,4,5],[6]]"#.to_owned(), Some(3), 6),
+            (r#""prompt":[1,2,3]"#.to_owned(), None, 3),
+            (
+                format!(r#""input":["abcd","abcd"],"instructions":"{long}""#),
+                Some(11),
+                12,
+            ),
+            (
+                format!(r#""system":["abcd","abcd"],"prompt":"{long}""#),
+                None,
+                12,
+            ),
+            (
+                format!(r#""input":[{{"content":"{long}"}},{{"content":"{long}"}}]"#),
+                None,
+                20,
+            ),
+        ] {
+            let body = format!(r#"{{"model":"m",{fields}}}"#);
+            let asked = Requirements::from_json(body.as_bytes()).unwrap();
+            assert_eq!(
+                (asked.context_tokens, asked.estimated_tokens),
+                (context_tokens, estimated_tokens),
+                "{fields}"
+            );
         }
     }
 }

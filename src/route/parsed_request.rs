@@ -60,7 +60,10 @@ impl<S> RequestHead<S> {
 
     fn parse_json<B>(&mut self, bytes: Bytes) -> Result<(Demand, RouteBody<B>), RouteError> {
         let table = self.attempt.shared.endpoints().table.load();
-        let (asked, model_at) = Requirements::read(&bytes, table.reads_prefixes)?;
+        let (mut asked, model_at) = Requirements::read(&bytes, table.reads_prefixes)?;
+        if asks_for_length(&self.head) {
+            asked.context_tokens = Some(0); // a prompt that is too long has a length, too
+        }
         self.check_model(&table, &asked)?;
         let demand = table.demand(&asked);
         self.attempt.shows_load = asked.stream && table.shows_load(&demand) && is_chat(&self.head);
@@ -154,6 +157,12 @@ impl<S> RequestHead<S> {
 /// Returns `true` if a request is for a chat in OpenAI's format.
 fn is_chat(head: &Parts) -> bool {
     head.uri.path().ends_with("/chat/completions")
+}
+
+/// Returns `true` if a request asks for the length of its prompt, in the format of Anthropic, llama.cpp or vLLM.
+fn asks_for_length(head: &Parts) -> bool {
+    let path = head.uri.path();
+    path.ends_with("/count_tokens") || path.ends_with("/tokenize")
 }
 
 /// Returns the demand that a layer in front has put among the extensions of a request.

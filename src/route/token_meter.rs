@@ -128,7 +128,7 @@ impl RouterShared {
             reader: UsageReader::new(form),
             observer: observer.cloned(),
             estimated_prompt: lease.tokens.prompt,
-            most_prompt: context.into(),
+            most_prompt: lease.tokens.prompts(context),
             most_output: lease.tokens.answer(context),
             is_whole: false,
         })

@@ -184,3 +184,77 @@ async fn a_prompt_is_refused_only_if_it_must_be_too_long() {
         }
     }
 }
+
+#[tokio::test]
+async fn each_text_of_a_list_has_a_context_of_its_own() {
+    let backend = Backend::replying("fine").await;
+    let models = "models = [{ name = \"m\", context_length = 1000 }]";
+    let setup = Setup::new().backend_with("a", &backend.url(), models);
+    let gateway = setup.start().await;
+    let texts = |lengths: &[usize]| {
+        let texts = lengths.iter().map(|tokens| "word".repeat(*tokens));
+        texts.collect::<Vec<_>>()
+    };
+    let messages = |lengths: &[usize]| {
+        let texts = texts(lengths).into_iter();
+        let messages = texts.map(|text| json!({ "role": "user", "content": text }));
+        messages.collect::<Vec<_>>()
+    };
+    for (path, fields, passes) in [
+        (
+            "/v1/embeddings",
+            json!({ "input": texts(&[100; 100]) }),
+            true,
+        ),
+        (
+            "/v1/embeddings",
+            json!({ "input": vec![vec![7; 100]; 100] }),
+            true,
+        ),
+        ("/v1/embeddings", json!({ "input": vec![7; 10_000] }), false),
+        (
+            "/v1/embeddings",
+            json!({ "input": texts(&[100, 10_000, 100]) }),
+            false,
+        ),
+        (
+            "/v1/completions",
+            json!({ "prompt": texts(&[900; 10]) }),
+            true,
+        ),
+        ("/api/embed", json!({ "input": texts(&[900; 10]) }), true),
+        (
+            "/v1/responses",
+            json!({ "input": messages(&[900; 10]) }),
+            false,
+        ),
+        (
+            "/v1/messages",
+            json!({ "messages": messages(&[10_000]) }),
+            false,
+        ),
+        (
+            "/v1/messages/count_tokens",
+            json!({ "messages": messages(&[10_000]) }),
+            true,
+        ),
+        (
+            "/tokenize",
+            json!({ "prompt": "word".repeat(10_000) }),
+            true,
+        ),
+    ] {
+        let mut body = fields;
+        body["model"] = "m".into();
+        let answer = gateway
+            .ask("")
+            .path(path)
+            .body(body.to_string())
+            .answer()
+            .await;
+        match passes {
+            true => assert_eq!(answer.status, 200, "{path}: {answer:?}"),
+            false => assert_eq!(answer.status, 400, "{path}: {answer:?}"),
+        }
+    }
+}

@@ -297,8 +297,8 @@ pub enum FairBy {
     /// The answer's `usage` has the tokens, also those of the prompt beyond the estimate. Without it, each event of a stream
     /// counts as a token, and so do four bytes of other text, while audio and embeddings count as 0.
     ///
-    /// A request costs at least 1. Its prompt costs at most the model's `context_length`, and each choice of its answer
-    /// costs at most the smaller of that and the request's `max_tokens`. A `usage` that reports more than this, or 0,
+    /// A request costs at least 1. For each choice of its answer, the prompt costs at most the model's `context_length`, and
+    /// the choice at most the smaller of that and the request's `max_tokens`. A `usage` that reports more than this, or 0,
     /// is ignored. The router asks endpoints for `accept-encoding: identity`, so that it can read answers.
     #[default]
     Tokens,
