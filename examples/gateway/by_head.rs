@@ -119,7 +119,10 @@ fn to_own_page<B>(
         return Err(Box::new(answer));
     };
     *request.uri_mut() = Uri::from(target);
-    Ok(Requirements::new(model))
+    // The page of another model would be the wrong one, and perhaps not the tenant's.
+    let mut asked = Requirements::new(model);
+    asked.without_fallbacks = true;
+    Ok(asked)
 }
 
 /// Splits a path into the name of a model, which may have slashes, and the rest. The shortest name is taken.

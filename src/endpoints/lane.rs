@@ -14,6 +14,8 @@ pub struct Lane {
     /// The shortest sufficient context among the endpoints of the name. Demands share a lane although one of them needs
     /// a few tokens more.
     pub(super) context_length: u32,
+    /// `true` if only the name itself and the target of its alias may serve the demand.
+    pub(super) without_fallbacks: bool,
     /// The endpoints at which a retried request has failed, which may not serve it again.
     pub(super) failed_at: Option<Arc<[EndpointId]>>,
 }

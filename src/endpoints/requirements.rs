@@ -36,6 +36,8 @@ pub struct Requirements<'a> {
     pub json_mode: bool,
     /// `true` if the answer is to be streamed. Default `false`.
     pub stream: bool,
+    /// `true` if no fallback may serve the request, such as one that changes a setting of its model. Default `false`.
+    pub without_fallbacks: bool,
     /// A hash of the prompt's beginning, which is equal for requests that share it. Default `None`.
     pub prefix: Option<u64>,
 }
@@ -54,6 +56,7 @@ impl<'a> Requirements<'a> {
             tools: false,
             json_mode: false,
             stream: false,
+            without_fallbacks: false,
             prefix: None,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::backends::ModelBackends;
 use super::config::RoutingConfig;
-use super::{RouteError, Via};
+use super::{Lane, RouteError, Via};
 
 /// The condition on which a request goes to a fallback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,9 +101,17 @@ impl Resolution {
         }
     }
 
-    /// Returns the endpoints of each model to try, and skips models without any.
-    pub(super) fn served(&self) -> impl Iterator<Item = &ModelBackends> {
+    /// Returns the models to try for `lane`, in order.
+    #[inline]
+    pub(super) fn targets(&self, lane: &Lane) -> impl Iterator<Item = &Target> {
+        let without_fallbacks = lane.without_fallbacks;
         let targets = self.targets.iter();
+        targets.filter(move |target| !(without_fallbacks && target.via == Via::Fallback))
+    }
+
+    /// Returns the endpoints of each model to try for `lane`, and skips models without any.
+    pub(super) fn served(&self, lane: &Lane) -> impl Iterator<Item = &ModelBackends> {
+        let targets = self.targets(lane);
         targets.filter_map(|target| target.served.as_deref())
     }
 
@@ -131,9 +139,9 @@ impl Resolution {
         alias.map(|target| &target.model)
     }
 
-    /// Returns the error that all models of the fallback chain failed, or `None` if the name has no fallbacks.
-    pub(super) fn exhausted(&self) -> Option<RouteError> {
-        let mut targets = self.targets.iter();
+    /// Returns the error that all models of the fallback chain failed, or `None` if `lane` has no fallbacks.
+    pub(super) fn exhausted(&self, lane: &Lane) -> Option<RouteError> {
+        let mut targets = self.targets(lane);
         let has_fallbacks = targets.any(|target| target.via == Via::Fallback);
         has_fallbacks.then(|| RouteError::FallbackChainExhausted {
             tried: { self.targets.iter() }

@@ -98,6 +98,7 @@ impl RoutingTable {
                 name,
                 needs: Capabilities::of(asked.vision, asked.tools, asked.json_mode),
                 context_length: context_for(context_tokens, contexts),
+                without_fallbacks: asked.without_fallbacks,
                 failed_at: None,
             },
             resolution,
@@ -119,7 +120,7 @@ impl RoutingTable {
 
     /// Returns the partition of the waiting room for `lane`, which is that of the first model that the lane leads to.
     pub(super) fn partition(&self, lane: &Lane) -> Partition {
-        let Some(model) = self.served(&lane.name).next() else {
+        let Some(model) = self.served(lane).next() else {
             return Partition::default();
         };
         let config = &self.rules.config;
@@ -152,7 +153,7 @@ impl RoutingTable {
         // A later target is tried only if the earlier ones are unavailable, or if they are busy and a fallback may be
         // taken then.
         let mut busy = false;
-        for target in &resolution.targets {
+        for target in resolution.targets(lane) {
             match self.try_target(target, demand, kept, leases_slots) {
                 Ok(choice) => return Ok((target, choice)),
                 Err(LeaseError::Busy) if self.waits_for_first() => return Err(LeaseError::Busy),
@@ -161,7 +162,7 @@ impl RoutingTable {
             }
         }
         // An endpoint that is out only for a while is worth a wait, like a busy one.
-        let mut expected = expected_back(resolution.served(), lane);
+        let mut expected = expected_back(resolution.served(lane), lane);
         match busy || expected.next().is_some() {
             true => Err(LeaseError::Busy),
             false => Err(LeaseError::Unservable(self.why(resolution, lane))),
@@ -237,7 +238,7 @@ impl RoutingTable {
         if lane.name != decision.asked {
             return false;
         }
-        let models = self.served(&lane.name);
+        let models = self.served(lane);
         let mut backends = models
             .filter(|model| model.model == decision.model)
             .flat_map(|model| &model.backends);
@@ -252,7 +253,7 @@ impl RoutingTable {
     /// Returns the pools in which [`take`](Self::take) would look for a slot now, in the order in which it tries them.
     pub(crate) fn pools_in_order(&self, lane: &Lane) -> Vec<PoolId> {
         let mut pools = Vec::new();
-        for model in self.served(&lane.name) {
+        for model in self.served(lane) {
             let able = model.backends.iter();
             let able = able.filter(|backend| backend.may_serve(lane));
             pools.extend(able.map(|backend| backend.state.pool));
@@ -261,7 +262,7 @@ impl RoutingTable {
             }
         }
         if pools.is_empty() {
-            let expected = expected_back(self.served(&lane.name), lane);
+            let expected = expected_back(self.served(lane), lane);
             pools.extend(expected.map(|backend| backend.state.pool));
         }
         pools
@@ -270,20 +271,20 @@ impl RoutingTable {
     /// Returns the reason why the endpoints will not serve `lane`.
     fn why(&self, resolution: &Resolution, lane: &Lane) -> RouteError {
         // If every model lacks something, the request is at fault. Otherwise the health of the endpoints is at fault.
-        let mut missing = resolution.served().map(|model| model.missing(lane));
+        let mut missing = resolution.served(lane).map(|model| model.missing(lane));
         if let Some(Some(missing_at_first)) = missing.next()
             && missing.all(|missing| missing.is_some())
         {
             return missing_at_first;
         }
         #[cfg(feature = "swap")]
-        if let Some(refusal) = resolution.served().find_map(ModelBackends::refusal) {
+        if let Some(refusal) = resolution.served(lane).find_map(ModelBackends::refusal) {
             return refusal;
         }
-        if let Some(exhausted) = resolution.exhausted() {
+        if let Some(exhausted) = resolution.exhausted(lane) {
             return exhausted;
         }
-        match resolution.served().next() {
+        match resolution.served(lane).next() {
             Some(served) => RouteError::NoHealthyBackend {
                 model: served.model.clone(),
             },
@@ -293,7 +294,7 @@ impl RoutingTable {
 
     /// Returns the error that lists the models tried for `lane`, if it has a fallback chain that cannot serve it.
     pub(crate) fn exhausted_chain(&self, lane: &Lane) -> Option<RouteError> {
-        let exhausted = self.resolution(&lane.name)?.exhausted()?;
+        let exhausted = self.resolution(&lane.name)?.exhausted(lane)?;
         self.pools_in_order(lane).is_empty().then_some(exhausted)
     }
 
@@ -329,11 +330,10 @@ impl RoutingTable {
         resolution.is_some_and(Resolution::may_attempt_again)
     }
 
-    /// Returns the models that requests for `name` may go to, in order.
-    fn served(&self, name: &str) -> impl Iterator<Item = &ModelBackends> {
-        self.resolution(name)
-            .into_iter()
-            .flat_map(Resolution::served)
+    /// Returns the models that requests of `lane` may go to, in order.
+    fn served(&self, lane: &Lane) -> impl Iterator<Item = &ModelBackends> {
+        let resolution = self.resolution(&lane.name).into_iter();
+        resolution.flat_map(|resolution| resolution.served(lane))
     }
 
     /// Returns the model of this very name with its endpoints, if endpoints serve it.
@@ -351,7 +351,8 @@ impl RoutingTable {
 
     #[cold]
     fn waits_for_shown_load(&self, demand: &Demand) -> bool {
-        let first = self.resolution_of(demand).and_then(|it| it.served().next());
+        let resolution = self.resolution_of(demand);
+        let first = resolution.and_then(|it| it.served(&demand.asked).next());
         let waits = |endpoint: &EndpointRef| shows_load(endpoint) && is_stopped(endpoint);
         first.is_some_and(|model| model.backends.iter().all(|it| waits(&it.endpoint)))
     }
@@ -388,7 +389,9 @@ impl RoutingTable {
         name: &str,
         endpoint: &EndpointRef,
     ) -> impl Iterator<Item = &ModelBackends> {
-        self.served(name).filter(|model| {
+        let targets = self.resolution(name).into_iter().flat_map(|it| &it.targets);
+        let models = targets.filter_map(|target| target.served.as_deref());
+        models.filter(|model| {
             let mut backends = model.backends.iter();
             backends.any(|it| !it.endpoint.is_same(endpoint) && it.state.can_stand_in())
         })

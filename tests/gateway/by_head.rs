@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, status};
 use crate::process::{Gateway, Setup};
 
 /// Two backends with the models `m` and `n`, of which the second one has the alias `other`.
@@ -204,6 +204,34 @@ async fn a_models_own_pages_are_below_its_name() {
 }
 
 #[tokio::test]
+async fn a_fallback_serves_no_own_pages_of_another_model() {
+    let (failing, other) = (Backend::start().await, Backend::replying("other").await);
+    let setup = Setup::new()
+        .routing("aliases = { other = \"n\", alias = \"gone\" }")
+        .routing("fallbacks = { gone = [\"n\"], m = [\"n\"] }")
+        .backend("gpu-1", &failing, 1, &["m"])
+        .backend("gpu-2", &other, 1, &["n"])
+        .sections(&format!(
+            "[[backends]]\nname = \"gpu-3\"\nurl = {:?}\nmodels = [{{ name = \"gone\" }}]\n",
+            Backend::unreachable()
+        ));
+    let gateway = setup.start().await;
+    assert_eq!(gateway.state().await.healthy(), [true, true, false]);
+    gateway.ask("gone").answer().await.assert_ok("other");
+    for name in ["gone", "alias"] {
+        let page = gateway.get(&format!("/upstream/{name}/adapters/1"));
+        let answer = page.method(Method::DELETE).answer().await;
+        answer.assert_error(503, "no_healthy_backend");
+    }
+    let sent = gateway.get("/upstream/m/x").send();
+    failing.next().await.respond(status(503));
+    assert_eq!(sent.answer().await.status, 503);
+    let page = gateway.get("/upstream/other/x").answer().await;
+    page.assert_ok("other");
+    assert_eq!(other.counts().arrived, 2);
+}
+
+#[tokio::test]
 async fn configured_prefixes_leave_the_own_pages_of_models_out() {
     let backend = Backend::replying("fine").await;
     let setup = Setup::new()
@@ -295,4 +323,17 @@ async fn a_models_page_starts_the_model() {
     let answer = gateway.get("/upstream/a/health").answer().await;
     assert_eq!(answer.status, 200, "{answer:?}");
     gateway.until_state("a", "loaded").await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_models_page_says_that_the_model_could_not_be_started() {
+    use crate::swap_support::{model, ready, swap};
+    let setup = swap("memory = 2.0")
+        .routing("fallbacks = { bad = [\"a\"] }")
+        .sections(&model("a", &ready("a")))
+        .sections(&model("bad", "sh -c 'exit 1'"));
+    let gateway = setup.start().await;
+    let answer = gateway.get("/upstream/bad/health").answer().await;
+    answer.assert_error(503, "model_start_failed");
 }

@@ -232,6 +232,48 @@ fn lanes_are_equal_for_the_same_endpoints_only() {
 }
 
 #[test]
+fn a_demand_without_fallbacks_goes_to_the_name_and_its_target() {
+    let all = [endpoint("a", 1, &["a"]), endpoint("b", 1, &["b"])];
+    let routing = RoutingConfig::default()
+        .alias("to-a", "a")
+        .fallbacks("a", ["b"])
+        .fallbacks("nowhere", ["b"])
+        .fallback_when(FallbackWhen::Busy);
+    let endpoints = routed(all, routing);
+    let demand = |model: &'static str, without_fallbacks| {
+        endpoints.demand(&Requirements {
+            without_fallbacks,
+            ..Requirements::new(model)
+        })
+    };
+    assert_ne!(
+        endpoints.lane(&demand("a", true)),
+        endpoints.lane(&demand("a", false))
+    );
+    let taken = endpoints.try_lease(&demand("to-a", true)).unwrap();
+    assert_eq!(taken.endpoint().name(), "a");
+    let busy = endpoints.try_lease(&demand("a", true));
+    assert_eq!(busy.unwrap_err(), LeaseError::Busy);
+    taken.endpoint().set_healthy(false);
+    let model: Arc<str> = "a".into();
+    for name in ["a", "to-a"] {
+        let error = endpoints.try_lease(&demand(name, true)).unwrap_err();
+        let model = model.clone();
+        let down = RouteError::NoHealthyBackend { model };
+        assert_eq!(error, LeaseError::Unservable(down));
+        let pools = endpoints.pools(&endpoints.lane(&demand(name, true)));
+        assert!(pools.is_empty());
+    }
+    let nowhere = endpoints.try_lease(&demand("nowhere", true)).unwrap_err();
+    assert!(matches!(
+        nowhere,
+        LeaseError::Unservable(RouteError::ModelNotFound { .. })
+    ));
+    let fallback = endpoints.try_lease(&demand("a", false)).unwrap();
+    assert_eq!(fallback.endpoint().name(), "b");
+}
+
+#[test]
 fn a_limit_lowered_in_use_holds_at_once() {
     let endpoints = capacity([endpoint("a", 8, &["m"])]);
     let demand = endpoints.demand(&Requirements::new("m"));
