@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use axum::body::Body;
-use http::header::{HeaderValue, LOCATION, UPGRADE};
+use http::header::{CONTENT_TYPE, HeaderValue, LOCATION, UPGRADE};
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Response, StatusCode};
+use http_body::Body as HttpBody;
 use percent_encoding::percent_decode_str;
 use tower_triage::endpoints::Requirements;
 
@@ -87,9 +88,23 @@ pub(crate) fn model_in_query(uri: &Uri) -> Option<String> {
 
 /// Returns `true` if there is a default backend that `tenant` may use. It serves any model that it has, so it is not for
 /// tenants that may not use all of them.
-fn may_use_default(handle: &Handle, tenant: Option<&Tenant>) -> bool {
+pub(crate) fn may_use_default(handle: &Handle, tenant: Option<&Tenant>) -> bool {
     let routing = handle.router().routing();
     routing.default_endpoint.is_some() && tenant.is_none_or(Tenant::may_use_all_models)
+}
+
+/// Returns `true` if a request has a body that is JSON by its content type, or has no content type.
+pub(crate) fn may_have_json<B: HttpBody>(request: &Request<B>) -> bool {
+    let content_type = request.headers().get(CONTENT_TYPE);
+    let is_json = content_type.is_none_or(|it| is_json(it.as_bytes()));
+    is_json && !request.body().is_end_stream()
+}
+
+/// Returns `true` if a content type is `application/json`, or ends with `+json`.
+fn is_json(content_type: &[u8]) -> bool {
+    let kind = content_type.split(|&byte| byte == b';').next();
+    let kind = kind.unwrap_or_default().trim_ascii().to_ascii_lowercase();
+    kind == b"application/json" || kind.ends_with(b"+json")
 }
 
 /// Takes the name of the model out of the path of a request for the own pages of a model, as llama-swap has them.
@@ -176,6 +191,21 @@ mod tests {
         ] {
             let expected = expected.map(|(name, rest): (&str, _)| (name.to_owned(), rest));
             assert_eq!(split(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn json_is_known_by_its_content_type() {
+        for (content_type, expected) in [
+            ("application/json", true),
+            ("Application/JSON ; charset=utf-8", true),
+            ("application/vnd.api+json", true),
+            ("application/jsonl", false),
+            ("application/sdp", false),
+            ("multipart/form-data; boundary=json", false),
+            ("", false),
+        ] {
+            assert_eq!(is_json(content_type.as_bytes()), expected, "{content_type}");
         }
     }
 

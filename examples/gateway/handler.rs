@@ -96,7 +96,7 @@ impl Gateway {
         let is_anthropic = Api::of(path) == Api::Anthropic;
         let durable = self.pages.durable.as_ref();
         let is_stored_page = durable.is_some_and(|durable| durable.has_page(path));
-        let is_read = is_stored_page || self.is_read(&request);
+        let is_read = is_stored_page || self.is_read(&request, tenant.as_deref());
         if !is_read {
             match self.aim(&mut request, tenant.as_deref()) {
                 Some(Target::Backend) => {}
@@ -135,17 +135,19 @@ impl Gateway {
         }
     }
 
-    /// Returns `true` if the body of a request names its model, so that it has to be read.
-    fn is_read(&self, request: &Request<ClientBody>) -> bool {
+    /// Returns `true` if the body of a request names its model, so that it has to be read. At paths that are not known, a body
+    /// that is empty or no JSON is left to the default backend.
+    fn is_read(&self, request: &Request<ClientBody>, tenant: Option<&Tenant>) -> bool {
         let (method, uri) = (request.method(), request.uri());
         let path = uri.path();
         *method == Method::POST
             && !is_operators(path)
             && !path.starts_with(paths::UPSTREAM)
             && self.paths.allows(path)
-            && (uri.query().is_none()
-                || paths::is_known(path)
-                || by_head::model_in_query(uri).is_none())
+            && (paths::is_known(path)
+                || by_head::model_in_query(uri).is_none()
+                    && (by_head::may_have_json(request)
+                        || !by_head::may_use_default(&self.pages.handle, tenant)))
     }
 
     /// Finds where a request goes whose body is not read. `None` if it asks for a page.

@@ -60,6 +60,74 @@ async fn prefixes_name_the_paths_that_reach_backends() {
 }
 
 #[tokio::test]
+async fn bodies_without_a_model_reach_the_default_backend_at_any_allowed_path() {
+    let (named, default) = (Backend::replying("m").await, Backend::replying("n").await);
+    let part = "Content-Disposition: form-data; name=\"file\"; filename=\"a\"";
+    let form = format!("--b\r\n{part}\r\n\r\n{}\r\n--b--\r\n", "x".repeat(2_000));
+    for paths in ["\"apis\"", "[\"/v1\"]", "\"all\""] {
+        let setup = |routing: &str| {
+            Setup::new()
+                .top("body_limit_bytes = 1000")
+                .sections(&format!("[server]\npaths = {paths}\n"))
+                .routing(routing)
+                .backend("gpu-1", &named, 4, &["m"])
+                .backend("gpu-2", &default, 4, &["n"])
+        };
+        let gateway = setup("default_backend = \"gpu-2\"").start().await;
+        for (path, content_type, body) in [
+            ("/v1/responses/resp_1/cancel", "application/json", ""),
+            ("/v1/realtime/calls", "application/sdp", "v=0"),
+            ("/v1/uploads/u1/raw", "application/octet-stream", "\u{0}{"),
+            ("/v1/files", "multipart/form-data; boundary=b", &form),
+        ] {
+            let ask = gateway.client().post(path).body(body.to_owned());
+            let answer = ask.header("content-type", content_type).answer().await;
+            answer.assert_ok("n");
+        }
+        if paths != "\"apis\"" {
+            let ask = gateway.ask("m").path("/v1/files").answer().await;
+            ask.assert_ok("m");
+            let bare = gateway.client().post("/v1/files").body("{\"model\":\"m\"}");
+            bare.answer().await.assert_ok("m");
+            let broken = gateway.client().post("/v1/files").body("{");
+            broken.answer().await.assert_error(400, "malformed_body");
+        }
+        let known = gateway.client().post("/v1/chat/completions").body("{");
+        let known = known.header("content-type", "text/plain").answer().await;
+        known.assert_error(400, "malformed_body");
+        drop(gateway);
+        let gateway = setup("").start().await;
+        let none = gateway.client().post("/v1/files").body("").answer().await;
+        let expected = match paths {
+            "\"apis\"" => (404, "not_found"),
+            _ => (400, "malformed_body"),
+        };
+        none.assert_error(expected.0, expected.1);
+    }
+}
+
+#[tokio::test]
+async fn forms_name_a_model_at_any_allowed_path_without_a_default_backend() {
+    let backend = Backend::replying("fine").await;
+    let tenants = "[[tenants]]\nname = \"a\"\nkeys = [\"sk-a\"]\nmodels = [\"m\"]\n";
+    let form = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--b--\r\n";
+    for (routing, tenants) in [("", ""), ("default_backend = \"gpu-1\"", tenants)] {
+        let setup = Setup::new()
+            .sections("[server]\npaths = \"all\"\n")
+            .sections(tenants)
+            .routing(routing)
+            .backend("gpu-1", &backend, 4, &["m"]);
+        let gateway = setup.start().await;
+        let ask = gateway
+            .client()
+            .post("/v1/other")
+            .header("x-api-key", "sk-a");
+        let ask = ask.header("content-type", "multipart/form-data; boundary=b");
+        ask.body(form).answer().await.assert_ok("fine");
+    }
+}
+
+#[tokio::test]
 async fn ambiguous_paths_reach_no_backend() {
     let backend = Backend::replying("fine").await;
     let gateway = gateway(&backend, "paths = \"all\"").await;
