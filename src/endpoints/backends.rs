@@ -61,6 +61,15 @@ impl ModelBackends {
         }
     }
 
+    /// Lets endpoints take requests whose fields they get without, if no endpoint has the capability that the field asks for.
+    pub(super) fn ignore_stripped(&mut self) {
+        let capabilities = self.backends.iter().map(|backend| backend.capabilities);
+        let somewhere: Capabilities = capabilities.collect();
+        for backend in &mut self.backends {
+            backend.capabilities |= backend.stripped() - somewhere;
+        }
+    }
+
     /// Returns the reason why requests cannot wait for a stopped endpoint, if its driver has set a reason.
     #[cfg(feature = "swap")]
     pub(super) fn refusal(&self) -> Option<RouteError> {
@@ -97,6 +106,15 @@ impl Backend {
             context_length: model.context_length,
             capabilities: Capabilities::of(model.vision, model.tools, model.json_mode),
         }
+    }
+
+    /// Returns the capabilities that fields ask for which the model removes from bodies.
+    fn stripped(&self) -> Capabilities {
+        let models = &self.endpoint.config().models;
+        let model = models.get(usize::from(self.nth_model));
+        model.map_or(Capabilities::empty(), |model| {
+            Capabilities::of_fields(&model.strip_params)
+        })
     }
 
     /// Returns the endpoint's word if a strategy may choose the endpoint in this round.

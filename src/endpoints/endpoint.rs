@@ -52,6 +52,9 @@ pub struct Model {
     pub set_params: SetParams,
     /// The names of parameters to remove from the top level of a JSON body, in upper or lower case, unless they are set. Default:
     /// none. `model` always stays.
+    ///
+    /// Without `tools` or `response_format`, requests with these fields need neither `tools` nor `json_mode`, unless another
+    /// endpoint of the model has the capability.
     #[cfg_attr(
         feature = "serde",
         serde(default, deserialize_with = "params::read::stripped")

@@ -54,6 +54,12 @@ impl Capabilities {
         capabilities
     }
 
+    /// Returns the capabilities that these fields of a body ask for.
+    pub(super) fn of_fields(names: &[String]) -> Self {
+        let has = |field| names.iter().any(|name| name.eq_ignore_ascii_case(field));
+        Self::of(false, has("tools"), has("response_format"))
+    }
+
     /// Returns the names of the capabilities as a rejection lists them.
     pub(super) fn names(self) -> impl Iterator<Item = &'static str> {
         let names = [

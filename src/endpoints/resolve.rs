@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::backends::ModelBackends;
 use super::config::RoutingConfig;
+use super::lane::Capabilities;
 use super::{Lane, RouteError, Via};
 
 /// The condition on which a request goes to a fallback.
@@ -29,6 +30,8 @@ pub(super) struct Resolution {
     pub(super) targets: Box<[Target]>,
     /// The context lengths of the models' endpoints in ascending order, each once.
     pub(super) contexts: Box<[u32]>,
+    /// The capabilities that fields ask for which the alias removes from bodies.
+    pub(super) stripped: Capabilities,
 }
 
 /// A model to try, with the rule that led to it.
@@ -69,7 +72,8 @@ impl Resolution {
             let served = models.get(name);
             served.map_or_else(|| name.into(), |served| Arc::clone(&served.model))
         };
-        let alias = config.aliases.get(name).map(|alias| &*alias.model);
+        let edits = config.aliases.get(name);
+        let alias = edits.map(|alias| &*alias.model);
         // A name that is only an alias is not a model of its own.
         let direct = (alias.is_none() || models.contains_key(name)).then_some((name, Via::Direct));
         let chain_of = |name: &str| {
@@ -94,8 +98,12 @@ impl Resolution {
                 });
             }
         }
+        // An alias changes no request for a model of its own name.
+        let edits = edits.filter(|_| direct.is_none());
+        let stripped = edits.map(|alias| Capabilities::of_fields(&alias.strip_params));
         Self {
             name: shared(name),
+            stripped: stripped.unwrap_or(Capabilities::empty()),
             contexts: contexts(&targets),
             targets: targets.into(),
         }

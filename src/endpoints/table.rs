@@ -87,21 +87,24 @@ impl RoutingTable {
 
     /// Returns the demand of a request. The name is copied only if it is not configured.
     pub(crate) fn demand(&self, asked: &Requirements<'_>) -> Demand {
-        let (name, resolution) = match self.by_name.get_key_value(&*asked.model) {
+        let (name, idx) = match self.by_name.get_key_value(&*asked.model) {
             Some((name, &idx)) => (Arc::clone(name), Some(idx)),
             None => (Arc::from(&*asked.model), None),
         };
-        let contexts = resolution.map_or(&[][..], |idx| &self.resolutions[idx].contexts);
+        let resolution = idx.map(|idx| &self.resolutions[idx]);
+        let contexts = resolution.map_or(&[][..], |resolution| &resolution.contexts);
+        let stripped = resolution.map_or(Capabilities::empty(), |resolution| resolution.stripped);
+        let needs = Capabilities::of(asked.vision, asked.tools, asked.json_mode);
         let context_tokens = asked.context_tokens.unwrap_or(asked.estimated_tokens);
         Demand {
             asked: Lane {
                 name,
-                needs: Capabilities::of(asked.vision, asked.tools, asked.json_mode),
+                needs: needs - stripped,
                 context_length: context_for(context_tokens, contexts),
                 without_fallbacks: asked.without_fallbacks,
                 failed_at: None,
             },
-            resolution,
+            resolution: idx,
             prefix: asked.prefix,
         }
     }
@@ -472,6 +475,7 @@ fn served_models<'a>(
             add(NO_MODEL, Backend::new(endpoint, &any, usize::MAX)); // it is none of its models
         }
     }
+    models.values_mut().for_each(ModelBackends::ignore_stripped);
     models
 }
 

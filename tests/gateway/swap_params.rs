@@ -69,6 +69,49 @@ async fn parameters_are_set_and_removed_by_model_and_alias() {
 }
 
 #[tokio::test]
+async fn a_field_that_is_removed_needs_no_capability() {
+    let (backend, able) = (Backend::start().await, Backend::start().await);
+    let strips = "strip_params = [\"Tools\", \"response_format\"]";
+    let models = format!(
+        r#"models = [{{ name = "m", {strips} }}, {{ name = "plain" }}, {{ name = "both", {strips} }}]"#
+    );
+    let setup = Setup::new()
+        .routing(&format!(
+            "aliases = {{ alias = {{ model = \"plain\", {strips} }}, both = {{ model = \"plain\", {strips} }} }}"
+        ))
+        .backend_with("gpu-1", &backend.url(), &models)
+        .backend_with(
+            "gpu-2",
+            &able.url(),
+            "models = [{ name = \"both\", tools = true, json_mode = true }]",
+        );
+    let gateway = setup.start().await;
+    for (sent, expected) in [
+        (
+            r#"{"model":"m","tools":[{}],"response_format":{"type":"json_object"}}"#,
+            r#"{"model":"m"}"#,
+        ),
+        (
+            r#"{"model":"alias","tools":[{}],"response_format":{"type":"json_object"}}"#,
+            r#"{"model":"plain"}"#,
+        ),
+    ] {
+        assert_eq!(received(&gateway, &backend, sent).await, expected);
+    }
+    let tools = r#"{"model":"both","tools":[{}]}"#;
+    for _ in 0..4 {
+        assert_eq!(received(&gateway, &able, tools).await, tools);
+    }
+    for body in [
+        r#"{"model":"plain","tools":[{}]}"#,
+        r#"{"model":"alias","messages":[{"content":[{"type":"image_url"}]}]}"#,
+    ] {
+        let refused = gateway.ask("").path(PATH).body(body).answer().await;
+        refused.assert_error(400, "capability_mismatch");
+    }
+}
+
+#[tokio::test]
 async fn another_try_gets_the_parameters_of_its_own_backend() {
     let (first, second) = (Backend::start().await, Backend::start().await);
     let lines = |name: &str, priority: u32| {

@@ -30,7 +30,8 @@ pub struct Alias {
     pub use_model_name: Option<String>,
     /// The parameters that the endpoint gets in a JSON body, over those of the client and of the model. Default: none.
     pub set_params: SetParams,
-    /// The names of parameters to remove from a JSON body, unless they are set. Default: none.
+    /// The names of parameters to remove from a JSON body, unless they are set. Default: none. Without `tools` or
+    /// `response_format`, requests with these fields need neither `tools` nor `json_mode`.
     pub strip_params: Vec<String>,
 }
 
