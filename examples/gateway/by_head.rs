@@ -100,11 +100,13 @@ pub(crate) fn may_have_json<B: HttpBody>(request: &Request<B>) -> bool {
     is_json && !request.body().is_end_stream()
 }
 
-/// Returns `true` if a content type is `application/json`, or ends with `+json`.
+/// Returns `true` if a content type is `application/json`, ends with `+json`, or is the one that curl gives to any text.
 fn is_json(content_type: &[u8]) -> bool {
     let kind = content_type.split(|&byte| byte == b';').next();
     let kind = kind.unwrap_or_default().trim_ascii().to_ascii_lowercase();
-    kind == b"application/json" || kind.ends_with(b"+json")
+    kind == b"application/json"
+        || kind.ends_with(b"+json")
+        || kind == b"application/x-www-form-urlencoded"
 }
 
 /// Takes the name of the model out of the path of a request for the own pages of a model, as llama-swap has them.
@@ -200,6 +202,7 @@ mod tests {
             ("application/json", true),
             ("Application/JSON ; charset=utf-8", true),
             ("application/vnd.api+json", true),
+            ("application/x-www-form-urlencoded", true),
             ("application/jsonl", false),
             ("application/sdp", false),
             ("multipart/form-data; boundary=json", false),
