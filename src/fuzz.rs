@@ -52,10 +52,10 @@ where
     };
     let model = start.model_at.map(|at| start.bytes[at].to_vec());
     let mut passed = start.bytes.to_vec();
-    if let Some(rest) = start.rest {
-        match rest.collect().await {
-            Ok(rest) => passed.extend_from_slice(&rest.to_bytes()),
-            Err(error) => return Some(Err(RouteError::malformed(error.into()))),
+    if let Some(mut rest) = start.rest {
+        // A server may look at the beginning of a form that is cut off.
+        while let Some(Ok(frame)) = rest.frame().await {
+            passed.extend(frame.into_data().unwrap_or_default());
         }
     }
     Some(Ok(Form { model, passed }))

@@ -12,6 +12,7 @@ use tower_service::Service;
 
 use super::observer::observer;
 use super::request_body::BufferedBody;
+use super::response_body::BoxError;
 use super::rewrite::Rewrite;
 use super::shared::RouterShared;
 use super::{RouteBody, RouteObserver};
@@ -156,7 +157,7 @@ impl Attempt {
     /// Changes the body to what the endpoint of the decision gets: the model's name, and parameters. Returns the tokens that
     /// the request may cost then, if that has changed.
     #[inline]
-    fn rewrite<B: Body<Data = Bytes>>(
+    fn rewrite<B: Body<Data = Bytes, Error: Into<BoxError>>>(
         &self,
         request: &mut Request<RouteBody<B>>,
         decision: &Decision,
@@ -165,7 +166,7 @@ impl Attempt {
         self.apply(&rewrite, request)
     }
 
-    fn apply<B: Body<Data = Bytes>>(
+    fn apply<B: Body<Data = Bytes, Error: Into<BoxError>>>(
         &self,
         rewrite: &Rewrite<'_>,
         request: &mut Request<RouteBody<B>>,
@@ -201,7 +202,7 @@ impl HoldPermit<Endpoints> for Attempt {
 impl<S, B, R> AdmissionHandler<Endpoints, Request<RouteBody<B>>, S> for Attempt
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>>,
-    B: Body<Data = Bytes>,
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
     R: Body<Data = Bytes>,
 {
     /// The outcome of the attempt. `None` while the request waits, if it is to be answered with its status meanwhile.

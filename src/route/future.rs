@@ -297,7 +297,7 @@ fn first_attempt<S, B, R, E>(
 ) -> ControlFlow<Result<Routed<R>, E>, AttemptsState<S, B, R>>
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
-    B: Body<Data = Bytes>,
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
     R: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     if let Some(observer) = metrics.as_ref().and_then(|it| it.observer.as_deref()) {
@@ -335,7 +335,7 @@ fn after_attempt<S, B, R, E>(
 ) -> ControlFlow<Result<Routed<R>, E>, AttemptsState<S, B, R>>
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
-    B: Body<Data = Bytes>,
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
     R: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     let (response, kept) = next_step(outcome, take_once(metrics), retry)?;
@@ -351,7 +351,7 @@ fn later_attempt<S, B, R, E>(
 ) -> AttemptsState<S, B, R>
 where
     S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
-    B: Body<Data = Bytes>,
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
     R: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     let Ok(retry) = retry else {

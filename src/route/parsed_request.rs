@@ -14,6 +14,7 @@ use super::RouteBody;
 use super::attempt::{Admitted, Attempt};
 use super::read_request::ReadContent;
 use super::request_body::BufferedBody;
+use super::response_body::BoxError;
 use crate::admit::RejectReason;
 use crate::endpoints::{Demand, Endpoints, Requirements, RouteError, RoutingTable};
 use crate::gate::Shared;
@@ -145,7 +146,7 @@ impl<S> RequestHead<S> {
     pub(super) fn admit<B, R>(mut self, demand: Demand, body: RouteBody<B>) -> Admitted<S, B, R>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
-        B: Body<Data = Bytes>,
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
         R: Body<Data = Bytes>,
     {
         let request = Request::from_parts(self.head, body);

@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::client_wait::ClientWait;
+use super::response_body::BoxError;
 use crate::endpoints::EndpointRef;
 use crate::openai::RestOfForm;
 
@@ -18,7 +19,8 @@ pin_project! {
     /// the caller's own body, which is streamed. Of a form, the beginning is in memory and the rest is streamed.
     ///
     /// A body that was read is passed on byte for byte, but for the model's name where another model serves the request, and for
-    /// the parameters that its model or alias sets and removes.
+    /// the parameters that its model or alias sets and removes. It fails if the caller's body does, and if a form names a second
+    /// model in the part that is streamed.
     pub struct RouteBody<B> {
         #[pin]
         inner: Inner<B>,
@@ -131,14 +133,17 @@ impl<B> RouteBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for RouteBody<B> {
+impl<B> Body for RouteBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+{
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match self.project().inner.project() {
             InnerProj::Buffered { parts } => Poll::Ready(next_part(parts).map(Ok)),
             InnerProj::Streamed { body, wait } => poll_streamed(body, wait, cx),
@@ -190,12 +195,15 @@ fn length(parts: &[Bytes; 3]) -> u64 {
 }
 
 /// Polls a body that comes from the client, and marks the waits for it.
-fn poll_streamed<B: Body<Data = Bytes>>(
+fn poll_streamed<B>(
     body: Pin<&mut B>,
     wait: &mut ClientWait,
     cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-    let frame = body.poll_frame(cx);
+) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    let frame = body.poll_frame(cx).map_err(Into::into);
     match &frame {
         Poll::Ready(Some(Ok(_))) => wait.on_sent(),
         Poll::Ready(_) => wait.set(false),

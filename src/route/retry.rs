@@ -11,6 +11,7 @@ use tower_service::Service;
 
 use super::attempt::Admitted;
 use super::parsed_request::RequestHead;
+use super::response_body::BoxError;
 use super::response_class::Retry;
 use super::{AtMostOnce, RouteBody};
 use crate::endpoints::{Decision, Demand, EndpointRef, RouteError};
@@ -254,7 +255,7 @@ impl<S, E> RetryState<S, E> {
     pub(super) fn next_attempt<B, R>(&mut self) -> Admitted<S, B, R>
     where
         S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
-        B: Body<Data = Bytes>,
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
         R: Body<Data = Bytes>,
     {
         let attempt = &mut self.request.attempt;

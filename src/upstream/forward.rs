@@ -116,7 +116,7 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// | the endpoint did not answer in [time](Self::first_byte_timeout) | 504 | `upstream_timeout` | `Timeout` |
 /// | the body of its answer did not begin in [time](Self::idle_timeout) | 504 | `upstream_timeout` | `Timeout` |
 /// | the endpoint closed before it had read the request, or refused it | 502 | `upstream_failed` | `BodyNotSent` |
-/// | the request's body broke off | 400 | `request_body_failed` | `BodyNotSent` |
+/// | the request's body broke off, or is shorter than announced | 400 | `request_body_failed` | `BodyNotSent` |
 /// | a model that was started on demand has ended by itself | 502 | `model_crashed` | `Unreachable`, `Reset` |
 /// | the operator stopped such a model | 503 | `model_unloaded` | `Reset` |
 /// | the request's path cannot be joined to the endpoint's | 400 | `invalid_path` | none |

@@ -4,6 +4,7 @@
 //! the endpoint, which has stopped reading. An [`Upload`] is the body as hyper reads it, and its [`Progress`] records
 //! which of the two is awaited. It also keeps a small body, so that the request can be sent again.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -25,6 +26,8 @@ pub(super) struct Upload<B> {
     /// The rest of a larger piece, which hyper gets next.
     rest: Bytes,
 }
+
+type BoxError = Box<dyn Error + Send + Sync>;
 
 enum Content<B> {
     Client(B),
@@ -163,9 +166,10 @@ impl State {
 }
 
 impl<B: Body> Upload<B> {
-    /// Creates the body of a request that is sent at `now`, of which `announced` is the length, if it is known.
+    /// Creates the body of a request that is sent at `now`, of which `announced` is the length, if it is known. A body that
+    /// ends before this length fails, because the endpoint would take it for a whole one, or for an error of the connection.
     pub(super) fn new(body: B, announced: Option<u64>, now: Instant) -> Self {
-        let has_body = !body.is_end_stream();
+        let has_body = !body.is_end_stream() || announced.is_some_and(|length| length > 0);
         let progress = has_body.then(|| Progress::new(now));
         Self::of(Content::Client(body), progress, announced)
     }
@@ -206,6 +210,11 @@ impl<B> Upload<B> {
         part
     }
 
+    /// Returns `true` if the body has less than its announced length.
+    fn is_short(&self) -> bool {
+        self.left.is_some_and(|left| left > 0)
+    }
+
     /// Returns the progress of the body, or `None` if the request has no body.
     pub(super) fn progress(&self) -> Option<Progress> {
         self.progress.clone()
@@ -227,7 +236,7 @@ impl<B: Body + Unpin> Content<B> {
     }
 }
 
-impl<B: Body + Unpin> Upload<B> {
+impl<B: Body<Error: Into<BoxError>> + Unpin> Upload<B> {
     /// Records a frame that the body has given. Returns the part of it that hyper gets now.
     fn on_frame(&mut self, frame: Frame<Bytes>, is_first: bool) -> Frame<Bytes> {
         let is_over = self.is_end_stream(); // asked without the lock, because this is a caller's code
@@ -257,24 +266,31 @@ impl<B: Body + Unpin> Upload<B> {
     }
 }
 
-impl<B: Body + Unpin> Body for Upload<B> {
+impl<B> Body for Upload<B>
+where
+    B: Body + Unpin,
+    B::Error: Into<BoxError>,
+{
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         if !this.rest.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(this.next_part()))));
         }
         let is_first = !std::mem::replace(&mut this.is_polled, true);
         let frame = match this.body.poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
+            Poll::Ready(Some(Ok(frame))) if !(frame.is_trailers() && this.is_short()) => {
                 return Poll::Ready(Some(Ok(this.on_frame(frame, is_first))));
             }
-            frame => frame,
+            Poll::Ready(None | Some(Ok(_))) if this.is_short() => {
+                Poll::Ready(Some(Err("the body is shorter than announced".into())))
+            }
+            frame => frame.map_err(Into::into),
         };
         if let Some(progress) = &this.progress {
             let mut state = progress.lock();
@@ -292,7 +308,7 @@ impl<B: Body + Unpin> Body for Upload<B> {
             Content::Client(body) => body.is_end_stream(),
             Content::Again(bytes) => bytes.is_empty(),
         };
-        has_ended && self.rest.is_empty()
+        has_ended && self.rest.is_empty() && !self.is_short()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -321,9 +337,10 @@ mod tests {
         (upload, progress)
     }
 
-    fn poll<B: Body + Unpin>(
-        upload: &mut Upload<B>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll<B>(upload: &mut Upload<B>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>
+    where
+        B: Body<Error: Into<BoxError>> + Unpin,
+    {
         Pin::new(upload).poll_frame(&mut Context::from_waker(Waker::noop()))
     }
 
@@ -346,6 +363,25 @@ mod tests {
             }
             assert_eq!(progress.has_ended(), has_ended, "{count} {announced:?}");
         }
+    }
+
+    #[test]
+    fn a_body_shorter_than_announced_fails() {
+        let data = || Frame::data(Bytes::from_static(b"12345"));
+        let trailers = Frame::trailers(HeaderMap::new());
+        for frames in [vec![], vec![data()], vec![data(), trailers]] {
+            let count = frames.len();
+            let frames = frames.into_iter().map(Ok::<_, Infallible>);
+            let (mut upload, progress) = upload(StreamBody::new(stream::iter(frames)), Some(6));
+            for _ in 0..count.min(1) {
+                assert!(matches!(poll(&mut upload), Poll::Ready(Some(Ok(_)))));
+            }
+            assert!(!upload.is_end_stream());
+            assert!(matches!(poll(&mut upload), Poll::Ready(Some(Err(_)))));
+            assert!(progress.has_failed() && !progress.has_ended(), "{count}");
+        }
+        let (empty, _) = upload(Full::<Bytes>::default(), Some(6));
+        assert!(!empty.is_end_stream());
     }
 
     #[test]

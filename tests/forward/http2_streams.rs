@@ -209,6 +209,26 @@ async fn a_request_whose_body_breaks_off_is_reset() {
 }
 
 #[tokio::test]
+async fn a_body_shorter_than_announced_is_reset() {
+    let (upstream, to) = begin().await;
+    let (mut sender, body) = Channel::<Bytes, io::Error>::new(1);
+    let request = Request::post("/").header("content-length", 6);
+    let request = request.extension(to).body(body).unwrap();
+    let answer = tokio::spawn(Forward::new().oneshot(request));
+    let mut frames = accept(&upstream).await;
+    let head = next(&mut frames).await;
+    assert_eq!(head.kind, HEADERS);
+    sender.send_data("one".into()).await.unwrap();
+    let data = next(&mut frames).await;
+    assert_eq!((data.kind, &*data.payload), (DATA, &b"one"[..]));
+    drop(sender);
+    let reset = next(&mut frames).await;
+    assert_eq!((reset.kind, reset.stream), (RST_STREAM, head.stream));
+    let failure = Failure::read(answer.await.unwrap().unwrap()).await;
+    failure.is(400, "request_body_failed", NoResponse::BodyNotSent);
+}
+
+#[tokio::test]
 async fn hanging_up_during_the_upload_resets_the_stream() {
     let (upstream, to) = begin().await;
     let (_sender, mut frames, stream, answer) = uploading(&upstream, &to).await;

@@ -1,9 +1,12 @@
 //! Tests of `http2` of `[[backends]]`.
 
 use http::Version;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::backend::Backend;
-use crate::process::{Gateway, Setup};
+use crate::process::{Gateway, Setup, TIMEOUT};
 
 const MODELS: &str = "max_concurrent = 8\nmodels = [{ name = \"m\" }]\n";
 
@@ -65,6 +68,77 @@ async fn a_client_that_hangs_up_ends_its_request_and_not_the_connection() {
     gateway.idle().await;
     is_served(&gateway, &backend).await;
     assert_eq!(backend.counts().connections, 1);
+}
+
+/// A form with a large file that names another model behind it.
+fn form_of_two_models() -> String {
+    let model =
+        |name| format!("--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n{name}\r\n");
+    let file = format!(
+        "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n{}\r\n",
+        "x".repeat(1 << 20)
+    );
+    [model("m"), file, model("other"), "--b--\r\n".to_owned()].concat()
+}
+
+/// Sends a form, whose length is announced or not, and returns the head of the answer.
+async fn upload(gateway: &Gateway, form: &str, is_chunked: bool) -> String {
+    let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
+    let (length, body) = match is_chunked {
+        true => (
+            "transfer-encoding: chunked".to_owned(),
+            format!("{:x}\r\n{form}\r\n0\r\n\r\n", form.len()),
+        ),
+        false => (format!("content-length: {}", form.len()), form.to_owned()),
+    };
+    let head = format!(
+        "POST /v1/audio/transcriptions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+         content-type: multipart/form-data; boundary=b\r\n{length}\r\n\r\n"
+    );
+    let mut answer = String::new();
+    let exchange = async {
+        client.write_all(head.as_bytes()).await.unwrap();
+        client.write_all(body.as_bytes()).await.unwrap();
+        client.read_to_string(&mut answer).await.unwrap();
+    };
+    timeout(TIMEOUT, exchange).await.expect("no answer comes");
+    answer
+}
+
+#[tokio::test]
+async fn a_form_that_is_cut_off_fails_alone() {
+    for is_http2 in [true, false] {
+        let backend = match is_http2 {
+            true => Backend::start_http2().await,
+            false => Backend::start().await,
+        };
+        let setup = setup(&backend, &format!("http2 = {is_http2}\nhealth = false\n"));
+        let gateway = setup.start().await;
+        let (first, ()) = tokio::join!(gateway.ask("m").answer(), async {
+            backend.next().await.answer("fine");
+        });
+        first.assert_ok("fine");
+        let others: Vec<_> = (0..4).map(|_| gateway.ask("m").send()).collect();
+        let mut arrived = Vec::new();
+        for _ in 0..4 {
+            arrived.push(backend.next().await);
+        }
+        for is_chunked in [true, false] {
+            let told = upload(&gateway, &form_of_two_models(), is_chunked).await;
+            assert!(told.starts_with("HTTP/1.1 400"), "{told}");
+            assert!(told.contains("request_body_failed"), "{told}");
+        }
+        assert_eq!(backend.counts().arrived, 5);
+        for arrived in arrived {
+            arrived.answer("fine");
+        }
+        for other in others {
+            other.answer().await.assert_ok("fine");
+        }
+        let metrics = gateway.get("/metrics").answer().await;
+        let line = "{endpoint=\"a\",model=\"m\",outcome=\"client_error\"} 2\n";
+        assert!(metrics.text().contains(line), "{metrics:?}");
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ use crate::endpoints::RouteError;
 pub(crate) use boundary::form_boundary;
 use scan::{FormScan, Found};
 
+type BoxError = Box<dyn Error + Send + Sync>;
+
 /// A form whose beginning is being read.
 pub(crate) struct ReadForm<B> {
     rest: RestOfForm<B>,
@@ -63,7 +65,7 @@ where
 
 impl<B> ReadForm<B>
 where
-    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     /// Reads the form up to the name of the model. Resolves to an error if the form cannot be read, or if the name is not
     /// among its first bytes. The rest is drained then, so that the client can read the answer.
@@ -86,7 +88,7 @@ where
             }
             match ready!(Pin::new(&mut self.rest).poll_frame(cx)) {
                 Some(Ok(frame)) => self.keep(frame)?,
-                Some(Err(error)) => return Poll::Ready(Err(RouteError::malformed(error.into()))),
+                Some(Err(error)) => return Poll::Ready(Err(RouteError::malformed(error))),
                 None => return Poll::Ready(Ok(self.start(None))),
             }
         }
@@ -198,14 +200,17 @@ impl<B> RestOfForm<B> {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for RestOfForm<B> {
+impl<B> Body for RestOfForm<B>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+{
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Some(body) = &mut self.body else {
             return Poll::Ready(None);
         };
@@ -214,17 +219,18 @@ impl<B: Body<Data = Bytes>> Body for RestOfForm<B> {
             && let Some(data) = frame.data_ref()
             && !later.admit(data)
         {
-            // The form ends here, in the middle of a part, so that no server takes the second model.
-            tracing::warn!("a form was cut off because it names two models, or is malformed");
+            // An error, because a server may take a form that just ends for a whole one.
+            let error = "the form names two models, or is malformed";
+            tracing::warn!(error, "a form was cut off");
             if let Some(body) = self.body.take() {
                 (self.drain)(body);
             }
-            return Poll::Ready(None);
+            return Poll::Ready(Some(Err(error.into())));
         }
         if !matches!(frame, Some(Ok(_))) {
             self.body = None;
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -313,8 +319,16 @@ mod tests {
         );
         for length in [1, 7, 20] {
             let start = read(&mut ReadForm::new(pieces(TWO, length), b"b", 1_000, None)).unwrap();
-            let rest = start.rest.unwrap().collect().now_or_never().unwrap();
-            let all = [&start.bytes[..], &rest.unwrap().to_bytes()].concat();
+            let mut rest = start.rest.unwrap();
+            let mut all = start.bytes.to_vec();
+            let error = loop {
+                match rest.frame().now_or_never().unwrap() {
+                    Some(Ok(frame)) => all.extend_from_slice(frame.data_ref().unwrap()),
+                    Some(Err(error)) => break error,
+                    None => panic!("the form ends like a whole one"),
+                }
+            };
+            assert!(error.to_string().contains("two models"), "{error}");
             assert!(TWO.as_bytes().starts_with(&all), "{length}");
             let content = TWO.len() - "b\r\n--b--\r\n".len();
             assert!(all.len() < content, "{length}"); // its headers are unfinished

@@ -126,7 +126,7 @@ where
         };
         let frame = Pin::new(upload).poll_frame(cx);
         state.reader = frame.is_pending().then(|| cx.waker().clone());
-        frame.map_err(Into::into)
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
