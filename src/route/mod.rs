@@ -47,8 +47,9 @@
 //! The beginning that was read is sent to the endpoint, and the rest is streamed behind it, so that a file may be larger than
 //! [`body_limit`](RouteLayerBuilder::body_limit). A form with more than that before its model is rejected with 400
 //! (`model_missing`). A form is tried again only if all of it was read. A form that names two models is rejected with 400
-//! (`malformed_body`), or its body fails before the second name if that comes later, because servers differ in the one that counts.
-//! So is a form with a part that has an unusual `content-disposition`, such as one with two names, if it may be the model's.
+//! (`malformed_body`), or its body fails before the second name if that comes later, because servers differ in the one that
+//! counts. So is a form with a part that has an unusual `content-disposition`, such as one with two names, if it may be the
+//! model's.
 //!
 //! A request that names no model goes to the [default endpoint](RoutingConfig::default_endpoint), if there is one. A layer in
 //! front can name the model by [`Requirements`](crate::endpoints::Requirements) among the extensions of a request, so that its

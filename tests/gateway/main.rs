@@ -52,6 +52,7 @@ mod hang_up;
 #[cfg(target_os = "linux")]
 mod hanging_file;
 mod http2_backends;
+mod large_heads;
 mod levels;
 mod live;
 #[cfg(unix)]

@@ -32,6 +32,10 @@ use super::drive::Driver;
 use super::hang_up::{self, HangUpWatch};
 use super::tls::HTTP1;
 
+/// The largest head of a request, in bytes. hyper answers a larger one with 431. A backend may end a connection of HTTP/2 at
+/// one of 64 KiB, with all requests on it.
+const LARGEST_HEAD: usize = 32 << 10;
+
 /// The connection of a client, which was accepted at `start`.
 struct Client {
     hang_up: HangUpWatch,
@@ -149,6 +153,7 @@ async fn serve_requests<H, F, B, I>(
         // Copies headers and chunk into one buffer: cheaper than a vectored write of the two.
         let protocol = http1::Builder::new()
             .writev(false)
+            .max_header_size(LARGEST_HEAD)
             .serve_connection(io, service);
         log_end(
             driver
@@ -157,7 +162,9 @@ async fn serve_requests<H, F, B, I>(
         );
     } else {
         let mut protocols = auto::Builder::new(StreamTasks(Arc::clone(&activity)));
-        protocols.http1().writev(false);
+        // For HTTP/1, this builder limits a head only by the buffer.
+        protocols.http1().writev(false).max_buf_size(LARGEST_HEAD);
+        protocols.http2().max_header_list_size(LARGEST_HEAD as u32);
         let connection = protocols.serve_connection_with_upgrades(io, service);
         log_end(driver.drive(connection, |it| it.graceful_shutdown()).await);
     }
