@@ -9,7 +9,8 @@ use bytes::Bytes;
 /// A limit on the memory of all request bodies that are read or kept at a time. Clones share it.
 ///
 /// Without it, memory is bounded only by the number of clients times the largest body. A body counts by its length, from
-/// its first byte until the last copy of it is dropped.
+/// its first byte until the last copy of it is dropped. A body whose parameters were changed for its
+/// endpoint counts even beyond the limit.
 #[derive(Debug, Clone)]
 pub struct BodyMemory(Arc<Counter>);
 
@@ -44,6 +45,14 @@ impl BodyMemory {
     /// Returns `true` if `bytes` more fit now.
     pub(super) fn has_room_for(&self, bytes: usize) -> bool {
         self.used().saturating_add(bytes) <= self.0.limit
+    }
+
+    /// Counts the body of an admitted request, even beyond the limit, until the last copy of the returned bytes is dropped.
+    pub(crate) fn count(&self, bytes: Bytes) -> Bytes {
+        let mut share = self.share();
+        share.bytes = bytes.len();
+        self.0.used.fetch_add(share.bytes, Relaxed);
+        share.tie_to(bytes)
     }
 
     /// Returns the share of a body that has no bytes yet.
@@ -170,6 +179,16 @@ mod tests {
             drop((shares, copies));
             prop_assert_eq!(memory.used(), 0);
         }
+    }
+
+    #[test]
+    fn an_admitted_body_counts_beyond_the_limit() {
+        let memory = BodyMemory::new(10);
+        let bytes = memory.count(Bytes::from_static(b"more than ten"));
+        assert_eq!(memory.used(), 13);
+        assert!(!memory.has_room_for(0) && !memory.share().grow(1));
+        drop(bytes);
+        assert_eq!(memory.used(), 0);
     }
 
     #[test]

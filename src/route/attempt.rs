@@ -176,6 +176,10 @@ impl Attempt {
         let sent = request.body_mut();
         match (&self.body, with_params) {
             (_, Some(bytes)) => {
+                let bytes = match &self.shared.body_memory {
+                    Some(memory) => memory.count(bytes),
+                    None => bytes,
+                };
                 let asked = Requirements::read(&bytes, false).ok();
                 tokens = asked.map(|(asked, _)| (&asked).into());
                 *sent = BufferedBody::whole(bytes).unchanged();

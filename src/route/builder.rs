@@ -191,8 +191,9 @@ impl RouteLayerBuilder {
     /// retry. By default they may have any number.
     ///
     /// A request whose body does not fit is rejected with 503 (`body_memory_full`) and a `Retry-After`. Nothing of its body is
-    /// kept, and a body of more than 64 KiB is rejected before more of it is read. A body that is streamed does not count, nor does a request that brings its
-    /// [slot](crate::gate::PermitExtension) along.
+    /// kept, and a body of more than 64 KiB is rejected before more of it is read. A body that is streamed does not count, nor
+    /// does a request that brings its [slot](crate::gate::PermitExtension) along. A body whose parameters were changed counts,
+    /// even beyond the limit, because its request has its slot.
     pub fn body_memory(mut self, bytes: usize) -> Self {
         self.options.body_memory = Some(bytes);
         self

@@ -21,18 +21,6 @@ pub(super) struct Rewrite<'a> {
     routing: Option<Arc<RoutingConfig>>,
 }
 
-/// An edited body, with the one that it was made of.
-struct Tied {
-    edited: String,
-    _original: Bytes,
-}
-
-impl AsRef<[u8]> for Tied {
-    fn as_ref(&self) -> &[u8] {
-        self.edited.as_bytes()
-    }
-}
-
 /// The characters that are encoded in a query.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -105,11 +93,7 @@ impl<'a> Rewrite<'a> {
             return None;
         }
         let edited = edits.apply(std::str::from_utf8(&body.bytes).ok()?)?;
-        let original = body.bytes.clone(); // its share of the memory is given back only with the edited body
-        Some(Bytes::from_owner(Tied {
-            edited,
-            _original: original,
-        }))
+        Some(edited.into())
     }
 
     /// Returns the edits of the parameters and the name, unless no parameter changes.

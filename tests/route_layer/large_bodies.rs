@@ -306,31 +306,39 @@ async fn a_waiting_request_keeps_its_memory_until_it_leaves() {
 }
 
 #[tokio::test]
-async fn a_rewritten_body_keeps_the_memory_of_the_original() {
-    let mut bounded = endpoint("a", 1, &["m"]);
-    bounded.models[0] = bounded.models[0].clone().strip_params(["user"]);
-    let (taken, mut bodies) = mpsc::unbounded_channel();
-    // It answers while the body is still on its way.
-    let inner = service_fn(move |request: Request<RouteBody<Full<Bytes>>>| {
-        let taken = taken.clone();
-        async move {
-            let mut body = request.into_body();
-            let piece = body.frame().await.unwrap().unwrap();
-            taken.send(piece.into_data().unwrap()).unwrap();
-            Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
-        }
-    });
-    let registry = Registry::new(vec![bounded]).unwrap();
-    let layer = RouteLayer::builder(registry).body_memory(1000).build();
-    let chat = r#"{"model":"m","user":"u"}"#;
-    let sent = Request::new(Full::from(chat));
-    drop(layer.layer(inner).oneshot(sent).await.unwrap());
+async fn an_edited_body_counts_beside_the_one_that_is_kept_for_a_retry() {
+    const SENT: &str = r#"{"model":"m","user":"u"}"#;
+    for (names, kept) in [(&["a"][..], 0), (&["a", "b"], SENT.len())] {
+        let endpoints = names.iter().map(|name| {
+            let mut edits = endpoint(name, 1, &["m"]);
+            edits.models[0] = edits.models[0].clone().strip_params(["user"]);
+            edits
+        });
+        let registry = Registry::new(endpoints.collect()).unwrap();
+        let layer = RouteLayer::builder(registry).body_memory(1000).build();
+        let handle = layer.handle();
+        let memory = handle.body_memory().unwrap();
+        let (taken, mut bodies) = mpsc::unbounded_channel();
+        let counted = memory.clone();
+        // It answers while the body is still on its way.
+        let inner = service_fn(move |request: Request<RouteBody<Full<Bytes>>>| {
+            let (taken, counted) = (taken.clone(), counted.clone());
+            async move {
+                let mut body = request.into_body();
+                let piece = body.frame().await.unwrap().unwrap();
+                let piece = piece.into_data().unwrap();
+                taken.send((piece, counted.used())).unwrap();
+                Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+            }
+        });
+        let sent = Request::new(Full::from(SENT));
+        drop(layer.layer(inner).oneshot(sent).await.unwrap());
 
-    let rewritten = bodies.recv().await.unwrap();
-    assert_eq!(rewritten, CHAT);
-    let handle = layer.handle();
-    let memory = handle.body_memory().unwrap();
-    assert_eq!(memory.used(), chat.len());
-    drop(rewritten);
-    assert_eq!(memory.used(), 0);
+        let (edited, used) = bodies.recv().await.unwrap();
+        assert_eq!(edited, CHAT);
+        assert_eq!(used, CHAT.len() + kept, "{names:?}");
+        assert_eq!(memory.used(), CHAT.len());
+        drop(edited);
+        assert_eq!(memory.used(), 0);
+    }
 }

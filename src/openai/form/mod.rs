@@ -105,23 +105,30 @@ where
             let limit = share.memory().limit();
             return Err(RouteError::BodyMemoryFull { limit });
         }
+        if !self.read.is_empty() && self.read.capacity() - self.read.len() < data.len() {
+            self.read.reserve(data.len() + self.announced());
+        }
         self.read.extend_from_slice(&data);
         Ok(())
+    }
+
+    /// Returns the number of bytes that may still be kept, if the length of the form was announced. Room for all of them saves
+    /// the copies, and the doubled buffer, of a large file before the model.
+    fn announced(&self) -> usize {
+        let rest = self.rest.size_hint().exact().unwrap_or(0);
+        let room = self.limit.saturating_sub(self.read.len());
+        usize::try_from(rest).map_or(room, |rest| rest.min(room))
     }
 
     /// Starts a form that names a model. The rest of it must name no other one, because servers differ in the one that
     /// counts.
     fn start_with(&mut self, model_at: Range<usize>) -> Result<FormStart<B>, RouteError> {
-        let mut later = LaterParts {
-            scan: std::mem::replace(&mut self.scan, FormScan::new(b"")),
-            unread: self.read.to_vec(),
-            has_ended: false,
-        };
-        if !later.admit(b"") {
+        let scan = std::mem::replace(&mut self.scan, FormScan::new(b""));
+        let Some(later) = LaterParts::new(scan, &self.read) else {
             let error =
                 "two parts of the form name a model, or servers may differ in whether they do";
             return Err(RouteError::malformed(error));
-        }
+        };
         self.rest.later = Some(Box::new(later));
         Ok(self.start(Some(model_at)))
     }
@@ -168,23 +175,48 @@ struct LaterParts {
     has_ended: bool,
 }
 
+/// The memory that is kept between two pieces of a form, in bytes. It spares an allocation for each piece of a usual size.
+const KEPT_MEMORY: usize = 64 << 10;
+
 impl LaterParts {
+    /// Looks at the `form` behind its model, as far as it was read. Returns `None` if it names a second model, or if it is
+    /// malformed.
+    fn new(scan: FormScan, form: &[u8]) -> Option<Self> {
+        let mut later = Self {
+            scan,
+            unread: Vec::new(),
+            has_ended: false,
+        };
+        let read = later.look(form)?;
+        later.unread = form[read..].to_vec();
+        Some(later)
+    }
+
     /// Looks at the next bytes. Returns `false` if the form names a second model, or if it is malformed.
     fn admit(&mut self, data: &[u8]) -> bool {
         if self.has_ended {
             return true;
         }
-        self.unread.extend_from_slice(data);
-        match self.scan.advance(&self.unread) {
-            Ok(None) => {
-                self.scan.forget(&mut self.unread);
-                true
-            }
+        let mut unread = std::mem::take(&mut self.unread);
+        unread.extend_from_slice(data);
+        let Some(read) = self.look(&unread) else {
+            return false;
+        };
+        unread.drain(..read);
+        unread.shrink_to(KEPT_MEMORY);
+        self.unread = unread;
+        true
+    }
+
+    /// Looks at the bytes of the form that have come, and returns the number of those that are not needed any more.
+    fn look(&mut self, form: &[u8]) -> Option<usize> {
+        match self.scan.advance(form) {
+            Ok(None) => Some(self.scan.forget()),
             Ok(Some(Found::End)) => {
-                (self.unread, self.has_ended) = (Vec::new(), true);
-                true
+                self.has_ended = true;
+                Some(form.len())
             }
-            Ok(Some(Found::Model(_) | Found::SecondModel)) | Err(_) => false,
+            Ok(Some(Found::Model(_) | Found::SecondModel)) | Err(_) => None,
         }
     }
 }
@@ -332,6 +364,27 @@ mod tests {
             assert!(TWO.as_bytes().starts_with(&all), "{length}");
             let content = TWO.len() - "b\r\n--b--\r\n".len();
             assert!(all.len() < content, "{length}"); // its headers are unfinished
+        }
+    }
+
+    #[test]
+    fn the_watch_on_later_parts_needs_little_memory() {
+        let file = "x".repeat(1 << 20);
+        let part = "--b\r\nContent-Disposition: form-data; name=";
+        let form = format!(
+            "{part}\"file\"\r\n\r\n{file}\r\n{part}\"model\"\r\n\r\na\r\n{part}\"file\"\r\n\r\n{file}"
+        );
+        let form: &'static str = form.leak();
+        for length in [9_000, 1_600_000] {
+            let mut form = ReadForm::new(pieces(form, length), b"b", 2 << 20, None);
+            let mut rest = read(&mut form).unwrap().rest.unwrap();
+            loop {
+                let memory = rest.later.as_ref().unwrap().unread.capacity();
+                assert!(memory <= KEPT_MEMORY, "{memory}");
+                if rest.frame().now_or_never().unwrap().is_none() {
+                    break;
+                }
+            }
         }
     }
 

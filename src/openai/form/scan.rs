@@ -98,14 +98,14 @@ impl FormScan {
         }
     }
 
-    /// Drops the bytes of `form` that the scan needs no more, once the model was found. The next call must have the rest, and
-    /// more.
-    pub(super) fn forget(&mut self, form: &mut Vec<u8>) {
+    /// Forgets the bytes of the form that the scan needs no more, once the model was found, and returns their number. The next
+    /// call must have the rest, and more.
+    pub(super) fn forget(&mut self) -> usize {
         let read = self.at.saturating_sub(2); // the headers of a part may end with the line break before them
-        form.drain(..read);
         self.at -= read;
         self.content = self.content.saturating_sub(read);
         self.searched = self.searched.saturating_sub(read);
+        read
     }
 
     /// Reads the first boundary. A text before it is refused, because a server that ignores the content type may take it
@@ -328,7 +328,7 @@ mod tests {
                     }
                 }
                 if !found.is_empty() {
-                    scan.forget(&mut read);
+                    read.drain(..scan.forget());
                     assert!(read.len() < 100, "{length}");
                 }
             }
