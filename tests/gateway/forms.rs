@@ -123,6 +123,25 @@ async fn forms_that_name_no_model_are_refused() {
     assert_eq!(backend.counts().arrived, 0);
 }
 
+#[tokio::test]
+async fn forms_that_servers_may_divide_differently_are_refused() {
+    let backend = Backend::start().await;
+    let setup = Setup::new().backend("gpu-1", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    for line_end in ["\n", "\r", "\x0b\r\n", " \n"] {
+        let begin = format!("--XX{line_end}");
+        for hidden in [
+            model("other").replace("--XX\r\n", &begin),
+            file("RIFF") + &model("other").replace("--XX\r\n", &begin),
+        ] {
+            let body = form(&[hidden, model("m")]);
+            let answer = upload(&gateway, "/v1/audio/transcriptions", body).answer();
+            answer.await.assert_error(400, "malformed_body");
+        }
+    }
+    assert_eq!(backend.counts().arrived, 0);
+}
+
 /// The client reads nothing before it has sent all of its file.
 #[tokio::test]
 async fn a_refused_upload_is_read_so_that_its_client_gets_the_answer() {

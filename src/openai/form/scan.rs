@@ -60,6 +60,15 @@ const LONGEST_PADDING: usize = 64;
 
 const END_OF_HEADERS: &[u8] = b"\r\n\r\n";
 
+/// The error of a boundary that only some servers take for one.
+const NOT_ON_ITS_LINE: &str = "a boundary of the form is not on a line of its own";
+
+/// Returns `true` if a boundary may contain the byte, by RFC 2046. A space is left out, because servers skip it behind a
+/// boundary.
+fn is_of_boundaries(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"'()+_,-./:=?".contains(&byte)
+}
+
 /// The next step of a scan: on with the next state, the result, or a wait for more bytes.
 enum Step {
     Next(State),
@@ -147,7 +156,9 @@ impl FormScan {
             }
             [] | [b'\r'] => Step::Wait,
             [b'-'] if padding == 0 => Step::Wait,
-            _ => Step::Next(State::Skip), // it only begins like a boundary
+            // A longer token only begins like the boundary.
+            [byte, ..] if padding == 0 && is_of_boundaries(*byte) => Step::Next(State::Skip),
+            _ => return Err(NOT_ON_ITS_LINE),
         })
     }
 
@@ -207,7 +218,7 @@ impl FormScan {
                     return Ok(Some(position - 2));
                 }
                 [.., b'\r' | b'\n'] => {
-                    return Err("a boundary of the form is not on a line of its own");
+                    return Err(NOT_ON_ITS_LINE);
                 }
                 _ => {}
             }
@@ -306,6 +317,24 @@ mod tests {
             file.replace("RIFF", "--b\r\nRIFF") + &named,
         ] {
             assert!(model(&form).is_err(), "{form:?}");
+        }
+        for behind in [
+            "\n", "\r", "\x0b\r\n", "\x0c\r\n", "\0\r\n", " \n", "\t\r", " b\r\n", " --\r\n",
+        ] {
+            let begin = format!(
+                "--b{behind}Content-Disposition: form-data; name=\"model\"\r\n\r\nother\r\n"
+            );
+            for form in [
+                format!("{begin}{named}--b"),
+                format!("{file}{begin}{named}--b"),
+            ] {
+                assert_eq!(model(&form), Err(NOT_ON_ITS_LINE), "{form:?}");
+            }
+        }
+        // A longer token is no boundary.
+        for longer in ["b", "0", "-", "'", "?", "_"] {
+            let form = file.replace("RIFF", &format!("\r\n--b{longer}\r\n")) + &named + "--b";
+            assert_eq!(model(&form), Ok(Some("whisper-1".to_owned())), "{form:?}");
         }
         // The boundary within a line is a part of the content.
         let form = file.replace("RIFF", "RI--b\r\nFF--b") + &named + "--b";
