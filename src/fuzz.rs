@@ -5,6 +5,7 @@ use std::error::Error;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use http_body::Body;
 use http_body_util::BodyExt;
 
@@ -44,7 +45,7 @@ pub async fn form<B>(headers: &HeaderMap, body: B) -> Option<Result<Form, RouteE
 where
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    let boundary = form_boundary(headers)?;
+    let boundary = form_boundary(&headers.get_all(CONTENT_TYPE))?;
     let mut form = ReadForm::new(body, boundary, LIMIT, None);
     let start = match std::future::poll_fn(|cx| form.poll_read(cx)).await {
         Ok(start) => start,

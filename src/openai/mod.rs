@@ -19,6 +19,6 @@ mod usage;
 
 pub use body_memory::BodyMemory;
 pub(crate) use edit::Edits;
-pub(crate) use form::{FormStart, ReadForm, RestOfForm, form_boundary};
+pub(crate) use form::{FormStart, ReadForm, RestOfForm, form_boundary, names_url_encoded};
 pub use read_body::ReadBody;
 pub(crate) use usage::{AnswerForm, UsageReader};

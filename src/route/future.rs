@@ -129,11 +129,13 @@ where
         prepared: Option<Prepared<Shared<Endpoints>>>,
         request: Request<B>,
     ) -> Self {
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let observer = observer(&head.extensions).cloned();
         let metrics = Some(RequestMetrics::new(Arc::clone(&shared), observer));
         let body = match shared.options.demand_from {
-            DemandSource::Body if !has_demand(&head) => Ok(ReadRequest::new(body, &head, &shared)),
+            DemandSource::Body if !has_demand(&head) => {
+                Ok(ReadRequest::new(body, &mut head, &shared))
+            }
             DemandSource::Body | DemandSource::Head(_) => Err(body),
         };
         let head = Some(RequestHead {

@@ -41,7 +41,9 @@
 //! A router reads the body as OpenAI's chat, completions, embeddings and responses have it: model, images, tools, JSON mode,
 //! stream, and [tokens](crate::endpoints::Requirements::from_json), which are estimated. It passes the body on byte for byte, but
 //! for the model's name where another model serves. A [`Model`](crate::endpoints::Model) or an [`Alias`] may set and remove
-//! parameters of a body in JSON, and name the model otherwise; the rest of the body stays as it is.
+//! parameters of a body in JSON, and name the model otherwise; the rest of the body stays as it is. A body that claims to be
+//! `application/x-www-form-urlencoded` is read as JSON, too, and sent as `application/json`, because a server could find
+//! another model among its fields.
 //!
 //! Of a form (`multipart/form-data`, as audio and images have it) the router reads only the beginning, up to the part `model`.
 //! The beginning that was read is sent to the endpoint, and the rest is streamed behind it, so that a file may be larger than

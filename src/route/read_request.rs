@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::EXPECT;
+use http::header::{CONTENT_TYPE, EXPECT, HeaderValue};
 use http::request::Parts;
 use http_body::Body;
 use pin_project_lite::pin_project;
@@ -17,7 +17,7 @@ use super::shared::RouterShared;
 use crate::admit::RejectReason;
 use crate::endpoints::{Endpoints, RouteError};
 use crate::gate::{self, PermitExtension};
-use crate::openai::{FormStart, ReadBody, ReadForm, form_boundary};
+use crate::openai::{FormStart, ReadBody, ReadForm, form_boundary, names_url_encoded};
 use crate::queue;
 
 pin_project! {
@@ -54,11 +54,17 @@ const LARGE: usize = 64 << 10;
 type Read<T> = Result<T, RejectReason<RouteError>>;
 
 impl<B: Body<Data = Bytes> + Send + 'static> ReadRequest<B> {
-    pub(super) fn new(body: B, head: &Parts, shared: &RouterShared) -> Self {
-        if let Some(boundary) = form_boundary(&head.headers) {
+    pub(super) fn new(body: B, head: &mut Parts, shared: &RouterShared) -> Self {
+        let content_types = head.headers.get_all(CONTENT_TYPE);
+        if let Some(boundary) = form_boundary(&content_types) {
             let (limit, memory) = (shared.options.body_limit, shared.body_memory.as_ref());
             let form = Box::new(ReadForm::new(body, boundary, limit, memory));
             return Self::Form { form };
+        }
+        // The body is read as JSON, so the server must not find another model in it by reading it as fields.
+        if names_url_encoded(&content_types) {
+            let json = HeaderValue::from_static("application/json");
+            head.headers.insert(CONTENT_TYPE, json);
         }
         let is_large = body
             .size_hint()

@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::backend::{Backend, status};
 use crate::client::PendingResponse;
+use crate::durable_support::Folder;
 use crate::process::{Gateway, Setup};
 
 /// A gateway without retries and ejection.
@@ -25,6 +26,37 @@ async fn assert_serves(gateway: &Gateway, backend: &Backend) {
     });
     answer.assert_ok("served");
     gateway.idle().await;
+}
+
+#[tokio::test]
+async fn json_is_not_sent_as_url_encoded_fields() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let plain = gateway(&backend, 1).await;
+    let storing = folder.setup("", &backend).start().await;
+    let body = r#"{"model":"m","x":"&model=other&"}"#;
+    for (gateway, prefer) in [(&plain, ""), (&storing, ""), (&storing, "wait=30")] {
+        for (sent, expected) in [
+            ("application/x-www-form-urlencoded", "application/json"),
+            (
+                "Application/X-WWW-Form-URLEncoded;charset=utf-8",
+                "application/json",
+            ),
+            ("text/plain", "text/plain"),
+            (
+                "application/json; charset=utf-8",
+                "application/json; charset=utf-8",
+            ),
+        ] {
+            let post = gateway.client().post("/v1/chat/completions");
+            let asked = post.header("content-type", sent).header("prefer", prefer);
+            let asked = asked.body(body).send();
+            let arrived = backend.next().await;
+            assert_eq!(arrived.header("content-type"), Some(expected), "{prefer}");
+            assert_eq!(arrived.body, body);
+            arrived.answer("fine");
+            asked.answer().await.assert_ok("fine");
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,14 +1,14 @@
 //! The boundary between the parts of a form, which is a parameter of the form's content type.
 
-use http::HeaderMap;
-use http::header::CONTENT_TYPE;
+use http::HeaderValue;
+use http::header::GetAll;
 
-/// Returns the boundary of the form that a request with these headers has as its body, or `None` if it has none,
+/// Returns the boundary of the form that a request with these content types has as its body. Returns `None` if it has none,
 /// or several.
-pub(crate) fn form_boundary(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get(CONTENT_TYPE)?.as_bytes();
-    let (kind, _) = value.split_at_checked(FORM.len())?;
-    if !kind.eq_ignore_ascii_case(FORM) {
+pub(crate) fn form_boundary<'a>(content_types: &GetAll<'a, HeaderValue>) -> Option<&'a [u8]> {
+    let mut values = content_types.iter();
+    let value = values.next()?.as_bytes();
+    if !begins_with(value, FORM) || values.next().is_some() {
         return None;
     }
     let mut boundaries = parameters(value, b"boundary");
@@ -21,7 +21,20 @@ pub(crate) fn form_boundary(headers: &HeaderMap) -> Option<&[u8]> {
         .then_some(boundary)
 }
 
+/// Returns `true` if a server may read a body with these content types as URL-encoded fields.
+pub(crate) fn names_url_encoded(content_types: &GetAll<'_, HeaderValue>) -> bool {
+    let mut values = content_types.iter();
+    values.any(|value| begins_with(value.as_bytes(), URL_ENCODED))
+}
+
+fn begins_with(value: &[u8], content_type: &[u8]) -> bool {
+    let begin = value.get(..content_type.len());
+    begin.is_some_and(|begin| begin.eq_ignore_ascii_case(content_type))
+}
+
 const FORM: &[u8] = b"multipart/form-data";
+
+const URL_ENCODED: &[u8] = b"application/x-www-form-urlencoded";
 
 /// The longest boundary in bytes, by RFC 2046.
 const LONGEST_BOUNDARY: usize = 70;
@@ -71,9 +84,18 @@ fn end_of_quoted(quoted: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::HeaderMap;
+    use http::header::CONTENT_TYPE;
 
     use super::*;
+
+    fn headers(content_types: &[&'static str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for &value in content_types {
+            headers.append(CONTENT_TYPE, HeaderValue::from_static(value));
+        }
+        headers
+    }
 
     #[test]
     fn forms_have_a_boundary() {
@@ -97,11 +119,34 @@ mod tests {
             let value = HeaderValue::from_str(value).unwrap();
             let headers = HeaderMap::from_iter([(CONTENT_TYPE, value.clone())]);
             assert_eq!(
-                form_boundary(&headers),
+                form_boundary(&headers.get_all(CONTENT_TYPE)),
                 boundary.map(str::as_bytes),
                 "{value:?}"
             );
         }
-        assert_eq!(form_boundary(&HeaderMap::new()), None);
+        let form = "multipart/form-data; boundary=b";
+        for content_types in [&[][..], &[form, form], &[form, "text/plain"]] {
+            let headers = headers(content_types);
+            assert_eq!(form_boundary(&headers.get_all(CONTENT_TYPE)), None);
+        }
+    }
+
+    #[test]
+    fn url_encoded_types_may_have_parameters() {
+        for (content_types, is_url_encoded) in [
+            (&["application/x-www-form-urlencoded"][..], true),
+            (&["Application/X-WWW-Form-URLEncoded ; charset=utf-8"], true),
+            (
+                &["application/json", "application/x-www-form-urlencoded"],
+                true,
+            ),
+            (&["application/json"], false),
+            (&["application/x-www-form"], false),
+            (&[], false),
+        ] {
+            let headers = headers(content_types);
+            let names = names_url_encoded(&headers.get_all(CONTENT_TYPE));
+            assert_eq!(names, is_url_encoded, "{content_types:?}");
+        }
     }
 }

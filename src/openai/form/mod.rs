@@ -18,7 +18,7 @@ use http_body::{Body, Frame, SizeHint};
 use super::body_memory::MemoryShare;
 use super::{BodyMemory, ReadBody};
 use crate::endpoints::RouteError;
-pub(crate) use boundary::form_boundary;
+pub(crate) use boundary::{form_boundary, names_url_encoded};
 use scan::{FormScan, Found};
 
 type BoxError = Box<dyn Error + Send + Sync>;
