@@ -95,6 +95,9 @@ impl Durable {
             .max_wait(durable.max_wait)
             .body_limit(durable.body_limit_bytes)
             .shutdown(served.clone());
+        if let Some(memory) = handle.router().body_memory() {
+            layer = layer.body_memory(memory.clone());
+        }
         if let Some(secret) = &durable.webhook_secret {
             let secret = WebhookSecret::parse(secret.text())?;
             let addresses = match durable.webhook_allow_private {

@@ -111,3 +111,5 @@ pub use wire::{
     InvalidStored, decode_request, decode_response, encode_request, encode_response, fingerprint,
 };
 pub use worker::{NoSlot, Slot, SlotWait, Slots, Worker};
+
+pub use crate::http::BodyMemory;

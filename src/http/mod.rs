@@ -5,8 +5,12 @@
 //! served, and [`RetryAfter`] computes the time of the retry.
 
 mod body;
+#[cfg(any(feature = "route", feature = "durable"))]
+mod body_memory;
 mod cached;
 mod classify;
+#[cfg(any(feature = "route", feature = "durable"))]
+mod drain;
 mod error_code;
 mod hold;
 #[cfg(any(feature = "route", feature = "durable"))]
@@ -20,9 +24,15 @@ mod sse;
 mod timing;
 
 pub use body::PermitBody;
+#[cfg(any(feature = "route", feature = "durable"))]
+pub use body_memory::BodyMemory;
+#[cfg(any(feature = "route", feature = "durable"))]
+pub(crate) use body_memory::MemoryShare;
 pub(crate) use cached::at_once;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;
+#[cfg(any(feature = "route", feature = "durable"))]
+pub(crate) use drain::{EXCESS_LIMIT, drain};
 pub use error_code::ErrorCode;
 pub use hold::HoldError;
 pub(crate) use hold::{CallHold, HoldLimits, LimitedHold};

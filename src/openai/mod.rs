@@ -3,8 +3,6 @@
 //! [`ReadBody`] reads a body up to a limit, [`BodyMemory`] limits the memory of all bodies together, and [`Requirements::from_json`](crate::endpoints::Requirements::from_json)
 //! returns the demand in it.
 
-mod body_memory;
-mod drain;
 mod edit;
 mod form;
 mod json;
@@ -17,7 +15,7 @@ mod tests;
 mod text_length;
 mod usage;
 
-pub use body_memory::BodyMemory;
+pub use crate::http::BodyMemory;
 pub(crate) use edit::Edits;
 pub(crate) use form::{FormStart, ReadForm, RestOfForm, form_boundary, names_url_encoded};
 pub use read_body::ReadBody;

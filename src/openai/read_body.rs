@@ -8,9 +8,8 @@ use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use pin_project_lite::pin_project;
 
-use super::BodyMemory;
-use super::body_memory::MemoryShare;
 use crate::endpoints::RouteError;
+use crate::http::{BodyMemory, EXCESS_LIMIT, MemoryShare, drain};
 
 pin_project! {
     /// A future that reads a whole body, up to a limit, for
@@ -33,9 +32,9 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct ReadBody<B> {
         #[pin]
-        pub(super) body: B,
+        body: B,
         limit: usize,
-        pub(super) excess_limit: usize,
+        excess_limit: usize,
         // The number of bytes that were read.
         length: usize,
         // The bytes that were read. `None` once they exceed the limit.
@@ -50,9 +49,6 @@ pin_project! {
         refused: Option<RouteError>,
     }
 }
-
-/// The number of bytes beyond the limit that are read of a body that is too large. After them, the connection is cut.
-pub(super) const EXCESS_LIMIT: usize = 64 << 20;
 
 #[derive(Debug)]
 enum Kept {
@@ -102,6 +98,16 @@ impl<B> ReadBody<B> {
     pub(crate) fn announced(mut self) -> Self {
         self.excess_limit = 0;
         self
+    }
+}
+
+impl<B: Body<Data = Bytes> + Send + 'static> ReadBody<B> {
+    /// Reads and drops the rest of the body in a task of its own. A client that waits for the answer before it sends the
+    /// body has nothing to drain.
+    pub(crate) fn drain(mut self: Pin<Box<Self>>) {
+        if self.excess_limit > 0 {
+            drain(move |cx| self.as_mut().project().body.poll_frame(cx));
+        }
     }
 }
 

@@ -1,9 +1,19 @@
 //! The headers by which callers ask for storage, and the responses.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
-use tower_triage::durable::{Classified, Classifier, StoreConfig};
+use bytes::Bytes;
+use futures_channel::mpsc;
+use futures_util::{FutureExt, StreamExt, TryFutureExt, stream};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{Full, StreamBody};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_triage::durable::{
+    BodyMemory, Classified, Classifier, DurableLayer, EmbeddedStore, StoreConfig,
+};
 use tower_triage::rejection::Rejection;
 
 use super::support::{World, a_while, get, post, queue, until};
@@ -222,4 +232,43 @@ async fn a_front_without_slots_stores_all() {
         world.send(get("/requests")).await.json()["data"][0]["attempts"],
         1
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_count_in_the_memory_until_they_are_stored() {
+    let memory = BodyMemory::new(10);
+    let store = Arc::new(EmbeddedStore::in_memory(StoreConfig::default()).unwrap());
+    let layer = DurableLayer::new(store).body_memory(memory.clone());
+    let ask = |body| {
+        let request = Request::post("/").header("prefer", "respond-async");
+        let inner = service_fn(async |_| Ok::<_, Infallible>(Response::new(Full::from("inner"))));
+        let answer = layer.layer(inner).oneshot(request.body(body).unwrap());
+        answer.map_ok(|answer| (answer.status().as_u16(), answer.headers().clone()))
+    };
+    let pieces = |pieces: &[&'static str]| {
+        let frames: Vec<_> = pieces
+            .iter()
+            .map(|&it| Ok::<_, Infallible>(Frame::data(Bytes::from(it))))
+            .collect();
+        stream::iter(frames)
+    };
+    let (_rest, stalled) = mpsc::unbounded::<Result<Frame<Bytes>, Infallible>>();
+    let stalled = StreamBody::new(pieces(&["123", "456"]).chain(stalled).boxed());
+    let whole = |text| StreamBody::new(pieces(text).boxed());
+
+    let mut first = Box::pin(ask(stalled));
+    assert!(first.as_mut().now_or_never().is_none());
+    assert_eq!(memory.used(), 6);
+    let (status, headers) = ask(whole(&["12", "345"])).await.unwrap();
+    assert_eq!(
+        (status, &headers["retry-after"]),
+        (503, &HeaderValue::from_static("1"))
+    );
+    assert_eq!(memory.used(), 6);
+    assert_eq!(ask(whole(&["12", "34"])).await.unwrap().0, 202);
+    assert_eq!(memory.used(), 6);
+    drop(first);
+    assert_eq!(memory.used(), 0);
+    assert_eq!(ask(whole(&["12", "345"])).await.unwrap().0, 202);
+    assert_eq!(memory.used(), 0);
 }

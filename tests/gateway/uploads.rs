@@ -5,13 +5,19 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::backend::Backend;
+use crate::durable_support::{Folder, stored};
 use crate::process::{Gateway, Setup, TIMEOUT};
 
 /// An upload that announces `length` bytes, and stalls after it has sent `sent` of them.
 async fn stalled(gateway: &Gateway, length: usize, sent: usize) -> TcpStream {
+    stalled_with(gateway, "", length, sent).await
+}
+
+/// The same with these header lines.
+async fn stalled_with(gateway: &Gateway, lines: &str, length: usize, sent: usize) -> TcpStream {
     let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
     let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n"
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n{lines}content-length: {length}\r\n\r\n"
     );
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(&vec![b' '; sent]).await.unwrap();
@@ -88,4 +94,48 @@ async fn bodies_beyond_the_memory_are_refused_until_others_are_gone() {
         backend.next().await.answer("fine");
     });
     third.assert_ok("fine");
+}
+
+#[tokio::test]
+async fn bodies_that_are_about_to_be_stored_count_in_the_memory() {
+    let (folder, backend) = (Folder::new(), Backend::replying("fine").await);
+    let limit = "body_limit_bytes = 70000";
+    let setup = Setup::new()
+        .top(limit)
+        .backend("gpu-1", &backend, 1, &["m"])
+        .sections(&folder.section(limit))
+        .sections("[server]\nbody_memory_bytes = 70000\n");
+    let gateway = setup.start().await;
+    let lines = "prefer: respond-async\r\n";
+    let first = stalled_with(&gateway, lines, 60_000, 40_000).await;
+    // The gateway may read the first upload after others that come later.
+    let refused = async {
+        loop {
+            let body = format!("{{\"model\": \"m\"{}}}", " ".repeat(40_000));
+            let answer = stored(gateway.client(), "").body(body).answer().await;
+            if answer.status != 202 {
+                return answer;
+            }
+        }
+    };
+    let refused = timeout(TIMEOUT, refused).await.expect("none is refused");
+    refused.assert_error(503, "body_memory_full");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    let told = answer(stalled_with(&gateway, lines, 60_000, 100).await).await;
+    assert!(told.contains("\"body_memory_full\""), "{told}");
+
+    drop(first);
+    let served = async {
+        let body = format!("{{\"model\": \"m\"{}}}", " ".repeat(40_000));
+        let ask = || {
+            gateway
+                .ask("m")
+                .header("prefer", "wait=30")
+                .body(body.clone())
+        };
+        while ask().answer().await.status != 200 {}
+    };
+    timeout(TIMEOUT, served)
+        .await
+        .expect("its memory is not given back");
 }

@@ -26,7 +26,7 @@ use crate::rejection::{Rejection, ToRejection};
 /// Stores a request and answers its caller, either with a receipt or with the response.
 pub(super) async fn accept<B>(front: Arc<Front>, head: Parts, body: B) -> Response<OwnBody>
 where
-    B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
+    B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
     let headers = head.headers.clone();
     let mut response = match store_and_answer(&front, head, body).await {
@@ -44,10 +44,10 @@ async fn store_and_answer<B>(
     body: B,
 ) -> Result<Response<OwnBody>, Rejection>
 where
-    B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
+    B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
     let options = RequestOptions::read(&head.headers, front)?;
-    let body = read_body(body, front.body_limit).await?;
+    let (body, memory) = read_body(body, &head.headers, front).await?;
     let tenant = front.classifier.tenant(&head);
     let classified = front.classifier.classify(&head, &body)?;
     let id = RequestId::random().map_err(|_| {
@@ -91,6 +91,7 @@ where
         }
     };
     front.health.on_success();
+    drop(memory); // the caller may wait for a long time
     let info = stored.info().clone();
     // A repeated request has the identifier of the first one, so the guard moves over to that one.
     let mut guard = match guard {

@@ -10,7 +10,7 @@ use tower_layer::Layer;
 
 use super::shared::Front;
 use super::{Classifier, Durable, DurableHandle};
-use crate::durable::Store;
+use crate::durable::{BodyMemory, Store};
 use crate::rejection::Rejection;
 
 /// A layer that stores the requests which ask for it, and passes all others on to the inner service.
@@ -101,6 +101,16 @@ impl DurableLayer {
         self
     }
 
+    /// Sets the memory in which the bodies of requests count until they are stored. Without this setting, it is unlimited.
+    ///
+    /// The layer rejects a request whose body does not fit with 503 `body_memory_full`. The memory should have room for a
+    /// body of the size of [`body_limit`](Self::body_limit), because a larger one never fits.
+    #[must_use]
+    pub fn body_memory(mut self, memory: BodyMemory) -> Self {
+        self.0.body_memory = Some(memory);
+        self
+    }
+
     /// Allows webhooks to the addresses that `check` accepts. Without this setting, the layer rejects each webhook with
     /// 400 `webhook_not_allowed`.
     #[must_use]
@@ -141,6 +151,7 @@ impl fmt::Debug for DurableLayer {
             .field("stores_all", &self.0.stores_all)
             .field("max_wait", &self.0.max_wait)
             .field("body_limit", &self.0.body_limit)
+            .field("body_memory", &self.0.body_memory)
             .finish_non_exhaustive()
     }
 }

@@ -10,6 +10,7 @@ use super::estimate::Estimates;
 use super::{Classifier, ClassifyHeaders};
 use crate::durable::store_health::StoreHealth;
 use crate::durable::{Found, RequestId, Store, StoreError, StoreFuture};
+use crate::http::BodyMemory;
 use crate::rejection::Rejection;
 
 /// The store, the classifier and the settings of a layer. Clones share the store, the classifier and the measurements.
@@ -20,6 +21,8 @@ pub(super) struct Front {
     pub(super) stores_all: bool,
     pub(super) max_wait: Duration,
     pub(super) body_limit: usize,
+    /// The memory in which bodies count until they are stored, or `None` if it is unlimited.
+    pub(super) body_memory: Option<BodyMemory>,
     /// A check of webhook addresses, or `None` if the layer rejects all webhooks.
     pub(super) check_webhook: Option<Arc<CheckWebhook>>,
     pub(super) health: Arc<StoreHealth>,
@@ -41,6 +44,7 @@ impl Front {
             stores_all: false,
             max_wait: Duration::from_secs(600),
             body_limit: 100 << 20,
+            body_memory: None,
             check_webhook: None,
             health: Arc::default(),
             estimates: Arc::default(),

@@ -15,9 +15,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 
-use super::body_memory::MemoryShare;
-use super::{BodyMemory, ReadBody};
 use crate::endpoints::RouteError;
+use crate::http::{BodyMemory, MemoryShare, drain};
 pub(crate) use boundary::{form_boundary, names_url_encoded};
 use scan::{FormScan, Found};
 
@@ -52,7 +51,7 @@ where
         Self {
             rest: RestOfForm {
                 body: Some(Box::pin(body)),
-                drain: |body| Box::pin(ReadBody::new(body, 0)).drain(),
+                drain: |mut body| drain(move |cx| body.as_mut().poll_frame(cx)),
                 later: None,
             },
             scan: FormScan::new(boundary),

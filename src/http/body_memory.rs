@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed; // the counter protects no other data
 
+#[cfg(feature = "route")]
 use bytes::Bytes;
 
 /// A limit on the memory of all request bodies that are read or kept at a time. Clones share it.
@@ -43,7 +44,7 @@ impl BodyMemory {
     }
 
     /// Returns `true` if `bytes` more fit now.
-    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
         self.used().saturating_add(bytes) <= self.0.limit
     }
 
@@ -56,7 +57,7 @@ impl BodyMemory {
     }
 
     /// Returns the share of a body that has no bytes yet.
-    pub(super) fn share(&self) -> MemoryShare {
+    pub(crate) fn share(&self) -> MemoryShare {
         MemoryShare {
             memory: self.clone(),
             bytes: 0,
@@ -66,19 +67,19 @@ impl BodyMemory {
 
 /// The bytes of one body, which are given back when the share is dropped.
 #[derive(Debug)]
-pub(super) struct MemoryShare {
+pub(crate) struct MemoryShare {
     memory: BodyMemory,
     bytes: usize,
 }
 
 impl MemoryShare {
-    pub(super) fn memory(&self) -> &BodyMemory {
+    pub(crate) fn memory(&self) -> &BodyMemory {
         &self.memory
     }
 
     /// Takes `bytes` more. Returns `false` and takes none if they exceed the limit.
     #[inline]
-    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let Counter { limit, used } = &*self.memory.0;
         let more = |used: usize| used.checked_add(bytes).filter(|sum| sum <= limit);
         let has_grown = used.fetch_update(Relaxed, Relaxed, more).is_ok();
@@ -89,7 +90,8 @@ impl MemoryShare {
     }
 
     /// Ties the share to `bytes`, so that it is given back with the last copy of them.
-    pub(super) fn tie_to(self, bytes: Bytes) -> Bytes {
+    #[cfg(feature = "route")]
+    pub(crate) fn tie_to(self, bytes: Bytes) -> Bytes {
         if self.bytes == 0 {
             return bytes;
         }
@@ -108,19 +110,21 @@ impl Drop for MemoryShare {
 }
 
 /// The bytes of a body together with their share.
+#[cfg(feature = "route")]
 struct Tied {
     // Declared first, because the memory is free only once the bytes are dropped.
     bytes: Bytes,
     _share: MemoryShare,
 }
 
+#[cfg(feature = "route")]
 impl AsRef<[u8]> for Tied {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "route"))]
 mod tests {
     use proptest::prelude::*;
 
