@@ -25,7 +25,7 @@ pub(crate) enum Target {
 
 /// Finds where a request goes, and notes its demand. `None` if neither its path nor its query names a model, and there is no
 /// default backend for it.
-pub(crate) fn aim<B>(
+pub(crate) fn aim<B: HttpBody>(
     request: &mut Request<B>,
     handle: &Handle,
     tenant: Option<&Tenant>,
@@ -61,8 +61,9 @@ pub(crate) fn aim<B>(
 }
 
 /// Returns `true` if the body of a request, or what follows it on an upgraded connection, may name another model than its head.
-fn may_name_a_model<B>(request: &Request<B>) -> bool {
+fn may_name_a_model<B: HttpBody>(request: &Request<B>) -> bool {
     !matches!(*request.method(), Method::GET | Method::HEAD)
+        || !request.body().is_end_stream()
         || request.headers().contains_key(UPGRADE)
 }
 

@@ -146,7 +146,8 @@ fn names_own_page(method: &Method, path: &str) -> bool {
 
 /// Returns `true` if `path` has no empty segment but the last, no `.` or `..`, and no backslash, control character or
 /// encoded slash. Nor has it a letter, digit, `-`, `.`, `_` or `~` that is encoded without need, because servers differ in
-/// whether that is the same path.
+/// whether that is the same path. A segment is compared without its parameters, because some servers drop them first: `..;x`
+/// is `..` to them.
 pub(crate) fn has_plain_segments(path: &str, may_encode_slashes: bool) -> bool {
     let Some(path) = path.strip_prefix('/') else {
         return false;
@@ -154,17 +155,18 @@ pub(crate) fn has_plain_segments(path: &str, may_encode_slashes: bool) -> bool {
     let mut segments = path.split('/').peekable();
     while let Some(segment) = segments.next() {
         let is_last = segments.peek().is_none();
-        if segment.is_empty() && !is_last || !is_plain(segment, may_encode_slashes) {
+        if !is_plain(segment, is_last, may_encode_slashes) {
             return false;
         }
     }
     true
 }
 
-fn is_plain(segment: &str, may_encode_slashes: bool) -> bool {
+fn is_plain(segment: &str, is_last: bool, may_encode_slashes: bool) -> bool {
     let mut rest = segment.as_bytes();
-    let mut is_dots = !rest.is_empty();
-    let mut length = 0;
+    // The name is the part before the parameters.
+    let mut is_name = true;
+    let (mut length, mut dots) = (0, 0);
     while let Some((byte, after)) = next_byte(rest) {
         let is_encoded = rest.len() - after.len() > 1;
         match byte {
@@ -174,11 +176,18 @@ fn is_plain(segment: &str, may_encode_slashes: bool) -> bool {
             b'/' | b'\\' | ..b' ' | 0x7f => return false,
             _ => {}
         }
-        is_dots &= byte == b'.';
-        length += 1;
+        is_name &= byte != b';';
+        if is_name {
+            length += 1;
+            dots += u32::from(byte == b'.');
+        }
         rest = after;
     }
-    !is_dots || length > 2
+    match length {
+        0 => is_last,
+        1 | 2 => dots < length,
+        _ => true,
+    }
 }
 
 /// Returns the first byte, decoded if it is encoded, and the bytes after it.
@@ -222,6 +231,10 @@ mod tests {
             ("/v1/.hidden/a..b", true),
             ("/v1/a%20b%C3%A9", true),
             ("/v1/50%/%zz", true),
+            ("/v1/a;b=c/x", true),
+            ("/v1/...;x/y", true),
+            ("/v1/x/;y", true),
+            ("/v1/a;../x", true),
             ("", false),
             ("*", false),
             ("//v1/x", false),
@@ -234,6 +247,13 @@ mod tests {
             ("/v1/%2e%2E/x", false),
             ("/v1/.%2e/x", false),
             ("/v1/%2e", false),
+            ("/v1/..;/x", false),
+            ("/v1/.;/x", false),
+            ("/v1/..;a=b", false),
+            ("/v1/..;a;b/x", false),
+            ("/v1/..%3b/x", false),
+            ("/v1/.%3B", false),
+            ("/v1/;x/y", false),
             ("/v1/%63hat", false),
             ("/v1/a%2Dz", false),
             ("/v1/a%2fb", false),

@@ -302,6 +302,8 @@ async fn unread_bodies_name_no_model_of_others() {
         (Method::POST, "/upstream/m/v1/chat/completions"),
         (Method::POST, "/v1/chat/completions/?model=m"),
         (Method::DELETE, "/v1/models/n?model=m"),
+        (Method::GET, "/v1/x?model=m"),
+        (Method::GET, "/upstream/m/x"),
     ] {
         let refused = ask("sk-a", method.clone(), path).answer().await;
         refused.assert_error(403, "path_not_allowed");
@@ -311,7 +313,7 @@ async fn unread_bodies_name_no_model_of_others() {
     upgrade.answer().await.assert_error(403, "path_not_allowed");
     let encoded = ask("sk-a", Method::POST, "/v1/%63hat/completions?model=m");
     encoded.answer().await.assert_error(400, "invalid_path");
-    assert_eq!(backend.counts().arrived, 3);
+    assert_eq!(backend.counts().arrived, 5);
 }
 
 #[cfg(unix)]
