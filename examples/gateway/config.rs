@@ -137,7 +137,7 @@ impl Config {
         let (durable, durable_line) = lines::optional(file.durable, &text);
         let backends = lines::each(file.backends, &text);
         server
-            .check_body_memory("one request", file.body_limit_bytes)
+            .check_body_memory(file.body_limit_bytes)
             .map_err(|error| at(server_line, Problem::Server(error)))?;
         queue
             .validate()
@@ -200,11 +200,10 @@ impl Config {
         let durable = durable
             .transpose()
             .map_err(|error| at(durable_line, Problem::Durable(error)))?;
-        let (durable, durable_warnings) = durable.unzip();
-        if let Some(durable) = &durable {
-            server
-                .check_body_memory("one stored request", durable.body_limit_bytes)
-                .map_err(|error| at(server_line, Problem::Server(error)))?;
+        let (mut durable, durable_warnings) = durable.unzip();
+        if let Some(durable) = &mut durable {
+            // A larger body could never be read.
+            durable.body_limit_bytes = durable.body_limit_bytes.min(server.body_memory_bytes);
         }
 
         let source = path.display().to_string();

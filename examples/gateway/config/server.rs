@@ -82,19 +82,11 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Checks that a body of `limit` bytes fits into the memory of all bodies. It is the longest one of `what`.
-    pub(super) fn check_body_memory(
-        &self,
-        what: &'static str,
-        limit: usize,
-    ) -> Result<(), SmallBodyMemory> {
+    /// Checks that a body of `limit` bytes fits into the memory of all bodies.
+    pub(super) fn check_body_memory(&self, limit: usize) -> Result<(), SmallBodyMemory> {
         let memory = self.body_memory_bytes;
         match memory < limit {
-            true => Err(SmallBodyMemory {
-                memory,
-                what,
-                limit,
-            }),
+            true => Err(SmallBodyMemory { memory, limit }),
             false => Ok(()),
         }
     }
@@ -111,11 +103,10 @@ impl ServerConfig {
 /// The memory of all bodies is too small for the largest one.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "`body_memory_bytes` is {memory}, less than `body_limit_bytes` of {what}, {limit}: raise it or lower the limit"
+    "`body_memory_bytes` is {memory}, less than `body_limit_bytes` of one request, {limit}: raise it or lower the limit"
 )]
 pub(crate) struct SmallBodyMemory {
     memory: usize,
-    what: &'static str,
     limit: usize,
 }
 
