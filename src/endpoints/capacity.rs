@@ -37,7 +37,7 @@ pub struct Endpoints {
     /// The lock that serialises ejections. Decisions do not take it.
     pub(super) ejecting: Mutex<()>,
     pub(super) leased: AtomicU64,
-    /// `true` if a new endpoint gets one request at a time until it has answered a request or passed a check.
+    /// `true` if a new endpoint with a check gets one request at a time until it has answered one or passed a check.
     pub(super) answers_first: bool,
     /// `true` if endpoints have only the slots that are leased to them.
     pub(super) leases_slots: AtomicBool,

@@ -42,8 +42,8 @@ impl Endpoints {
         Self::routed(registry, rules, false)
     }
 
-    /// Makes a capacity. With `answers_first`, a new endpoint gets one request at a time until it has answered one or
-    /// passed a check.
+    /// Makes a capacity. With `answers_first`, a new endpoint with a check gets one request at a time until it has answered
+    /// one or passed a check.
     pub(crate) fn routed(registry: Registry, rules: RoutingRules, answers_first: bool) -> Self {
         let empty = RoutingTable::new(Arc::default(), rules, [].into(), Vec::new(), None);
         let endpoints = Self {
@@ -157,13 +157,10 @@ impl Endpoints {
             _ = state.word.set(HealthFlags::STOPPED, true);
             return endpoint;
         }
-        if self.answers_first {
-            // An endpoint with a check gets requests after those with known health, until the first result.
-            let unknown = match endpoint.config().health {
-                Some(_) => HealthFlags::UNKNOWN,
-                None => HealthFlags::NEW,
-            };
-            _ = state.word.set(unknown, true);
+        // An endpoint without a check is healthy until requests fail. Its first answer may take minutes, in which its other
+        // slots would stay idle.
+        if self.answers_first && endpoint.config().health.is_some() {
+            _ = state.word.set(HealthFlags::UNKNOWN, true);
         }
         if self.leases_slots.load(SeqCst) {
             state.cold.lease.begin(&state.word);

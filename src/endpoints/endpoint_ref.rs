@@ -82,13 +82,13 @@ impl EndpointId {
 }
 
 impl EndpointState {
-    /// Returns `true` if this endpoint is in service, so that another one may be ejected. A new endpoint counts only while
-    /// it is idle and has not failed a request, because it may turn out not to work.
+    /// Returns `true` if this endpoint is in service, so that another one may be ejected. One of unknown health counts only
+    /// while it is idle and has not failed a request, because it may turn out not to work.
     pub(super) fn can_stand_in(&self) -> bool {
         let seen = self.word.load();
         let was_asked = seen.in_use() > 0 || self.ejection.failures.is_running();
         let flags = seen.flags();
-        flags.is_in_service() && !(flags.contains(HealthFlags::NEW) && was_asked)
+        flags.is_in_service() && !(flags.contains(HealthFlags::UNKNOWN) && was_asked)
     }
 
     /// Gives back the slot that `choice` has just taken, and takes all slots away from the endpoint, if the lease of its
@@ -137,7 +137,7 @@ impl EndpointRef {
     pub(super) fn changed_to(&self, endpoint: Endpoint) -> Self {
         let changed = Self::with(endpoint, Arc::clone(self.state()));
         if changed.config().health.is_none() {
-            _ = changed.state().word.set(HealthFlags::UNCHECKED, false); // only requests show if it works
+            _ = changed.state().word.set(HealthFlags::UNKNOWN, false); // only requests show if it works
         }
         changed.reconfigure_limiter();
         changed

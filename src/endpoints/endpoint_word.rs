@@ -46,14 +46,11 @@ bitflags! {
         const PROBING = 1 << 3;
         /// Set while the operator keeps new requests away from the endpoint.
         const DRAINING = 1 << 4;
-        /// Set until the endpoint has answered a request or had a check. It gets one request at a time until then.
-        const NEW = 1 << 5;
-        /// Set until the first check, so that endpoints with known health go first.
-        const UNCHECKED = 1 << 6;
+        /// Set until an endpoint with a check has had one or has answered a request. Until then it gets one request at a
+        /// time, and endpoints with known health go first.
+        const UNKNOWN = 1 << 5;
         /// Set while the endpoint is stopped or about to stop, so that requests for it wait until it is started.
-        const STOPPED = 1 << 7;
-        /// The flags of an endpoint that has yet to answer a request or get the result of a check.
-        const UNKNOWN = Self::NEW.bits() | Self::UNCHECKED.bits();
+        const STOPPED = 1 << 6;
     }
 }
 
@@ -142,13 +139,10 @@ impl EndpointWord {
         is_news.then(|| self.set(HealthFlags::UNKNOWN, false))
     }
 
-    /// Forgets past checks. An endpoint that was down is new again.
+    /// Forgets past checks, and awaits none. Requests show from now on if the endpoint works.
     #[cfg(feature = "client")]
     pub(crate) fn forget_checks(&self) -> HealthChange {
-        self.change(|flags| match flags.contains(HealthFlags::DOWN) {
-            true => (flags - HealthFlags::DOWN) | HealthFlags::NEW,
-            false => flags,
-        })
+        self.set(HealthFlags::DOWN | HealthFlags::UNKNOWN, false)
     }
 
     /// Records that a check passed or failed.
@@ -289,7 +283,7 @@ impl HealthFlags {
             Admissible::Probe
         } else if !known.is_empty() {
             Admissible::Never
-        } else if self.contains(Self::UNCHECKED) {
+        } else if self.contains(Self::UNKNOWN) {
             Admissible::LastResort
         } else {
             Admissible::Always
@@ -332,9 +326,9 @@ impl Snapshot {
         HealthFlags::from_bits_retain((self.0 >> FLAGS_SHIFT) as u8)
     }
 
-    /// Returns the number of slots, which is at most 1 for a new endpoint.
+    /// Returns the number of slots, which is at most 1 for an endpoint of unknown health.
     pub(super) fn slots(self) -> u32 {
-        match self.flags().contains(HealthFlags::NEW) {
+        match self.flags().contains(HealthFlags::UNKNOWN) {
             true => self.limit().min(1),
             false => self.limit(),
         }
@@ -344,7 +338,7 @@ impl Snapshot {
     #[inline]
     pub(super) fn is_free(self) -> bool {
         self.in_use() < self.limit()
-            && (self.in_use() == 0 || !self.flags().contains(HealthFlags::NEW))
+            && (self.in_use() == 0 || !self.flags().contains(HealthFlags::UNKNOWN))
     }
 
     /// Returns `true` if a larger share of the slots is free than in `other`. The limit of `other` must be above 0.

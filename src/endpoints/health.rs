@@ -28,7 +28,7 @@ pub struct EndpointHealth {
 pub enum HealthState {
     /// The endpoint gets requests.
     Healthy,
-    /// The endpoint is new. It gets one request at a time until it has answered one or passed a check.
+    /// The endpoint is new and has a check. It gets one request at a time until it has answered one or passed a check.
     Unchecked,
     /// The endpoint fails its health checks.
     Down,

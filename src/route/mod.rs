@@ -73,8 +73,9 @@
 //! endpoint could serve it, the failure is its response.
 //!
 //! An endpoint that fails five times in a row is ejected for a while, and then probed with one request, as far as
-//! [`max_ejected_percent`](RoutingConfig::max_ejected_percent) allows. A new endpoint gets one request at a time until it
-//! has answered, or a check has passed. Where no other endpoint could serve, requests wait for an ejected one.
+//! [`max_ejected_percent`](RoutingConfig::max_ejected_percent) allows. A new endpoint with a check gets one request at a
+//! time until it has answered, or the check has passed. One without a check counts as healthy until requests fail. Where no
+//! other endpoint could serve, requests wait for an ejected one.
 //!
 //! # Live requests
 //!

@@ -48,20 +48,39 @@ async fn added_unresponsive_backend_gets_one_request_at_most() {
 }
 
 #[tokio::test]
-async fn unchecked_unresponsive_backend_gets_one_request_of_six() {
+async fn backend_without_checks_serves_others_beside_a_slow_first_request() {
+    for queue in ["", "enabled = false"] {
+        let backend = Backend::start().await;
+        let setup = Setup::new()
+            .queue(queue)
+            .backend_at("gpu-1", &backend.url(), 10, &["m"]);
+        let gateway = setup.start().await;
+        let sent: Vec<PendingResponse> = (0..10).map(|_| gateway.ask("m").send()).collect();
+        let slow = backend.next().await;
+        for _ in 1..10 {
+            backend.next().await.answer("quick");
+        }
+        slow.answer("slow");
+        let mut answers = Vec::new();
+        for sent in sent {
+            answers.push(sent.answer().await.text().to_owned());
+        }
+        answers.sort();
+        assert_eq!(answers, [&["quick"; 9][..], &["slow"]].concat());
+    }
+}
+
+#[tokio::test]
+async fn unreachable_backend_without_checks_costs_no_request_its_answer() {
     let good = Backend::replying("good").await;
-    let (_listener, url) = unresponsive().await;
     let setup = Setup::new()
         .routing("strategy = \"round_robin\"")
-        .backend_at("mute", &url, 4, &["m"])
-        .backend_at("good", &good.url(), 4, &["m"]);
+        .backend_at("gone", &Backend::unreachable(), 40, &["m"])
+        .backend_at("good", &good.url(), 40, &["m"]);
     let gateway = setup.start().await;
-    let sent: Vec<PendingResponse> = (0..6).map(|_| gateway.ask("m").send()).collect();
-    let state = gateway
-        .until("five are served", |state| {
-            state.in_flight() == [1, 0] && state.depth() == 0 && good.counts().arrived == 5
-        })
-        .await;
-    assert_eq!(state.healthy(), [true, true]);
-    drop(sent);
+    let sent: Vec<PendingResponse> = (0..80).map(|_| gateway.ask("m").send()).collect();
+    for sent in sent {
+        sent.answer().await.assert_ok("good");
+    }
+    assert_eq!(gateway.state().await.healthy(), [false, true]);
 }

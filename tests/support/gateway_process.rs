@@ -88,7 +88,7 @@ impl Setup {
         self.backend_lines(name, &at.url(), &lines)
     }
 
-    /// Adds a backend without health checks: it gets one request at a time until it has answered one.
+    /// Adds a backend without health checks: it is healthy until requests fail.
     pub(crate) fn backend_at(self, name: &str, url: &str, slots: u32, models: &[&str]) -> Self {
         self.backend_with(name, url, &serves(slots, models))
     }

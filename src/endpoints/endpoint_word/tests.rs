@@ -119,18 +119,8 @@ fn an_endpoint_drained_while_half_open_is_probed_afterwards() {
 fn a_response_or_a_check_makes_an_endpoint_known() {
     for checked in [false, true] {
         let word = EndpointWord::new(9);
-        let unknown = if checked {
-            HealthFlags::UNKNOWN
-        } else {
-            HealthFlags::NEW
-        };
-        _ = word.set(unknown, true);
-        let all = if checked {
-            Admissible::LastResort
-        } else {
-            Admissible::Always
-        };
-        assert_eq!(admissible(&word), all);
+        _ = word.set(HealthFlags::UNKNOWN, true);
+        assert_eq!(admissible(&word), Admissible::LastResort);
         assert!(word.flags().is_in_service() && word.flags().is_healthy());
         assert!(take(&word));
         assert!(!word.load().is_free());
@@ -202,15 +192,15 @@ fn counts_and_flags_are_independent() {
 }
 
 #[test]
-fn a_new_endpoint_has_one_slot() {
+fn an_endpoint_of_unknown_health_has_one_slot() {
     for (limit, free) in [(0, false), (1, true), (5, true)] {
         assert_eq!(
-            load(0, limit).with_flags(HealthFlags::NEW).is_free(),
+            load(0, limit).with_flags(HealthFlags::UNKNOWN).is_free(),
             free,
             "{limit}"
         );
         assert!(
-            !load(1, limit).with_flags(HealthFlags::NEW).is_free(),
+            !load(1, limit).with_flags(HealthFlags::UNKNOWN).is_free(),
             "{limit}"
         );
     }

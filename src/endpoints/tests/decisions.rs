@@ -233,10 +233,10 @@ impl Pair {
             }
             Step::Up(at, up) => {
                 if let Some((endpoint, mut state)) = self.pair_at(at) {
-                    let is_new = state.down == up || state.new || state.last;
+                    let is_new = state.down == up || state.new;
                     assert_eq!(endpoint.set_healthy(up), is_new);
                     state.down = !up;
-                    (state.new, state.last) = (false, false);
+                    state.new = false;
                 }
             }
             Step::Drain(at, draining) => {
@@ -274,8 +274,8 @@ impl Pair {
             Step::Answer(at) => {
                 if let Some((endpoint, mut state)) = self.pair_at(at) {
                     let news = endpoint.state().word.answered();
-                    assert_eq!(news.is_some(), state.new || state.last);
-                    (state.new, state.last) = (false, false);
+                    assert_eq!(news.is_some(), state.new);
+                    state.new = false;
                 }
             }
             Step::Slow(at, ms) => {

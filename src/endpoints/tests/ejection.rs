@@ -9,6 +9,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::*;
+use crate::endpoints::HealthCheck;
 
 const MODELS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 
@@ -185,7 +186,7 @@ fn a_models_only_endpoint_is_ejected_with_a_fallback() {
 
 #[test]
 fn an_endpoint_that_never_answered_cannot_stand_in() {
-    let two = ["a", "new"].map(|name| endpoint(name, 1, &["m"]));
+    let two = ["a", "new"].map(|name| endpoint(name, 1, &["m"]).health(HealthCheck::default()));
     let registry = Registry::new(two.into()).unwrap();
     let endpoints = Endpoints::routed(registry, RoutingRules::default(), true);
     let all = endpoints.endpoints();

@@ -26,10 +26,8 @@ pub(super) struct State {
     pub(super) health: Health,
     /// How many probes it has had.
     pub(super) probes: u32,
-    /// Nothing is known of it.
-    pub(super) new: bool,
     /// Its first check is still to come: the others go first.
-    pub(super) last: bool,
+    pub(super) new: bool,
     pub(super) latency_ms: Option<u32>,
 }
 
@@ -49,7 +47,7 @@ impl State {
     }
 
     fn goes_last(&self) -> bool {
-        self.last && self.health == Health::Closed
+        self.new && self.health == Health::Closed
     }
 }
 
@@ -150,11 +148,10 @@ impl Naive {
                     draining: false,
                     health: Health::Closed,
                     new: self.answers_first,
-                    last: self.answers_first,
                     latency_ms: None,
                 })),
             };
-            state.borrow_mut().last &= checked;
+            state.borrow_mut().new &= checked;
             assert_eq!(state.borrow().pool, endpoint.pool());
             self.endpoints.push(NaiveEndpoint { config, state });
         }
