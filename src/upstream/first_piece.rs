@@ -6,28 +6,35 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
-use http::Response;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Response};
 use http_body::Body;
 
 use super::ForwardBody;
 use super::failure::Failure;
+use crate::http::is_event_stream;
 use crate::route::HeadAt;
 
 /// The longest time for which the head of a stream, or of an error, waits for the first piece. The client of a stream may
-/// watch for the head, and a router for an error. People do not notice a delay of 100 ms, and an endpoint that refuses its
-/// work after the head has mostly broken off by then.
+/// watch for the head, and a router for an error. A client that is still sending may need the head before it goes on.
+/// People do not notice a delay of 100 ms, and an endpoint that refuses its work after the head has mostly broken off by
+/// then.
 const HEAD_DELAY: Duration = Duration::from_millis(100);
 
 /// Waits until the first piece of the answer's body is there. Returns the failure of an endpoint that broke off before.
 ///
-/// A successful answer of known length is whole at the endpoint, so its first piece follows at once and its head waits for
-/// it. The head of any other answer waits for [`HEAD_DELAY`] at most.
+/// The head of a successful answer is worth nothing without its body, so it waits for the first piece. That of an error, or
+/// of a stream, waits for [`HEAD_DELAY`] at most. An answer of unknown length may be a stream of any type if its request has
+/// yet to be sent, so `is_sent` is `false`.
 pub(super) async fn first_piece(
     answer: &mut Response<ForwardBody>,
     endpoint: &str,
+    is_sent: bool,
 ) -> Result<(), Failure> {
-    let is_whole = answer.status().is_success() && answer.body().size_hint().exact().is_some();
-    let limit = (!is_whole).then_some(HEAD_DELAY);
+    let has_length = answer.body().size_hint().exact().is_some();
+    let waits =
+        answer.status().is_success() && (has_length || (is_sent && !is_stream(answer.headers())));
+    let limit = (!waits).then_some(HEAD_DELAY);
     let mut head_at = None;
     let first = poll_fn(|cx| {
         let first = answer.body_mut().poll_first(limit, cx);
@@ -49,4 +56,11 @@ pub(super) async fn first_piece(
         answer.extensions_mut().insert(HeadAt(at));
     }
     Ok(())
+}
+
+/// Returns `true` if an answer with these headers is a stream whose first message may come much later than its head.
+fn is_stream(answer: &HeaderMap) -> bool {
+    let kind = answer.get(CONTENT_TYPE);
+    let is_grpc = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    is_grpc || is_event_stream(answer)
 }

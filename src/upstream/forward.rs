@@ -47,8 +47,8 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the endpoint, so that the
 ///   endpoint can stop working on the response.
 /// - The head of an answer waits for the first piece of its body, so an endpoint that breaks off before it is a failure
-///   with a status of its own. The head of an error, or of an answer of unknown length, waits for 100 ms at most, because
-///   the first piece of a stream may come much later.
+///   with a status of its own. The head of an error, of a stream of events, of gRPC, or of an answer of unknown length
+///   whose request is still being sent, waits for 100 ms at most, because its first piece may come much later.
 /// - If an answer comes before the request's body is sent, the answer is passed on while the rest of the body goes out.
 ///   If a part of the body is still unsent when the answer is over, the connection is closed instead.
 /// - Connections are kept and used again. An idle one is closed after 3 s to 4 s. Each endpoint keeps its own, so they are

@@ -60,10 +60,11 @@ impl ForwardFuture {
             let name = exchange.endpoint.name();
             let limit = timeouts.first_byte;
             let answer = pin!(exchange.answer(begun));
-            let failure = match in_time(answer, progress, now, limit).await {
+            let failure = match in_time(answer, progress.as_ref(), now, limit).await {
                 Some(Ok(answer)) => {
                     let mut answer = answered_by(answer, name, timeouts.idle, upgrade);
-                    match first_piece(&mut answer, name).await {
+                    let is_sent = progress.as_ref().is_none_or(Progress::has_ended);
+                    match first_piece(&mut answer, name, is_sent).await {
                         Ok(()) => return answer,
                         Err(failure) => failure,
                     }
@@ -102,7 +103,7 @@ impl Future for ForwardFuture {
 /// request's body on. Returns `None` then.
 async fn in_time<T>(
     mut answer: Pin<&mut impl Future<Output = T>>,
-    progress: Option<Progress>,
+    progress: Option<&Progress>,
     now: Instant,
     limit: Duration,
 ) -> Option<T> {
@@ -113,7 +114,7 @@ async fn in_time<T>(
         }
         ready!(late.as_mut().poll(cx));
         // The body may have moved on meanwhile, so the timeout starts again from its last piece.
-        while let Some(at) = progress.as_ref().and_then(|it| it.late_at(limit))
+        while let Some(at) = progress.and_then(|it| it.late_at(limit))
             && at > Instant::now()
         {
             late.as_mut().reset(at);
