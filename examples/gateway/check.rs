@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::args::Args;
 use crate::config::{Config, process, scheme};
+use crate::descriptors::{self, Places};
 
 /// Returns the report on the configuration, with its warnings. It starts nothing, and opens no address and no store.
 pub(crate) fn check(path: &Path, args: &Args) -> Result<String, String> {
@@ -20,7 +21,9 @@ pub(crate) fn check(path: &Path, args: &Args) -> Result<String, String> {
         ));
     }
     let mut report = format!("{} is valid\n", path.display());
-    for warning in &config.warnings {
+    descriptors::raise_limit(); // as a start does
+    let too_low = Places::of(&config.server).warning(&config.server);
+    for warning in config.warnings.iter().chain(&too_low) {
         _ = writeln!(report, "warning: {warning}"); // a string takes all
     }
     _ = writeln!(

@@ -58,6 +58,7 @@ use tower_triage::endpoints::Registry;
 use admin::Admin;
 use args::{Args, Command, LogFormat, ModelArgs, RequestsArgs};
 use config::Config;
+use descriptors::Places;
 use durable::Durable;
 use handler::Gateway;
 use live::Live;
@@ -173,6 +174,10 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     }
     metrics::start();
     descriptors::raise_limit();
+    let places = Places::of(&config.server);
+    if let Some(warning) = places.warning(&config.server) {
+        tracing::warn!("{warning}");
+    }
     let services = service::services(&config)?;
     let handle = services.handle.clone();
     let [tls, admin_tls] = config.certificates().map(|(section, certificate)| {
@@ -201,7 +206,8 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     let (durable, workers) = durable.unzip();
     let (reloads, reload_requests) = reload::channel(args.config.is_some());
     let pages = Pages::new(handle.clone(), durable, reloads, live);
-    let server = start_main(listeners, &config, &services, &pages, tls.clone())?;
+    let server = Server::new(&config.server, places.count, &pages, tls.clone());
+    let server = start_main(server, listeners, &config, &services, &pages)?;
     let scheme = config::scheme(config.certificate.as_ref());
     tracing::info!("listening on {scheme}://{addr}");
     tenants::log_trust(&config, addr);
@@ -243,14 +249,13 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
 /// Starts a worker for each listener. Each has a client of its own, so that a request and its connection to the backend
 /// are served by the same thread.
 fn start_main(
+    mut server: Server,
     listeners: Vec<TcpListener>,
     config: &Config,
     services: &Services,
     pages: &Pages,
-    tls: Option<Tls>,
 ) -> Result<Server, Box<dyn Error>> {
     let origins = &config.server.allowed_origins;
-    let mut server = Server::new(&config.server, pages, tls);
     for listener in listeners {
         let stored = services.stored(config.upstream.client()?);
         let gateway = Arc::new(Gateway {
@@ -289,7 +294,8 @@ fn start_admin(
         token: config.admin.as_ref().and_then(|admin| admin.token.clone()),
         origins: config.server.allowed_origins.clone(),
     });
-    let server = Server::new(&config.server, &pages, tls);
+    let max_connections = config.server.max_connections;
+    let server = Server::new(&config.server, max_connections, &pages, tls);
     for listener in listeners {
         let admin = Arc::clone(&admin);
         server.start(listener, move |request, peer| {

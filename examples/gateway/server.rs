@@ -77,10 +77,14 @@ impl Stop {
 }
 
 impl Server {
-    /// Creates a server without a listener. Its requests are tracked for `pages`, whose endless responses end when the
-    /// server is stopped.
-    pub(crate) fn new(config: &ServerConfig, pages: &Pages, tls: Option<Tls>) -> Self {
-        let max_connections = config.max_connections;
+    /// Creates a server without a listener, which serves `max_connections` at a time. Its requests are tracked for `pages`,
+    /// whose endless responses end when the server is stopped.
+    pub(crate) fn new(
+        config: &ServerConfig,
+        max_connections: u32,
+        pages: &Pages,
+        tls: Option<Tls>,
+    ) -> Self {
         let shared = Shared {
             stop: Stop {
                 is_stopped: AtomicBool::new(false),

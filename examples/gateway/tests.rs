@@ -45,8 +45,9 @@ impl Running {
         );
         let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 2).unwrap();
         let url = format!("http://{addr}");
+        let server = Server::new(&config.server, 100, &pages, None);
         Self {
-            _server: start_main(listeners, &config, &services, &pages, None).unwrap(),
+            _server: start_main(server, listeners, &config, &services, &pages).unwrap(),
             handle,
             url,
             client: Client::builder(TokioExecutor::new()).build_http(),
