@@ -10,9 +10,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -20,6 +21,10 @@ use std::time::Duration;
 use crate::backend::Backend;
 use crate::process::{Gateway, Setup, TIMEOUT};
 use crate::tls_support::{Socket, Transport};
+
+/// A request over HTTP/1.
+const CHAT: &str =
+    "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 13\r\n\r\n{\"model\":\"m\"}";
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -192,8 +197,7 @@ async fn client_that_does_not_read_is_cut_off_over_http1() {
     for transport in Transport::each() {
         let (gateway, backend) = gateway("write", &transport).await;
         let mut client = transport.connect(gateway.addr()).await;
-        let request = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 13\r\n\r\n{\"model\":\"m\"}";
-        client.write_all(request.as_bytes()).await.unwrap();
+        client.write_all(CHAT.as_bytes()).await.unwrap();
         let streaming = backend.next().await.stream();
         let chunk = "x".repeat(1 << 20);
         (0..64).for_each(|_| streaming.send(&chunk));
@@ -202,6 +206,27 @@ async fn client_that_does_not_read_is_cut_off_over_http1() {
         gateway.logs(&["response cut off", "does not read"]).await;
         drop(client);
     }
+}
+
+#[tokio::test]
+async fn client_that_reads_slowly_is_not_cut_off() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .top("[server]\nwrite_timeout_seconds = 1")
+        .backend("gpu-1", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
+    client.write_all(CHAT.as_bytes()).await.unwrap();
+    let streaming = backend.next().await.stream();
+    let chunk = "x".repeat(1 << 20);
+    (0..64).for_each(|_| streaming.send(&chunk));
+    let end = Instant::now() + Duration::from_secs(5);
+    let mut bytes = vec![0; 48 << 10];
+    while Instant::now() < end {
+        client.read_exact(&mut bytes).await.expect("it is cut off");
+        sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(gateway.logged("cut off"), 0);
 }
 
 #[tokio::test]

@@ -11,6 +11,11 @@ use tokio::net::TcpSocket;
 /// The number of connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
+/// The number of bytes that a socket takes before the network does. Linux otherwise takes no more once its buffer of 4 MB is
+/// full until a third of it is free, and a client that reads slowly would look like one that does not read for so long.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const UNSENT_LIMIT: u32 = 128 << 10;
+
 /// Listens on `addr`, or on a free port of it. Returns `workers` listeners, and the address with its port.
 pub(crate) fn listen(
     addr: SocketAddr,
@@ -70,5 +75,8 @@ fn bind(addr: SocketAddr, #[allow(unused)] is_shared: bool) -> io::Result<TcpSoc
 
 /// Starts to listen. The socket is not bound to a runtime yet.
 fn start(socket: TcpSocket) -> io::Result<TcpListener> {
+    // Accepted sockets inherit it.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket2::SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_LIMIT)?;
     socket.listen(BACKLOG)?.into_std()
 }
