@@ -77,15 +77,18 @@ struct Kept {
 /// The largest body in bytes that is kept to be sent again. It equals the default of `retry_body_limit_bytes`.
 pub(super) const KEEP_LIMIT: usize = 1 << 20;
 
+/// The largest number of pieces after the first one that are kept. A tiny piece takes more memory than its bytes.
+const MAX_PIECES: usize = 1024;
+
 impl Kept {
-    /// Adds a piece. Returns `None` if the body is larger than [`KEEP_LIMIT`] then.
+    /// Adds a piece. Returns `None` if the body is larger than [`KEEP_LIMIT`] then, or has more than [`MAX_PIECES`].
     fn with(mut self, piece: &Bytes) -> Option<Self> {
         match self.length {
             0 => self.first = piece.clone(),
             _ => self.others.push(piece.clone()),
         }
         self.length += piece.len();
-        (self.length <= KEEP_LIMIT).then_some(self)
+        (self.length <= KEEP_LIMIT && self.others.len() <= MAX_PIECES).then_some(self)
     }
 
     /// Returns the whole body.
@@ -450,6 +453,14 @@ mod tests {
             panic!("there is no body");
         };
         assert_eq!(frame.into_data().unwrap(), "sixsix");
+    }
+
+    #[test]
+    fn a_body_of_too_many_pieces_is_not_kept() {
+        let piece = Bytes::from_static(b"x");
+        let all = |count| (0..count).try_fold(Kept::default(), |kept, _| kept.with(&piece));
+        assert_eq!(all(MAX_PIECES + 1).unwrap().join().len(), MAX_PIECES + 1);
+        assert!(all(MAX_PIECES + 2).is_none());
     }
 
     #[test]

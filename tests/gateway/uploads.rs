@@ -1,5 +1,16 @@
 //! Large request bodies: the memory that they may have, and a full waiting room that turns them away.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::Request;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -138,4 +149,45 @@ async fn bodies_that_are_about_to_be_stored_count_in_the_memory() {
     timeout(TIMEOUT, served)
         .await
         .expect("its memory is not given back");
+}
+
+/// The model is in the query, so the body is not read before its request has a slot.
+#[tokio::test]
+async fn a_body_that_waits_over_http2_is_not_taken_into_memory() {
+    const PIECE: usize = 16 << 10;
+    const PIECES: usize = 64;
+    let backend = Backend::start().await;
+    let setup = Setup::new().backend("gpu-1", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let first = gateway.ask("m").send();
+    let running = backend.next().await;
+
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&sent);
+    let pieces = (0..PIECES).map(move |_| {
+        count.fetch_add(PIECE, Ordering::Relaxed);
+        Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; PIECE])))
+    });
+    let socket = TcpStream::connect(gateway.addr()).await.unwrap();
+    let connected = http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await;
+    let (mut client, connection) = connected.unwrap();
+    tokio::spawn(connection);
+    let request = Request::post("http://localhost/v1/x?model=m");
+    let request = request.body(StreamBody::new(stream::iter(pieces))).unwrap();
+    let answer = tokio::spawn(client.send_request(request));
+    gateway
+        .until("the window is full", |state| {
+            state.depth() == 1 && sent.load(Ordering::Relaxed) >= 64 << 10
+        })
+        .await;
+    gateway.state().await;
+    assert!(sent.load(Ordering::Relaxed) <= 8 * PIECE);
+
+    running.answer("done");
+    first.answer().await.assert_ok("done");
+    let upload = backend.next().await;
+    assert_eq!(upload.body.len(), PIECES * PIECE);
+    upload.answer("fine");
+    let answer = timeout(TIMEOUT, answer).await.expect("no answer");
+    assert_eq!(answer.unwrap().unwrap().status(), 200);
 }

@@ -36,6 +36,12 @@ use super::tls::HTTP1;
 /// one of 64 KiB, with all requests on it.
 const LARGEST_HEAD: usize = 32 << 10;
 
+/// The number of bytes of a request's body, and of all bodies of a connection, that are read over HTTP/2 before anything asks
+/// for them. They are outside the memory of bodies, so they are few. A connection has more than one request, so that a body
+/// that waits does not hold up the others.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
+
 /// The connection of a client, which was accepted at `start`.
 struct Client {
     hang_up: HangUpWatch,
@@ -164,7 +170,11 @@ async fn serve_requests<H, F, B, I>(
         let mut protocols = auto::Builder::new(StreamTasks(Arc::clone(&activity)));
         // For HTTP/1, this builder limits a head only by the buffer.
         protocols.http1().writev(false).max_buf_size(LARGEST_HEAD);
-        protocols.http2().max_header_list_size(LARGEST_HEAD as u32);
+        protocols
+            .http2()
+            .max_header_list_size(LARGEST_HEAD as u32)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW);
         let connection = protocols.serve_connection_with_upgrades(io, service);
         log_end(driver.drive(connection, |it| it.graceful_shutdown()).await);
     }
