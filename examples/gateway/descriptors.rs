@@ -12,7 +12,7 @@ const PER_WORKER: u64 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Places {
     pub(crate) count: u32,
-    /// The limit of open descriptors, if it allows fewer connections than the configuration does.
+    /// The limit of open descriptors, if it allows less than nine tenths of the connections that the configuration does.
     too_low: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Places {
         match u32::try_from(for_requests / 2) {
             Ok(count) if count < max_connections => Self {
                 count: count.max(1),
-                too_low: Some(limit),
+                too_low: (count < max_connections / 10 * 9).then_some(limit),
             },
             _ => unlimited,
         }
@@ -106,7 +106,7 @@ mod tests {
         ] {
             let places = Places::under(limit, 10_000, workers);
             assert_eq!(places.count, count, "{limit:?}");
-            assert_eq!(places.too_low.is_some(), count < 10_000, "{limit:?}");
+            assert_eq!(places.too_low.is_some(), count < 9_000, "{limit:?}");
         }
     }
 }

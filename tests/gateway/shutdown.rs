@@ -220,9 +220,7 @@ async fn read(client: &mut TcpStream) -> Option<usize> {
 async fn shutdown_delivers_responses_to_slow_readers_whole() {
     for hold in ["body", "headers"] {
         let backend = Backend::start().await;
-        let setup = Setup::new()
-            .top("[server]\nmax_connections = 100") // few enough for any limit of open files
-            .queue(&format!("hold = {hold:?}"));
+        let setup = Setup::new().queue(&format!("hold = {hold:?}"));
         let setup = setup.backend("gpu-1", &backend, 1, &["m"]);
         let mut gateway = setup.start().await;
         let mut client = slow_reader(&gateway, &backend).await;
