@@ -10,8 +10,8 @@ use bytes::Bytes;
 /// A limit on the memory of all request bodies that are read or kept at a time. Clones share it.
 ///
 /// Without it, memory is bounded only by the number of clients times the largest body. A body counts by its length, from
-/// its first byte until the last copy of it is dropped. A body whose parameters were changed for its
-/// endpoint counts even beyond the limit.
+/// its first byte until the last copy of it is dropped. A body whose parameters were changed for its endpoint counts even
+/// beyond the limit.
 #[derive(Debug, Clone)]
 pub struct BodyMemory(Arc<Counter>);
 
@@ -49,6 +49,7 @@ impl BodyMemory {
     }
 
     /// Counts the body of an admitted request, even beyond the limit, until the last copy of the returned bytes is dropped.
+    #[cfg(feature = "route")]
     pub(crate) fn count(&self, bytes: Bytes) -> Bytes {
         let mut share = self.share();
         share.bytes = bytes.len();
