@@ -177,11 +177,11 @@ async fn a_body_that_waits_over_http2_is_not_taken_into_memory() {
     let answer = tokio::spawn(client.send_request(request));
     gateway
         .until("the window is full", |state| {
-            state.depth() == 1 && sent.load(Ordering::Relaxed) >= 64 << 10
+            state.depth() == 1 && sent.load(Ordering::Relaxed) >= 128 << 10
         })
         .await;
     gateway.state().await;
-    assert!(sent.load(Ordering::Relaxed) <= 8 * PIECE);
+    assert!(sent.load(Ordering::Relaxed) <= 12 * PIECE);
 
     running.answer("done");
     first.answer().await.assert_ok("done");

@@ -37,10 +37,10 @@ use super::tls::HTTP1;
 const LARGEST_HEAD: usize = 32 << 10;
 
 /// The number of bytes of a request's body, and of all bodies of a connection, that are read over HTTP/2 before anything asks
-/// for them. They are outside the memory of bodies, so they are few. A connection has more than one request, so that a body
-/// that waits does not hold up the others.
-const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = 256 << 10;
+/// for them. They are outside the memory of bodies, so they are few, but most prompts are sent in one round trip. The
+/// connection has more, so that a body that waits does not hold up the others.
+const STREAM_WINDOW: u32 = 128 << 10;
+const CONNECTION_WINDOW: u32 = 512 << 10;
 
 /// The connection of a client, which was accepted at `start`.
 struct Client {
