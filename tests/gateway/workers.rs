@@ -69,11 +69,25 @@ async fn a_priority_holds_over_all_workers() {
 #[tokio::test]
 async fn each_worker_has_a_thread_and_a_listener() {
     let (gateway, _backend) = gateway("workers = 3", 1).await;
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap();
-    let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
-    let workers = names.filter(|name| name.as_ref().unwrap().starts_with("worker-"));
-    assert_eq!(workers.count(), 3);
+    // A thread takes its name once it runs.
+    let named = async {
+        while workers(&gateway) < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(TIMEOUT, named).await.expect("three workers");
+    assert_eq!(workers(&gateway), 3);
     assert_eq!(sockets(&gateway, LISTENING).len(), 3);
+}
+
+/// Returns the number of threads with the name of a worker.
+#[cfg(target_os = "linux")]
+fn workers(gateway: &Gateway) -> usize {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap();
+    // A thread may end meanwhile.
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("worker-")).count()
 }
 
 /// The states of sockets in `/proc/net/tcp`.
