@@ -259,7 +259,7 @@ impl EndpointRef {
     /// let gpu = Endpoint::new("gpu-1", http::Uri::from_static("http://127.0.0.1:9001"));
     /// let handle = RouteLayer::builder(Registry::new(vec![gpu])?).build().handle();
     /// let endpoint = &handle.endpoints()[0];
-    /// assert_eq!(endpoint.health().state, HealthState::Unchecked);
+    /// assert_eq!(endpoint.health().state, HealthState::Healthy); // it has no check
     /// handle.set_healthy(endpoint, false);
     /// assert_eq!(endpoint.health().state, HealthState::Down);
     /// # Ok::<(), tower_triage::endpoints::InvalidRegistry>(())
