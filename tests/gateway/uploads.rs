@@ -118,10 +118,11 @@ async fn bodies_that_are_about_to_be_stored_count_in_the_memory() {
         .sections("[server]\nbody_memory_bytes = 70000\n");
     let gateway = setup.start().await;
     let lines = "prefer: respond-async\r\n";
-    let first = stalled_with(&gateway, lines, 60_000, 40_000).await;
-    // The gateway may read the first upload after others that come later.
+    let mut held = Vec::new();
+    // The gateway may read a whole upload before one that began earlier, which is the one that is refused then.
     let refused = async {
         loop {
+            held.push(stalled_with(&gateway, lines, 60_000, 40_000).await);
             let body = format!("{{\"model\": \"m\"{}}}", " ".repeat(40_000));
             let answer = stored(gateway.client(), "").body(body).answer().await;
             if answer.status != 202 {
@@ -135,7 +136,7 @@ async fn bodies_that_are_about_to_be_stored_count_in_the_memory() {
     let told = answer(stalled_with(&gateway, lines, 60_000, 100).await).await;
     assert!(told.contains("\"body_memory_full\""), "{told}");
 
-    drop(first);
+    drop(held);
     let served = async {
         let body = format!("{{\"model\": \"m\"{}}}", " ".repeat(40_000));
         let ask = || {
