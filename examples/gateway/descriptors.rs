@@ -37,7 +37,7 @@ impl Places {
         match u32::try_from(for_requests / 2) {
             Ok(count) if count < max_connections => Self {
                 count: count.max(1),
-                too_low: (count < max_connections / 10 * 9).then_some(limit),
+                too_low: (u64::from(count) * 10 < u64::from(max_connections) * 9).then_some(limit),
             },
             _ => unlimited,
         }

@@ -161,7 +161,7 @@ impl Tracked {
         }
     }
 
-    /// Records the head of the response to a run.
+    /// Records the response: its status, and the times of a stream. For a run, nothing else is to be done.
     pub(crate) fn ran<B>(&mut self, response: &Response<B>) {
         let status = response.status();
         self.labels.status = Some(status.as_u16());
