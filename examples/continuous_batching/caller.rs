@@ -66,7 +66,7 @@ async fn ask(queue: &RequestQueue<Job>, request: Request, ticket: Ticket) -> Out
     let id = match queue.enqueue(Job { request, answer }, ticket) {
         Ok(id) => id,
         // The job is returned, too, as `error.item`.
-        Err(error) => return Outcome::Rejected(error.why),
+        Err(error) => return Outcome::Rejected(error.reason),
     };
     let _guard = queue.guard(id);
     let answer = answered

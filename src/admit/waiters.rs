@@ -328,6 +328,12 @@ impl<T> Waiters<T> {
         all.into_iter().map(|(_, idx)| idx).collect()
     }
 
+    /// Returns all entries by index.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &WaiterMeta, &T)> {
+        let all = self.slab.iter();
+        all.map(|(idx, entry)| (idx, &entry.meta, &entry.payload))
+    }
+
     /// Returns `true` if the slab has no entries, which means that the room is empty and all outcomes were taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.slab.is_empty()

@@ -23,21 +23,21 @@ pub struct EnqueueError<T> {
     /// The item that was to be enqueued.
     pub item: T,
     /// The reason, which is [`RejectReason::Full`] if the queue is full.
-    pub why: RejectReason<TooLarge>,
+    pub reason: RejectReason<TooLarge>,
 }
 
 // This is written by hand, because the item need not be `Debug`.
 impl<T> fmt::Debug for EnqueueError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EnqueueError")
-            .field("why", &self.why)
+            .field("reason", &self.reason)
             .finish_non_exhaustive()
     }
 }
 
 impl<T> fmt::Display for EnqueueError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        refusal(&self.why, f)
+        refusal(&self.reason, f)
     }
 }
 
@@ -62,7 +62,7 @@ fn refusal(why: &RejectReason<TooLarge>, f: &mut fmt::Formatter<'_>) -> fmt::Res
 
 impl<T> Error for EnqueueError<T> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.why)
+        Some(&self.reason)
     }
 }
 

@@ -124,7 +124,7 @@ where
         reservation.into_iter().for_each(Reserved::hand_over);
         match enqueued {
             Ok(id) => BatchFuture::waiting(queue.guard(id), answer),
-            Err(EnqueueError { why, .. }) => BatchFuture::failed(match why {
+            Err(EnqueueError { reason, .. }) => BatchFuture::failed(match reason {
                 RejectReason::ShuttingDown => self.common.failure(),
                 why => BatchError::Rejected(why),
             }),

@@ -81,7 +81,7 @@ impl<T: Send + 'static> Shared<T> {
             }
             Err(why) => {
                 drop(change);
-                Err(EnqueueError { item, why })
+                Err(EnqueueError { item, reason: why })
             }
         }
     }

@@ -41,7 +41,9 @@ pub struct Acquire<C: Capacity> {
 enum Step<C: Capacity> {
     Arriving(Arriving<C>),
     Waiting(Waiting),
-    /// The request was answered when it arrived.
+    /// The request was answered when it arrived, and its task has to let others run before it gets the answer.
+    Answered(Answer<C>),
+    /// The answer was returned.
     Done,
 }
 
@@ -159,7 +161,7 @@ impl<C: Capacity> Acquire<C> {
                 Some(origin) => waiting.set_ticket(origin, ticket, demand),
                 None => false, // its outcome was taken
             },
-            Step::Done => false,
+            Step::Answered(_) | Step::Done => false,
         }
     }
 
@@ -199,9 +201,9 @@ impl<C: Capacity> Acquire<C> {
         })
     }
 
-    /// Returns `true` until the request has arrived at the gate.
+    /// Returns `true` until the request waits, or its answer at the arrival was returned.
     pub(crate) fn is_arriving(&self) -> bool {
-        matches!(self.step, Step::Arriving(_))
+        matches!(self.step, Step::Arriving(_) | Step::Answered(_))
     }
 
     /// Returns `true` if the request may poll the inner service from which slots come. It may do so if it is the head
@@ -257,6 +259,7 @@ impl<C: Capacity> Future for Acquire<C> {
         match &self.step {
             Step::Arriving(_) => self.poll_arrival(cx),
             Step::Waiting(_) => self.poll_outcome(cx),
+            Step::Answered(_) => self.poll_answered(cx),
             Step::Done => completed(),
         }
     }
@@ -274,9 +277,9 @@ impl<C: Capacity> Acquire<C> {
         let (Some(origin), Step::Arriving(arriving)) = (&self.origin, &mut self.step) else {
             completed();
         };
-        // Only arrivals use up budget, because a task that has to wait lets other tasks run anyway.
-        let budget = ready!(poll_proceed(cx));
-        budget.made_progress();
+        // Only arrivals use up budget, because a task that has to wait lets other tasks run anyway. A request arrives without
+        // budget, too, because later ones would go first otherwise; only its answer has to wait.
+        let may_answer = poll_proceed(cx).map(|budget| budget.made_progress());
         let (outcome, share) = arriving.arrive(origin, cx);
         let request = arriving.arrival.ticket.id;
         let answer = match outcome {
@@ -299,8 +302,27 @@ impl<C: Capacity> Acquire<C> {
             AdmitOutcome::Rejected(reason) => Err(reason),
         };
         // The unused demand is dropped after the permit has been made, because its destructor may panic.
-        self.step = Step::Done;
-        Poll::Ready(answer)
+        match may_answer {
+            Poll::Ready(()) => {
+                self.step = Step::Done;
+                Poll::Ready(answer)
+            }
+            Poll::Pending => {
+                self.step = Step::Answered(answer);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Returns the answer that the request got when it arrived, as soon as the task has budget again.
+    #[cold]
+    #[inline(never)]
+    fn poll_answered(&mut self, cx: &mut Context<'_>) -> Poll<Answer<C>> {
+        ready!(poll_proceed(cx)).made_progress();
+        match std::mem::replace(&mut self.step, Step::Done) {
+            Step::Answered(answer) => Poll::Ready(answer),
+            _ => completed(),
+        }
     }
 
     /// Returns the outcome, or leaves the task's waker with the waiter and arms the timer of the current runtime.
@@ -354,11 +376,7 @@ impl<C: Capacity> Acquire<C> {
         // The waiter is taken apart without the lock, because its waker and demand have destructors of the caller.
         let waiter = shared.with_lock(|_, state, _| state.room.remove(id, clock::now()));
         if let State::Leased { lease, .. } = waiter.state {
-            if shared.from_inner {
-                shared.end_claim(); // it has not called the inner service
-            }
-            // The room has already updated its tenant counts, so a plain release is right for counted slots, too.
-            shared.release(lease);
+            shared.release_unclaimed(lease);
         }
     }
 }
@@ -472,7 +490,7 @@ impl<C: Capacity> Drop for Acquire<C> {
 impl<C: Capacity> fmt::Debug for Acquire<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = match self.step {
-            Step::Arriving(_) => "arriving",
+            Step::Arriving(_) | Step::Answered(_) => "arriving",
             Step::Waiting(_) if self.origin.is_some() => "waiting",
             Step::Waiting(_) | Step::Done => "done",
         };

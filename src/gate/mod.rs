@@ -47,6 +47,7 @@ mod acquire;
 mod charge;
 mod detached;
 mod fast_reject;
+mod held_slot;
 mod inner_ready;
 #[cfg(all(test, loom))]
 mod loom;
@@ -68,6 +69,7 @@ pub(crate) use acquire::QueuePlace;
 #[cfg(feature = "route")]
 pub(crate) use charge::Charger;
 pub use detached::{DetachedPermit, InvalidDetachedPermit};
+pub use held_slot::HeldSlot;
 pub use permit::{BodyPermit, Permit, UnassignedPermit};
 pub use permit_extension::PermitExtension;
 pub use reserve::{Reservation, Reserve};

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use super::held_slot::Keeper;
 use super::state::Shared;
 use crate::admit::{Account, Capacity};
 use crate::sync::Arc;
@@ -13,8 +14,10 @@ use crate::sync::Arc;
 pub(super) struct Origin<C: Capacity> {
     shared: Arc<Shared<C>>,
     pub(super) account: Option<Account<C::Lane>>,
+    /// The keeper that gets the slot when the request ends, if work of the request may hold the slot for longer.
+    keeper: Option<Arc<Keeper<C>>>,
     /// `true` if a slot is nearly always given back to the capacity alone, without the lock. `false` if slots come from
-    /// the inner service, or if the origin has an account.
+    /// the inner service, or if the origin has an account or a keeper.
     is_plain: bool,
 }
 
@@ -28,6 +31,7 @@ impl<C: Capacity> Origin<C> {
         Arc::new(Self {
             shared,
             account: None,
+            keeper: None,
             is_plain,
         })
     }
@@ -37,6 +41,17 @@ impl<C: Capacity> Origin<C> {
         Arc::new(Self {
             shared: Arc::clone(&self.shared),
             account: Some(account),
+            keeper: None,
+            is_plain: false,
+        })
+    }
+
+    /// Returns the origin of a permit whose slot goes to `keeper`, which gives it back to `origin`.
+    pub(super) fn kept_by(keeper: Arc<Keeper<C>>, origin: &Self) -> Arc<Self> {
+        Arc::new(Self {
+            shared: Arc::clone(&origin.shared),
+            account: None,
+            keeper: Some(keeper),
             is_plain: false,
         })
     }
@@ -50,10 +65,13 @@ impl<C: Capacity> Origin<C> {
         }
     }
 
-    /// Gives a slot back that counts for its tenant, or that may come from the inner service.
+    /// Gives a slot back that has a keeper, counts for its tenant, or may come from the inner service.
     #[cold]
     #[inline(never)]
     fn release_otherwise(&self, lease: C::Lease) {
+        if let Some(keeper) = &self.keeper {
+            return keeper.keep(lease);
+        }
         match &self.account {
             Some(Account { share, .. }) if share.is_counted => {
                 self.shared.release_counted(lease, &share.tenant);

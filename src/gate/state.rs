@@ -244,6 +244,15 @@ impl<C: Capacity> Shared<C> {
         self.release_plain(lease);
     }
 
+    /// Gives a slot back that its waiter has not taken.
+    pub(super) fn release_unclaimed(self: &Arc<Self>, lease: C::Lease) {
+        if self.from_inner {
+            self.end_claim(); // the waiter has not called the inner service
+        }
+        // The room has already updated its tenant counts, so a plain release is right for counted slots, too.
+        self.release(lease);
+    }
+
     /// Gives a slot back that does not come from the inner service.
     #[inline]
     pub(super) fn release_plain(self: &Arc<Self>, lease: C::Lease) {
@@ -407,13 +416,17 @@ impl<C: Capacity> State<C> {
 impl<C: Capacity> TimerHost for Shared<C> {
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant> {
         let now = clock::now();
-        let (sleep, offers) = self.with_lock(|_, state, wakes| {
+        let (sleep, offers, revoked) = self.with_lock(|_, state, wakes| {
             let offers = state.room.advance(now, wakes);
-            let next_end = state.room.next_timeout();
+            let revoked = state.room.revoke_uncollected(now);
+            let next_end = state.room.next_timeout().into_iter().chain(revoked.next);
             let trim = state.room.trim_idle(now);
-            let sleep = state.timers.on_woken(runtime, now, next_end, trim);
-            (sleep, offers)
+            let sleep = state.timers.on_woken(runtime, now, next_end.min(), trim);
+            (sleep, offers, revoked.leases)
         });
+        for lease in revoked {
+            self.release_unclaimed(lease);
+        }
         if offers {
             self.on_capacity_grown();
         }

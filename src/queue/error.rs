@@ -50,6 +50,12 @@ impl<E: fmt::Display> fmt::Display for QueueError<E> {
 #[derive(Debug, thiserror::Error)]
 pub struct BoxedError(#[source] pub Box<dyn Error + Send + Sync>);
 
+impl From<Box<dyn Error + Send + Sync>> for BoxedError {
+    fn from(error: Box<dyn Error + Send + Sync>) -> Self {
+        Self(error)
+    }
+}
+
 impl fmt::Display for BoxedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use super::protocol::{Protocol, sealed};
 use super::request::QueueRequest;
-use crate::admit::{Capacity, RejectReason, SlotPool, Ticket};
+use crate::admit::{RejectReason, SlotPool, Ticket};
 use crate::gate::{BodyPermit, Gate, Permit};
 use crate::http::{CallHold, HoldLimits};
 use crate::service::{
@@ -70,13 +70,8 @@ where
         self.protocol.changes_requests()
     }
 
-    fn on_admitted(
-        &self,
-        request: &mut Req,
-        _: &mut <SlotPool as Capacity>::Lease,
-        waited: Duration,
-    ) {
-        self.protocol.on_admitted(request, waited);
+    fn on_admitted(&self, request: &mut Req, permit: &mut Permit<SlotPool>, waited: Duration) {
+        self.protocol.on_admitted(request, Some(permit), waited);
     }
 
     fn carried(&self, request: &mut Req, _: &()) -> Option<Permit<SlotPool>> {

@@ -9,27 +9,49 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
 use tower_service::Service;
+use tracing::error;
+
+use super::handle::QueueHandle;
 
 /// An inner service that all clones of a queue share.
 ///
 /// Sharing is sound only behind a queue with `concurrency = "inner"`. There one request at a time polls the service,
 /// and the request that finds it ready is the one that calls it.
+///
+/// A service whose `poll_ready` fails can't be used again. It is dropped then, and the queue is closed.
 #[derive(Debug)]
-pub struct SharedInner<S>(Arc<Mutex<S>>);
+pub struct SharedInner<S> {
+    /// `None` once the service has failed.
+    inner: Arc<Mutex<Option<S>>>,
+    queue: QueueHandle,
+}
 
 impl<S> SharedInner<S> {
-    pub(super) fn new(inner: S) -> Self {
-        Self(Arc::new(Mutex::new(inner)))
+    pub(super) fn new(inner: S, queue: QueueHandle) -> Self {
+        let inner = Arc::new(Mutex::new(Some(inner)));
+        Self { inner, queue }
     }
 
-    fn lock(&self) -> MutexGuard<'_, S> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<S>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the service, and rejects all requests from now on.
+    #[cold]
+    fn on_failed(&self) {
+        let failed = self.lock().take();
+        drop(failed); // without the lock
+        error!("the inner service is not usable any more, so its queue is closed");
+        self.queue.close();
     }
 }
 
 impl<S> Clone for SharedInner<S> {
     fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
+        Self {
+            inner: Arc::clone(&self.inner),
+            queue: self.queue.clone(),
+        }
     }
 }
 
@@ -66,10 +88,23 @@ impl<Req, S: Service<Req>> Service<Req> for SharedInner<S> {
     type Future = S::Future;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.lock().poll_ready(cx)
+        let ready = match &mut *self.lock() {
+            Some(inner) => inner.poll_ready(cx),
+            None => Poll::Pending, // the queue is closed, which ends the wait
+        };
+        if let Poll::Ready(Err(_)) = ready {
+            self.on_failed();
+        }
+        ready
     }
 
+    /// # Panics
+    ///
+    /// Panics if the service has failed. Requests of a queue can't reach this, because they call a service that is ready.
     fn call(&mut self, request: Req) -> S::Future {
-        self.lock().call(request)
+        match &mut *self.lock() {
+            Some(inner) => inner.call(request),
+            None => panic!("called after `poll_ready` failed"),
+        }
     }
 }

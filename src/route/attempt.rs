@@ -18,7 +18,7 @@ use super::shared::RouterShared;
 use super::{RouteBody, RouteObserver};
 use crate::admit::{Priority, RejectReason, Ticket};
 use crate::endpoints::{
-    Decision, Demand, EndpointLease, EndpointRef, Endpoints, Requirements, RouteError, TokenBounds,
+    Decision, Demand, EndpointRef, Endpoints, Requirements, RouteError, TokenBounds,
 };
 use crate::gate::{self, Gate, Permit, PermitExtension};
 use crate::http::{CallHold, HoldLimits, wants_stream};
@@ -285,9 +285,10 @@ where
     fn on_admitted(
         &self,
         request: &mut Request<RouteBody<B>>,
-        lease: &mut EndpointLease,
+        permit: &mut Permit<Endpoints>,
         waited: Duration,
     ) {
+        let lease = permit.lease_mut();
         let decision = lease.decision();
         let rewritten = self.rewrite(request, decision);
         if let Some(failed_at) = &self.failed_at {

@@ -85,7 +85,7 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>:
     fn changes_requests(&self) -> bool;
 
     /// Prepares the request for the slot that it was given.
-    fn on_admitted(&self, _request: &mut Req, _lease: &mut C::Lease, _waited: Duration) {}
+    fn on_admitted(&self, _request: &mut Req, _permit: &mut Permit<C>, _waited: Duration) {}
 
     /// Returns the measurement of a request that has its slot from now on, if the limit adapts.
     fn measure(&self) -> Option<MeasuredCall> {
@@ -326,7 +326,7 @@ where
     ) -> Self {
         let measured = prepared.is_some().then(|| handler.measure()).flatten();
         drop(prepared); // frees the place in the waiting room, because the request has a slot
-        handler.on_admitted(&mut request, permit.lease_mut(), Duration::ZERO);
+        handler.on_admitted(&mut request, &mut permit, Duration::ZERO);
         let late = LateAnswer::of_call::<C, S, Req>(handler, &request);
         let watch = CallWatch {
             permit,

@@ -137,7 +137,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         let gate = self.handler.gate();
         let served = served.map(|served| ServedCall::new(gate, served));
         self.handler
-            .on_admitted(&mut self.request, permit.lease_mut(), waited);
+            .on_admitted(&mut self.request, &mut permit, waited);
         let late = LateAnswer::of_call::<C, S, Req>(&self.handler, &self.request);
         let future = self.inner.call(self.request);
         drop(claim); // used up, so the next head may poll the inner service
@@ -275,7 +275,7 @@ where
             return Pin::new(&mut self.wait.acquire).poll(cx).map(Ok);
         }
         let polled = self.poll_slot_from_inner(cx);
-        // While the request is still arriving, the task has used up its cooperative budget and the gate was not asked.
+        // While the request is still arriving, its answer waits for the task's cooperative budget.
         if polled.is_pending() && !self.wait.may_wait && !self.wait.acquire.is_arriving() {
             self.wait.acquire.reject(RejectReason::NotQueued);
             return Pin::new(&mut self.wait.acquire).poll(cx).map(Ok);

@@ -82,7 +82,7 @@ pub(super) struct Unsent<B> {
 
 impl<B> Exchange<B>
 where
-    B: Body + Send + Unpin + 'static,
+    B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {

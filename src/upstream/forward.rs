@@ -292,7 +292,7 @@ where
 
 impl<B> Service<Request<B>> for Forward<B>
 where
-    B: Body + Send + Unpin + 'static,
+    B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {

@@ -47,7 +47,7 @@ impl ForwardFuture {
         upgrade: Option<OnUpgrade>,
     ) -> Self
     where
-        B: Body + Send + Unpin + 'static,
+        B: Body + Send + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {

@@ -59,7 +59,7 @@ const IDLE_TICKS: u32 = 4;
 /// Creates a pool of connections to the host of `to`.
 pub(super) fn pool<B>(connector: Connector, to: Uri) -> Arc<dyn Pool<B>>
 where
-    B: Body + Send + Unpin + 'static,
+    B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {

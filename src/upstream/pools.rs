@@ -28,7 +28,7 @@ pub(super) type Shared<B> = Arc<SharedConnection<B>>;
 /// Returns the pool of connections to `endpoint` that `connector` makes.
 pub(super) fn pool_of<B>(endpoint: &EndpointRef, connector: &Arc<Connector>) -> SharedPool<B>
 where
-    B: Body + Send + Unpin + 'static,
+    B: Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
@@ -38,7 +38,7 @@ where
 /// Returns the connection of HTTP/2 to `endpoint` that `connector` makes.
 pub(super) fn shared_of<B>(endpoint: &EndpointRef, connector: &Arc<Connector>) -> Shared<B>
 where
-    B: Body + Send + Unpin + 'static,
+    B: Body + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     kept(endpoint, connector, |connector, to| {

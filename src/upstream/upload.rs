@@ -30,7 +30,8 @@ pub(super) struct Upload<B> {
 type BoxError = Box<dyn Error + Send + Sync>;
 
 enum Content<B> {
-    Client(B),
+    /// Boxed, because some bodies, such as those of `tower_http`'s timeouts, must not move once they are polled.
+    Client(Pin<Box<B>>),
     /// All of a body that is sent again.
     Again(Bytes),
 }
@@ -174,7 +175,7 @@ impl<B: Body> Upload<B> {
     pub(super) fn new(body: B, announced: Option<u64>, now: Instant) -> Self {
         let has_body = !body.is_end_stream() || announced.is_some_and(|length| length > 0);
         let progress = has_body.then(|| Progress::new(now));
-        Self::of(Content::Client(body), progress, announced)
+        Self::of(Content::Client(Box::pin(body)), progress, announced)
     }
 }
 
@@ -224,13 +225,13 @@ impl<B> Upload<B> {
     }
 }
 
-impl<B: Body + Unpin> Content<B> {
+impl<B: Body> Content<B> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self {
             Self::Client(body) => {
                 // If the data is already `Bytes`, this passes it on without a copy.
                 let into_bytes = |mut data: B::Data| data.copy_to_bytes(data.remaining());
-                let frame = Pin::new(body).poll_frame(cx);
+                let frame = body.as_mut().poll_frame(cx);
                 frame.map_ok(|frame| frame.map_data(into_bytes))
             }
             Self::Again(bytes) if bytes.is_empty() => Poll::Ready(None),
@@ -239,7 +240,7 @@ impl<B: Body + Unpin> Content<B> {
     }
 }
 
-impl<B: Body<Error: Into<BoxError>> + Unpin> Upload<B> {
+impl<B: Body<Error: Into<BoxError>>> Upload<B> {
     /// Records a frame that the body has given. Returns the part of it that hyper gets now.
     fn on_frame(&mut self, frame: Frame<Bytes>, is_first: bool) -> Frame<Bytes> {
         let is_over = self.is_end_stream(); // asked without the lock, because this is a caller's code
@@ -271,7 +272,7 @@ impl<B: Body<Error: Into<BoxError>> + Unpin> Upload<B> {
 
 impl<B> Body for Upload<B>
 where
-    B: Body + Unpin,
+    B: Body,
     B::Error: Into<BoxError>,
 {
     type Data = Bytes;
@@ -342,7 +343,7 @@ mod tests {
 
     fn poll<B>(upload: &mut Upload<B>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>>
     where
-        B: Body<Error: Into<BoxError>> + Unpin,
+        B: Body<Error: Into<BoxError>>,
     {
         Pin::new(upload).poll_frame(&mut Context::from_waker(Waker::noop()))
     }

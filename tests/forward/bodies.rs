@@ -1,13 +1,15 @@
 //! Streamed request bodies: they cannot be sent twice, and may break off.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
 use http_body_util::channel::{Channel, Sender};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
-use tower::ServiceExt;
+use tower::{ServiceBuilder, ServiceExt};
+use tower_http::timeout::RequestBodyTimeoutLayer;
 use tower_triage::endpoints::{Decision, NoResponse};
 use tower_triage::upstream::Forward;
 
@@ -47,6 +49,24 @@ async fn a_body_is_passed_on_while_it_is_made() {
     read_to(&mut connection, "0\r\n\r\n").await;
     connection.send(OK).await;
     assert_eq!(text(answer.await.unwrap().unwrap()).await, "ok");
+}
+
+/// `RequestBodyTimeoutLayer` makes bodies that are not `Unpin`.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_times_out_ends_its_request() {
+    let (upstream, to) = bind().await;
+    let (mut sender, request) = upload(&to, "/");
+    let answer = ServiceBuilder::new()
+        .layer(RequestBodyTimeoutLayer::new(Duration::from_secs(5)))
+        .service(Forward::new())
+        .oneshot(request);
+    let answer = tokio::spawn(answer);
+    let mut connection = upstream.accept().await;
+    sender.send_data("one".into()).await.unwrap();
+    read_to(&mut connection, "one").await;
+    let response = answer.await.unwrap().unwrap();
+    assert!(response.extensions().get::<NoResponse>().is_some());
+    drop(sender);
 }
 
 #[tokio::test]

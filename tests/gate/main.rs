@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 
 mod charge;
+mod cooperative;
 mod destructors;
 mod estimates;
 mod on_demand;

@@ -7,6 +7,7 @@ mod carried;
 mod errors;
 mod exempt;
 mod grpc;
+mod held_slot;
 mod hold_limits;
 mod inner_not_ready;
 mod inner_ready;

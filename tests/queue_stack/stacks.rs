@@ -180,6 +180,23 @@ async fn a_cancelled_wait_below_holds_up_no_other() {
     drop(kept);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_shared_inner_service_that_failed_is_not_polled_again() {
+    let flaky = Flaky::new([]);
+    let shared = layer(QueueConfig::inner()).share_inner().unwrap();
+    let queue = shared.layer(flaky.clone());
+    let first = send(&queue, normal("first")).await;
+    let second = send(&queue, normal("second")).await;
+    flaky.says(Answer::Error("broken"));
+    let closed = Err(QueueError::Rejected(RejectReason::ShuttingDown));
+    assert_eq!(first.await.unwrap(), Err(QueueError::Inner("broken")));
+    assert_eq!(second.await.unwrap(), closed);
+    let asked = flaky.polls();
+    assert_eq!(queue.clone().oneshot(normal("third")).await, closed);
+    assert_eq!(flaky.polls(), asked);
+    nothing_is_left(&queue.handle());
+}
+
 #[test]
 fn only_an_inner_limit_can_be_shared() {
     assert!(layer(QueueConfig::new(1)).share_inner().is_err());

@@ -110,7 +110,7 @@ async fn an_own_deadline_ends_the_wait() {
     let ended = ["timeout", "deadline"].map(|item| (item, RejectReason::DeadlinePassed));
     assert_eq!(*rejected.lock().unwrap(), ended);
     let late = queue.enqueue("late", deadline).unwrap_err();
-    assert_eq!(late.why, RejectReason::DeadlinePassed);
+    assert_eq!(late.reason, RejectReason::DeadlinePassed);
     assert_eq!(dequeue_all(&queue), ["none"]);
 }
 

@@ -46,7 +46,7 @@ fn a_full_queue_returns_the_item() {
     let queue = max_size(1);
     queue.enqueue(1, ticket(1)).unwrap();
     let rejected = queue.enqueue(2, ticket(1)).unwrap_err();
-    assert_eq!((rejected.item, rejected.why), (2, RejectReason::Full));
+    assert_eq!((rejected.item, rejected.reason), (2, RejectReason::Full));
     assert_eq!(rejected.to_string(), "the queue is full");
     assert_eq!(queue.stats().full, 1);
     queue.try_dequeue().unwrap();
@@ -62,7 +62,7 @@ fn every_rejection_returns_the_item() {
         queue.enqueue(1, ticket(1)).ok();
         let rejected = queue.enqueue(2, change_ticket(ticket(0))).unwrap_err();
         assert_eq!(rejected.item, 2);
-        rejected.why
+        rejected.reason
     };
     let unchanged = |ticket| ticket;
     let one_place = |config: &mut WaitingRoomConfig| {
@@ -110,7 +110,7 @@ fn an_item_over_the_whole_budget_is_rejected() {
             budget: 10,
         };
         assert_eq!(
-            (rejected.item, rejected.why),
+            (rejected.item, rejected.reason),
             (11, RejectReason::Unservable(why))
         );
         let message = "the request costs 11, which is more than the whole budget of 10";

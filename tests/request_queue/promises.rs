@@ -388,7 +388,7 @@ impl Driver {
         let expected = self.model.enqueue(arrival);
         self.enqueued.push(match enqueued {
             Err(error) => {
-                assert_eq!((error.item, Err(error.why)), ((id, cost), expected));
+                assert_eq!((error.item, Err(error.reason)), ((id, cost), expected));
                 None
             }
             Ok(request_id) => {

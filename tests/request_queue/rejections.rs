@@ -105,7 +105,7 @@ async fn max_wait_counts_from_the_tickets_arrival() {
     queue.enqueue("a", first).unwrap();
     advance(SECOND).await;
     let rejected = queue.enqueue("b", second).unwrap_err();
-    assert_eq!(rejected.why, RejectReason::TimedOut);
+    assert_eq!(rejected.reason, RejectReason::TimedOut);
     assert_eq!(take(&rejections), [("a", RejectReason::TimedOut)]);
 }
 
@@ -156,7 +156,7 @@ fn a_displaced_item_is_passed_to_on_rejected() {
     queue.enqueue("low", ticket(2)).unwrap();
     queue.enqueue("low, later", ticket(2)).unwrap();
     assert_eq!(
-        queue.enqueue("low again", ticket(2)).unwrap_err().why,
+        queue.enqueue("low again", ticket(2)).unwrap_err().reason,
         RejectReason::Full
     );
     queue.enqueue("normal", ticket(1)).unwrap();
@@ -179,7 +179,7 @@ fn close_rejects_all_waiting_and_later_items() {
     let why = RejectReason::ShuttingDown;
     assert_eq!(items, [("a", why), ("b", why)]);
     let rejected = queue.enqueue("c", ticket(0)).unwrap_err();
-    assert_eq!((rejected.item, rejected.why), ("c", why));
+    assert_eq!((rejected.item, rejected.reason), ("c", why));
     assert_eq!(rejected.to_string(), "the queue is closed");
     assert_eq!(queue.try_dequeue(), Err(DequeueError::Closed));
     assert_eq!(block_on(queue.dequeue()), None);
@@ -218,7 +218,7 @@ fn a_drained_queue_hands_out_its_items() {
     queue.drain();
     assert!(queue.is_closed());
     assert_eq!(
-        queue.enqueue("c", ticket(0)).unwrap_err().why,
+        queue.enqueue("c", ticket(0)).unwrap_err().reason,
         RejectReason::ShuttingDown
     );
     assert_eq!(block_on(queue.dequeue()), Some("a"));

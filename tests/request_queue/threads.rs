@@ -89,7 +89,7 @@ fn produce(queue: &RequestQueue<Item>, producer: usize, lost: &Arc<AtomicUsize>)
             lost: Some(lost.clone()),
         };
         while let Err(error) = queue.enqueue(item, ticket(level)) {
-            assert_eq!(error.why, RejectReason::Full);
+            assert_eq!(error.reason, RejectReason::Full);
             item = error.item;
             std::thread::yield_now();
         }

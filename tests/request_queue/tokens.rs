@@ -47,7 +47,10 @@ fn a_rejected_item_leaves_nothing_at_its_token() {
     let rejected = queue
         .enqueue_with_token("a", ticket(1), token.clone())
         .unwrap_err();
-    assert_eq!((rejected.item, rejected.why), ("a", RejectReason::Disabled));
+    assert_eq!(
+        (rejected.item, rejected.reason),
+        ("a", RejectReason::Disabled)
+    );
     token.cancel();
 }
 

@@ -33,6 +33,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let flow = flows.map(|discipline| (discipline, meta.tenant(), meta.cost() as f64));
         base.on_served(meta.priority, flow);
         let waited = base.clock.now.saturating_sub(meta.limits.arrival);
+        self.uncollected += 1;
         self.finish(idx, State::Leased { lease, waited }, wakes);
     }
 

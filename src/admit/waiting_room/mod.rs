@@ -10,6 +10,7 @@ mod predict;
 mod pump;
 mod reports;
 mod tenants;
+mod uncollected;
 
 pub(crate) use arrive::Arrival;
 pub(crate) use outcome::{Answered, State};
@@ -94,6 +95,10 @@ pub struct WaitingRoom<C: Capacity, W> {
     pumps: u64,
     /// `true` if a waiter returned to its lane after its tenant was at its limit, so that any slot may be free for it.
     unparked: bool,
+    /// The number of waiters that were granted a slot and have not taken it.
+    uncollected: usize,
+    /// The earliest instant of the next look for slots that their waiters do not take.
+    next_uncollected_look: Nanos,
 }
 
 impl<C: Capacity, W> WaitingRoom<C, W> {
@@ -104,6 +109,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             queue: WaitQueue::from_base(RoomBase::new(config, now)),
             pumps: 0,
             unparked: false,
+            uncollected: 0,
+            next_uncollected_look: 0,
         }
     }
 

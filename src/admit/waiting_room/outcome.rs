@@ -62,7 +62,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let (meta, Waiter { demand, state }) = self.waiters_mut().take(id.idx);
         self.queue.trim_if_empty();
         let (answer, waited) = match state {
-            State::Leased { lease, waited } => (Ok(lease), Some(Duration::from_nanos(waited))),
+            State::Leased { lease, waited } => {
+                self.uncollected -= 1;
+                (Ok(lease), Some(Duration::from_nanos(waited)))
+            }
             State::Rejected(why) => (Err(why), None),
             // This case returned above.
             State::Waiting(_) => return None,
@@ -132,6 +135,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.queue.trim_if_empty();
         // The slot was granted but not taken, so it went unused. A rejection was counted when it happened.
         if let State::Leased { .. } = waiter.state {
+            self.uncollected -= 1;
             self.base_mut().counters.stats.unclaimed += 1;
             self.base_mut().counters.on_cancelled(meta.priority);
             // The caller releases the slot itself.

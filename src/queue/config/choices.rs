@@ -33,6 +33,13 @@ pub enum Concurrency {
     Adaptive(AdaptiveLimit),
 }
 
+impl From<usize> for Concurrency {
+    /// Returns a fixed limit.
+    fn from(limit: usize) -> Self {
+        Self::Limit(limit)
+    }
+}
+
 impl Concurrency {
     /// Returns the settings of a limit that adapts, or `None` for any other concurrency.
     pub(crate) fn adaptive(&self) -> Option<&AdaptiveLimit> {

@@ -172,7 +172,7 @@ impl QueueConfig {
     /// above 1,048,575 ([`SlotPool::MAX`](crate::SlotPool::MAX)) is lowered to that.
     #[must_use]
     pub fn new(concurrency: usize) -> Self {
-        Self::default().concurrency(Concurrency::Limit(concurrency))
+        Self::default().concurrency(concurrency)
     }
 
     /// Creates a configuration that runs as many requests as the inner service is ready for, with defaults for
@@ -233,7 +233,7 @@ impl QueueConfig {
     }
 
     setters! {
-        concurrency: Concurrency,
+        concurrency: impl Into<Concurrency>,
         enabled: bool,
         room: WaitingRoomConfig,
         overflow: Overflow,

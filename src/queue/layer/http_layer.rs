@@ -56,6 +56,7 @@ impl<K, M, E> QueueLayer<Http<K, M, E>> {
             mode: http.mode,
             exempt: http.exempt,
             tells_queue_time: http.tells_queue_time,
+            shares_slots: http.shares_slots,
         })
     }
 
@@ -98,6 +99,7 @@ impl<K, M, E> QueueLayer<Http<K, M, E>> {
             mode: http.mode,
             exempt,
             tells_queue_time: http.tells_queue_time,
+            shares_slots: http.shares_slots,
         })
     }
 
@@ -245,6 +247,34 @@ impl<K, M, E> QueueLayer<Http<K, M, E>> {
         self.protocol.tells_queue_time = true;
         self
     }
+
+    /// Gives the inner service a hold on the slot of each request, as a [`HeldSlot`](crate::gate::HeldSlot) among the
+    /// request's extensions. Off by default.
+    ///
+    /// Blocking work that a handler starts goes on after the client has hung up. With the hold it keeps its slot for as
+    /// long, so that the limit holds for the work, too:
+    ///
+    /// ```
+    /// use axum::{Extension, Router, routing::get};
+    /// use tower_triage::QueueLayer;
+    /// use tower_triage::gate::HeldSlot;
+    ///
+    /// async fn handler(Extension(slot): Extension<HeldSlot>) -> String {
+    ///     let work = tokio::task::spawn_blocking(move || {
+    ///         let rows = 42; // a query that nothing interrupts
+    ///         drop(slot);
+    ///         rows
+    ///     });
+    ///     work.await.map_or_else(|error| error.to_string(), |rows| rows.to_string())
+    /// }
+    /// let queue = QueueLayer::limit(8).held_slot_extension();
+    /// let app: Router = Router::new().route("/", get(handler)).layer(queue);
+    /// ```
+    #[must_use]
+    pub fn held_slot_extension(mut self) -> Self {
+        self.protocol.shares_slots = true;
+        self
+    }
 }
 
 impl<K, E> QueueLayer<Http<K, UntilBodyEnds, E>> {
@@ -266,6 +296,7 @@ impl<K, E> QueueLayer<Http<K, UntilBodyEnds, E>> {
             mode: WithStatus(http.mode),
             exempt: http.exempt,
             tells_queue_time: http.tells_queue_time,
+            shares_slots: http.shares_slots,
         })
     }
 

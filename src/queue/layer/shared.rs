@@ -33,6 +33,9 @@ use crate::queue::shared_inner::SharedInner;
 /// The layer makes one service, whose clones share the inner service. The layer is not `Clone`, so functions that make
 /// several services, such as `axum::Router::layer`, reject it at compile time. Each further service needs a layer of
 /// its own.
+///
+/// If the inner service's `poll_ready` fails, the request that polled it gets the error. By Tower's contract the service
+/// can't be used any more, so it is dropped, and the queue is [closed](QueueHandle::close).
 #[derive(Debug)]
 pub struct SharedQueueLayer<P = Http>(pub(super) QueueLayer<P>);
 
@@ -56,6 +59,6 @@ impl<S, P: Clone> Layer<S> for SharedQueueLayer<P> {
             panic!("{}", InvalidQueueConfig::NotAlone);
         }
         let (state, protocol) = (Arc::clone(&layer.state), layer.protocol.clone());
-        Queue::new(SharedInner::new(inner), state, protocol)
+        Queue::new(SharedInner::new(inner, self.handle()), state, protocol)
     }
 }

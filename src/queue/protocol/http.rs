@@ -34,6 +34,8 @@ pub struct Http<K = FromHeaders, M = UntilBodyEnds, E = NoExemptions> {
     pub(in crate::queue) exempt: E,
     /// `true` if the inner service gets the time of the wait as an extension of the request.
     pub(in crate::queue) tells_queue_time: bool,
+    /// `true` if the inner service gets a hold on its slot as an extension of the request.
+    pub(in crate::queue) shares_slots: bool,
 }
 
 impl<K, M> Http<K, M> {
@@ -43,6 +45,7 @@ impl<K, M> Http<K, M> {
             mode,
             exempt: NoExemptions,
             tells_queue_time: false,
+            shares_slots: false,
         }
     }
 }
@@ -70,7 +73,7 @@ where
     fn exempts(&self, request: &mut Request<B>) -> bool {
         let is_exempt = self.exempt.is_exempt(request);
         if is_exempt {
-            self.on_admitted(request, Duration::ZERO);
+            self.on_admitted(request, None, Duration::ZERO);
         }
         is_exempt
     }
@@ -141,12 +144,20 @@ where
 
     #[inline]
     fn changes_requests(&self) -> bool {
-        self.tells_queue_time
+        self.tells_queue_time || self.shares_slots
     }
 
-    fn on_admitted(&self, request: &mut Request<B>, waited: Duration) {
+    fn on_admitted(
+        &self,
+        request: &mut Request<B>,
+        permit: Option<&mut Permit<SlotPool>>,
+        waited: Duration,
+    ) {
         if self.tells_queue_time {
             request.extensions_mut().insert(QueueTime(waited));
+        }
+        if let (true, Some(permit)) = (self.shares_slots, permit) {
+            request.extensions_mut().insert(permit.hold());
         }
     }
 

@@ -126,9 +126,15 @@ pub trait Protocol<Req, S: Service<Req>>: Clone + sealed::Sealed {
         false
     }
 
-    /// Prepares the request for the inner service, after it has waited for `_waited`.
+    /// Prepares the request for the inner service, after it has waited for `_waited`. An exempt request has no permit.
     #[doc(hidden)]
-    fn on_admitted(&self, _request: &mut Req, _waited: Duration) {}
+    fn on_admitted(
+        &self,
+        _request: &mut Req,
+        _permit: Option<&mut Permit<SlotPool>>,
+        _waited: Duration,
+    ) {
+    }
 
     /// Returns `true` if the service had too much to do.
     #[doc(hidden)]

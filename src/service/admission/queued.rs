@@ -56,7 +56,7 @@ where
     S: Service<Req> + Clone,
     H: AdmissionHandler<C, Req, S, Answer = A>,
 {
-    // The task's cooperative budget may be used up, so that the request has not arrived.
+    // The task's cooperative budget may be used up, so that the request has its answer, but may not return it yet.
     if is_arriving(waiting) {
         return Poll::Pending;
     }

@@ -32,7 +32,7 @@ pub(in crate::upstream) async fn send<B>(
     name: &str,
 ) -> Result<Answer, SendError>
 where
-    B: Body + Send + Unpin + 'static,
+    B: Body + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     shared.address(&mut request);
@@ -80,7 +80,7 @@ async fn attempt<B>(
     request: Request<Upload<B>>,
 ) -> Result<Answer, Failed<B>>
 where
-    B: Body + Send + Unpin + 'static,
+    B: Body + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let (head, upload) = request.into_parts();

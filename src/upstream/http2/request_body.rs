@@ -106,7 +106,7 @@ impl<B> Drop for RequestBody<B> {
 
 impl<B> Body for RequestBody<B>
 where
-    B: Body + Unpin,
+    B: Body,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     type Data = Bytes;

@@ -31,7 +31,7 @@ type Opened<B> = Result<Http2Connection<RequestBody<B>>, ConnectError>;
 
 impl<B> SharedConnection<B>
 where
-    B: Body + Send + Unpin + 'static,
+    B: Body + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     /// Creates the shared connection to the host of `to`, which is not opened yet.
