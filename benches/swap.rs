@@ -20,7 +20,8 @@ mod swap {
 }
 
 use swap::scheduler::{
-    Effects, InstanceHead, InstanceSettings, Nanos, Schedule, Scheduler, SchedulerSettings,
+    AbandonedLoad, Effects, InstanceHead, InstanceSettings, Nanos, Schedule, Scheduler,
+    SchedulerSettings,
 };
 use swap::swapper::{
     Group, Groups, InstanceId, Matrix, MatrixConfig, MemoryBudget, MemoryNeed, Plan, Swapper,
@@ -99,7 +100,7 @@ impl Test {
         let settings = SchedulerSettings {
             swap_after: 10 * SECOND,
             min_loaded: 0,
-            finishes_abandoned: false,
+            abandoned_load: AbandonedLoad::default(),
             default: None,
         };
         let mut schedule = Schedule::default();

@@ -17,6 +17,10 @@ use crate::server::Server;
 use crate::service::Handle;
 use crate::service_manager;
 
+/// The time that models have to stop by themselves, even if the grace period is over. A model that is killed may leave a
+/// container behind.
+const MODELS_STOP: Duration = Duration::from_secs(5);
+
 /// Time for complete responses to leave the sockets after the grace period, and for models to be killed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -89,13 +93,19 @@ async fn drain(
     true
 }
 
-/// Stops the models of `[swap]`: those that have not stopped when the grace period is over are killed.
+/// Stops the models of `[swap]`: those that have not stopped when the grace period is over, and after [`MODELS_STOP`], are
+/// killed.
 async fn stop_models(handle: &Handle, is_over: bool, over: Pin<&mut impl Future>) {
-    if !is_over {
-        tokio::select! {
-            () = handle.shutdown_models() => return,
-            _ = over => {}
+    let mut stopped = pin!(handle.shutdown_models());
+    let limit = async {
+        sleep(MODELS_STOP).await;
+        if !is_over {
+            over.await;
         }
+    };
+    tokio::select! {
+        () = stopped.as_mut() => return,
+        () = limit => {}
     }
     handle.unload_all(Unload::Kill);
     if timeout(FLUSH_TIMEOUT, handle.shutdown_models())

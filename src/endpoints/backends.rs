@@ -37,6 +37,7 @@ pub(crate) struct Backend {
     pub(crate) state: Arc<EndpointState>,
     /// The index of the model in the endpoint's list of models. It is `u16::MAX` if the index is larger than that.
     pub(crate) nth_model: u16,
+    /// The context of the model, or `u32::MAX` if it is not known.
     pub(super) context_length: u32,
     pub(crate) priority: u8,
     capabilities: Capabilities,
@@ -103,8 +104,13 @@ impl Backend {
             nth_model: u16::try_from(nth).unwrap_or(u16::MAX),
             state: Arc::clone(endpoint.state()),
             priority: endpoint.priority() as u8, // at most 100
-            context_length: model.context_length,
-            capabilities: Capabilities::of(model.vision, model.tools, model.json_mode),
+            context_length: model.context_length.unwrap_or(u32::MAX),
+            // An endpoint of unknown capabilities decides by itself.
+            capabilities: Capabilities::of(
+                model.vision.unwrap_or(true),
+                model.tools.unwrap_or(true),
+                model.json_mode.unwrap_or(true),
+            ),
         }
     }
 

@@ -24,21 +24,22 @@ use crate::setters::setters;
 pub struct Model {
     /// The name by which requests ask for the model, compared exactly.
     pub name: String,
-    /// The number of tokens that the model takes. Default 4096.
+    /// The number of tokens that the model takes. Default 4096. `None` if that is not known: prompts of any length reach the
+    /// endpoint, which decides.
     #[cfg_attr(
         feature = "serde",
         serde(default = "default_context_length", deserialize_with = "above_zero")
     )]
-    pub context_length: u32,
-    /// `true` if the model takes images. Default `false`.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub vision: bool,
-    /// `true` if the model calls tools. Default `false`.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub tools: bool,
-    /// `true` if the model can be held to JSON. Default `false`.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub json_mode: bool,
+    pub context_length: Option<u32>,
+    /// `true` if the model takes images. Default `false`. `None` if that is not known: images reach the endpoint.
+    #[cfg_attr(feature = "serde", serde(default = "no"))]
+    pub vision: Option<bool>,
+    /// `true` if the model calls tools. Default `false`. `None` if that is not known: tools reach the endpoint.
+    #[cfg_attr(feature = "serde", serde(default = "no"))]
+    pub tools: Option<bool>,
+    /// `true` if the model can be held to JSON. Default `false`. `None` if that is not known: the endpoint decides.
+    #[cfg_attr(feature = "serde", serde(default = "no"))]
+    pub json_mode: Option<bool>,
     /// The name that the endpoint gets as `model` in JSON, in forms, and in queries of requests whose body names no model.
     /// Default `None`, for the model's own name.
     #[cfg_attr(
@@ -69,12 +70,24 @@ impl Model {
         Self {
             name: name.into(),
             context_length: default_context_length(),
-            vision: false,
-            tools: false,
-            json_mode: false,
+            vision: no(),
+            tools: no(),
+            json_mode: no(),
             use_model_name: None,
             set_params: SetParams::default(),
             strip_params: Vec::new(),
+        }
+    }
+
+    /// Makes a model of which nothing but the name is known, so the endpoint decides what it takes.
+    #[cfg(feature = "swap")]
+    pub(crate) fn unknown(name: impl Into<String>) -> Self {
+        Self {
+            context_length: None,
+            vision: None,
+            tools: None,
+            json_mode: None,
+            ..Self::new(name)
         }
     }
 
@@ -260,14 +273,20 @@ impl Endpoint {
     }
 }
 
-fn default_context_length() -> u32 {
-    4096
+fn default_context_length() -> Option<u32> {
+    Some(4096)
+}
+
+/// Returns the default of a capability.
+fn no() -> Option<bool> {
+    Some(false)
 }
 
 /// Reads a number of tokens, which must be above 0.
 #[cfg(feature = "serde")]
-fn above_zero<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    <std::num::NonZeroU32 as serde::Deserialize>::deserialize(deserializer).map(Into::into)
+fn above_zero<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let tokens = <std::num::NonZeroU32 as serde::Deserialize>::deserialize(deserializer)?;
+    Ok(Some(tokens.into()))
 }
 
 #[cfg(all(test, feature = "serde"))]
@@ -287,7 +306,7 @@ mod tests {
         let built = Endpoint::new("gpu-1", Uri::from_static("http://127.0.0.1:9001/base"))
             .model(Model::new("llava").vision(true));
         assert_eq!(read, built);
-        assert_eq!(read.models[0].context_length, 4096);
+        assert_eq!(read.models[0].context_length, Some(4096));
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn model_problem(model: &Model, is_first: bool) -> Option<String> {
     let name = &model.name;
     if !is_name(name) {
         Some("has a model whose `name` is empty or has control characters in it".to_owned())
-    } else if model.context_length == 0 {
+    } else if model.context_length == Some(0) {
         Some(format!(
             "has the model {name:?} with `context_length` = 0: it must be above 0"
         ))

@@ -122,7 +122,8 @@ impl RouterShared {
         let decision = lease.decision();
         let models = &decision.endpoint.config().models;
         let model = models.get(usize::from(decision.nth_model));
-        let context = model.map_or(u32::MAX, |model| model.context_length);
+        let context = model.and_then(|model| model.context_length);
+        let context = context.unwrap_or(u32::MAX);
         Box::new(TokenMeter {
             charger,
             reader: UsageReader::new(form),

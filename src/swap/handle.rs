@@ -31,7 +31,8 @@ pub enum Unload {
     #[default]
     Drain,
     /// The model ends at once, and the requests that it serves fail. Its [`stop_cmd`](super::SwapModel::stop_cmd) runs only
-    /// if the model is not ready yet or has failed, for its grace at most.
+    /// if the model is not ready yet or has failed, for its grace at most. Without one, a model that is not ready yet is
+    /// killed without its [`stop_signal`](super::SwapModel::stop_signal).
     Kill,
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Uri;
+use tokio_util::sync::CancellationToken;
 
 use super::{LoadProgress, ModelOutput, SwapModel};
 
@@ -96,6 +97,9 @@ pub struct Launch {
     pub output: ModelOutput,
     /// Takes the future that resolves when nothing is left of a start that was given up.
     pub cleanup: Cleanup,
+    /// Cancelled if an operator kills the model: what is left of a start that was given up has to end at once then. Any other
+    /// start that is given up may end in its own way.
+    pub killed: CancellationToken,
 }
 
 impl Launch {
@@ -110,6 +114,7 @@ impl Launch {
             progress: LoadProgress::default(),
             output: ModelOutput::default(),
             cleanup: Cleanup::default(),
+            killed: CancellationToken::new(),
         }
     }
 }
@@ -176,7 +181,7 @@ pub trait ModelServer: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Wakes the server. Resolves when it can serve requests. If that fails, [`kill`](Self::kill) is called.
+    /// Wakes the server. Resolves when it can serve requests. If that fails, [`stop`](Self::stop) is called.
     ///
     /// # Cancel safety
     ///

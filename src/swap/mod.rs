@@ -100,6 +100,12 @@
 //!
 //! `SwapHandle::record_gauges` sets the last one. Call it before each scrape.
 //!
+//! # Loads that no request waits for
+//!
+//! A load goes on when its last request has left, so a client whose timeout is shorter than the load finds the model loaded when
+//! it comes back. A request for another model that needs the memory ends such a load ([`AbandonedLoad`]). A load that is given
+//! up, takes too long or fails is asked to stop like a model that runs, within 5 s; only [`Unload::Kill`] ends it at once.
+//!
 //! # Processes that are left behind
 //!
 //! A program that was killed by `SIGKILL` leaves processes behind. On Linux, the next program finds and ends them before it

@@ -88,6 +88,8 @@ mod slow_clients;
 mod swap;
 #[cfg(unix)]
 mod swap_crash;
+#[cfg(unix)]
+mod swap_given_up;
 #[cfg(target_os = "linux")]
 mod swap_killed;
 #[cfg(unix)]

@@ -7,7 +7,7 @@ use http::StatusCode;
 use tokio::time::{Instant, sleep, timeout};
 use tower_triage::admit::TargetWait;
 use tower_triage::route::RoutingConfig;
-use tower_triage::swap::{SwapConfig, SwapModel, SwapPolicy, Unload};
+use tower_triage::swap::{AbandonedLoad, SwapConfig, SwapModel, SwapPolicy, Unload};
 use tower_triage::{QueueConfig, RouteLayer, endpoints::Registry};
 
 use crate::fake::{LOAD, Rig, model, one_of_three};
@@ -375,6 +375,7 @@ async fn an_engine_that_streams_is_seen_to_work_between_its_health_checks() {
 async fn a_load_that_is_begun_again_is_seen_to_be_loading() {
     let mut config = one_of_three();
     config.models[0].settle = Duration::from_secs(5);
+    config.abandoned_load = AbandonedLoad::Abort;
     let rig = Rig::new(config);
     let left = rig.send("a", "normal").await;
     sleep(Duration::from_secs(3)).await;

@@ -173,7 +173,7 @@ fn config((budget, has_pools, policy): Memory, rng: &mut Rng) -> SwapConfig {
         one.instances = rng.u32(1..3);
         one.preload = rng.u32(0..8) == 0;
         one.pinned = rng.u32(0..12) == 0;
-        one.model.vision = rng.bool();
+        one.model.vision = Some(rng.bool());
         one.cmd = format!("version {}", rng.u32(0..2));
         if rng.bool() {
             one.sleep_path = Some("/sleep".into());

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::time::sleep;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_triage::endpoints::{Decision, Requirements};
-use tower_triage::swap::{UnknownModel, Unload};
+use tower_triage::swap::{AbandonedLoad, UnknownModel, Unload};
 use tower_triage::{Priority, Ticket};
 
 use crate::fake::{Rig, one_of_three};
@@ -144,8 +144,10 @@ async fn a_crashed_model_that_is_stopped_is_started_again_once_all_of_it_is_gone
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_load_that_all_have_left_is_given_up() {
-    let rig = Rig::new(one_of_three());
+async fn a_load_that_all_have_left_is_given_up_if_so_configured() {
+    let mut config = one_of_three();
+    config.abandoned_load = AbandonedLoad::Abort;
+    let rig = Rig::new(config);
     let sent = rig.send("a", "normal").await;
     rig.settle().await;
     sent.abort();
@@ -154,6 +156,19 @@ async fn a_load_that_all_have_left_is_given_up() {
     assert_eq!(rig.state("a"), "unloaded");
     sleep(Duration::from_secs(60)).await;
     assert!(rig.world.running().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_before_the_load_ends_is_served_when_it_comes_back() {
+    let rig = Rig::new(one_of_three());
+    for _ in 0..4 {
+        let sent = rig.send("a", "normal").await;
+        sleep(Duration::from_secs(1)).await;
+        sent.abort();
+        rig.settle().await;
+    }
+    assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+    assert_eq!(rig.world.log(), ["start a"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -58,6 +58,81 @@ async fn a_start_that_is_given_up() {
     assert_stopped(&dir, &mark);
 }
 
+/// Lets a script that has to listen say in a file that its signal has asked it to stop.
+fn asked_by_signal(dir: &TestDir) -> SwapModel {
+    let said = dir.path("stopped");
+    let script = format!("trap \"echo >> {said}; exit\" TERM; sleep 3600 & wait");
+    let mut model = super::script(&script);
+    model.health_path = Some("/health".into());
+    model
+}
+
+#[tokio::test]
+async fn a_start_that_takes_too_long_is_asked_by_its_signal() {
+    let dir = TestDir::new();
+    let mut model = asked_by_signal(&dir);
+    let mark = Mark::on(&mut model);
+    let launch = Launch::new(Arc::new(model), Duration::from_secs(1));
+    start(launch).await.unwrap_err();
+    assert_stopped(&dir, &mark);
+}
+
+/// Gives up a start once it runs, after this was done with it.
+async fn given_up(model: SwapModel, mark: &Mark, before: impl FnOnce(&Launch)) {
+    let launch = launch(model);
+    let (cleanup, watched) = (launch.cleanup.clone(), launch.clone());
+    tokio::select! {
+        result = start(launch) => panic!("{result:?}"),
+        _ = mark.until_count(2) => before(&watched),
+    }
+    soon(cleanup.wait()).await;
+}
+
+#[tokio::test]
+async fn a_start_that_is_given_up_is_asked_by_its_signal() {
+    let dir = TestDir::new();
+    let mut model = asked_by_signal(&dir);
+    let mark = Mark::on(&mut model);
+    given_up(model, &mark, |_| ()).await;
+    assert_stopped(&dir, &mark);
+}
+
+#[tokio::test]
+async fn a_start_that_is_killed_ends_without_its_signal() {
+    let dir = TestDir::new();
+    let mut model = asked_by_signal(&dir);
+    let mark = Mark::on(&mut model);
+    given_up(model, &mark, |launch| launch.killed.cancel()).await;
+    assert!(mark.pids().is_empty());
+    assert!(!std::fs::exists(dir.path("stopped")).unwrap());
+}
+
+#[tokio::test]
+async fn a_start_that_ignores_its_signal_ends_with_the_grace() {
+    let mut model = super::script("trap \"\" TERM; sleep 3600 & wait");
+    model.health_path = Some("/health".into());
+    model.stop_grace = GRACE;
+    let mark = Mark::on(&mut model);
+    given_up(model, &mark, |_| ()).await;
+    assert!(mark.pids().is_empty());
+}
+
+#[tokio::test]
+async fn an_engine_that_is_not_healthy_is_asked_by_its_signal() {
+    let dir = TestDir::new();
+    let (mut model, said) = (server(), dir.path("stopped"));
+    let program = std::mem::take(&mut model.cmd);
+    model.cmd =
+        format!("/bin/sh -c 'trap \"echo >> {said}; exit\" TERM; \"$@\" & wait' sh {program}");
+    model.health_interval = Some(Duration::from_millis(50));
+    let mark = Mark::on(&mut model);
+    let instance = started(model).await;
+    get(&*instance, "/fail/1000000").await;
+    soon(instance.ended()).await;
+    soon(instance.kill()).await;
+    assert_stopped(&dir, &mark);
+}
+
 #[tokio::test]
 async fn a_command_that_hangs_holds_up_the_end_for_the_grace() {
     let mut model = silent();

@@ -65,12 +65,15 @@ impl NaiveEndpoint {
     fn lacks(&self, asked: &Requirements<'_>, model: &str) -> Option<HashSet<&'static str>> {
         let model = self.config.models.iter().find(|it| it.name == model)?;
         let lacks = [
-            ("vision", asked.vision && !model.vision),
-            ("tools", asked.tools && !model.tools),
-            ("json_mode", asked.json_mode && !model.json_mode),
+            ("vision", asked.vision && model.vision == Some(false)),
+            ("tools", asked.tools && model.tools == Some(false)),
+            (
+                "json_mode",
+                asked.json_mode && model.json_mode == Some(false),
+            ),
             (
                 "context_length",
-                asked.estimated_tokens > model.context_length,
+                (model.context_length).is_some_and(|longest| asked.estimated_tokens > longest),
             ),
         ];
         let lacks = lacks.into_iter().filter(|(_, lacks)| *lacks);
@@ -251,9 +254,12 @@ impl Naive {
     ) -> Requirements<'a> {
         let models = self.endpoints.iter().flat_map(|it| &it.config.models);
         let tried = models.filter(|it| resolution.iter().any(|(name, _)| *name == it.name));
-        let longest = tried.map(|it| it.context_length).max().unwrap_or(0);
+        let longest = tried
+            .map(|it| it.context_length.unwrap_or(u32::MAX))
+            .max()
+            .unwrap_or(0);
         let mut asked = asked.clone();
-        if asked.estimated_tokens <= 2 * longest {
+        if asked.estimated_tokens <= longest.saturating_mul(2) {
             asked.estimated_tokens = asked.estimated_tokens.min(longest);
         }
         asked

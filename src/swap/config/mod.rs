@@ -14,6 +14,7 @@ pub use self::model::{LoadingState, StopSignal, SwapModel};
 #[cfg(feature = "serde")]
 pub(super) use self::read::pairs;
 pub use self::validate::InvalidSwap;
+pub use super::scheduler::AbandonedLoad;
 use super::swapper::{Group, MatrixConfig};
 
 /// The models, and the policy that tells which of them may run together.
@@ -55,8 +56,8 @@ pub struct SwapConfig {
     /// The time for which a busy model serves after its load, before it yields. An idle model yields at once. Default 5 s.
     /// If it is much shorter than a load, and requests for several models come, each load serves only a few requests.
     pub min_loaded: Duration,
-    /// The fate of a load when the last request that waited for it is gone. Default: the load is given up, unless another
-    /// model was stopped for it.
+    /// The fate of a load when the last request that waited for it is gone. Default: the load goes on, unless a request for
+    /// another model needs its memory.
     pub abandoned_load: AbandonedLoad,
     /// The time limit of a start, for models without a [`start_timeout`](SwapModel::start_timeout). Default 120 s.
     pub health_timeout: Duration,
@@ -88,19 +89,6 @@ impl SwapPolicy {
     }
 }
 
-/// The fate of a load when the last request that waited for it is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum AbandonedLoad {
-    /// The load is given up, unless another model was stopped for it.
-    #[default]
-    Abort,
-    /// The load goes on, and the model is idle once it is loaded.
-    Finish,
-}
-
 impl Default for SwapConfig {
     fn default() -> Self {
         Self {
@@ -108,7 +96,7 @@ impl Default for SwapConfig {
             policy: SwapPolicy::Groups(Vec::new()),
             swap_after: Duration::from_secs(10),
             min_loaded: Duration::from_secs(5),
-            abandoned_load: AbandonedLoad::Abort,
+            abandoned_load: AbandonedLoad::Yield,
             health_timeout: Duration::from_secs(120),
             loading_state: LoadingState::None,
             default: None,

@@ -22,7 +22,8 @@ use crate::endpoints::Model;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SwapModel {
-    /// The name and the capabilities of the model.
+    /// The name and the capabilities of the model. By default, its capabilities and its context are not known, so its process
+    /// decides which requests it takes.
     pub model: Model,
     /// The command line that serves the model. `${PORT}` is replaced by a free port from 10000 to 32767, on which the process
     /// has to listen on loopback. The line is split into words as by a shell, and run without one.
@@ -69,9 +70,11 @@ pub struct SwapModel {
     /// container that goes on without its client is not stopped. It does not run either for a process that was ready and is
     /// [killed](crate::swap::Unload::Kill) or dropped.
     pub stop_cmd: Option<String>,
-    /// The signal that asks the process to stop. Default [`StopSignal::Term`].
+    /// The signal that asks the process to stop, also when its start is given up, takes too long or fails. Default
+    /// [`StopSignal::Term`].
     pub stop_signal: StopSignal,
-    /// The time after which the process group is killed if it has not stopped. Default 10 s.
+    /// The time after which the process group is killed if it has not stopped. Default 10 s. A process without a `stop_cmd` that
+    /// is not ready yet or has failed has 5 s at most.
     pub stop_grace: Duration,
     /// The time from the end of the process until its memory counts as free. Default 0.
     pub settle: Duration,
@@ -126,7 +129,7 @@ impl SwapModel {
     #[must_use]
     pub fn new(name: impl Into<String>, cmd: impl Into<String>) -> Self {
         Self {
-            model: Model::new(name),
+            model: Model::unknown(name),
             cmd: cmd.into(),
             proxy: None,
             env: BTreeMap::new(),

@@ -108,10 +108,10 @@ struct ModelFile {
 impl ModelFile {
     fn named(self, name: String) -> SwapModel {
         let mut all = SwapModel::new(name, self.cmd);
-        set(&mut all.model.context_length, self.context_length);
-        set(&mut all.model.vision, self.vision);
-        set(&mut all.model.tools, self.tools);
-        set(&mut all.model.json_mode, self.json_mode);
+        all.model.context_length = self.context_length;
+        all.model.vision = self.vision;
+        all.model.tools = self.tools;
+        all.model.json_mode = self.json_mode;
         set(&mut all.evict_cost, self.evict_cost);
         set(&mut all.concurrency, self.concurrency);
         set(&mut all.instances, self.instances);

@@ -188,7 +188,7 @@ impl SwapModel {
         }
         let is_zero = |duration| duration == Some(Duration::ZERO);
         let zeros = [
-            ("context_length", self.model.context_length == 0),
+            ("context_length", self.model.context_length == Some(0)),
             ("evict_cost", self.evict_cost == 0),
             ("concurrency", self.concurrency == 0),
             ("instances", self.instances == 0),

@@ -13,9 +13,7 @@ use crate::endpoints::{Changes, Endpoint, EndpointRef};
 use crate::route::RouteHandle;
 use crate::swap::scheduler::{InstancePhase, InstanceSettings, SchedulerSettings};
 use crate::swap::swapper::InstanceId;
-use crate::swap::{
-    AbandonedLoad, InvalidSwap, LoadingState, ModelOutput, SwapConfig, SwapModel, SwapPolicy,
-};
+use crate::swap::{InvalidSwap, LoadingState, ModelOutput, SwapConfig, SwapModel, SwapPolicy};
 
 /// The name and the model of a configured instance.
 type Configured = (Arc<str>, Arc<SwapModel>);
@@ -248,7 +246,7 @@ pub(super) fn settings(config: &SwapConfig, instances: &Instances) -> SchedulerS
     SchedulerSettings {
         swap_after: span(config.swap_after),
         min_loaded: span(config.min_loaded),
-        finishes_abandoned: config.abandoned_load == AbandonedLoad::Finish,
+        abandoned_load: config.abandoned_load,
         default,
     }
 }

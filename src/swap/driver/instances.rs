@@ -228,6 +228,7 @@ impl Effects for Instances {
                 progress: instance.status.reported_progress(),
                 output: instance.status.output.clone(),
                 cleanup: Cleanup::default(),
+                killed: instance.stopping.clone(),
             },
             launcher,
             abort: instance.abort.clone(),

@@ -167,7 +167,7 @@ async fn start(
             Err(error) => {
                 let model = &*launch.name;
                 tracing::warn!(model, %error, "model did not wake up and is started anew");
-                server.kill().await;
+                server.stop().await;
             }
         }
     }

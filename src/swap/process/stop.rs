@@ -1,5 +1,5 @@
-//! The stop of a process: it is asked to stop, and killed if that takes too long. Only its stop command asks a process
-//! that has failed.
+//! The stop of a process: it is asked to stop, and killed if that takes too long. A process that has failed is asked, too,
+//! because it may be the client of a container, which a `SIGKILL` would leave behind with its memory.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,6 +11,10 @@ use super::command::command;
 use super::engine::Engine;
 use super::group::{ChildEnds, ProcessGroup};
 use crate::swap::StopSignal;
+
+/// The time that a process without a stop command has to end after its start was given up or it has failed. It serves no
+/// request that it would have to finish.
+const FAILED_GRACE: Duration = Duration::from_secs(5);
 
 /// Stops the process, and resolves when it has ended and its memory is free.
 pub(super) async fn stop(engine: &Engine) {
@@ -34,23 +38,45 @@ pub(super) async fn stop(engine: &Engine) {
 
 /// Kills the process, and resolves when it has ended and its memory is free.
 pub(super) async fn kill(engine: &Engine) {
-    // The supervisor kills a process that has failed, once its stop command has run.
+    // The supervisor ends a process that has failed, at once if its start or its wake was given up.
+    engine.launch.killed.cancel();
     if !engine.failed.is_cancelled() {
         engine.group.kill();
     }
     free(engine).await;
 }
 
-/// Runs the stop command of a process that has failed, if it has one: the command may end more than the process group, such
-/// as a container. Resolves when the process has ended, the command has failed, or the grace is over. The process is not
-/// reaped meanwhile, so `${PID}` is still its own.
-pub(super) async fn stop_failed(engine: &Engine, child_ends: &mut ChildEnds) {
+/// Asks a process that has failed to stop, by its stop command or by its signal: it may have to end more than its process
+/// group, such as a container. Resolves when the process has ended, or the grace is over. The process is not reaped
+/// meanwhile, so `${PID}` is still its own.
+///
+/// If an operator kills a process whose start or wake `was_given_up`, only its stop command asks it.
+pub(super) async fn stop_failed(engine: &Engine, child_ends: &mut ChildEnds, was_given_up: bool) {
+    let model = &engine.launch.model;
+    let has_command = model.stop_cmd.is_some();
+    let killed = async {
+        match was_given_up && !has_command {
+            true => engine.launch.killed.cancelled().await,
+            false => std::future::pending().await,
+        }
+    };
     let stopped = async {
-        if engine.begin_stop() && ask_by_command(engine).await {
+        if engine.begin_stop() {
+            if !ask_by_command(engine).await {
+                engine.group.signal(number(model.stop_signal));
+            }
             engine.group.ended(child_ends).await;
         }
     };
-    _ = timeout(engine.launch.model.stop_grace, stopped).await;
+    let grace = match has_command {
+        true => model.stop_grace,
+        false => model.stop_grace.min(FAILED_GRACE),
+    };
+    tokio::select! {
+        biased; // a process that is killed gets no signal before
+        () = killed => {}
+        _ = timeout(grace, stopped) => {}
+    }
 }
 
 /// Resolves when the process has ended, and its memory is free.

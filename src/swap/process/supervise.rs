@@ -66,9 +66,13 @@ pub(super) async fn supervise(
     let group_gone = CancellationToken::new();
     let (reader, until) = (Arc::clone(&engine), group_gone.clone());
     let reading = tokio::spawn(async move { reader.output.read(output, until).await });
+    let mut was_given_up = false;
     let failure = tokio::select! {
         biased;
-        () = engine.failed.cancelled() => Some("it did not become ready".to_owned()),
+        () = engine.failed.cancelled() => {
+            was_given_up = true;
+            Some("it did not become ready".to_owned())
+        }
         // Before the checks, because an end explains a check that failed.
         () = engine.group.ended(&mut child_ends) => None,
         reason = failure(&engine) => Some(reason),
@@ -76,7 +80,7 @@ pub(super) async fn supervise(
     if let Some(reason) = failure.clone() {
         engine.failed.cancel(); // before the failure is known, because `kill` has to leave the process to this task
         life.send_replace(ProcessLife::Failed(reason));
-        stop_failed(&engine, &mut child_ends).await;
+        stop_failed(&engine, &mut child_ends, was_given_up).await;
         engine.group.kill();
         engine.group.ended(&mut child_ends).await;
     }

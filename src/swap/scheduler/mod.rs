@@ -38,6 +38,22 @@ pub(crate) struct InstanceHead {
     pub(crate) arrival: Nanos,
 }
 
+/// The fate of a load when the last request that waited for it is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum AbandonedLoad {
+    /// The load goes on, so that a client with a timeout shorter than the load finds the model loaded when it comes back. A
+    /// request for another model that needs the memory ends the load.
+    #[default]
+    Yield,
+    /// The load is given up at once, unless another model was stopped for it. Then it yields as with `Yield`.
+    Abort,
+    /// The load goes on whoever needs its memory, and the model is idle once it is loaded.
+    Finish,
+}
+
 /// The configuration of a scheduler that holds for all instances.
 #[derive(Debug, Clone)]
 pub(crate) struct SchedulerSettings {
@@ -45,8 +61,8 @@ pub(crate) struct SchedulerSettings {
     pub(crate) swap_after: Nanos,
     /// The time for which an instance serves after its load, before its traffic yields. An idle one yields at once.
     pub(crate) min_loaded: Nanos,
-    /// `true` if a load goes on when its last waiter has left.
-    pub(crate) finishes_abandoned: bool,
+    /// The fate of a load when its last waiter has left.
+    pub(crate) abandoned_load: AbandonedLoad,
     /// The instance that is loaded when no request has waited or run for `min_loaded`.
     pub(crate) default: Option<InstanceId>,
 }

@@ -4,7 +4,9 @@
 
 use super::decide::Blocking;
 use super::traffic::has_traffic;
-use super::{Effects, InstanceHead, InstanceId, InstancePhase, Plan, Scheduler, ids};
+use super::{
+    AbandonedLoad, Effects, InstanceHead, InstanceId, InstancePhase, Plan, Scheduler, ids,
+};
 
 impl Scheduler {
     /// Stops an instance that is to be unloaded or was idle for too long, or else opens or closes it.
@@ -72,21 +74,24 @@ impl Scheduler {
         effects.stop(id);
     }
 
-    /// Gives up the load of an instance that all waiters have left, or makes it preemptible.
+    /// Makes the load of an instance that all waiters have left preemptible, or gives it up.
     pub(super) fn abandon(&self, id: InstanceId, effects: &mut impl Effects) {
         let instance = effects.schedule(id);
         let is_wanted = instance.reason().is_some();
         if is_wanted || instance.phase != InstancePhase::Starting {
             return;
         }
-        let is_default = self.settings.default == Some(id);
-        if self.settings.finishes_abandoned && !is_default {
-            return;
-        }
-        // If other instances were stopped for the load, it goes on, or they would have been stopped in vain.
-        match instance.has_evicted || is_default {
-            true => effects.schedule_mut(id).is_preemptible = true,
-            false => self.abort(id, effects),
+        let fate = match self.settings.default == Some(id) {
+            true => AbandonedLoad::Yield,
+            false => self.settings.abandoned_load,
+        };
+        match fate {
+            AbandonedLoad::Finish => {}
+            // If other instances were stopped for the load, it goes on, or they would have been stopped in vain.
+            AbandonedLoad::Abort if !instance.has_evicted => self.abort(id, effects),
+            AbandonedLoad::Abort | AbandonedLoad::Yield => {
+                effects.schedule_mut(id).is_preemptible = true;
+            }
         }
     }
 

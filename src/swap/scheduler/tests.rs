@@ -169,7 +169,7 @@ impl Test {
         let settings = SchedulerSettings {
             swap_after: 10 * SECOND,
             min_loaded: 0,
-            finishes_abandoned: false,
+            abandoned_load: AbandonedLoad::Yield,
             default: None,
         };
         let mut process = Process::default();

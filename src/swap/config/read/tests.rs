@@ -8,7 +8,7 @@ const EXAMPLE: &str = r#"
 memory = 24.0                  # one budget, in any unit; or pools = { gpu0 = 24.0, gpu1 = 24.0 }
 swap_after_seconds = 10
 min_loaded_seconds = 5
-abandoned_load = "abort"
+abandoned_load = "yield"
 health_timeout_seconds = 120
 [swap.models."qwen:7b"]
 cmd = "llama-server --port ${PORT} -m qwen.gguf"
@@ -222,7 +222,7 @@ fn what_can_not_be_read_is_named() {
         ),
         (
             "abandoned_load = 'stop'".to_owned(),
-            "expected `abort` or `finish`",
+            "expected one of `yield`, `abort`, `finish`",
         ),
     ] {
         let error = read(&text).expect_err(&text);

@@ -246,12 +246,35 @@ fn an_abandoned_load_that_a_model_was_stopped_for_yields() {
     ]);
     // Unless it is to be finished.
     let mut test = Test::with_memory(1, 3);
-    test.scheduler.settings.finishes_abandoned = true;
+    test.scheduler.settings.abandoned_load = AbandonedLoad::Finish;
     test.goes(&[
         ("ask a", "start a"),
         ("leave a", ""),
         ("ask b", ""),
         ("ok", "open a, start b for a"),
+    ]);
+}
+
+#[test]
+fn an_abandoned_load_goes_on_until_another_one_needs_its_memory() {
+    let mut test = Test::with_memory(1, 2);
+    test.goes(&[
+        ("ask a", "start a"),
+        ("leave a", ""),
+        ("pass 60", ""),
+        // The client comes back, leaves and comes back.
+        ("ask a", ""),
+        ("leave a", ""),
+        ("ok", "open a"),
+        ("ask a", ""),
+        ("serve a", ""),
+    ]);
+    let mut test = Test::with_memory(1, 2);
+    test.goes(&[
+        ("ask a", "start a"),
+        ("leave a", ""),
+        ("ask b", "abort"),
+        ("ok", "start b"),
     ]);
 }
 

@@ -132,7 +132,11 @@ fn any(random: &mut fastrand::Rng) -> (Test, Permits) {
     test.slots = random.u32(1..3);
     let settings = &mut test.scheduler.settings;
     settings.min_loaded = random.u64(..3) * SECOND;
-    settings.finishes_abandoned = random.bool();
+    settings.abandoned_load = [
+        AbandonedLoad::Yield,
+        AbandonedLoad::Abort,
+        AbandonedLoad::Finish,
+    ][random.usize(..3)];
     settings.default = Some(InstanceId(random.u32(..MODELS))).filter(|_| random.bool());
     let ttl = random.u64(..3) * 5 * SECOND;
     (0..MODELS).for_each(|model| test.settings(InstanceId(model)).ttl = ttl);

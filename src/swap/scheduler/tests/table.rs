@@ -103,6 +103,7 @@ fn a_more_urgent_waiter_is_not_kept_waiting_by_waiting_ones() {
 #[test]
 fn a_load_ends_with_its_last_waiter_unless_a_model_was_stopped_for_it() {
     let mut test = Test::with_memory(1, 2);
+    test.scheduler.settings.abandoned_load = AbandonedLoad::Abort;
     test.ask(A, 0);
     test.ask(A, 0);
     test.leave(A);
