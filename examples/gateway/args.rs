@@ -16,7 +16,7 @@ const USAGE: &str = "\
 A gateway in front of OpenAI-compatible backends: it queues requests, and routes each one to a backend with its
 model.
 
-Usage: gateway [--config FILE [--watch]] [--listen ADDRESS] [--log text|json] [--grace SECONDS]
+Usage: gateway [--config FILE [--watch]] [--listen ADDRESS] [--log text|json] [--grace SECONDS] [--salvage]
        gateway check --config FILE                reads the file as a start would, and prints errors and warnings
        gateway requests ls|show|cancel|retry    stored requests of a running gateway; see `gateway requests --help`
 
@@ -27,6 +27,7 @@ Usage: gateway [--config FILE [--watch]] [--listen ADDRESS] [--log text|json] [-
   --log text|json   format of the log on standard error; default text
   --grace SECONDS   time that running requests have to finish at shutdown, clients to receive their responses,
                     and models to stop; default 30
+  --salvage         keeps what is whole of the damaged folder of [durable], and the damaged files beside it
   --version         show the version
   --help            show this text
 
@@ -56,6 +57,8 @@ pub(crate) struct Args {
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) log: LogFormat,
     pub(crate) grace: Duration,
+    /// `true` if what is whole of a damaged store is kept.
+    pub(crate) salvage: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -144,6 +147,7 @@ fn parse_serve(mut args: Given<impl Iterator<Item = String>>) -> Result<Option<C
         listen: None,
         log: LogFormat::Text,
         grace: Duration::from_secs(30),
+        salvage: false,
     };
     while let Some(flag) = args.next()? {
         match flag.as_str() {
@@ -160,9 +164,10 @@ fn parse_serve(mut args: Given<impl Iterator<Item = String>>) -> Result<Option<C
                 }
             }
             "--grace" => parsed.grace = seconds(&flag, &args.value(&flag)?)?,
+            "--salvage" => parsed.salvage = true,
             other => {
                 return Err(format!(
-                    "unknown argument {other:?}: allowed are --config, --watch, --listen, --log, --grace, --version and --help"
+                    "unknown argument {other:?}: allowed are --config, --watch, --listen, --log, --grace, --salvage, --version and --help"
                 ));
             }
         }

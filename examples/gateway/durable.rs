@@ -28,7 +28,7 @@ use tower_triage::durable::batches::{BatchApi, BatchService};
 use tower_triage::durable::webhooks::{WebhookAddresses, WebhookSecret, WebhookSender};
 use tower_triage::durable::{
     Classifier, DrainStore, Durable as DurableService, DurableHandle, DurableLayer, EmbeddedStore,
-    RedisConfig, RedisStore, Store, StoreConfig,
+    OpenError, RedisConfig, RedisStore, Store, StoreConfig,
 };
 use tower_triage::shared_limits::{SharedLimits, SharedLimitsConfig};
 use tower_triage::{QueueConfig, RouteHandle};
@@ -258,8 +258,26 @@ async fn open_folder(path: &Path, config: StoreConfig) -> Result<Arc<dyn Store>,
     let opened = spawn_blocking(move || EmbeddedStore::open(path, config)).await?;
     match opened {
         Ok(store) => Ok(Arc::new(store)),
+        Err(error @ (OpenError::Damaged { .. } | OpenError::Log { .. })) => {
+            let how = "start the gateway once with `--salvage` to do so";
+            Err(format!("[durable]: {error}: {how}").into())
+        }
         Err(error) => Err(format!("[durable]: {error}").into()),
     }
+}
+
+/// Keeps what is whole of a damaged store, and closes it again.
+pub(crate) async fn salvage(config: &Config) -> Result<(), Box<dyn Error>> {
+    let Some(durable) = &config.durable else {
+        return Err("--salvage needs [durable]".into());
+    };
+    let StoreChoice::Embedded { path } = &durable.store else {
+        return Err("--salvage needs `store = \"embedded\"` in [durable]".into());
+    };
+    let path = path.clone();
+    let settings = durable.store_config(&config.waiting_room(true)?);
+    let salvaged = spawn_blocking(move || EmbeddedStore::salvage(path, settings).map(drop)).await?;
+    salvaged.map_err(|error| format!("[durable]: {error}").into())
 }
 
 fn batches(

@@ -196,6 +196,9 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     _ = timeout(FIRST_CHECKS_TIMEOUT, checks.first_results()).await;
 
     let live = Live::default();
+    if args.salvage {
+        durable::salvage(&config).await?;
+    }
     let durable = match &config.durable {
         Some(durable) => {
             let stored = services.stored(config.upstream.client()?);

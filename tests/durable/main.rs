@@ -4,6 +4,7 @@
 
 #[macro_use]
 mod conformance;
+mod damaged;
 mod drain;
 mod embedded;
 mod full_disk;

@@ -59,6 +59,7 @@ async fn a_torn_log_opens_without_its_last_batch() {
         stored.push(store_one(&store).await);
     }
     let from = log(folder.path()).1.len();
+    let acknowledged = std::fs::read(folder.path().join("acknowledged")).unwrap();
     let last = store_one(&store).await;
     let (path, whole) = log(folder.path());
     let to = whole.len();
@@ -87,6 +88,8 @@ async fn a_torn_log_opens_without_its_last_batch() {
         copy(folder.path(), copied.path());
         let log = copied.path().join("log").join(path.file_name().unwrap());
         std::fs::write(log, torn).unwrap();
+        // The power goes before the last request is acknowledged.
+        std::fs::write(copied.path().join("acknowledged"), &acknowledged).unwrap();
 
         let store = open(&copied);
         assert_eq!(store.get(last).await.unwrap(), None, "{nth}");

@@ -131,3 +131,52 @@ async fn second_gateway_on_one_folder_is_refused() {
     }
     id(&stored(gateway.client(), "").answer().await);
 }
+
+#[tokio::test]
+async fn damaged_store_is_refused_until_it_is_salvaged() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let gateway = folder.setup("", &backend).start().await;
+    let paused = gateway
+        .admin()
+        .post("/admin/durable/pause")
+        .body(r#"{"queue":"m","reason":"test"}"#)
+        .answer()
+        .await;
+    assert_eq!(paused.status, 200, "{paused:?}");
+    let mut waiting = Vec::new();
+    for label in 0..20 {
+        let receipt = stored(gateway.client(), &label.to_string()).answer().await;
+        waiting.push(id(&receipt));
+    }
+    kill(gateway).await;
+    let log = std::path::Path::new(folder.path()).join("log/0.jnl");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    bytes[end / 2..end / 2 + 512].fill(0);
+    std::fs::write(&log, &bytes).unwrap();
+
+    for _ in 0..2 {
+        let refusal = folder.setup("", &backend).refusal().await;
+        for part in ["is damaged", "0.jnl", "whole commits follow", "`--salvage`"] {
+            assert!(refusal.contains(part), "{refusal}");
+        }
+        assert_eq!(std::fs::read(&log).unwrap(), bytes, "nothing was changed");
+    }
+
+    let gateway = folder
+        .setup("", &backend)
+        .arguments(&["--salvage"])
+        .start()
+        .await;
+    gateway.logs(&["left out"]).await;
+    gateway.logs(&["log.damaged-"]).await;
+    let mut lost = 0;
+    for id in &waiting {
+        let answer = gateway.get(&format!("/requests/{id}")).answer().await;
+        lost += usize::from(answer.status == 404);
+    }
+    assert!((1..4).contains(&lost), "{lost} of 20 are lost");
+    kill(gateway).await;
+    let gateway = folder.setup("", &backend).start().await;
+    kill(gateway).await;
+}

@@ -169,7 +169,7 @@ fn run_batch(shared: &Shared, mut commands: Vec<Command>) {
     let failed = match writes.is_empty() {
         true => None,
         false => ops(&writes)
-            .and_then(|ops| shared.storage.commit(&ops))
+            .and_then(|ops| shared.storage.commit(ops))
             .err(),
     };
     match failed {
@@ -236,7 +236,7 @@ fn fail(shared: &Shared, mut batch: Batch, writes: Vec<Write>, why: &StoreError)
         answer(Err(why.clone()));
     }
     let mut is_first = true;
-    let write_down = || ops(&kept).and_then(|ops| shared.storage.commit_again(&ops));
+    let write_down = || ops(&kept).and_then(|ops| shared.storage.commit_again(ops));
     while let Err(why) = write_down() {
         if is_first {
             tracing::error!("the store can't write down outcomes, and tries again: {why}");

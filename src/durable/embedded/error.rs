@@ -29,8 +29,22 @@ pub enum OpenError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The store has lost requests that it had acknowledged. Nothing was changed.
+    #[error(
+        "the store in {} is damaged: {why}. Restore a copy of the folder, or salvage what is whole",
+        path.display()
+    )]
+    Damaged {
+        /// The folder of the store.
+        path: PathBuf,
+        /// The damage that was found.
+        why: String,
+    },
     /// The log in the folder can't be opened or read.
-    #[error("can't open the log in {}: {why}", path.display())]
+    #[error(
+        "can't open the log in {}: {why}. If its files are damaged, restore a copy of the folder, or salvage what is whole",
+        path.display()
+    )]
     Log {
         /// The folder of the log, or of the store.
         path: PathBuf,

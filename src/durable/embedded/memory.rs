@@ -22,20 +22,19 @@ impl Memory {
 }
 
 impl Storage for Memory {
-    fn commit(&self, ops: &[Op]) -> Result<(), StoreError> {
+    fn commit(&self, ops: Vec<Op>) -> Result<(), StoreError> {
         let mut tables = self.lock();
         for op in ops {
             match op {
                 Op::Put(table, key, row) => {
-                    let rows = tables.entry(*table).or_default();
-                    rows.insert(key.clone(), row.clone());
+                    tables.entry(table).or_default().insert(key, row);
                 }
                 Op::Remove(table, key) => {
-                    tables.get_mut(table).and_then(|rows| rows.remove(key));
+                    tables.get_mut(&table).and_then(|rows| rows.remove(&key));
                 }
                 Op::DropSegment(segment) => {
-                    tables.remove(&Table::Rows(*segment));
-                    tables.remove(&Table::Bytes(*segment));
+                    tables.remove(&Table::Rows(segment));
+                    tables.remove(&Table::Bytes(segment));
                 }
             }
         }

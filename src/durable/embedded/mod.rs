@@ -2,6 +2,7 @@
 //!
 //! - `state/` is the state machine, which works without disk, task and clock.
 //! - `storage.rs` is the trait of databases. `memory.rs` implements it in memory, and `disk/` in a folder.
+//! - `numbered.rs` numbers the commits of a database, and `ledger.rs` has the number of the last one in a file.
 //! - `write.rs`, `rows.rs` and `keys.rs` define the rows in a database, and `archive.rs` reads them.
 //! - `shared.rs` combines state and storage behind a lock. `commits.rs` is the thread that writes changes to the disk.
 //! - `driver.rs` is the task that handles due events. `waits.rs` wakes callers that wait for a request.
@@ -13,7 +14,9 @@ mod disk;
 mod driver;
 mod error;
 mod keys;
+mod ledger;
 mod memory;
+mod numbered;
 mod open;
 #[cfg(feature = "__redb")]
 mod redb;
@@ -35,6 +38,7 @@ use self::commits::Commits;
 use self::disk::Disk;
 pub use self::error::OpenError;
 use self::memory::Memory;
+use self::numbered::Numbered;
 use self::shared::Shared;
 use self::storage::Storage;
 use super::{InvalidStoreConfig, RequestId, StoreConfig};
@@ -66,13 +70,31 @@ impl EmbeddedStore {
     ///
     /// # Errors
     ///
-    /// Fails if the configuration is invalid, another process has opened the folder, or the folder can't be read or
-    /// written.
+    /// Fails if the configuration is invalid, another process has opened the folder, the folder can't be read or
+    /// written, or acknowledged requests are missing in it.
     pub fn open(path: impl AsRef<Path>, config: StoreConfig) -> Result<Self, OpenError> {
         config.validate()?;
         let opening = RequestId::random().map_err(OpenError::NoRandomness)?;
-        let disk = Disk::open(path.as_ref())?;
-        Self::start(path.as_ref(), config, opening, Arc::new(disk))
+        let path = path.as_ref();
+        let disk = Numbered::open(path, false, |known| Disk::open(path, known))?;
+        Self::start(path, config, opening, Arc::new(disk))
+    }
+
+    /// Opens what is whole of a damaged store, which [`open`](Self::open) refuses. The damaged files are kept as they
+    /// are, in a folder `log.damaged-…` beside the log.
+    ///
+    /// A request whose latest changes are lost is in an earlier state, so it may run again. The log of the crate says
+    /// what was left out.
+    ///
+    /// # Errors
+    ///
+    /// Fails for the same reasons as [`open`](Self::open), except that requests may be missing.
+    pub fn salvage(path: impl AsRef<Path>, config: StoreConfig) -> Result<Self, OpenError> {
+        config.validate()?;
+        let opening = RequestId::random().map_err(OpenError::NoRandomness)?;
+        let path = path.as_ref();
+        let disk = Numbered::open(path, true, |_| Disk::salvage(path))?;
+        Self::start(path, config, opening, Arc::new(disk))
     }
 
     /// Opens the store in a folder, with redb as its database.
@@ -85,8 +107,9 @@ impl EmbeddedStore {
     pub fn open_redb(path: impl AsRef<Path>, config: StoreConfig) -> Result<Self, OpenError> {
         config.validate()?;
         let opening = RequestId::random().map_err(OpenError::NoRandomness)?;
-        let disk = redb::Redb::open(path.as_ref())?;
-        Self::start(path.as_ref(), config, opening, Arc::new(disk))
+        let path = path.as_ref();
+        let disk = Numbered::open(path, false, |_| redb::Redb::open(path))?;
+        Self::start(path, config, opening, Arc::new(disk))
     }
 
     fn start(

@@ -1,7 +1,6 @@
 //! Rows in a file of redb. This shows that the database can be replaced, because it passes the same tests. It reserves
 //! no space for a full disk.
 
-use std::fs::File;
 use std::ops::Bound;
 use std::path::Path;
 
@@ -9,7 +8,6 @@ use bytes::Bytes;
 use redb::{Database, ReadableDatabase, TableDefinition};
 
 use super::OpenError;
-use super::disk::lock;
 use super::open::Open;
 use super::storage::{Keys, Op, Order, Storage, Table, Visit};
 use crate::durable::StoreError;
@@ -17,7 +15,7 @@ use crate::durable::StoreError;
 /// The single table of all rows, by the number of the row's table and the row's key.
 const ROWS: TableDefinition<'_, (u64, &[u8]), &[u8]> = TableDefinition::new("rows");
 
-pub(crate) struct Redb(Open<(Database, File)>);
+pub(crate) struct Redb(Open<Database>);
 
 fn error(error: impl Into<redb::Error>) -> StoreError {
     StoreError::Unavailable(error.into().to_string())
@@ -25,13 +23,9 @@ fn error(error: impl Into<redb::Error>) -> StoreError {
 
 impl Redb {
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
-        std::fs::create_dir_all(path).map_err(|source| OpenError::Folder {
-            path: path.to_owned(),
-            source,
-        })?;
-        let lock = lock(path)?;
         let made = Database::create(path.join("redb")).map_err(error);
-        let made = made.and_then(|database| {
+        let made = made.and_then(|mut database| {
+            database.check_integrity().map_err(error)?;
             let transaction = database.begin_write().map_err(error)?;
             transaction.open_table(ROWS).map_err(error)?;
             transaction.commit().map_err(error)?;
@@ -41,14 +35,14 @@ impl Redb {
             path: path.to_owned(),
             why: why.to_string(),
         })?;
-        Ok(Self(Open::new((database, lock))))
+        Ok(Self(Open::new(database)))
     }
 
     fn read<T>(
         &self,
         read: impl FnOnce(redb::ReadOnlyTable<(u64, &[u8]), &[u8]>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.0.with(|(database, _)| {
+        self.0.with(|database| {
             let transaction = database.begin_read().map_err(error)?;
             read(transaction.open_table(ROWS).map_err(error)?)
         })
@@ -56,12 +50,12 @@ impl Redb {
 }
 
 impl Storage for Redb {
-    fn commit(&self, ops: &[Op]) -> Result<(), StoreError> {
-        self.0.with(|(database, _)| {
+    fn commit(&self, ops: Vec<Op>) -> Result<(), StoreError> {
+        self.0.with(|database| {
             let transaction = database.begin_write().map_err(error)?;
             {
                 let mut rows = transaction.open_table(ROWS).map_err(error)?;
-                for op in ops {
+                for op in &ops {
                     match op {
                         Op::Put(table, key, row) => {
                             rows.insert((table.number(), &key[..]), &row[..])

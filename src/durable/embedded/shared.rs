@@ -166,7 +166,7 @@ impl Shared {
         locked.state.take_undo();
         let ended = locked.state.take_ended();
         let ops = ops(&locked.state.take_writes());
-        let committed = ops.and_then(|ops| self.storage.commit(&ops));
+        let committed = ops.and_then(|ops| self.storage.commit(ops));
         let number = locked.applied;
         drop(locked);
         self.committed(number, &ended);

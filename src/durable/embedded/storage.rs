@@ -44,11 +44,11 @@ pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<bool, StoreError> 
 /// A database for the rows of a store.
 pub(crate) trait Storage: Send + Sync + 'static {
     /// Writes all operations in this order, or leaves the database unchanged.
-    fn commit(&self, ops: &[Op]) -> Result<(), StoreError>;
+    fn commit(&self, ops: Vec<Op>) -> Result<(), StoreError>;
 
     /// Writes operations that must not be lost, after [`commit`](Self::commit) has failed. It may use the reserved
     /// space.
-    fn commit_again(&self, ops: &[Op]) -> Result<(), StoreError> {
+    fn commit_again(&self, ops: Vec<Op>) -> Result<(), StoreError> {
         self.commit(ops)
     }
 
@@ -77,8 +77,7 @@ pub(crate) trait Storage: Send + Sync + 'static {
 }
 
 impl Table {
-    /// Returns a unique number for each table, for databases that have one table only.
-    #[cfg(feature = "__redb")]
+    /// Returns a unique number for each table.
     pub(crate) fn number(self) -> u64 {
         match self {
             Self::Meta => 0,

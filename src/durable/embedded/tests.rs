@@ -18,7 +18,7 @@ struct Faulty {
 }
 
 impl Storage for Faulty {
-    fn commit(&self, ops: &[Op]) -> Result<(), StoreError> {
+    fn commit(&self, ops: Vec<Op>) -> Result<(), StoreError> {
         self.memory.commit(ops)?;
         let one_less = |failures: u32| failures.checked_sub(1);
         match self.failures.fetch_update(Relaxed, Relaxed, one_less) {

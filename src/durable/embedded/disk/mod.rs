@@ -1,18 +1,21 @@
 //! Bytes in a folder, in a log-structured database that serves as a log and as tables of keys.
 //!
 //! - The folder contains `lock`, which the process of the store holds, and `log/`, the database. It also contains
-//!   `reserve`, a file that keeps space for outcomes while the disk is full.
+//!   `acknowledged`, the number of the last commit, and `reserve`, a file that keeps space for outcomes while the disk is
+//!   full.
 //! - All rows of a request are in the keyspaces of its segment of time, which are dropped as a whole. So scans rarely
 //!   pass over removed rows.
-//! - `torn.rs` repairs the end of a log that was torn by a power loss.
+//! - `audit.rs` checks the files before the database opens them, because the database drops damaged data silently.
+//!   `journal.rs` reads the log of the database, and `salvage.rs` keeps what is whole.
 //! - A database that has failed to write accepts no more writes, so it is closed and opened again. `tables.rs` is the
 //!   open database.
 
+mod audit;
+mod journal;
 mod reserve;
+mod salvage;
 mod tables;
-mod torn;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,6 +25,7 @@ use bytes::Bytes;
 use self::reserve::Reserve;
 use self::tables::Tables;
 use super::OpenError;
+use super::ledger::Acknowledged;
 use super::open::Open;
 use super::storage::{Keys, Op, Order, Storage, Table, Visit};
 use crate::durable::StoreError;
@@ -30,8 +34,8 @@ pub(crate) struct Disk {
     path: PathBuf,
     tables: Open<Tables>,
     space: Mutex<Space>,
-    /// The lock of the folder, which is held as long as the store is open.
-    lock: Mutex<Option<File>>,
+    /// The commits that were acknowledged before the store was opened.
+    acknowledged: Acknowledged,
 }
 
 /// The space that is reserved on the disk.
@@ -45,43 +49,68 @@ struct Space {
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Disk {
-    /// Opens the store in a folder. Creates the folder if it is missing.
-    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
-        let failed = |source| OpenError::Folder {
-            path: path.to_owned(),
-            source,
-        };
-        std::fs::create_dir_all(path).map_err(failed)?;
-        let lock = lock(path)?;
-        let reserve = Reserve::new(path);
+    /// Opens the database in the folder of a store, unless it has lost acknowledged commits.
+    pub(crate) fn open(path: &Path, acknowledged: Acknowledged) -> Result<Self, OpenError> {
         let log = path.join("log");
-        let broken = |why: StoreError| OpenError::Log {
-            path: log.clone(),
-            why: why.to_string(),
+        let damaged = |why| OpenError::Damaged {
+            path: path.to_owned(),
+            why,
         };
+        audit::check(&log, acknowledged).map_err(damaged)?;
+        let reserve = Reserve::new(path);
         let tables = match Tables::open(&log) {
             Ok(tables) => tables,
             // Opening may need a little space, so the reserve is freed for a second attempt.
             Err(_) => {
                 reserve.free();
-                Tables::open(&log).map_err(broken)?
+                Tables::open(&log).map_err(|why| unreadable(&log, &why))?
             }
         };
+        let has_lost = tables.has_lost_tables();
+        if has_lost.map_err(|why| unreadable(&log, &why))? {
+            return Err(damaged("a table is gone".to_owned()));
+        }
+        Ok(Self::with(path, tables, reserve, acknowledged))
+    }
+
+    /// Opens what is whole of the database in the folder of a store, and keeps a copy of the damaged files.
+    pub(crate) fn salvage(path: &Path) -> Result<Self, OpenError> {
+        let log = path.join("log");
+        salvage::salvage(&log).map_err(|source| OpenError::Folder {
+            path: log.clone(),
+            source,
+        })?;
+        let open = || Tables::open(&log);
+        let tables = open().or_else(|_| salvage::open_without_one(&log, open));
+        let tables = tables.map_err(|why| unreadable(&log, &why))?;
+        tables.drop_unreadable();
+        let acknowledged = Acknowledged {
+            number: 0,
+            salvaged: u64::MAX,
+        };
+        Ok(Self::with(path, tables, Reserve::new(path), acknowledged))
+    }
+
+    fn with(path: &Path, tables: Tables, reserve: Reserve, acknowledged: Acknowledged) -> Self {
         let full = match reserve.fill() {
             Ok(()) => None,
             Err(why) => Some((tables::io_error(&why), Instant::now())),
         };
-        Ok(Self {
+        Self {
             path: path.to_owned(),
             tables: Open::new(tables),
             space: Mutex::new(Space { reserve, full }),
-            lock: Mutex::new(Some(lock)),
-        })
+            acknowledged,
+        }
     }
 
     /// Closes the database and opens it again.
     fn open_again(&self) -> Result<(), StoreError> {
-        self.tables.replace(|| Tables::open(&self.path.join("log")))
+        let log = self.path.join("log");
+        self.tables.replace(|| {
+            audit::check(&log, self.acknowledged).map_err(StoreError::Unavailable)?;
+            Tables::open(&log)
+        })
     }
 
     fn space(&self) -> std::sync::MutexGuard<'_, Space> {
@@ -90,8 +119,8 @@ impl Disk {
 }
 
 impl Storage for Disk {
-    fn commit(&self, ops: &[Op]) -> Result<(), StoreError> {
-        let commit = || self.tables.with(|tables| tables.commit(ops));
+    fn commit(&self, ops: Vec<Op>) -> Result<(), StoreError> {
+        let commit = || self.tables.with(|tables| tables.commit(&ops));
         let committed = match commit() {
             // The database may have failed earlier, in its own background work. That does not condemn this write, so it
             // is retried.
@@ -112,8 +141,8 @@ impl Storage for Disk {
         Err(why)
     }
 
-    fn commit_again(&self, ops: &[Op]) -> Result<(), StoreError> {
-        let commit = || self.tables.with(|tables| tables.commit(ops));
+    fn commit_again(&self, ops: Vec<Op>) -> Result<(), StoreError> {
+        let commit = || self.tables.with(|tables| tables.commit(&ops));
         if self.open_again().and_then(|()| commit()).is_ok() {
             return Ok(());
         }
@@ -148,7 +177,6 @@ impl Storage for Disk {
 
     fn close(&self) {
         self.tables.close();
-        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn segments(&self) -> Result<Vec<u32>, StoreError> {
@@ -171,22 +199,10 @@ impl Storage for Disk {
     }
 }
 
-/// Takes the lock of a folder. Fails if another process holds it.
-// `File::try_lock` is newer than the crate's minimum Rust version, but older than the minimum of the database.
-#[allow(clippy::incompatible_msrv)]
-pub(crate) fn lock(folder: &Path) -> Result<File, OpenError> {
-    let path = folder.join("lock");
-    let mut options = File::options();
-    let file = options.create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(|source| OpenError::Folder {
-        path: path.clone(),
-        source,
-    })?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::Locked {
-            path: folder.to_owned(),
-        }),
-        Err(std::fs::TryLockError::Error(source)) => Err(OpenError::Folder { path, source }),
+/// Returns the error of a database that can't be opened or read.
+fn unreadable(log: &Path, why: &StoreError) -> OpenError {
+    OpenError::Log {
+        path: log.to_owned(),
+        why: why.to_string(),
     }
 }

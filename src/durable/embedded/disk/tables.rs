@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use fjall::compaction::Leveled;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 
-use super::torn;
+use super::journal::SEQNO;
 use crate::durable::StoreError;
 use crate::durable::embedded::storage::{Keys, Op, Order, Table, Visit};
 
@@ -30,22 +31,16 @@ const MERGED_TABLES: u8 = 12;
 const LOG_BYTES: u64 = 128 * 1024 * 1024;
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 
+/// The key of the row that lists the tables.
+const TABLES: &[u8] = b"\xfftables";
+
 impl Tables {
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
-        let open = || {
-            Database::builder(path)
-                .cache_size(CACHE_BYTES)
-                .max_journaling_size(LOG_BYTES)
-                .worker_threads(2)
-                .open()
-        };
-        let database = match open() {
-            Err(fjall::Error::JournalRecovery(why)) => {
-                torn::open_without_last_batch(path, open).ok_or(fjall::Error::JournalRecovery(why))
-            }
-            opened => opened,
-        };
-        let database = database.map_err(error)?;
+        let database = Database::builder(path)
+            .cache_size(CACHE_BYTES)
+            .max_journaling_size(LOG_BYTES)
+            .worker_threads(2);
+        let database = database.open().map_err(error)?;
         let tables = Self {
             open: Mutex::default(),
             database,
@@ -65,6 +60,9 @@ impl Tables {
         for op in ops {
             self.add(&mut batch, op)?;
         }
+        let meta = self.keyspace(Table::Meta)?;
+        batch.insert(&meta, SEQNO, self.database.seqno().to_be_bytes());
+        batch.insert(&meta, TABLES, self.list(ops));
         batch.commit().map_err(error)?;
         for op in ops {
             if let Op::DropSegment(segment) = op {
@@ -73,6 +71,41 @@ impl Tables {
             }
         }
         Ok(())
+    }
+
+    /// Returns the numbers of all tables that remain after these operations.
+    fn list(&self, ops: &[Op]) -> Vec<u8> {
+        let is_dropped = |table: &Table| {
+            ops.iter().any(|op| match op {
+                Op::DropSegment(segment) => table.segment() == Some(*segment),
+                _ => false,
+            })
+        };
+        let open = self.lock();
+        let kept = open.keys().filter(|table| !is_dropped(table));
+        kept.flat_map(|table| table.number().to_be_bytes())
+            .collect()
+    }
+
+    /// Returns `true` if a table is missing that the database had at its last commit.
+    pub(crate) fn has_lost_tables(&self) -> Result<bool, StoreError> {
+        let listed = self.get(Table::Meta, TABLES)?.unwrap_or_default();
+        let open: Vec<u8> = self.list(&[]);
+        let mut listed = listed.chunks_exact(8);
+        Ok(!listed.all(|table| open.chunks_exact(8).any(|open| open == table)))
+    }
+
+    /// Removes the segments that can't be read.
+    pub(crate) fn drop_unreadable(&self) {
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        for segment in self.segments() {
+            for table in [Table::Rows(segment), Table::Bytes(segment)] {
+                if let Err(why) = self.scan(table, all, Order::Ascending, &mut |_, _| Ok(true)) {
+                    tracing::warn!("left {} out of the store: {why}", name(table));
+                    self.drop_table(table);
+                }
+            }
+        }
     }
 
     fn add(&self, batch: &mut OwnedWriteBatch, op: &Op) -> Result<(), StoreError> {

@@ -25,7 +25,7 @@ impl Paper {
     /// Writes down what has changed.
     fn write(&self, state: &mut State) {
         let ops = ops(&state.take_writes()).unwrap();
-        self.0.commit(&ops).unwrap();
+        self.0.commit(ops).unwrap();
         let ended = state.take_ended();
         state.release_ended(&ended);
     }
