@@ -44,9 +44,9 @@ impl Admin {
     where
         B: HttpBody<Error: Into<BoxError>>,
     {
-        let method = request.method().clone();
+        let (method, uri) = (request.method().clone(), request.uri().clone());
         let page = self.page(request, peer).await;
-        response_to(&method, page)
+        self.pages.counted(uri.path(), response_to(&method, page))
     }
 
     async fn page<B>(&self, request: Request<B>, peer: SocketAddr) -> Response<Body>

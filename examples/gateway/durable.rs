@@ -43,6 +43,7 @@ use classify::ByModel;
 pub(crate) use classify::Classes;
 use gauges::Gauges;
 use runs::Runs;
+pub(crate) use straight::FromBackend;
 use straight::Straight;
 pub(crate) use workers::Workers;
 

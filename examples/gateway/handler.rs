@@ -20,10 +20,12 @@ use tower_triage::upstream::PeerAddr;
 
 use crate::access;
 use crate::actions;
+use crate::answer_memory::AnswerMemory;
 use crate::anthropic;
 use crate::by_head::{self, Target};
 use crate::config::{Origin, Paths};
-use crate::durable::Durable;
+use crate::durable::{Durable, FromBackend};
+use crate::own_answer::{self, InMemory};
 use crate::pages::{self, Pages, is_clients, is_operators};
 use crate::paths::{self, Api};
 use crate::server::ClientBody;
@@ -112,7 +114,8 @@ impl Gateway {
         request.extensions_mut().insert(PeerAddr(peer));
         let is_stored = |durable: &&Durable| is_stored_page || is_read && durable.takes(&request);
         if let Some(durable) = durable.filter(is_stored) {
-            return GatewayFuture::page(stored(durable.clone(), request, is_anthropic));
+            let memory = self.pages.memory.clone();
+            return GatewayFuture::page(stored(durable.clone(), request, is_anthropic, memory));
         }
         self.route(request, is_anthropic)
     }
@@ -213,7 +216,7 @@ impl Gateway {
             _ => None,
         };
         let page = found.unwrap_or_else(|| pages::not_found(method, path, self.hint(method, path)));
-        pages::response_to(method, page)
+        self.pages.counted(path, pages::response_to(method, page))
     }
 
     fn hint(&self, method: &Method, path: &str) -> &'static str {
@@ -239,13 +242,19 @@ impl Gateway {
     }
 }
 
-/// Answers a request that may be stored.
+/// Answers a request that may be stored. An answer that no backend gives counts against `memory`.
 async fn stored(
     durable: Durable,
     request: Request<ClientBody>,
     is_anthropic: bool,
+    memory: AnswerMemory,
 ) -> Response<Body> {
-    shaped(durable.answer(request).map(Ok), is_anthropic).await
+    let path = request.uri().clone();
+    let answer = shaped(durable.answer(request).map(Ok), is_anthropic).await;
+    match answer.extensions().get::<FromBackend>() {
+        Some(FromBackend) => answer,
+        None => own_answer::counted(&memory, path.path(), answer, InMemory::Piece),
+    }
 }
 
 /// Returns a response, with an error of the gateway in the shape that its client expects.

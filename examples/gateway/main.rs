@@ -11,6 +11,7 @@
 mod access;
 mod actions;
 mod admin;
+mod answer_memory;
 mod anthropic;
 mod args;
 mod by_head;
@@ -27,6 +28,7 @@ mod metrics;
 mod model_server;
 #[cfg(feature = "__otlp")]
 mod otlp;
+mod own_answer;
 mod pages;
 mod paths;
 mod reload;
@@ -56,6 +58,7 @@ use tokio_util::sync::CancellationToken;
 use tower_triage::endpoints::Registry;
 
 use admin::Admin;
+use answer_memory::AnswerMemory;
 use args::{Args, Command, LogFormat, ModelArgs, RequestsArgs};
 use config::Config;
 use descriptors::Places;
@@ -208,7 +211,8 @@ async fn serve(args: Args) -> Result<(), Box<dyn Error>> {
     };
     let (durable, workers) = durable.unzip();
     let (reloads, reload_requests) = reload::channel(args.config.is_some());
-    let pages = Pages::new(handle.clone(), durable, reloads, live);
+    let memory = AnswerMemory::new(config.server.own_answer_memory_bytes);
+    let pages = Pages::new(handle.clone(), durable, reloads, live, memory);
     let server = Server::new(&config.server, places.count, &pages, tls.clone());
     let server = start_main(server, listeners, &config, &services, &pages)?;
     let scheme = config::scheme(config.certificate.as_ref());
@@ -290,6 +294,8 @@ fn start_admin(
     let pages = Pages {
         closing: CancellationToken::new(), // it is stopped after the main address
         takes_actions: true,
+        // The answers to clients leave it free.
+        memory: AnswerMemory::new(config.server.own_answer_memory_bytes),
         ..pages
     };
     let admin = Arc::new(Admin {

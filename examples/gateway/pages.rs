@@ -21,12 +21,14 @@ use tower_triage::rejection::Rejection;
 
 use crate::actions;
 use crate::admin::{self, Feed, Overview};
+use crate::answer_memory::AnswerMemory;
 use crate::anthropic;
 use crate::by_head::decoded;
-use crate::durable::Durable;
+use crate::durable::{self, Durable};
 use crate::live::Live;
 use crate::log::StatusCounts;
 use crate::metrics;
+use crate::own_answer::{self, InMemory};
 use crate::paths::Api;
 use crate::reload::Reloads;
 use crate::service::Handle;
@@ -47,6 +49,8 @@ pub(crate) struct Pages {
     pub(crate) takes_actions: bool,
     /// Ends the responses that otherwise have no end.
     pub(crate) closing: CancellationToken,
+    /// The memory of the answers that the gateway makes itself.
+    pub(crate) memory: AnswerMemory,
 }
 
 impl Pages {
@@ -56,6 +60,7 @@ impl Pages {
         durable: Option<Durable>,
         reloads: Reloads,
         live: Live,
+        memory: AnswerMemory,
     ) -> Self {
         let overview = Overview {
             handle: handle.clone(),
@@ -73,7 +78,17 @@ impl Pages {
             feed: Feed::new(overview),
             takes_actions: false,
             closing: CancellationToken::new(),
+            memory,
         }
+    }
+
+    /// Counts a page at `path` until its client has taken it, or refuses it while too much is in memory.
+    pub(crate) fn counted(&self, path: &str, page: Response<Body>) -> Response<Body> {
+        let in_memory = match durable::is_operators(path) {
+            true => InMemory::Piece,
+            false => InMemory::Whole,
+        };
+        own_answer::counted(&self.memory, path, page, in_memory)
     }
 
     /// The page for clients at `path`, as `tenant` may see it.
@@ -243,7 +258,8 @@ pub(crate) fn model_not_found(path: &str, message: String) -> Response<Body> {
     in_shape_of(path, rejection.with_param("model"))
 }
 
-fn in_shape_of(path: &str, rejection: Rejection) -> Response<Body> {
+/// An error response in the format of the API that `path` is of.
+pub(crate) fn in_shape_of(path: &str, rejection: Rejection) -> Response<Body> {
     let status = rejection.status();
     let error = rejection.into_response();
     let shape = |text: Bytes| match Api::of(path) {

@@ -31,6 +31,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::answer_memory::AnswerMemory;
 use crate::config::ServerConfig;
 use crate::pages::Pages;
 use crate::track::Tracker;
@@ -54,6 +55,8 @@ struct Shared {
     /// One for each connection that may be open.
     places: Arc<Semaphore>,
     tracker: Arc<Tracker>,
+    /// The memory of what is to be sent over HTTP/2.
+    unsent: AnswerMemory,
     /// `None`: plain HTTP.
     tls: Option<Tls>,
 }
@@ -94,6 +97,7 @@ impl Server {
             max_connections,
             places: Arc::new(Semaphore::new(max_connections as usize)),
             tracker: Arc::new(Tracker::new(&pages.handle, &pages.live).counting(&pages.statuses)),
+            unsent: AnswerMemory::new(connection::UNSENT),
             tls,
         };
         Self {

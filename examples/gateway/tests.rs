@@ -42,6 +42,7 @@ impl Running {
             None,
             reload::channel(false).0,
             Live::default(),
+            AnswerMemory::new(64 << 20),
         );
         let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 2).unwrap();
         let url = format!("http://{addr}");
@@ -107,7 +108,14 @@ async fn start_admin_address() -> (SocketAddr, Server) {
     let registry = Registry::new(Vec::new()).unwrap();
     let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
     let handle = service::services(&config).unwrap().handle;
-    let pages = Pages::new(handle, None, reload::channel(false).0, Live::default());
+    let memory = AnswerMemory::new(64 << 20);
+    let pages = Pages::new(
+        handle,
+        None,
+        reload::channel(false).0,
+        Live::default(),
+        memory,
+    );
     let (listeners, addr) = listen(([127, 0, 0, 1], 0).into(), 1).unwrap();
     (addr, start_admin(listeners, &config, pages, None).unwrap())
 }

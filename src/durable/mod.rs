@@ -105,7 +105,7 @@ pub use redis::{ConnectError, RedisConfig, RedisStore};
 pub use request::{Idempotency, NewRequest};
 pub use store::{
     Backlog, BacklogChange, Chunk, Chunks, DueWebhook, Enqueued, Found, FreePlace, IdleWorker,
-    Pause, PauseScope, QueueHead, Store, StoreFuture,
+    Pause, PauseScope, QueueHead, ResponsePart, Store, StoreFuture,
 };
 pub use wire::{
     InvalidStored, decode_request, decode_response, encode_request, encode_response, fingerprint,

@@ -61,6 +61,23 @@ pub trait Store: Send + Sync + 'static {
     /// Returns the response of a request, in the form in which its worker stored it.
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>>;
 
+    /// Returns a part of a response: at most `max` bytes, beginning at byte `offset`, of the form in which its worker
+    /// stored it. A part has fewer bytes only at the end of the response or of what the store reads at a time.
+    ///
+    /// The front reads long responses with it as fast as its client takes them. The default reads the whole response.
+    fn response_part(
+        &self,
+        id: RequestId,
+        offset: u64,
+        max: usize,
+    ) -> StoreFuture<'_, Option<ResponsePart>> {
+        let response = self.response(id);
+        Box::pin(async move {
+            let response = response.await?;
+            Ok(response.map(|response| ResponsePart::of(&response, offset, max)))
+        })
+    }
+
     /// Waits until a request has ended or turns out to be unknown.
     ///
     /// The store returns the request if it has it at hand. After `None`, the caller [reads](Self::get) the request
@@ -108,7 +125,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Waits until a response has pieces with numbers above `after` or the request has ended, and returns those pieces.
     ///
-    /// The first piece of a response has the number 1. Returns `None` if the request is unknown.
+    /// The first piece of a response has the number 1. A store may return only the first of many pieces, so that they fit
+    /// into memory. Returns `None` if the request is unknown.
     fn chunks(&self, id: RequestId, after: u64) -> StoreFuture<'_, Option<Chunks>>;
 
     /// Begins a pause, during which workers can't take the requests of its scope. It replaces a pause of the same
@@ -146,7 +164,7 @@ pub trait Store: Send + Sync + 'static {
     fn remove(&self, key: &str) -> StoreFuture<'_, bool>;
 
     /// Returns up to `max` keys with their values, in the byte order of the keys. The keys begin with `prefix` and come
-    /// after `after`.
+    /// after `after`. A store may return fewer than there are, so that they fit into memory, but at least one of them.
     fn values(
         &self,
         prefix: &str,
@@ -265,6 +283,28 @@ pub struct Chunk {
     pub data: Bytes,
 }
 
+/// A part of the stored form of a response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResponsePart {
+    /// The bytes of the part.
+    pub data: Bytes,
+    /// The number of bytes of the whole response.
+    pub length: u64,
+}
+
+impl ResponsePart {
+    /// Copies at most `max` bytes of a whole response, beginning at byte `offset`, so that the rest can be freed.
+    #[must_use]
+    pub fn of(response: &[u8], offset: u64, max: usize) -> Self {
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let rest = response.get(from..).unwrap_or_default();
+        Self {
+            data: Bytes::copy_from_slice(&rest[..rest.len().min(max)]),
+            length: response.len() as u64,
+        }
+    }
+}
+
 /// The pieces of a response that follow a given number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chunks {
@@ -272,7 +312,7 @@ pub struct Chunks {
     pub chunks: Vec<Chunk>,
     /// `true` if the store has dropped pieces between the given number and the first of these.
     pub has_gap: bool,
-    /// `true` if the response ends with these pieces.
+    /// `true` if the response ends with these pieces. `false` while more pieces follow or may come.
     pub is_end: bool,
 }
 

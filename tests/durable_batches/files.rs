@@ -184,11 +184,24 @@ async fn lists_are_read_in_pages_from_the_newest() {
     let newest = world.get(&path).await;
     assert_eq!(ids(&newest), files[..1]);
     assert_eq!(newest["has_more"], false);
-    for query in ["limit=0", "limit=101", "limit=x", "after=x", "order=up"] {
+    for query in ["limit=0", "limit=10001", "limit=x", "after=x", "order=up"] {
         let (status, _) = world
             .ask("GET", &format!("/v1/files?{query}"), Value::Null)
             .await;
         assert_eq!(status, 400, "{query}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_files_has_up_to_10000_of_them() {
+    let world = World::fast();
+    for _ in 0..150 {
+        world.upload("x").await;
+    }
+    for query in ["", "?limit=10000", "?limit=1000&order=asc"] {
+        let list = world.get(&format!("/v1/files{query}")).await;
+        assert_eq!(list["data"].as_array().unwrap().len(), 150, "{query}");
+        assert_eq!(list["has_more"], false);
     }
 }
 

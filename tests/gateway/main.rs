@@ -66,6 +66,8 @@ mod otel_metrics;
 mod otlp;
 #[cfg(unix)]
 mod out_of_files;
+#[cfg(target_os = "linux")]
+mod own_answers;
 mod pages;
 mod paths;
 mod reload;

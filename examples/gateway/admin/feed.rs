@@ -212,6 +212,7 @@ mod tests {
     use tower_triage::endpoints::Registry;
 
     use super::*;
+    use crate::answer_memory::AnswerMemory;
     use crate::config::Config;
     use crate::live::Live;
     use crate::pages::Pages;
@@ -221,7 +222,15 @@ mod tests {
         let registry = Registry::new(Vec::new()).unwrap();
         let config = Config::without_file(registry, demo::routing(), |_| None).unwrap();
         let handle = service::services(&config).unwrap().handle;
-        Pages::new(handle, None, reload::channel(false).0, Live::default()).feed
+        let memory = AnswerMemory::new(64 << 20);
+        Pages::new(
+            handle,
+            None,
+            reload::channel(false).0,
+            Live::default(),
+            memory,
+        )
+        .feed
     }
 
     /// The name and the number of the next event. `None` at the end.

@@ -56,6 +56,9 @@ pub(crate) struct ServerConfig {
     /// The number of bytes that all request bodies may have together while they are read or kept.
     #[serde(deserialize_with = "crate::config::body_limit")]
     pub(crate) body_memory_bytes: usize,
+    /// The number of bytes of answers that the gateway makes itself and clients have yet to take, of each address.
+    #[serde(deserialize_with = "own_answer_memory")]
+    pub(crate) own_answer_memory_bytes: usize,
     /// Origins of pages whose requests are served as if they were the gateway's own.
     pub(crate) allowed_origins: Vec<Origin>,
     /// The paths whose requests go to backends.
@@ -74,6 +77,7 @@ impl Default for ServerConfig {
             write_timeout: Duration::from_secs(60),
             max_connections: 10_000,
             body_memory_bytes: 256 << 20,
+            own_answer_memory_bytes: 64 << 20,
             allowed_origins: Vec::new(),
             paths: Paths::default(),
             tls: None,
@@ -108,6 +112,18 @@ impl ServerConfig {
 pub(crate) struct SmallBodyMemory {
     memory: usize,
     limit: usize,
+}
+
+/// The least memory of own answers, in bytes: some large answers at a time.
+const LEAST_ANSWER_MEMORY: usize = 1 << 20;
+
+fn own_answer_memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    match usize::deserialize(deserializer)? {
+        bytes @ LEAST_ANSWER_MEMORY.. => Ok(bytes),
+        bytes => Err(D::Error::custom(format_args!(
+            "{bytes} must be a number of bytes from {LEAST_ANSWER_MEMORY}"
+        ))),
+    }
 }
 
 fn workers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {

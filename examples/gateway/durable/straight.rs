@@ -16,6 +16,10 @@ use tower_triage::rejection::ToRejection;
 use crate::server::ClientBody;
 use crate::service::StoredRoute;
 
+/// A mark of an answer that a backend gives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FromBackend;
+
 /// Routes a request with a body of limited length. The router's own limit is that of stored requests.
 #[derive(Clone)]
 pub(crate) struct Straight {
@@ -50,7 +54,9 @@ impl Service<Request<ClientBody>> for Straight {
             match read.await {
                 Ok(body) => {
                     let request = Request::from_parts(head, Full::new(body));
-                    Ok(routed.oneshot(request).await?.map(Body::new))
+                    let mut answer = routed.oneshot(request).await?.map(Body::new);
+                    answer.extensions_mut().insert(FromBackend);
+                    Ok(answer)
                 }
                 Err(error) => {
                     let rejection = error.to_rejection();

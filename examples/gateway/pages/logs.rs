@@ -75,8 +75,9 @@ fn lines(reader: OutputReader, closing: CancellationToken) -> impl Stream<Item =
     });
     batches.flat_map(|OutputLines { missed, lines, .. }| {
         let note = (missed > 0).then(|| format!("({missed} lines are left out here)"));
+        // The lines are shared with the model's other readers, so they are copied one at a time.
         let lines = lines.into_iter().map(|line| line.to_string());
-        stream::iter(note.into_iter().chain(lines).collect::<Vec<_>>())
+        stream::iter(note.into_iter().chain(lines))
     })
 }
 

@@ -15,6 +15,7 @@ use pin_project_lite::pin_project;
 
 use super::activity::Served;
 use super::body::ServedBody;
+use crate::answer_memory::AnswerShare;
 use crate::track::{Tracked, TrackedBody};
 
 pin_project! {
@@ -38,6 +39,8 @@ struct InProgress {
     // Dropped before `served`, after which the server may stop, so that the log line is written by then.
     tracked: Box<Tracked>,
     served: Served,
+    /// The share of the answer in the memory of what is to be sent. `None` over HTTP/1.
+    unsent: Option<AnswerShare>,
 }
 
 impl<F> AnswerFuture<F> {
@@ -46,11 +49,13 @@ impl<F> AnswerFuture<F> {
         version: Version,
         served: Served,
         tracked: Box<Tracked>,
+        unsent: Option<AnswerShare>,
     ) -> Self {
         let request = Some(InProgress {
             version,
             served,
             tracked,
+            unsent,
         });
         Self { response, request }
     }
@@ -119,15 +124,14 @@ impl InProgress {
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         self.tracked.answered(&mut response);
-        let is_http2 = self.version == Version::HTTP_2;
         let is_websocket = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         response.map(|body| {
             let body = wrap(body, self.tracked);
             if is_websocket {
                 tokio::spawn(body.collect());
-                return ServedBody::new(None, is_http2, self.served);
+                return ServedBody::new(None, self.unsent, self.served);
             }
-            ServedBody::new(Some(body), is_http2, self.served)
+            ServedBody::new(Some(body), self.unsent, self.served)
         })
     }
 }

@@ -12,9 +12,13 @@ use pin_project_lite::pin_project;
 use super::activity::Served;
 use super::drain::drain;
 use super::exchange::Exchange;
+use crate::answer_memory::AnswerShare;
 
 /// The largest piece of a response over HTTP/2, in bytes. A slow client makes progress by the piece.
 const LARGEST_PIECE: usize = 16 << 10;
+
+/// The largest piece of a response over HTTP/1, in bytes. The connection copies a piece at once, whatever its size.
+const LARGEST_COPY: usize = 64 << 10;
 
 /// The body of a client's request.
 #[derive(Debug)]
@@ -82,21 +86,22 @@ pin_project! {
         // `None` if nothing follows the head.
         #[pin]
         body: Option<B>,
-        // The part of the last piece that is still to be sent; HTTP/2 only.
+        // The part of the last piece that is still to be sent.
         rest: Bytes,
-        is_http2: bool,
+        // The share of the memory of what is to be sent. `None` over HTTP/1.
+        unsent: Option<AnswerShare>,
         served: Served,
     }
 }
 
 impl<B> ServedBody<B> {
-    pub(super) fn new(body: Option<B>, is_http2: bool, served: Served) -> Self {
+    pub(super) fn new(body: Option<B>, unsent: Option<AnswerShare>, served: Served) -> Self {
         // The client has yet to take the first piece.
         served.exchange.download.wait();
         Self {
             body,
             rest: Bytes::new(),
-            is_http2,
+            unsent,
             served,
         }
     }
@@ -114,27 +119,35 @@ impl<B: Body<Data = Bytes>> Body for ServedBody<B> {
         let Some(body) = this.body.as_pin_mut() else {
             return Poll::Ready(None);
         };
-        if !*this.is_http2 {
-            return body.poll_frame(cx);
+        let Some(unsent) = this.unsent else {
+            if !this.rest.is_empty() {
+                let piece = this.rest.split_to(this.rest.len().min(LARGEST_COPY));
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
+            }
+            let frame = body.poll_frame(cx);
+            if let Poll::Ready(Some(Ok(frame))) = frame {
+                return Poll::Ready(Some(Ok(first_of(frame, LARGEST_COPY, this.rest))));
+            }
+            return frame;
+        };
+        if unsent.poll_room(cx).is_pending() {
+            return Poll::Pending; // still a wait for the client
         }
         // The client has room for more. The server asks again at once, so a wait that follows is for the client.
         this.served.exchange.download.go_on();
         if !this.rest.is_empty() {
             this.served.exchange.download.wait();
             let piece = this.rest.split_to(this.rest.len().min(LARGEST_PIECE));
-            return Poll::Ready(Some(Ok(Frame::data(piece))));
+            return Poll::Ready(Some(Ok(Frame::data(unsent.count(piece)))));
         }
         let frame = ready!(body.poll_frame(cx));
         this.served.exchange.download.wait();
-        let frame = frame.map(|frame| {
+        Poll::Ready(frame.map(|frame| {
             frame.map(|frame| {
-                frame.map_data(|mut piece| {
-                    *this.rest = piece.split_off(piece.len().min(LARGEST_PIECE));
-                    piece
-                })
+                let frame = first_of(frame, LARGEST_PIECE, this.rest);
+                frame.map_data(|piece| unsent.count(piece))
             })
-        });
-        Poll::Ready(frame)
+        }))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -152,4 +165,14 @@ impl<B: Body<Data = Bytes>> Body for ServedBody<B> {
         hint.set_lower(lower + rest);
         hint
     }
+}
+
+/// Returns a frame with at most `largest` bytes, and sets `rest` to the others.
+fn first_of(frame: Frame<Bytes>, largest: usize, rest: &mut Bytes) -> Frame<Bytes> {
+    frame.map_data(|mut piece| {
+        if piece.len() > largest {
+            *rest = piece.split_off(largest);
+        }
+        piece
+    })
 }

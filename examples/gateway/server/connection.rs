@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::BoxError;
 use bytes::Bytes;
 use http::header::EXPECT;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -41,6 +41,13 @@ const LARGEST_HEAD: usize = 32 << 10;
 /// connection has more, so that a body that waits does not hold up the others.
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 512 << 10;
+
+/// The number of bytes of an answer that a connection holds while its client does not take them: of a connection of HTTP/1, or
+/// of a stream of HTTP/2.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// The number of bytes that all streams of HTTP/2 of an address may hold. Beyond it, each of them sends piece by piece.
+pub(super) const UNSENT: usize = 64 << 20;
 
 /// The connection of a client, which was accepted at `start`.
 struct Client {
@@ -146,7 +153,8 @@ async fn serve_requests<H, F, B, I>(
         let is_drained = !request.body().is_end_stream() && !request.headers().contains_key(EXPECT);
         let request = request.map(|body| ClientBody::new(body, is_drained, &served.exchange));
         let response = tracked.in_scope(|| handler(request, peer));
-        AnswerFuture::new(response, version, served, tracked)
+        let unsent = (version == Version::HTTP_2).then(|| serving.unsent.share());
+        AnswerFuture::new(response, version, served, tracked, unsent)
     });
     let driver = Driver {
         activity: &activity,
@@ -160,6 +168,7 @@ async fn serve_requests<H, F, B, I>(
         let protocol = http1::Builder::new()
             .writev(false)
             .max_header_size(LARGEST_HEAD)
+            .max_buf_size(SEND_BUFFER)
             .serve_connection(io, service);
         log_end(
             driver
@@ -173,6 +182,7 @@ async fn serve_requests<H, F, B, I>(
         protocols
             .http2()
             .max_header_list_size(LARGEST_HEAD as u32)
+            .max_send_buf_size(SEND_BUFFER)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
         let connection = protocols.serve_connection_with_upgrades(io, service);

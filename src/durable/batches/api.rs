@@ -1,23 +1,21 @@
 //! The calls of the API and their responses.
 
-use std::collections::VecDeque;
 use std::error::Error;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use serde_json::{Value, json};
 
-use super::error::{Failure, bad_request, conflict, not_found};
+use super::super::StoreError;
+use super::error::{Failure, conflict, not_found};
+use super::list::{ListPage, ListQuery};
 use super::records::{self, BatchRecord, End, FileRecord, Progress};
 use super::scan::Scan;
 use super::{BatchApi, BatchBody, files, id, keys, upload};
 use crate::rejection::Rejection;
-
-/// The number of files that are read at a time for a list in ascending order.
-const FILES_AT_ONCE: usize = 1_000;
 
 /// The calls of the API, by their paths.
 enum Page<'a> {
@@ -100,7 +98,10 @@ impl BatchApi {
                 let (id, file) = uploaded.await?;
                 records::file_object(&id, &file)
             }
-            (&Method::GET, Page::Files) => self.list_files(&tenant, &head.uri).await?,
+            (&Method::GET, Page::Files) => {
+                let query = ListQuery::of_files(&head.uri)?;
+                return list_response(ListPage::files(self, &tenant, query).await?).await;
+            }
             (&Method::GET, Page::File(id)) => {
                 records::file_object(id, &self.file(&tenant, id).await?)
             }
@@ -110,7 +111,10 @@ impl BatchApi {
             }
             (&Method::DELETE, Page::File(id)) => self.delete_file(&tenant, id).await?,
             (&Method::POST, Page::Batches) => self.create(&tenant, &head, body).await?,
-            (&Method::GET, Page::Batches) => self.list_batches(&tenant, &head.uri).await?,
+            (&Method::GET, Page::Batches) => {
+                let query = ListQuery::of_batches(&head.uri)?;
+                return list_response(ListPage::batches(self, &tenant, query)).await;
+            }
             (&Method::GET, Page::Batch(id)) => self.show(&tenant, id).await?,
             (&Method::POST, Page::Cancel(id)) => self.cancel(&tenant, id).await?,
             _ => {
@@ -167,58 +171,9 @@ impl BatchApi {
         Ok(json!({ "id": id, "object": "file", "deleted": true }))
     }
 
-    async fn list_files(&self, tenant: &str, uri: &Uri) -> Result<Value, Failure> {
-        let prefix = keys::file(tenant, "");
-        let query = ListQuery::read(uri, "file-")?;
-        let is_meant = |file: &FileRecord| {
-            let purpose = query.purpose.as_ref();
-            purpose.is_none_or(|purpose| *purpose == file.purpose) && !files::has_expired(file)
-        };
-        let mut page = VecDeque::new();
-        if query.is_oldest_first {
-            // Ids sort from the newest to the oldest, so the page is the last part of the ids before `after`.
-            let mut files = Scan::new(&self.store, prefix, FILES_AT_ONCE);
-            while let Some((id, value)) = files.next().await?
-                && query.after.as_ref().is_none_or(|after| id < *after)
-            {
-                let file: FileRecord = records::read(&id, &value)?;
-                if is_meant(&file) {
-                    page.push_front(records::file_object(&id, &file));
-                    page.truncate(query.limit + 1);
-                }
-            }
-        } else {
-            let after = query.after.as_ref().map(|id| format!("{prefix}{id}"));
-            let mut files = Scan::new(&self.store, prefix, query.limit + 1).after(after);
-            while page.len() <= query.limit
-                && let Some((id, value)) = files.next().await?
-            {
-                let file: FileRecord = records::read(&id, &value)?;
-                if is_meant(&file) {
-                    page.push_back(records::file_object(&id, &file));
-                }
-            }
-        }
-        Ok(list(page.into(), query.limit))
-    }
-
-    async fn list_batches(&self, tenant: &str, uri: &Uri) -> Result<Value, Failure> {
-        let prefix = keys::batches(tenant);
-        let query = ListQuery::read(uri, "batch_")?;
-        let after = query.after.map(|id| format!("{prefix}{id}"));
-        let mut batches = Scan::new(&self.store, prefix, query.limit + 1).after(after);
-        let mut page = Vec::new();
-        while page.len() <= query.limit
-            && let Some((id, value)) = batches.next().await?
-        {
-            page.push(self.object(&id, &records::read(&id, &value)?).await?);
-        }
-        Ok(list(page, query.limit))
-    }
-
     async fn show(&self, tenant: &str, id: &str) -> Result<Value, Failure> {
         let batch = self.batch(tenant, id).await?;
-        self.object(id, &batch).await
+        Ok(self.object(id, &batch).await?)
     }
 
     async fn cancel(&self, tenant: &str, id: &str) -> Result<Value, Failure> {
@@ -233,7 +188,7 @@ impl BatchApi {
             self.store.put(&keys::cancel(id), now).await?;
             self.changed.notify_waiters();
         }
-        self.object(id, &batch).await
+        Ok(self.object(id, &batch).await?)
     }
 
     /// Returns a batch of this tenant.
@@ -248,7 +203,7 @@ impl BatchApi {
     }
 
     /// Returns the batch as a JSON object with its current state.
-    pub(super) async fn object(&self, id: &str, batch: &BatchRecord) -> Result<Value, Failure> {
+    pub(super) async fn object(&self, id: &str, batch: &BatchRecord) -> Result<Value, StoreError> {
         // The end is read last, so that a batch which ends meanwhile is shown with all its earlier records.
         let progress: Option<Progress> = self.record(&keys::progress(id)).await?;
         let cancelled: Option<u64> = self.record(&keys::cancel(id)).await?;
@@ -266,71 +221,27 @@ impl BatchApi {
     pub(super) async fn record<T: serde::de::DeserializeOwned>(
         &self,
         key: &str,
-    ) -> Result<Option<T>, super::super::StoreError> {
+    ) -> Result<Option<T>, StoreError> {
         let value = self.store.value(key).await?;
         value.map(|value| records::read(key, &value)).transpose()
     }
 }
 
-/// The query parameters of a list.
-struct ListQuery {
-    limit: usize,
-    after: Option<String>,
-    purpose: Option<String>,
-    is_oldest_first: bool,
-}
-
-impl ListQuery {
-    fn read(uri: &Uri, prefix: &str) -> Result<Self, Rejection> {
-        let mut read = Self {
-            limit: 20,
-            after: None,
-            purpose: None,
-            is_oldest_first: false,
-        };
-        for pair in uri.query().unwrap_or_default().split('&') {
-            match pair.split_once('=').unwrap_or((pair, "")) {
-                ("limit", value) => {
-                    let limit = value.parse().ok().filter(|limit| (1..=100).contains(limit));
-                    read.limit = limit.ok_or_else(|| {
-                        bad_request("invalid_limit", "`limit` must be 1 to 100").with_param("limit")
-                    })?;
-                }
-                ("after", value) if id::is_id(prefix, value) => read.after = Some(value.to_owned()),
-                ("after", _) => {
-                    let message = format!("`after` must be an id that begins with `{prefix}`");
-                    return Err(bad_request("invalid_after", message).with_param("after"));
-                }
-                ("purpose", value) => read.purpose = Some(value.to_owned()),
-                ("order", "asc") if prefix == "file-" => read.is_oldest_first = true,
-                ("order", "desc") if prefix == "file-" => read.is_oldest_first = false,
-                ("order", _) if prefix == "file-" => {
-                    let message = "`order` must be `asc` or `desc`";
-                    return Err(bad_request("invalid_order", message).with_param("order"));
-                }
-                _ => {}
-            }
-        }
-        Ok(read)
-    }
-}
-
-/// Returns a list object with the first `limit` objects of a page.
-fn list(mut page: Vec<Value>, limit: usize) -> Value {
-    let has_more = page.len() > limit;
-    page.truncate(limit);
-    let id = |object: Option<&Value>| object.map(|object| object["id"].clone());
-    json!({
-        "object": "list",
-        "first_id": id(page.first()),
-        "last_id": id(page.last()),
-        "has_more": has_more,
-        "data": page,
-    })
-}
-
 fn json_response<R>(object: &Value) -> Response<BatchBody<R>> {
-    let mut response = Response::new(BatchBody::whole(object.to_string()));
+    with_json(BatchBody::whole(object.to_string()))
+}
+
+/// Returns a list. Its first piece is read before the response begins, so that most failures are a response of their own.
+async fn list_response<R>(mut list: ListPage) -> Result<Response<BatchBody<R>>, Failure> {
+    let first = list.next().await?.unwrap_or_default();
+    Ok(with_json(match list.has_ended() {
+        true => BatchBody::whole(first),
+        false => BatchBody::list(first, list),
+    }))
+}
+
+fn with_json<R>(body: BatchBody<R>) -> Response<BatchBody<R>> {
+    let mut response = Response::new(body);
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);
     response

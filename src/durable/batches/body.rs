@@ -11,8 +11,9 @@ use http_body_util::Full;
 use pin_project_lite::pin_project;
 
 use super::super::{Store, StoreError};
-use super::files;
+use super::list::{ListPage, NextOfList};
 use super::scan::Scan;
+use super::{files, keys};
 
 pin_project! {
     /// The response body of a [`BatchService`](super::BatchService).
@@ -28,6 +29,7 @@ pin_project! {
         Inner { #[pin] body: B },
         Whole { body: Full<Bytes> },
         File { file: FileBody },
+        List { list: ListBody },
     }
 }
 
@@ -49,11 +51,22 @@ impl<B> BatchBody<B> {
     /// Returns a body with the content of a file, which has `bytes` bytes.
     pub(super) fn file(store: &Arc<dyn Store>, id: &str, bytes: u64) -> Self {
         let file = FileBody {
-            next: NextPiece::start(files::pieces(store, id)),
+            next: NextPiece::start(FilePieces::new(store, id)),
             left: bytes,
         };
         Self {
             kind: Kind::File { file },
+        }
+    }
+
+    /// Returns a body with the objects of a list, which begins with `first`.
+    pub(super) fn list(first: Bytes, list: ListPage) -> Self {
+        let list = ListBody {
+            first: Some(first),
+            next: Some(list.next_boxed()),
+        };
+        Self {
+            kind: Kind::List { list },
         }
     }
 }
@@ -80,6 +93,9 @@ where
             KindProjected::File { file } => file
                 .poll_piece(cx)
                 .map(|piece| piece.map(|piece| piece.map(Frame::data))),
+            KindProjected::List { list } => list
+                .poll_piece(cx)
+                .map(|piece| piece.map(|piece| piece.map(Frame::data))),
         }
     }
 
@@ -88,6 +104,7 @@ where
             Kind::Inner { body } => body.is_end_stream(),
             Kind::Whole { body } => body.is_end_stream(),
             Kind::File { file } => file.left == 0,
+            Kind::List { .. } => false,
         }
     }
 
@@ -96,6 +113,7 @@ where
             Kind::Inner { body } => body.size_hint(),
             Kind::Whole { body } => body.size_hint(),
             Kind::File { file } => SizeHint::with_exact(file.left),
+            Kind::List { .. } => SizeHint::default(),
         }
     }
 }
@@ -107,16 +125,45 @@ struct FileBody {
     left: u64,
 }
 
-/// The lookup of the next piece. It returns the scan together with the piece, so that the next lookup can use it.
-struct NextPiece(Pin<Box<dyn Future<Output = (Scan, Piece)> + Send>>);
+/// The pieces of a file in their order.
+struct FilePieces {
+    scan: Scan,
+    /// The index of the last piece. A further part without its piece is left from a write that did not end.
+    index: Option<u64>,
+}
+
+impl FilePieces {
+    fn new(store: &Arc<dyn Store>, id: &str) -> Self {
+        Self {
+            scan: files::pieces(store, id),
+            index: None,
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, StoreError> {
+        while let Some((key, piece)) = self.scan.next().await? {
+            match keys::piece_index(&key) {
+                Some((index, true)) if self.index != Some(index) => {}
+                index => {
+                    self.index = index.map(|(index, _)| index);
+                    return Ok(Some(piece));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The lookup of the next piece. It returns the pieces together with the piece, so that the next lookup can use them.
+struct NextPiece(Pin<Box<dyn Future<Output = (FilePieces, Piece)> + Send>>);
 
 type Piece = Result<Option<Bytes>, StoreError>;
 
 impl NextPiece {
-    fn start(mut pieces: Scan) -> Self {
+    fn start(mut pieces: FilePieces) -> Self {
         Self(Box::pin(async move {
             let piece = pieces.next().await;
-            (pieces, piece.map(|piece| piece.map(|(_, piece)| piece)))
+            (pieces, piece)
         }))
     }
 }
@@ -147,5 +194,38 @@ impl FileBody {
                 Err(error.into())
             }
         }))
+    }
+}
+
+/// The objects of a list, which are read as fast as the client receives them.
+struct ListBody {
+    /// The piece that was read before the response began.
+    first: Option<Bytes>,
+    /// The read of the next piece. `None` at the end.
+    next: Option<NextOfList>,
+}
+
+impl ListBody {
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Box<dyn Error + Send + Sync>>>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        let Some(next) = &mut self.next else {
+            return Poll::Ready(None);
+        };
+        let read = ready!(next.as_mut().poll(cx));
+        self.next = None;
+        Poll::Ready(match read {
+            Ok(Some((piece, list))) => {
+                self.next = Some(list.next_boxed());
+                Some(Ok(piece))
+            }
+            Ok(None) => None,
+            // The error breaks the connection, so the client can't mistake the part for the whole.
+            Err(error) => Some(Err(error.into())),
+        })
     }
 }

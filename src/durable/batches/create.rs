@@ -122,7 +122,8 @@ impl BatchApi {
             .put(&keys::active(&id), records::write(&active))
             .await?;
         self.changed.notify_waiters();
-        self.object(&id, &batch).await
+        // As it was created, even if it is driven already.
+        Ok(records::batch_object(&id, &batch, None, None, None))
     }
 
     async fn check_input(&self, tenant: &str, file_id: &str) -> Result<(), Failure> {

@@ -461,13 +461,24 @@ impl Results {
         };
         for (file, is_success) in [(&batch.output_file_id, true), (&batch.error_file_id, false)] {
             let mut pieces = Scan::new(store, keys::pieces(file), RESULTS_AT_ONCE);
-            while let Some((number, piece)) = pieces.next().await? {
+            let mut latest = None;
+            while let Some((key, piece)) = pieces.next().await? {
+                let (number, is_part) = keys::piece_index(&key).unwrap_or((0, false));
+                if is_part {
+                    // Parts without a first one are left from a write that did not end.
+                    if latest == Some(number) {
+                        results.add_bytes(is_success, piece.len() as u64);
+                    }
+                    continue;
+                }
                 let ended = Ended {
                     is_success,
                     bytes: piece.len() as u64,
                     has_expired: !is_success && super::result::has_expired(&piece),
                 };
-                if results.done.insert(number.parse().unwrap_or(0)) {
+                latest = None;
+                if results.done.insert(number) {
+                    latest = Some(number);
                     results.add(Ok(Ok(ended)))?;
                 }
             }
@@ -489,16 +500,19 @@ impl Results {
         };
         self.has_expired |= ended.has_expired;
         match ended.is_success {
-            true => {
-                self.counts.completed += 1;
-                self.output_bytes += ended.bytes;
-            }
-            false => {
-                self.counts.failed += 1;
-                self.error_bytes += ended.bytes;
-            }
+            true => self.counts.completed += 1,
+            false => self.counts.failed += 1,
         }
+        self.add_bytes(ended.is_success, ended.bytes);
         Ok(())
+    }
+
+    /// Adds bytes of a result to the size of its file.
+    fn add_bytes(&mut self, is_success: bool, bytes: u64) {
+        match is_success {
+            true => self.output_bytes += bytes,
+            false => self.error_bytes += bytes,
+        }
     }
 }
 

@@ -80,6 +80,9 @@ pub(super) fn pieces(store: &Arc<dyn Store>, id: &str) -> Scan {
 /// The largest number of pieces that are read at a time.
 const PIECES_AT_ONCE: usize = 256;
 
+/// The size of a stored piece, in bytes. A client that reads a file slowly holds one of them in memory.
+pub(super) const PIECE: usize = 128 << 10;
+
 /// A reader of the lines of a file, one after the other.
 pub(super) struct Lines {
     pieces: Scan,

@@ -16,6 +16,20 @@ pub(super) fn piece(file: &str, index: u64) -> String {
     format!("pieces/{file}/{index:012}")
 }
 
+/// Returns the key of a further part of a piece that is long. It sorts behind its piece and before the next one.
+pub(super) fn piece_part(file: &str, index: u64, part: usize) -> String {
+    format!("pieces/{file}/{index:012}.{part:06}")
+}
+
+/// Returns the index of the piece that the end of a key belongs to, and `true` if it is a further part of the piece.
+pub(super) fn piece_index(key: &str) -> Option<(u64, bool)> {
+    let (index, is_part) = match key.split_once('.') {
+        Some((index, _)) => (index, true),
+        None => (key, false),
+    };
+    Some((index.parse().ok()?, is_part))
+}
+
 /// Returns the prefix of the keys of a file's pieces.
 pub(super) fn pieces(file: &str) -> String {
     format!("pieces/{file}/")

@@ -17,8 +17,8 @@
 //! the error file. `completion_window` (`90`, `90s`, `1.5m`, `24h`, `7d`) is a deadline, and unfinished lines become
 //! `batch_expired`.
 //!
-//! Lists are sorted from the newest to the oldest. A page has 1 to 100 entries (`limit`, 20 by default) that come after
-//! `after`. With `order=asc`, files are sorted from the oldest to the newest, for which all files of the tenant are
+//! Lists are sorted from the newest to the oldest. A page has up to `limit` entries that come after `after`: 1 to 10,000
+//! files, by default 10,000, or 1 to 100 batches, by default 20. With `order=asc`, files are sorted from the oldest to the newest, for which all files of the tenant are
 //! read. An input file is kept until it is deleted or expires. A batch that was created before that can still read it
 //! to the end. Output files are kept for the [retention](BatchApi::retention), unless the batch specifies another time.
 //!
@@ -52,6 +52,7 @@ mod id;
 mod keys;
 mod line;
 mod line_splitter;
+mod list;
 mod records;
 mod result;
 mod scan;

@@ -18,6 +18,7 @@ use super::super::{
     reason,
 };
 use super::driver::Stop;
+use super::files::PIECE;
 use super::line::{Line, LineError};
 use super::records::BatchRecord;
 use super::{BatchApi, id, keys};
@@ -296,8 +297,19 @@ impl LineTask {
             false => &self.context.error_file_id,
         };
         let bytes = line.len() as u64;
-        let key = keys::piece(file, self.number);
-        self.context.api.store.put(&key, line.into()).await?;
+        let mut rest = Bytes::from(line);
+        let first = rest.split_to(rest.len().min(PIECE));
+        let store = &self.context.api.store;
+        for part in 1.. {
+            let more = rest.split_to(rest.len().min(PIECE));
+            if more.is_empty() {
+                break;
+            }
+            let key = keys::piece_part(file, self.number, part);
+            store.put(&key, more).await?;
+        }
+        // The line counts as written once its first part is there, so that comes last.
+        store.put(&keys::piece(file, self.number), first).await?;
         Ok(Ended {
             is_success,
             bytes,

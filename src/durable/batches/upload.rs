@@ -15,16 +15,18 @@ use http_body_util::BodyDataStream;
 use multer::{Field, Multipart};
 use pin_project_lite::pin_project;
 use serde_json::Value;
+use tokio::task::{JoinError, JoinSet};
 
 use super::super::{Store, StoreError};
 use super::error::{Failure, bad_request};
 use super::expires_after::read_expires_after;
+use super::files::PIECE;
 use super::records::{self, FileRecord, Unreferenced};
 use super::{files, id, keys};
 use crate::rejection::Rejection;
 
-/// The size of a stored piece, in bytes.
-const PIECE: usize = 1 << 20;
+/// The number of pieces that are written at a time, so that they share a sync of the disk.
+const WRITTEN_AT_ONCE: usize = 8;
 /// The largest number of fields in an upload.
 const MAX_FIELDS: usize = 16;
 /// The longest name of a file, in bytes.
@@ -78,8 +80,9 @@ where
         id: Some(file_id.clone()),
     };
     let mut upload = Upload {
-        store: &**store,
+        store,
         id: &file_id,
+        writes: JoinSet::new(),
         limit,
         unparsed,
         bytes: 0,
@@ -134,8 +137,10 @@ fn missing(field: &'static str) -> Rejection {
 
 /// An upload that is being read.
 struct Upload<'a> {
-    store: &'a dyn Store,
+    store: &'a Arc<dyn Store>,
     id: &'a str,
+    /// The pieces that are being written.
+    writes: JoinSet<Result<(), StoreError>>,
     limit: u64,
     unparsed: Arc<AtomicUsize>,
     bytes: u64,
@@ -213,15 +218,30 @@ impl Upload<'_> {
         if !piece.is_empty() {
             self.store_piece(piece.freeze()).await?;
         }
+        while !self.writes.is_empty() {
+            self.written().await?;
+        }
         Ok(())
     }
 
+    /// Begins to write a piece, and waits while too many are being written.
     async fn store_piece(&mut self, piece: Bytes) -> Result<(), StoreError> {
-        self.store
-            .put(&keys::piece(self.id, self.pieces), piece)
-            .await?;
+        if self.writes.len() >= WRITTEN_AT_ONCE {
+            self.written().await?;
+        }
+        let (store, key) = (Arc::clone(self.store), keys::piece(self.id, self.pieces));
+        self.writes
+            .spawn(async move { store.put(&key, piece).await });
         self.pieces += 1;
         Ok(())
+    }
+
+    /// Waits until one of the pieces is written.
+    async fn written(&mut self) -> Result<(), StoreError> {
+        let failed =
+            |error: JoinError| StoreError::Unavailable(format!("a write has failed: {error}"));
+        let written = self.writes.join_next().await;
+        written.map_or(Ok(()), |written| written.map_err(failed)?)
     }
 
     async fn read_text(&self, mut field: Field<'static>) -> Result<String, Failure> {

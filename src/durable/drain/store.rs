@@ -8,7 +8,7 @@ use super::{DrainStore, Side};
 use crate::durable::{
     Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing,
     NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo,
-    Stop, Store, StoreFuture,
+    ResponsePart, Stop, Store, StoreFuture,
 };
 
 impl Store for DrainStore {
@@ -47,6 +47,15 @@ impl Store for DrainStore {
 
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(self.either(move |store| store.response(id)))
+    }
+
+    fn response_part(
+        &self,
+        id: RequestId,
+        offset: u64,
+        max: usize,
+    ) -> StoreFuture<'_, Option<ResponsePart>> {
+        Box::pin(self.either(move |store| store.response_part(id, offset, max)))
     }
 
     fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>> {

@@ -3,18 +3,24 @@
 use std::collections::HashMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::keys::{self, Kind, Name};
 use super::rows::{PauseRow, RequestRow, Retention, StateRow, Stored, decode};
 use super::state::Recovery;
 use super::storage::{Order, Storage, Table};
-use super::write::{PAUSES, sealed};
-use crate::durable::{Chunk, Page, RequestId, RequestStatus, StoreError};
+use super::write::{PAUSES, RESPONSE_PART, sealed};
+use crate::durable::{Chunk, Page, RequestId, RequestStatus, ResponsePart, StoreError};
 
 /// A reader of the requests in a database.
 #[derive(Clone, Copy)]
 pub(crate) struct Archive<'a>(pub(crate) &'a dyn Storage);
+
+/// The number of bytes from which on a reader of pieces gets no more of them at a time.
+const CHUNKS_AT_ONCE: usize = 16 << 10;
+
+/// The number of bytes from which on a reader of values gets no more of them at a time.
+const VALUES_AT_ONCE: usize = 64 << 10;
 
 /// The selection of requests for one page of a list.
 #[derive(Debug, Clone)]
@@ -83,10 +89,50 @@ impl Archive<'_> {
 
     /// Returns the response to a request.
     pub(crate) fn response(self, segment: u32, seq: u64) -> Result<Option<Bytes>, StoreError> {
-        self.0.get(Table::Bytes(segment), &keys::response(seq))
+        let Some(first) = self.response_part(segment, seq, 0, usize::MAX)? else {
+            return Ok(None);
+        };
+        if first.data.len() as u64 >= first.length {
+            return Ok(Some(first.data));
+        }
+        let mut whole = BytesMut::from(&first.data[..]);
+        while (whole.len() as u64) < first.length {
+            let part = self.response_part(segment, seq, whole.len() as u64, usize::MAX)?;
+            let part = part.filter(|part| !part.data.is_empty());
+            let part = part.ok_or_else(|| unreadable("a part of a response"))?;
+            whole.extend_from_slice(&part.data);
+        }
+        Ok(Some(whole.freeze()))
     }
 
-    /// Returns the pieces of a response from number `first` to number `last`.
+    /// Returns at most `max` bytes of the response to a request, beginning at byte `offset`. A part ends with its row.
+    pub(crate) fn response_part(
+        self,
+        segment: u32,
+        seq: u64,
+        offset: u64,
+        max: usize,
+    ) -> Result<Option<ResponsePart>, StoreError> {
+        let table = Table::Bytes(segment);
+        if let Some(whole) = self.0.get(table, &keys::response(seq))? {
+            return Ok(Some(ResponsePart::of(&whole, offset, max)));
+        }
+        let Some(length) = self.0.get(table, &keys::response_length(seq))? else {
+            return Ok(None);
+        };
+        let length = number(&length)?;
+        let (index, within) = (offset / RESPONSE_PART as u64, offset % RESPONSE_PART as u64);
+        let part = self.0.get(table, &keys::response_part(seq, index))?;
+        let part = match part {
+            Some(part) => ResponsePart::of(&part, within, max).data,
+            None if offset >= length => Bytes::new(),
+            None => return Err(unreadable("a part of a response")),
+        };
+        Ok(Some(ResponsePart { data: part, length }))
+    }
+
+    /// Returns the pieces of a response from number `first` to number `last`. Of many pieces, it returns only the first
+    /// [`CHUNKS_AT_ONCE`] bytes.
     pub(crate) fn chunks(
         self,
         segment: u32,
@@ -94,7 +140,7 @@ impl Archive<'_> {
         first: u64,
         last: u64,
     ) -> Result<Vec<Chunk>, StoreError> {
-        let mut chunks = Vec::new();
+        let (mut chunks, mut bytes) = (Vec::new(), 0);
         if first > last {
             return Ok(chunks);
         }
@@ -105,8 +151,9 @@ impl Archive<'_> {
             .scan(table, keys, Order::Ascending, &mut |key, data| {
                 let number = number(key)?;
                 let data = Bytes::copy_from_slice(data);
+                bytes += data.len();
                 chunks.push(Chunk { number, data });
-                Ok(true)
+                Ok(bytes < CHUNKS_AT_ONCE)
             })?;
         Ok(chunks)
     }
@@ -176,7 +223,8 @@ impl Archive<'_> {
         }
     }
 
-    /// Returns up to `max` keys with their values. The keys begin with `prefix`, come after `after`, and are sorted.
+    /// Returns up to `max` keys with their values, and no more after [`VALUES_AT_ONCE`] bytes. The keys begin with
+    /// `prefix`, come after `after`, and are sorted.
     pub(crate) fn values(
         self,
         prefix: &str,
@@ -188,10 +236,12 @@ impl Archive<'_> {
             _ => Included(prefix.as_bytes()),
         };
         let keys = (from, Unbounded);
-        let mut values = Vec::new();
+        let (mut values, mut bytes) = (Vec::new(), 0);
         let visit = &mut |key: &[u8], value: &[u8]| {
             let has_more = values.len() < max && key.starts_with(prefix.as_bytes());
+            let has_more = has_more && bytes < VALUES_AT_ONCE;
             if has_more {
+                bytes += value.len();
                 let key = String::from_utf8(key.to_vec()).map_err(|_| unreadable("a key"))?;
                 values.push((key, Bytes::copy_from_slice(value)));
             }

@@ -68,6 +68,16 @@ pub(crate) fn response(seq: u64) -> Vec<u8> {
     key(&[&seq.to_be_bytes(), b"r"])
 }
 
+/// Returns the key of a part of a long response. The first part has the index 0.
+pub(crate) fn response_part(seq: u64, index: u64) -> Vec<u8> {
+    key(&[&seq.to_be_bytes(), b"p", &index.to_be_bytes()])
+}
+
+/// Returns the key of the length of a response that is stored in parts.
+pub(crate) fn response_length(seq: u64) -> Vec<u8> {
+    key(&[&seq.to_be_bytes(), b"n"])
+}
+
 /// Returns the key of a piece of a response. The keys are sorted by the numbers of the pieces.
 pub(crate) fn chunk(seq: u64, number: u64) -> Vec<u8> {
     key(&[&seq.to_be_bytes(), b"c", &number.to_be_bytes()])

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 use super::EmbeddedStore;
-use super::archive::{Part, check_key};
+use super::archive::{Archive, Part, check_key};
 use super::commits::{Answer, Kind};
 use super::rows::Stored;
 use super::shared::{Change, Shared};
@@ -16,7 +16,7 @@ use super::write::Write;
 use crate::durable::{
     Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing,
     NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo,
-    RequestStatus, Stop, Store, StoreError, StoreFuture,
+    RequestStatus, ResponsePart, Stop, Store, StoreError, StoreFuture,
 };
 
 impl Store for EmbeddedStore {
@@ -58,30 +58,18 @@ impl Store for EmbeddedStore {
     }
 
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(async move {
-            let look = |state: &State, now| (state.get(id), state.place(id), state.retention(now));
-            let (info, place, retention) = self.shared.read(look).await?;
-            // A request that still waits or runs has no response yet.
-            if info.is_some_and(|info| info.response_status.is_none()) {
-                return Ok(None);
-            }
-            let load = self.shared.load(move |archive| {
-                let place = match place {
-                    Some(place) => Some(place),
-                    None => {
-                        let stored = archive.by_id(id)?;
-                        let stored = stored.filter(|stored| stored.is_kept(retention));
-                        let stored = stored.filter(|stored| stored.has_response());
-                        stored.map(|stored| stored.place())
-                    }
-                };
-                match place {
-                    Some((segment, seq)) => archive.response(segment, seq),
-                    None => Ok(None),
-                }
-            });
-            load.await
-        })
+        Box::pin(self.read_response(id, |archive, (segment, seq)| archive.response(segment, seq)))
+    }
+
+    fn response_part(
+        &self,
+        id: RequestId,
+        offset: u64,
+        max: usize,
+    ) -> StoreFuture<'_, Option<ResponsePart>> {
+        Box::pin(self.read_response(id, move |archive, (segment, seq)| {
+            archive.response_part(segment, seq, offset, max)
+        }))
     }
 
     fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>> {
@@ -211,6 +199,8 @@ impl Store for EmbeddedStore {
                     archive.chunks(segment, seq, pieces.first, pieces.last)
                 });
                 chunks.chunks = load.await?;
+                let read = chunks.chunks.last().map(|chunk| chunk.number);
+                chunks.is_end &= read.is_none_or(|read| read == pieces.last);
             }
             Ok(Some(chunks))
         })
@@ -334,6 +324,36 @@ impl EmbeddedStore {
             }
         }
         Ok(None)
+    }
+
+    /// Reads something of the response of a request. Returns `None` if the request is unknown or has no response.
+    async fn read_response<T: Send + 'static>(
+        &self,
+        id: RequestId,
+        read: impl FnOnce(Archive<'_>, (u32, u64)) -> Result<Option<T>, StoreError> + Send + 'static,
+    ) -> Result<Option<T>, StoreError> {
+        let look = |state: &State, now| (state.get(id), state.place(id), state.retention(now));
+        let (info, place, retention) = self.shared.read(look).await?;
+        // A request that still waits or runs has no response yet.
+        if info.is_some_and(|info| info.response_status.is_none()) {
+            return Ok(None);
+        }
+        let load = self.shared.load(move |archive| {
+            let place = match place {
+                Some(place) => Some(place),
+                None => {
+                    let stored = archive.by_id(id)?;
+                    let stored = stored.filter(|stored| stored.is_kept(retention));
+                    let stored = stored.filter(|stored| stored.has_response());
+                    stored.map(|stored| stored.place())
+                }
+            };
+            match place {
+                Some(place) => read(archive, place),
+                None => Ok(None),
+            }
+        });
+        load.await
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {

@@ -68,6 +68,10 @@ pub(crate) enum Write {
     },
 }
 
+/// The number of bytes of a response in one row. A longer response has several rows, so that a reader needs memory for
+/// one of them only.
+pub(crate) const RESPONSE_PART: usize = 128 << 10;
+
 /// The key of the row that lists the pauses in force.
 pub(crate) const PAUSES: &[u8] = b"pauses";
 
@@ -141,7 +145,21 @@ impl Write {
                 response,
             } => {
                 let table = Table::Bytes(*segment);
-                ops.push(Op::Put(table, keys::response(*seq), response.clone()));
+                if response.len() <= RESPONSE_PART {
+                    ops.push(Op::Put(table, keys::response(*seq), response.clone()));
+                    return Ok(());
+                }
+                let length = (response.len() as u64).to_be_bytes();
+                let length = Bytes::copy_from_slice(&length);
+                ops.push(Op::Put(table, keys::response_length(*seq), length));
+                let mut rest = response.clone();
+                for index in 0.. {
+                    let part = rest.split_to(rest.len().min(RESPONSE_PART));
+                    if part.is_empty() {
+                        break;
+                    }
+                    ops.push(Op::Put(table, keys::response_part(*seq, index), part));
+                }
             }
             Self::Chunk {
                 segment,

@@ -1,5 +1,6 @@
 //! The body of a response, which comes from the inner service, from the store or from a page of this layer.
 
+use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::event_body::EventBody;
+use super::stored_body::StoredBody;
 
 pin_project! {
     /// The response body of [`Durable`](super::Durable). It is the body of the inner service, a stored body, or a page
@@ -41,36 +43,40 @@ impl<B> DurableBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for DurableBody<B> {
+impl<B> Body for DurableBody<B>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>,
+{
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = Box<dyn Error + Send + Sync>;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.project().content.project() {
-            ContentProj::Inner { body } => body.poll_frame(cx),
-            ContentProj::Own { body } => {
-                body.poll_data(cx).map(|data| Some(Ok(Frame::data(data?))))
-            }
+            ContentProj::Inner { body } => body
+                .poll_frame(cx)
+                .map(|frame| frame.map(|frame| frame.map_err(Into::into))),
+            ContentProj::Own { body } => body
+                .poll_data(cx)
+                .map(|data| data.map(|data| data.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Inner { body } => body.is_end_stream(),
-            Content::Own { body } => matches!(body, OwnBody::Whole(None)),
+            Content::Own { body } => body.left() == Some(0),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Inner { body } => body.size_hint(),
-            Content::Own {
-                body: OwnBody::Whole(rest),
-            } => SizeHint::with_exact(rest.as_ref().map_or(0, |rest| rest.len() as u64)),
-            Content::Own { .. } => SizeHint::default(),
+            Content::Own { body } => body
+                .left()
+                .map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }
 }
@@ -79,15 +85,30 @@ impl<B: Body<Data = Bytes>> Body for DurableBody<B> {
 pub(super) enum OwnBody {
     /// The unread rest of a complete body. An empty rest is always `None`, so that `is_end_stream` can tell the end.
     Whole(Option<Bytes>),
+    /// A stored body, which is read from the store as the client takes it.
+    Stored(StoredBody),
     /// A stream of events that are read from the store while they come.
     Events(EventBody),
 }
 
 impl OwnBody {
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    pub(super) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Box<dyn Error + Send + Sync>>>> {
         match self {
-            Self::Whole(rest) => Poll::Ready(rest.take()),
-            Self::Events(events) => events.poll_data(cx),
+            Self::Whole(rest) => Poll::Ready(rest.take().map(Ok)),
+            Self::Stored(body) => body.poll_part(cx),
+            Self::Events(events) => events.poll_data(cx).map(|data| data.map(Ok)),
+        }
+    }
+
+    /// Returns the number of bytes that are still to be taken, or `None` if it is unknown.
+    fn left(&self) -> Option<u64> {
+        match self {
+            Self::Whole(rest) => Some(rest.as_ref().map_or(0, |rest| rest.len() as u64)),
+            Self::Stored(body) => Some(body.left()),
+            Self::Events(_) => None,
         }
     }
 }

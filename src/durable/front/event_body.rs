@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http_body_util::BodyExt;
 
 use super::answer;
-use super::body::{DurableBody, OwnBody};
+use super::answer_event::{AnswerEvent, error_event};
+use super::body::OwnBody;
 use super::shared::{CancelOnDrop, Front};
 use crate::durable::{Chunks, RequestId, RequestStatus, rejections};
 use crate::http::EVENT_STREAM;
@@ -25,6 +25,8 @@ pub(super) struct Events {
     after: u64,
     /// Events that were read to find out whether the response is a stream, and that the body begins with.
     first: Option<Bytes>,
+    /// The whole answer as the last event, once all other events are on their way.
+    answer: Option<AnswerEvent>,
     /// `true` once the last event is on its way, so the stream ends after it.
     is_done: bool,
     /// A guard that cancels the request if the body is dropped before its end.
@@ -39,6 +41,7 @@ impl Events {
             id,
             after,
             first: None,
+            answer: None,
             is_done: false,
             guard: None,
         }
@@ -86,6 +89,12 @@ impl Events {
         if let Some(first) = self.first.take() {
             return Some((first, self));
         }
+        if let Some(answer) = &mut self.answer {
+            match answer.next().await {
+                Some(part) => return Some((part, self)),
+                None => self.answer = None,
+            }
+        }
         let shutdown = self.front.shutdown.clone();
         while !self.is_done {
             let chunks = tokio::time::timeout(KEEP_ALIVE, self.chunks());
@@ -113,13 +122,16 @@ impl Events {
             if !part.is_empty() {
                 return Some((part, self));
             }
+            if self.answer.is_some() {
+                return Box::pin(self.next()).await;
+            }
         }
         self.defuse();
         None
     }
 
     /// Waits for events that follow the last one that the caller has.
-    async fn chunks(&self) -> Option<Chunks> {
+    async fn chunks(&mut self) -> Option<Chunks> {
         let front = &self.front;
         let chunks = || front.store.chunks(self.id, self.after);
         front.health.until_done(chunks).await
@@ -143,8 +155,8 @@ impl Events {
         events.extend_from_slice(format!("id: {number}\n\n").as_bytes());
     }
 
-    /// Returns the end of the stream. It holds the whole answer if the response had no events, or an `error` event if
-    /// the request has failed.
+    /// Returns the end of the stream: the whole answer if the response had no events, or an `error` event if the request
+    /// has failed. An event with the body of a response follows piece by piece.
     async fn end(&mut self) -> Bytes {
         let Some(found) = self.front.ended(self.id).await else {
             return error_event(&rejections::not_found().into_response().into_body());
@@ -153,21 +165,15 @@ impl Events {
         if is_success && self.after > 0 {
             return Bytes::new();
         }
-        let body = match answer::of_ended(&self.front, found).await {
+        match answer::of_ended(&self.front, found).await {
             Ok(response) => {
-                let body = DurableBody::<http_body_util::Empty<Bytes>>::own(response.into_body());
-                let body = body.collect().await;
-                body.map_or_else(|never| match never {}, |body| body.to_bytes())
+                let number = is_success.then_some(1);
+                self.after = number.unwrap_or(self.after);
+                self.answer = Some(AnswerEvent::new(response.into_body(), number));
+                Bytes::new()
             }
-            Err(rejection) => return error_event(&rejection.into_response().into_body()),
-        };
-        if !is_success {
-            return error_event(&body);
+            Err(rejection) => error_event(&rejection.into_response().into_body()),
         }
-        let mut event = BytesMut::new();
-        put_data(&mut event, &body);
-        self.put_id(&mut event, 1);
-        event.freeze()
     }
 
     fn defuse(&mut self) {
@@ -181,25 +187,6 @@ impl Events {
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 const GAP: &[u8] = br#"{"error":{"message":"events before this one are gone","type":"server_error","param":null,"code":"stream_gap"}}"#;
-
-/// Returns an event of the type `error` with this data.
-fn error_event(data: &[u8]) -> Bytes {
-    let mut event = BytesMut::with_capacity(data.len() + 32);
-    event.extend_from_slice(b"event: error\n");
-    put_data(&mut event, data);
-    event.extend_from_slice(b"\n");
-    event.freeze()
-}
-
-/// Writes data into an event, one `data` field for each line. Clients join the lines again.
-fn put_data(event: &mut BytesMut, data: &[u8]) {
-    let data = data.strip_suffix(b"\n").unwrap_or(data);
-    for line in data.split(|byte| *byte == b'\n') {
-        event.extend_from_slice(b"data: ");
-        event.extend(line.iter().filter(|byte| **byte != b'\r')); // a carriage return would end the line
-        event.put_u8(b'\n');
-    }
-}
 
 type NextPart = Pin<Box<dyn Future<Output = Option<(Bytes, Events)>> + Send>>;
 

@@ -3,6 +3,7 @@
 mod accept;
 mod admin;
 mod answer;
+mod answer_event;
 mod body;
 mod classify;
 mod estimate;
@@ -17,6 +18,7 @@ mod read_body;
 mod request_options;
 mod service;
 mod shared;
+mod stored_body;
 
 pub use body::DurableBody;
 pub use classify::{Classified, Classifier, ClassifyHeaders};

@@ -9,7 +9,8 @@ use super::reply;
 use super::scripts;
 use super::shared::{Shared, ms};
 use crate::durable::{
-    Chunk, Chunks, Enqueued, Listing, NewRequest, Page, RequestId, RequestInfo, StoreError,
+    Chunk, Chunks, Enqueued, Listing, NewRequest, Page, RequestId, RequestInfo, ResponsePart,
+    StoreError,
 };
 
 /// Returns the state of a request that was stored at `now`.
@@ -192,5 +193,25 @@ impl Shared {
                 is_end,
             }));
         }
+    }
+
+    /// Returns at most `max` bytes of a response, beginning at byte `offset`.
+    pub(super) async fn response_part(
+        &self,
+        id: RequestId,
+        offset: u64,
+        max: usize,
+    ) -> Result<Option<ResponsePart>, StoreError> {
+        let call = self.call(&scripts::RESPONSE_PART).arg(id.to_string());
+        let call = call.arg(offset).arg(max);
+        let value = self.link.run(&call).await?;
+        if value == Value::Nil {
+            return Ok(None);
+        }
+        let [data, length] = self.read(reply::parts(value))?;
+        Ok(Some(ResponsePart {
+            data: self.read(reply::data(data))?,
+            length: self.read(reply::number(length))?,
+        }))
     }
 }

@@ -42,6 +42,7 @@ scripts! {
     PUT = "put";
     REMOVE = "remove";
     RENEW = "renew" + "queue";
+    RESPONSE_PART = "response_part";
     RESUME = "resume" + "queue" + "end" + "order";
     RETRY = "retry" + "queue" + "end";
     SETTLE_WEBHOOK = "settle_webhook";

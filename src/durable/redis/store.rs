@@ -21,7 +21,7 @@ use crate::Discipline;
 use crate::durable::{
     Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, IdleWorker, Lease,
     Listing, NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId,
-    RequestInfo, Stop, Store, StoreError, StoreFuture,
+    RequestInfo, ResponsePart, Stop, Store, StoreError, StoreFuture,
 };
 
 /// A [`Store`] on Redis, for many front ends and workers.
@@ -166,6 +166,15 @@ impl Store for RedisStore {
 
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(self.shared.field(id, "rb"))
+    }
+
+    fn response_part(
+        &self,
+        id: RequestId,
+        offset: u64,
+        max: usize,
+    ) -> StoreFuture<'_, Option<ResponsePart>> {
+        Box::pin(self.shared.response_part(id, offset, max))
     }
 
     fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>> {
