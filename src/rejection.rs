@@ -50,8 +50,10 @@
 //! |---|---|---|---|
 //! | the model is unknown | 404 | `model_not_found` | 5 `NOT_FOUND` |
 //! | the endpoints with the model lack something that the request needs | 400 | `capability_mismatch` | 3 `INVALID_ARGUMENT` |
+//! | the prompt is too long for each context that could serve the request | 400 | `context_length_exceeded` | 3 |
 //! | the body can't be read, or names no model | 400 | `malformed_body`, `model_missing` | 3 |
-//! | the body is over the limit | 413 | `body_too_large` | 8 |
+//! | the body is over the limit, or over that of a layer in front | 413 | `body_too_large` | 8 |
+//! | the body did not arrive in the time that a layer in front allows | 408 | `request_body_timeout` | |
 //! | the bodies of all requests need the memory that they may have | 503 | `body_memory_full` | 14, pushback |
 //! | the body has a `Content-Encoding` | 415 | `unsupported_encoding` | 12 `UNIMPLEMENTED` |
 //! | no endpoint that could serve the request is healthy, nor one of a fallback; or there is no endpoint at all | 503 | `no_healthy_backend`, `fallback_chain_exhausted` | 14, pushback |

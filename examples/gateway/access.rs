@@ -9,7 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::body::Body;
 use http::header::{
-    AUTHORIZATION, FORWARDED, HOST, HeaderName, HeaderValue, ORIGIN, VIA, WWW_AUTHENTICATE,
+    AUTHORIZATION, FORWARDED, HOST, HeaderName, HeaderValue, ORIGIN, TRANSFER_ENCODING, VIA,
+    WWW_AUTHENTICATE,
 };
 use http::uri::Authority;
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -120,6 +121,24 @@ pub(crate) fn from_other_site<B>(
         cross_site(
             request.uri().path(),
             "a page of another site may not ask: to allow it, name its origin in `allowed_origins` of [server]",
+        )
+    })
+}
+
+/// Returns the response to a request whose body is encoded for its transfer in another way than by chunks, which the server
+/// undoes. The body would reach a backend as it is, without the header that says so.
+pub(crate) fn with_unknown_transfer<B>(request: &Request<B>) -> Option<Response<Body>> {
+    let values = request.headers().get_all(TRANSFER_ENCODING);
+    let mut codings = values
+        .into_iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    let is_unknown = |coding: &[u8]| !coding.trim_ascii().eq_ignore_ascii_case(b"chunked");
+    codings.any(is_unknown).then(|| {
+        error_at(
+            request.uri().path(),
+            StatusCode::NOT_IMPLEMENTED,
+            "unsupported_transfer_encoding",
+            "the only `transfer-encoding` that is known is `chunked`".to_owned(),
         )
     })
 }

@@ -70,11 +70,15 @@ impl Admin {
         {
             return done;
         }
+        if *method == Method::POST
+            && let Some(cancelled) = self.pages.cancel_live(path)
+        {
+            return cancelled;
+        }
         let found = match *method {
-            Method::POST if durable::is_operators(path) => match self.pages.cancel_live(path) {
-                Some(cancelled) => Some(cancelled),
-                None => self.pages.about_requests(&head, body).await,
-            },
+            Method::POST if durable::is_operators(path) => {
+                self.pages.about_requests(&head, body).await
+            }
             _ if actions::is_action(method, path) => {
                 actions::begin(&self.pages.handle, &head, body).await
             }

@@ -21,10 +21,10 @@ use tower_triage::upstream::PeerAddr;
 use crate::access;
 use crate::actions;
 use crate::answer_memory::AnswerMemory;
-use crate::anthropic;
 use crate::by_head::{self, Target};
 use crate::config::{Origin, Paths};
 use crate::durable::{Durable, FromBackend};
+use crate::error_shape::{is_to_reshape, reshaped};
 use crate::own_answer::{self, InMemory};
 use crate::pages::{self, Pages, is_clients, is_operators};
 use crate::paths::{self, Api};
@@ -56,7 +56,8 @@ impl Gateway {
         request: Request<ClientBody>,
         peer: SocketAddr,
     ) -> GatewayFuture<RoutedFuture> {
-        let refused = access::from_other_site(&request, &self.origins);
+        let refused = access::with_unknown_transfer(&request)
+            .or_else(|| access::from_other_site(&request, &self.origins));
         if let Some(refused) = refused {
             return GatewayFuture::page(ready(pages::response_to(request.method(), refused)));
         }
@@ -95,7 +96,7 @@ impl Gateway {
         if actions::is_action(method, path) && self.clients_may(path) && may_act {
             return GatewayFuture::page(Arc::clone(self).act(request));
         }
-        let is_anthropic = Api::of(path) == Api::Anthropic;
+        let api = Api::of(path);
         let durable = self.pages.durable.as_ref();
         let is_stored_page = durable.is_some_and(|durable| durable.has_page(path));
         let is_read = is_stored_page || self.is_read(&request, tenant.as_deref());
@@ -115,26 +116,22 @@ impl Gateway {
         let is_stored = |durable: &&Durable| is_stored_page || is_read && durable.takes(&request);
         if let Some(durable) = durable.filter(is_stored) {
             let memory = self.pages.memory.clone();
-            return GatewayFuture::page(stored(durable.clone(), request, is_anthropic, memory));
+            return GatewayFuture::page(stored(durable.clone(), request, api, memory));
         }
-        self.route(request, is_anthropic)
+        self.route(request, api)
     }
 
     /// Calls the router at once, so that its metrics have each request in the log, even one whose client is gone before its
     /// future is polled.
-    fn route(
-        &self,
-        request: Request<ClientBody>,
-        is_anthropic: bool,
-    ) -> GatewayFuture<RoutedFuture> {
+    fn route(&self, request: Request<ClientBody>, api: Api) -> GatewayFuture<RoutedFuture> {
         let mut routed = self.routed.clone();
         match routed.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => GatewayFuture::Routed {
                 response: routed.call(request),
-                is_anthropic,
+                api,
             },
             Poll::Ready(Err(never)) => match never {},
-            Poll::Pending => GatewayFuture::page(shaped(routed.oneshot(request), is_anthropic)),
+            Poll::Pending => GatewayFuture::page(shaped(routed.oneshot(request), api)),
         }
     }
 
@@ -246,11 +243,11 @@ impl Gateway {
 async fn stored(
     durable: Durable,
     request: Request<ClientBody>,
-    is_anthropic: bool,
+    api: Api,
     memory: AnswerMemory,
 ) -> Response<Body> {
     let path = request.uri().clone();
-    let answer = shaped(durable.answer(request).map(Ok), is_anthropic).await;
+    let answer = shaped(durable.answer(request).map(Ok), api).await;
     match answer.extensions().get::<FromBackend>() {
         Some(FromBackend) => answer,
         None => own_answer::counted(&memory, path.path(), answer, InMemory::Piece),
@@ -260,15 +257,13 @@ async fn stored(
 /// Returns a response, with an error of the gateway in the shape that its client expects.
 async fn shaped<B>(
     response: impl Future<Output = Result<Response<B>, Infallible>>,
-    is_anthropic: bool,
+    api: Api,
 ) -> Response<Body>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     match response.await {
-        Ok(error) if is_anthropic && anthropic::is_own_error(&error) => {
-            anthropic::reshaped(error).await
-        }
+        Ok(error) if is_to_reshape(&error, api) => reshaped(error, api).await,
         Ok(response) => response.map(Body::new),
         Err(never) => match never {},
     }

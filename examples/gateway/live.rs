@@ -3,6 +3,7 @@
 //! Each request has one record, which the router and the response's body update. Records are in shards, so that the threads
 //! that serve requests do not wait for each other. A page that looks at them copies only pointers under the locks.
 
+mod key;
 mod record;
 mod refusals;
 mod shards;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::text::truncated;
+use key::Key;
 pub(crate) use record::{Facts, Record};
 use refusals::Refusals;
 pub(crate) use shards::Place;
@@ -34,6 +36,8 @@ struct Inner {
 /// One request that has not ended.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct LiveRequest {
+    /// The name of the request alone. Clients choose the `x-request-id`, so several requests may have the same one.
+    pub(crate) key: String,
     /// The `x-request-id`.
     pub(crate) id: String,
     /// The time since the router began with the request.
@@ -57,6 +61,17 @@ pub(crate) struct LiveRequest {
     pub(crate) tokens: Option<u64>,
     /// The number of calls of an endpoint.
     pub(crate) tries: u32,
+}
+
+/// The requests that an operator may mean.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Named {
+    /// The only one, with its `x-request-id`. It is cancelled.
+    Cancelled { id: String },
+    /// Several requests have the `x-request-id`. None of them is cancelled.
+    Several { keys: Vec<String> },
+    /// The router works on none.
+    Nobody,
 }
 
 /// A request that was refused, or failed at its endpoint.
@@ -90,12 +105,32 @@ impl Live {
         self.0.refusals.list()
     }
 
-    /// Cancels the requests with this `x-request-id`. Returns `false` if the router works on none.
-    pub(crate) fn cancel(&self, id: &str) -> bool {
+    /// Cancels the request with this key.
+    pub(crate) fn cancel_by_key(&self, key: &str) -> Named {
+        self.cancel(|record| record.key.to_string() == key)
+    }
+
+    /// Cancels the request with this `x-request-id`, if there is only one.
+    pub(crate) fn cancel_by_id(&self, id: &str) -> Named {
+        self.cancel(|record| record.id.as_bytes() == id.as_bytes())
+    }
+
+    fn cancel(&self, is_meant: impl Fn(&Record) -> bool) -> Named {
         let mut records = self.0.records.all();
-        records.retain(|record| record.id.as_bytes() == id.as_bytes() && record.is_routed());
-        records.iter().for_each(|record| record.cancel());
-        !records.is_empty()
+        records.retain(|record| is_meant(record) && record.is_routed());
+        match &*records {
+            [] => Named::Nobody,
+            [one] => {
+                one.cancel();
+                let id = one.id().to_owned();
+                Named::Cancelled { id }
+            }
+            several => {
+                let keys = several.iter().map(|record| record.key.to_string());
+                let keys = keys.collect();
+                Named::Several { keys }
+            }
+        }
     }
 
     pub(crate) fn insert(&self, record: &Arc<Record>) -> Place {
@@ -117,6 +152,7 @@ fn live(record: &Record, now: Instant) -> Option<(Instant, LiveRequest)> {
     let facts = record.facts();
     let since = facts.since?;
     let request = LiveRequest {
+        key: record.key.to_string(),
         id: record.id().to_owned(),
         age_ms: ms(now.saturating_duration_since(since)),
         level: facts.level().map(str::to_owned),

@@ -1,5 +1,6 @@
 //! The log: one line per request, written when its response body has ended, so that it covers the whole request.
 
+mod fields;
 mod writer;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -21,6 +22,7 @@ use crate::live::{LONGEST_NAME, Record};
 use crate::text::truncated;
 use crate::trace;
 use crate::track::Answer;
+use fields::OneLine;
 pub(crate) use writer::{LogThread, dropped_lines, error_line};
 
 /// Bytes of a path that are logged. Clients choose its length.
@@ -69,7 +71,7 @@ fn write_lines(format: LogFormat, writer: NonBlocking, filter: EnvFilter) {
         .log_internal_errors(false) // would write to standard error directly, and may block
         .with_writer(writer);
     match format {
-        LogFormat::Text => lines.init(),
+        LogFormat::Text => lines.fmt_fields(OneLine).init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),
     }
 }
@@ -84,7 +86,7 @@ where
         .log_internal_errors(false) // would write to standard error directly, and may block
         .with_writer(writer);
     match format {
-        LogFormat::Text => lines.boxed(),
+        LogFormat::Text => lines.fmt_fields(OneLine).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     }
 }

@@ -22,9 +22,9 @@ use tower_triage::rejection::Rejection;
 use crate::actions;
 use crate::admin::{self, Feed, Overview};
 use crate::answer_memory::AnswerMemory;
-use crate::anthropic;
 use crate::by_head::decoded;
 use crate::durable::{self, Durable};
+use crate::error_shape::reshape;
 use crate::live::Live;
 use crate::log::StatusCounts;
 use crate::metrics;
@@ -262,10 +262,7 @@ pub(crate) fn model_not_found(path: &str, message: String) -> Response<Body> {
 pub(crate) fn in_shape_of(path: &str, rejection: Rejection) -> Response<Body> {
     let status = rejection.status();
     let error = rejection.into_response();
-    let shape = |text: Bytes| match Api::of(path) {
-        Api::OpenAi => None,
-        Api::Anthropic => anthropic::reshape(status, &text),
-    };
+    let shape = |text: Bytes| reshape(Api::of(path), status, &text, None);
     error.map(|text| shape(text.clone()).map_or_else(|| Body::from(text), Body::from))
 }
 

@@ -97,13 +97,17 @@ const PUBLIC: [&str; 3] = ["/healthz", "/health", "/readyz"];
 pub(crate) enum Api {
     OpenAi,
     Anthropic,
+    Ollama,
 }
 
 impl Api {
     pub(crate) fn of(path: &str) -> Self {
-        match is_at_or_below(path, "/v1/messages") {
-            true => Self::Anthropic,
-            false => Self::OpenAi,
+        if is_at_or_below(path, "/v1/messages") {
+            Self::Anthropic
+        } else if is_at_or_below(path, "/api") && !is_at_or_below(path, "/api/models") {
+            Self::Ollama
+        } else {
+            Self::OpenAi // and of all that have no shape of their own, such as llama-swap's `/api/models`
         }
     }
 }
@@ -211,6 +215,21 @@ mod tests {
         for (index, path) in KNOWN.iter().enumerate() {
             assert!(has_plain_segments(path, false), "{path}");
             assert!(!KNOWN[..index].contains(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_api_of_a_path_sets_the_shape_of_its_errors() {
+        for (path, api) in [
+            ("/v1/chat/completions", Api::OpenAi),
+            ("/v1/messages/count_tokens", Api::Anthropic),
+            ("/v1/messages_of_others", Api::OpenAi),
+            ("/api/chat", Api::Ollama),
+            ("/api/models/unload", Api::OpenAi),
+            ("/apis", Api::OpenAi),
+            ("/apply-template", Api::OpenAi),
+        ] {
+            assert_eq!(Api::of(path), api, "{path}");
         }
     }
 

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use tower::retry::budget::TpsBudget;
 
+#[cfg(feature = "swap")]
+use super::RouteError;
 use super::endpoint_ref::EndpointState;
 use super::endpoint_word::{HealthFlags, Snapshot};
 use super::lane::Capabilities;
 #[cfg(feature = "swap")]
 use super::on_demand::OnDemand;
-use super::{EndpointRef, Lane, Model, RouteError};
+use super::{EndpointRef, Lane, Model};
 
 /// A model with the endpoints that serve it.
 #[derive(Debug)]
@@ -79,20 +81,22 @@ impl ModelBackends {
         stopped.find_map(|endpoint| endpoint.on_demand()?.refusal(&self.model))
     }
 
-    /// Returns the error with the capabilities that are missing here, or `None` if one endpoint has all that `lane`
-    /// needs.
-    pub(super) fn missing(&self, lane: &Lane) -> Option<RouteError> {
+    /// Returns the capabilities that are missing here, or `None` if one endpoint has all that `lane` needs.
+    pub(super) fn missing(&self, lane: &Lane) -> Option<Capabilities> {
         let lacks = || self.backends.iter().map(|backend| backend.lacks(lane));
         if lacks().any(|lacks| lacks.is_empty()) {
             return None;
         }
-        // The error names the capabilities that all endpoints lack, or else those that any of them lacks.
+        // These are the capabilities that all endpoints lack, or else those that any of them lacks.
         let nowhere = lacks().reduce(|a, b| a & b).filter(|it| !it.is_empty());
-        let missing = nowhere.unwrap_or_else(|| lacks().collect());
-        Some(RouteError::CapabilityMismatch {
-            model: self.model.clone(),
-            missing: missing.names().collect(),
-        })
+        Some(nowhere.unwrap_or_else(|| lacks().collect()))
+    }
+
+    /// Returns the longest context among the endpoints that lack nothing else of what `lane` needs.
+    pub(super) fn longest_context(&self, lane: &Lane) -> Option<u32> {
+        let too_short = |backend: &&Backend| backend.lacks(lane) == Capabilities::CONTEXT_LENGTH;
+        let backends = self.backends.iter().filter(too_short);
+        backends.map(|backend| backend.context_length).max()
     }
 }
 
@@ -158,7 +162,13 @@ impl Backend {
 
     #[inline]
     pub(super) fn is_capable(&self, query: &Lane) -> bool {
-        self.capabilities.contains(query.needs) && query.context_length <= self.context_length
+        self.has(query.needs) && query.context_length <= self.context_length
+    }
+
+    /// Returns `true` if the endpoint has these capabilities, whatever its context is.
+    #[inline]
+    pub(super) fn has(&self, needs: Capabilities) -> bool {
+        self.capabilities.contains(needs)
     }
 
     /// Returns `true` if `query` may wait for the endpoint to come back into service. A retry may not, because its

@@ -144,7 +144,8 @@ impl Model {
 pub struct Endpoint {
     /// The name of the endpoint in logs, metrics and response headers, which must be unique.
     pub name: String,
-    /// The base URL, which begins with `http://` or `https://`. Its path is put before the path of every request.
+    /// The base URL, which begins with `http://` or `https://`. Its path is put before the path of every request. A
+    /// `/v1` at its end, as in the base URLs of SDKs, is left out where the path of a request begins with `/v1`.
     pub url: Uri,
     /// The priority number from 0 to 100, where a larger number counts as 100. Endpoints with a lower number are
     /// preferred. Default 1.

@@ -1,12 +1,13 @@
 //! Routing errors, which tell a client why its request cannot be served. Each reason has a status and a stable code.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::http::{Rejection, ToRejection};
+use crate::http::{BodyFault, Rejection, ToRejection};
 
 /// The reason why the endpoints cannot serve a request, so that waiting would not help.
 ///
@@ -45,6 +46,20 @@ pub enum RouteError {
         model: Arc<str>,
         /// The capabilities that are missing, out of `vision`, `tools`, `json_mode` and `context_length`.
         missing: Vec<&'static str>,
+    },
+    /// The prompt is too long for the context of each endpoint that could serve the request otherwise. The message is
+    /// OpenAI's, by which coding agents know that they have to shorten the conversation.
+    #[error(
+        "This model's maximum context length is {maximum} tokens. However, your messages resulted in {tokens} tokens. Please \
+         reduce the length of the messages."
+    )]
+    ContextLengthExceeded {
+        /// The first model with endpoints that the request could go to.
+        model: Arc<str>,
+        /// The estimated number of tokens that share one context.
+        tokens: u32,
+        /// The number of tokens in the longest context.
+        maximum: u32,
     },
     /// All endpoints that could serve the request are unhealthy, or there are none.
     #[error("No healthy backend available for {}", model_or_none(model))]
@@ -99,6 +114,12 @@ pub enum RouteError {
         /// The number of bytes that a body may have.
         limit: usize,
     },
+    /// A layer in front of the router allows no body of this length.
+    #[error("{}", BodyFault::TooLarge.message())]
+    BodyRefused,
+    /// The body did not arrive in the time that a layer in front of the router allows.
+    #[error("{}", BodyFault::TimedOut.message())]
+    BodyTimedOut,
     /// The bodies of all requests together leave too little memory for this one.
     #[error("The request bodies being read need all of the {limit} bytes allowed for them")]
     BodyMemoryFull {
@@ -119,6 +140,7 @@ impl RouteError {
         match self {
             Self::ModelNotFound { .. } => (S::NOT_FOUND, "model_not_found"),
             Self::CapabilityMismatch { .. } => (S::BAD_REQUEST, "capability_mismatch"),
+            Self::ContextLengthExceeded { .. } => (S::BAD_REQUEST, "context_length_exceeded"),
             Self::NoHealthyBackend { .. } => (S::SERVICE_UNAVAILABLE, "no_healthy_backend"),
             Self::FallbackChainExhausted { .. } => {
                 (S::SERVICE_UNAVAILABLE, "fallback_chain_exhausted")
@@ -129,6 +151,8 @@ impl RouteError {
             Self::MalformedBody { .. } => (S::BAD_REQUEST, "malformed_body"),
             Self::ModelMissing { .. } => (S::BAD_REQUEST, "model_missing"),
             Self::BodyTooLarge { .. } => (S::PAYLOAD_TOO_LARGE, "body_too_large"),
+            Self::BodyRefused => BodyFault::TooLarge.status_and_code(),
+            Self::BodyTimedOut => BodyFault::TimedOut.status_and_code(),
             Self::BodyMemoryFull { .. } => (S::SERVICE_UNAVAILABLE, "body_memory_full"),
         }
     }
@@ -137,6 +161,15 @@ impl RouteError {
     pub(crate) fn model_missing() -> Self {
         Self::ModelMissing {
             place: "`model` in its body".to_owned(),
+        }
+    }
+
+    /// Returns the error of a body that breaks off with this error.
+    pub(crate) fn broken_off(error: &(dyn Error + Send + Sync + 'static)) -> Self {
+        match BodyFault::of(error) {
+            Some(BodyFault::TooLarge) => Self::BodyRefused,
+            Some(BodyFault::TimedOut) => Self::BodyTimedOut,
+            None => Self::malformed(error),
         }
     }
 
@@ -156,6 +189,7 @@ impl ToRejection for RouteError {
             Self::ModelNotFound { .. }
             | Self::CapabilityMismatch { .. }
             | Self::ModelMissing { .. } => rejection.with_param("model"), // the field that is at fault
+            Self::ContextLengthExceeded { .. } => rejection.with_param("messages"),
             Self::ModelStartFailed { retry_after, .. } => rejection.with_retry_after(*retry_after),
             _ => rejection,
         }
@@ -173,19 +207,36 @@ fn model_or_none(model: &str) -> String {
 /// The number of bytes that a message quotes at most from a request.
 const QUOTED_BYTES: usize = 200;
 
-/// Shows at most [`QUOTED_BYTES`] of a text that a client wrote, and cuts it between two characters.
+/// Shows at most [`QUOTED_BYTES`] of a text that a client wrote, and cuts it between two characters. Control characters are
+/// escaped, so that the text begins no line of its own in a log.
 struct Cut<'a>(&'a str);
 
 impl fmt::Display for Cut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.len() <= QUOTED_BYTES {
-            return f.write_str(self.0);
+            return write_escaped(f, self.0);
         }
         // A character has at most 4 bytes, so the search ends after 3 steps.
         let mut ends = (0..=QUOTED_BYTES).rev();
         let end = ends.find(|&end| self.0.is_char_boundary(end)).unwrap_or(0);
-        write!(f, "{}…", &self.0[..end])
+        write_escaped(f, &self.0[..end])?;
+        f.write_str("…")
     }
+}
+
+fn write_escaped(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    // The last two begin a line for readers that know more than ASCII.
+    let is_escaped = |char: char| char.is_control() || matches!(char, '\u{2028}' | '\u{2029}');
+    for part in text.split_inclusive(is_escaped) {
+        match part.chars().next_back().filter(|&last| is_escaped(last)) {
+            None => f.write_str(part)?,
+            Some(last) => {
+                f.write_str(&part[..part.len() - last.len_utf8()])?;
+                write!(f, "{}", last.escape_default())?;
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -225,6 +276,17 @@ mod tests {
                 Some("model"),
             ),
             (
+                RouteError::ContextLengthExceeded {
+                    model: model.clone(),
+                    tokens: 9_000,
+                    maximum: 4_096,
+                },
+                "context_length_exceeded",
+                400,
+                3,
+                Some("messages"),
+            ),
+            (
                 RouteError::NoHealthyBackend { model },
                 "no_healthy_backend",
                 503,
@@ -262,6 +324,14 @@ mod tests {
                 8,
                 None,
             ),
+            (RouteError::BodyRefused, "body_too_large", 413, 8, None),
+            (
+                RouteError::BodyTimedOut,
+                "request_body_timeout",
+                408,
+                2,
+                None,
+            ),
             (
                 RouteError::BodyMemoryFull { limit: 1 },
                 "body_memory_full",
@@ -292,6 +362,13 @@ mod tests {
     }
 
     #[test]
+    fn a_name_with_line_breaks_stays_on_its_line() {
+        let message = not_found("a\nb\r\u{1b}[31m\u{2028}é", None).to_string();
+        let expected = r"Model 'a\nb\r\u{1b}[31m\u{2028}é' not found";
+        assert_eq!(message, expected);
+    }
+
+    #[test]
     fn messages_name_the_model_and_what_is_missing() {
         let model: Arc<str> = "gpt-5".into();
         let message = not_found("gpt-5", None).to_string();
@@ -304,6 +381,16 @@ mod tests {
         let tried = vec!["a".into(), "b".into()];
         let message = RouteError::FallbackChainExhausted { tried }.to_string();
         assert_eq!(message, "All backends in fallback chain unavailable: a, b");
+        let too_long = RouteError::ContextLengthExceeded {
+            model: model.clone(),
+            tokens: 9_000,
+            maximum: 4_096,
+        };
+        assert_eq!(
+            too_long.to_string(),
+            "This model's maximum context length is 4096 tokens. However, your messages resulted in 9000 tokens. Please \
+             reduce the length of the messages."
+        );
         let missing = vec!["vision", "tools"];
         assert_eq!(
             RouteError::CapabilityMismatch { model, missing }.to_string(),

@@ -24,6 +24,10 @@ pub struct Requirements<'a> {
     /// context has as many tokens. If no context has, it goes to the longest one, because the number is an estimate, and
     /// it is refused only above twice the longest context.
     pub context_tokens: Option<u32>,
+    /// Whether the endpoint takes a prompt of any length: because it cuts one that is too long for its context, or because
+    /// the request sets the length of the context. Such a request goes to the longest context if it needs it, and is not
+    /// refused. `Some(false)` is for a request that is not to be cut. Default `None`, for what the API of its path does.
+    pub any_length: Option<bool>,
     /// The maximum number of tokens in one choice of the answer. Default `None`, for as many as the model takes.
     pub max_tokens: Option<u32>,
     /// The number of choices in the answer, over all prompts. Default 1.
@@ -50,6 +54,7 @@ impl<'a> Requirements<'a> {
             model: model.into(),
             estimated_tokens: 0,
             context_tokens: None,
+            any_length: None,
             max_tokens: None,
             choices: 1,
             vision: false,
@@ -68,6 +73,15 @@ impl Requirements<'_> {
     #[must_use]
     pub fn without_model() -> Self {
         Self::new("")
+    }
+}
+
+impl Requirements<'_> {
+    /// Lets the endpoint take a prompt of any length, if `may`.
+    pub(crate) fn take_any_length(&mut self, may: bool) {
+        if may {
+            self.any_length = Some(true);
+        }
     }
 }
 

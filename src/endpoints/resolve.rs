@@ -43,6 +43,10 @@ pub(super) struct Target {
     pub(super) served: Option<Arc<ModelBackends>>,
 }
 
+/// The number of tokens that are estimated for a prompt of one token at most. A prompt is refused for its length only if
+/// it must be too long for every context.
+const MARGIN: u32 = 2;
+
 /// Resolves all names that are models or aliases or have fallbacks.
 pub(super) fn resolve_all(
     config: &RoutingConfig,
@@ -121,6 +125,29 @@ impl Resolution {
     pub(super) fn served(&self, lane: &Lane) -> impl Iterator<Item = &ModelBackends> {
         let targets = self.targets(lane);
         targets.filter_map(|target| target.served.as_deref())
+    }
+
+    /// Returns the context that the prompt of `lane` needs, which is its estimated number of tokens. If all contexts are
+    /// shorter than that, it is the longest one, as long as the estimate is within the margin or the prompt may have
+    /// `any_length`.
+    pub(super) fn context_for(&self, lane: &Lane, any_length: bool) -> u32 {
+        let estimated = lane.context_length;
+        if self
+            .contexts
+            .first()
+            .is_none_or(|&shortest| estimated <= shortest)
+        {
+            return estimated; // nearly all prompts fit anywhere
+        }
+        let backends = self.served(lane).flat_map(|served| &served.backends);
+        let able = backends.filter(|backend| backend.has(lane.needs));
+        let longest = able.map(|backend| backend.context_length).max();
+        match longest {
+            Some(longest) if any_length || estimated <= longest.saturating_mul(MARGIN) => {
+                estimated.min(longest)
+            }
+            _ => estimated,
+        }
     }
 
     /// Returns `true` if a request may be attempted again. That is at another endpoint, or at the only one if that has a

@@ -92,18 +92,21 @@ impl RoutingTable {
             None => (Arc::from(&*asked.model), None),
         };
         let resolution = idx.map(|idx| &self.resolutions[idx]);
-        let contexts = resolution.map_or(&[][..], |resolution| &resolution.contexts);
         let stripped = resolution.map_or(Capabilities::empty(), |resolution| resolution.stripped);
         let needs = Capabilities::of(asked.vision, asked.tools, asked.json_mode);
-        let context_tokens = asked.context_tokens.unwrap_or(asked.estimated_tokens);
+        let mut lane = Lane {
+            name,
+            needs: needs - stripped,
+            context_length: asked.context_tokens.unwrap_or(asked.estimated_tokens),
+            without_fallbacks: asked.without_fallbacks,
+            failed_at: None,
+        };
+        if let Some(resolution) = resolution {
+            let any_length = asked.any_length == Some(true);
+            lane.context_length = resolution.context_for(&lane, any_length);
+        }
         Demand {
-            asked: Lane {
-                name,
-                needs: needs - stripped,
-                context_length: context_for(context_tokens, contexts),
-                without_fallbacks: asked.without_fallbacks,
-                failed_at: None,
-            },
+            asked: lane,
             resolution: idx,
             prefix: asked.prefix,
         }
@@ -273,12 +276,8 @@ impl RoutingTable {
 
     /// Returns the reason why the endpoints will not serve `lane`.
     fn why(&self, resolution: &Resolution, lane: &Lane) -> RouteError {
-        // If every model lacks something, the request is at fault. Otherwise the health of the endpoints is at fault.
-        let mut missing = resolution.served(lane).map(|model| model.missing(lane));
-        if let Some(Some(missing_at_first)) = missing.next()
-            && missing.all(|missing| missing.is_some())
-        {
-            return missing_at_first;
+        if let Some(unable) = unable(resolution, lane) {
+            return unable;
         }
         #[cfg(feature = "swap")]
         if let Some(refusal) = resolution.served(lane).find_map(ModelBackends::refusal) {
@@ -482,21 +481,6 @@ fn served_models<'a>(
 /// The name in place of a model's in a request that names no model. Models and aliases have names that are not empty.
 const NO_MODEL: &str = "";
 
-/// The number of tokens that are estimated for a prompt of one token at most. A prompt is refused for its length only if
-/// it must be too long for every context.
-const MARGIN: u32 = 2;
-
-/// Returns the context that a prompt needs, which is its estimated number of tokens. If all `contexts`, in ascending
-/// order, are shorter than that, it is the longest one, as long as the estimate is within the margin.
-fn context_for(estimated_tokens: u32, contexts: &[u32]) -> u32 {
-    match contexts.last() {
-        Some(&longest) if estimated_tokens <= longest.saturating_mul(MARGIN) => {
-            estimated_tokens.min(longest)
-        }
-        _ => estimated_tokens,
-    }
-}
-
 /// Returns a half-open endpoint with a slot free, which the request may probe.
 fn half_open_candidate<'a>(
     model: &ModelBackends,
@@ -515,6 +499,30 @@ fn half_open_candidate<'a>(
     }
     may_be_half_open.store(true, SeqCst);
     candidates.free().find(Candidate::is_probe)
+}
+
+/// Returns the error of a `lane` that needs something which every model lacks, so that the request is at fault. Otherwise the
+/// health of the endpoints is, and the result is `None`.
+fn unable(resolution: &Resolution, lane: &Lane) -> Option<RouteError> {
+    let served = || resolution.served(lane);
+    let model = served().next()?.model.clone();
+    let missing: Option<Vec<Capabilities>> = served().map(|model| model.missing(lane)).collect();
+    let missing = missing?;
+    // A shorter prompt would be served there, whatever other endpoints lack.
+    let longest = served()
+        .filter_map(|model| model.longest_context(lane))
+        .max();
+    Some(match longest {
+        Some(maximum) => RouteError::ContextLengthExceeded {
+            model,
+            tokens: lane.context_length,
+            maximum,
+        },
+        None => RouteError::CapabilityMismatch {
+            model,
+            missing: missing.first()?.names().collect(),
+        },
+    })
 }
 
 /// Returns the endpoints that `lane` waits for if all others are out of service, because they are out only for a while.

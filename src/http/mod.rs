@@ -6,6 +6,8 @@
 
 mod body;
 #[cfg(any(feature = "route", feature = "durable"))]
+mod body_fault;
+#[cfg(any(feature = "route", feature = "durable"))]
 mod body_memory;
 mod cached;
 mod classify;
@@ -24,6 +26,8 @@ mod sse;
 mod timing;
 
 pub use body::PermitBody;
+#[cfg(any(feature = "route", feature = "durable"))]
+pub(crate) use body_fault::BodyFault;
 #[cfg(any(feature = "route", feature = "durable"))]
 pub use body_memory::BodyMemory;
 #[cfg(any(feature = "route", feature = "durable"))]

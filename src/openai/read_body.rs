@@ -184,7 +184,8 @@ where
                 }
                 Some(Err(error)) => {
                     (*this.kept, *this.share) = (None, None);
-                    return Poll::Ready(Err(RouteError::malformed(error.into())));
+                    let error: Box<dyn Error + Send + Sync> = error.into();
+                    return Poll::Ready(Err(RouteError::broken_off(&*error)));
                 }
                 None => {
                     let share = this.share.take().filter(|_| *this.is_tied);

@@ -8,8 +8,8 @@ use super::prompt::Prompt;
 use super::text_length::TOKEN;
 use crate::endpoints::{Requirements, RouteError};
 
-/// The fields in which other dialects bound the answer, while they ignore those that are read.
-const BOUNDS_OF_OTHERS: [&str; 3] = ["options", "parameters", "sampling_params"];
+/// The fields, beside `options`, in which other dialects bound the answer, while they ignore those that are read.
+const BOUNDS_OF_OTHERS: [&str; 2] = ["parameters", "sampling_params"];
 
 impl<'a> Requirements<'a> {
     /// Returns the demand in the JSON object `body`, which may ask for a chat, a completion, an embedding or a
@@ -20,6 +20,7 @@ impl<'a> Requirements<'a> {
     /// | `model` | `model` |
     /// | `estimated_tokens` | the text of `messages`, `prompt` or `input`, and of `instructions` or `system`: each character below U+0080 counts a quarter, below U+3000 a half, and any other, such as an ideograph, 1; a number in their place is a token |
     /// | `context_tokens` | those of the longest text of `prompt` or `input` with those of `instructions` or `system`, if there are several texts or lists of tokens; a list of messages shares one context |
+    /// | `any_length` | `truncate` or `truncation`, if they ask to cut a long prompt or not to; a number as `truncate_prompt_tokens` or `options.num_ctx`, and `transforms` or `context_management` |
     /// | `max_tokens` | the largest of `max_tokens`, `max_completion_tokens`, `max_output_tokens` and `n_predict`; none if one of them is not a whole number above 0, or there are `options`, `parameters` or `sampling_params`, where other dialects have it |
     /// | `choices` | `n` or `best_of`, for each text of `prompt` or `input` |
     /// | `vision` | a part of a message's content, or of `input`, of type `image_url` or `input_image` |
@@ -112,6 +113,12 @@ impl<'a> Fields<'a> {
             "stream" => asked.stream = json.value()? == "true",
             "tools" => asked.tools |= has_items(json.value()?),
             "response_format" => asked.json_mode |= is_json(json.value()?),
+            "truncate" | "truncation" => {
+                let cuts = cuts(json.value()?);
+                asked.any_length = asked.any_length.max(cuts);
+            }
+            "truncate_prompt_tokens" => asked.take_any_length(is_number(json.value()?)),
+            "transforms" | "context_management" => asked.take_any_length(!is_empty(json.value()?)),
             "text" => {
                 let format = last_field(json.value()?, "format");
                 asked.json_mode |= format.is_some_and(is_json);
@@ -127,6 +134,11 @@ impl<'a> Fields<'a> {
             "n" | "best_of" => {
                 let number = json.value()?.parse::<u64>().unwrap_or(1);
                 asked.choices = asked.choices.max(number.try_into().unwrap_or(u32::MAX));
+            }
+            "options" => {
+                let context = last_field(json.value()?, "num_ctx");
+                asked.take_any_length(context.is_some_and(is_number));
+                self.is_unbounded = true;
             }
             key => {
                 self.has_other_model |= key.eq_ignore_ascii_case("model");
@@ -182,6 +194,34 @@ fn name(written: &str) -> Result<Cow<'_, str>, RouteError> {
         None if written == "null" => Ok(Cow::Borrowed("")),
         None => Err(RouteError::malformed("`model` must be a string")),
     }
+}
+
+/// Returns whether the value of `truncate` or `truncation` asks to cut a prompt that is too long. Returns `None` if it leaves
+/// that to the API.
+fn cuts(value: &str) -> Option<bool> {
+    match value {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ if is_number(value) => Some(true),
+        _ => {
+            let word = string(value)?;
+            let keeps = ["none", "disabled"].iter();
+            Some(!keeps.into_iter().any(|it| word.eq_ignore_ascii_case(it)))
+        }
+    }
+}
+
+/// Returns `true` if a value is a number.
+fn is_number(value: &str) -> bool {
+    value.starts_with(|first: char| first == '-' || first.is_ascii_digit())
+}
+
+/// Returns `true` if a value is `null`, or an array or an object without anything in it.
+fn is_empty(value: &str) -> bool {
+    let inner = value
+        .strip_prefix(['[', '{'])
+        .and_then(|rest| rest.strip_suffix([']', '}']));
+    value == "null" || inner.is_some_and(|inner| inner.trim_ascii().is_empty())
 }
 
 /// Returns `true` if a format, as in `response_format`, limits the answer to JSON.
@@ -265,6 +305,45 @@ mod tests {
                 (max_tokens, choices),
                 "{fields}"
             );
+        }
+    }
+
+    #[test]
+    fn a_prompt_that_may_be_cut_has_any_length() {
+        for (fields, any_length) in [
+            ("", None),
+            (r#","truncation":"auto""#, Some(true)),
+            (r#","truncation":"disabled""#, Some(false)),
+            (r#","truncate":true"#, Some(true)),
+            (r#","truncate":false"#, Some(false)),
+            (r#","truncate":null"#, None),
+            (r#","truncate":"END""#, Some(true)),
+            (r#","truncate":"NONE""#, Some(false)),
+            (r#","truncate":512"#, Some(true)),
+            (r#","truncate_prompt_tokens":-1"#, Some(true)),
+            (r#","truncate_prompt_tokens":null"#, None),
+            (
+                r#","truncate":false,"truncate_prompt_tokens":9"#,
+                Some(true),
+            ),
+            (
+                r#","truncate_prompt_tokens":9,"truncate":false"#,
+                Some(true),
+            ),
+            (r#","options":{"num_ctx":32768}"#, Some(true)),
+            (r#","options":{"num_predict":9}"#, None),
+            (r#","options":{"num_ctx":null}"#, None),
+            (r#","transforms":["middle-out"]"#, Some(true)),
+            (r#","transforms":[ ]"#, None),
+            (
+                r#","context_management":{"edits":[{"type":"clear"}]}"#,
+                Some(true),
+            ),
+            (r#","context_management":null"#, None),
+        ] {
+            let body = format!(r#"{{"model":"m"{fields}}}"#);
+            let asked = Requirements::from_json(body.as_bytes()).unwrap();
+            assert_eq!(asked.any_length, any_length, "{fields}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -306,10 +306,13 @@ where
         let prompt = self.tokens.prompt;
         lease.tokens = rewritten.unwrap_or(self.tokens);
         lease.tokens.prompt = prompt;
+        let mut counts_tokens = self.shared.charges_tokens();
         if let Some(observer) = observer(request.extensions()) {
             observer.on_called(lease.decision(), now);
+            // Pages of a model's server are better compressed.
+            counts_tokens |= *request.method() == Method::POST && observer.wants_tokens();
         }
-        if self.shared.charges_tokens() {
+        if counts_tokens {
             ask_for_identity(request.headers_mut()); // `usage` is read from the answer
         }
         if lease.probe.is_some() {

@@ -70,7 +70,8 @@ pub trait RouteObserver: Send + Sync + 'static {
     }
 
     /// Returns `true` if the router counts the tokens of the answer for [`on_tokens`](Self::on_tokens). Default `false`,
-    /// because counting looks at each part of the answer, and keeps the last 4 to 8 KiB of it.
+    /// because counting looks at each part of the answer. The endpoint is asked for an answer that is not compressed if the
+    /// request is a `POST`, because a `usage` is read from it.
     fn wants_tokens(&self) -> bool {
         false
     }

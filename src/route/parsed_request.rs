@@ -65,6 +65,9 @@ impl<S> RequestHead<S> {
         if asks_for_length(&self.head) {
             asked.context_tokens = Some(0); // a prompt that is too long has a length, too
         }
+        if asked.any_length.is_none() && cuts_prompts(&self.head) {
+            asked.any_length = Some(true);
+        }
         self.check_model(&table, &asked)?;
         let demand = table.demand(&asked);
         self.attempt.shows_load = asked.stream && table.shows_load(&demand) && is_chat(&self.head);
@@ -164,6 +167,17 @@ fn is_chat(head: &Parts) -> bool {
 fn asks_for_length(head: &Parts) -> bool {
     let path = head.uri.path();
     path.ends_with("/count_tokens") || path.ends_with("/tokenize")
+}
+
+/// Returns `true` if a request is in the format of Ollama, which cuts a prompt that is too long unless it is told not to.
+fn cuts_prompts(head: &Parts) -> bool {
+    let ends = [
+        "/api/chat",
+        "/api/generate",
+        "/api/embed",
+        "/api/embeddings",
+    ];
+    ends.iter().any(|end| head.uri.path().ends_with(end))
 }
 
 /// Returns the demand that a layer in front has put among the extensions of a request.

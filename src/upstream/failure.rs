@@ -8,7 +8,7 @@ use super::ForwardBody;
 use crate::endpoints::NoResponse;
 #[cfg(feature = "swap")]
 use crate::endpoints::on_demand::EndpointEnd;
-use crate::http::Rejection;
+use crate::http::{BodyFault, Rejection};
 
 /// The reason why there is no response to pass on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +37,9 @@ pub(super) enum Failure {
     NotRead(String),
     #[error("The request's body broke off on its way to endpoint '{0}'")]
     Body(String),
+    /// A layer in front of the router has ended the body.
+    #[error("{}", .0.message())]
+    BodyFault(BodyFault),
     #[error("The request's path cannot be joined to that of its endpoint")]
     Target,
     #[error("CONNECT is not supported")]
@@ -81,6 +84,10 @@ impl Failure {
                 "request_body_failed",
                 Some(Why::BodyNotSent),
             ),
+            Self::BodyFault(fault) => {
+                let (status, code) = fault.status_and_code();
+                (status, code, Some(Why::BodyNotSent))
+            }
             Self::Target => (S::BAD_REQUEST, "invalid_path", None),
             Self::Tunnel => (S::METHOD_NOT_ALLOWED, "unsupported_method", None),
             Self::NoEndpoint => (S::INTERNAL_SERVER_ERROR, "no_endpoint_chosen", None),

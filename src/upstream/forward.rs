@@ -117,6 +117,7 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// | the body of its answer did not begin in [time](Self::idle_timeout) | 504 | `upstream_timeout` | `Timeout` |
 /// | the endpoint closed before it had read the request, or refused it | 502 | `upstream_failed` | `BodyNotSent` |
 /// | the request's body broke off, or is shorter than announced | 400 | `request_body_failed` | `BodyNotSent` |
+/// | a layer in front has ended the request's body, as too large or as too late | 413, 408 | `body_too_large`, `request_body_timeout` | `BodyNotSent` |
 /// | a model that was started on demand has ended by itself | 502 | `model_crashed` | `Unreachable`, `Reset` |
 /// | the operator stopped such a model | 503 | `model_unloaded` | `Reset` |
 /// | the request's path cannot be joined to the endpoint's | 400 | `invalid_path` | none |

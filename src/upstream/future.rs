@@ -26,6 +26,7 @@ use super::{ForwardBody, headers, upgrade};
 use crate::endpoints::EndpointRef;
 #[cfg(feature = "swap")]
 use crate::endpoints::on_demand::{OnDemand, SuspicionSettled};
+use crate::http::BodyFault;
 
 /// The future of a [`Forward`](super::Forward)'s response. Dropping it closes the connection to the endpoint.
 #[must_use = "the connection is closed if the future is dropped"]
@@ -172,7 +173,10 @@ fn no_response(error: SendError, name: &str) -> Failure {
         SendError::Connect(ConnectError::TimedOut(limit)) => Failure::ConnectTimeout(name, limit),
         SendError::Connect(ConnectError::Unsupported(why)) => Failure::Unsupported(name, why),
         SendError::Connect(ConnectError::Failed(_)) => Failure::Unreachable(name),
-        SendError::Body(_) => Failure::Body(name),
+        SendError::Body(error) => match BodyFault::of(&error) {
+            Some(fault) => Failure::BodyFault(fault),
+            None => Failure::Body(name),
+        },
         SendError::NotRead(_) => Failure::NotRead(name),
         SendError::Broken(_) => Failure::Reset(name),
     }

@@ -5,8 +5,12 @@ use http::header::HOST;
 use http::uri::{Authority, InvalidUri, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Uri};
 
+/// The version of OpenAI's API, with which most base URLs end. A path begins with it, too.
+const VERSION: &str = "/v1";
+
 /// Returns the target of a request in the form that a server expects (RFC 9112, 3.2.1). It is the path of `base` with the
-/// path and query of `asked`.
+/// path and query of `asked`. A `/v1` at the end of the base and at the beginning of the path is the same one: SDKs have it in
+/// the base URL, and the clients of a router in the path.
 pub(crate) fn origin_form(base: &Uri, asked: Uri) -> Result<Uri, InvalidUri> {
     let prefix = base.path().trim_end_matches('/');
     let is_absolute = asked.scheme().is_some() || asked.authority().is_some();
@@ -14,13 +18,25 @@ pub(crate) fn origin_form(base: &Uri, asked: Uri) -> Result<Uri, InvalidUri> {
         Some(path) if path.as_str().starts_with('/') => match prefix.is_empty() {
             true if !is_absolute => Ok(asked),
             true => Ok(path.clone().into()),
-            false => Ok(PathAndQuery::try_from(format!("{prefix}{path}"))?.into()),
+            false => {
+                let prefix = without_version(prefix, path.path());
+                Ok(PathAndQuery::try_from(format!("{prefix}{path}"))?.into())
+            }
         },
         // The request is one such as `http://gateway?q=1`, where a missing path means the root.
         Some(path) if path.as_str().starts_with('?') => {
             Ok(PathAndQuery::try_from(format!("{prefix}/{}", path.as_str()))?.into())
         }
         _ => Ok(Uri::from_static("/")), // such as `OPTIONS *`
+    }
+}
+
+/// Returns the `prefix` for `path`, without the version that the path has, too.
+fn without_version<'a>(prefix: &'a str, path: &str) -> &'a str {
+    let rest = path.strip_prefix(VERSION);
+    match rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+        true => prefix.strip_suffix(VERSION).unwrap_or(prefix),
+        false => prefix,
     }
 }
 
@@ -78,6 +94,17 @@ mod tests {
             ("http://a/base", "http://gateway", "/base/"),
             ("http://a/base", "*", "/"),
             ("http://[::1]:9", "/%20?%20", "/%20?%20"),
+            ("http://a/v1", "/v1/chat?x=1", "/v1/chat?x=1"),
+            ("http://a/v1/", "/v1/models", "/v1/models"),
+            ("http://a/openai/v1", "/v1/chat", "/openai/v1/chat"),
+            ("http://a/v1", "/v1", "/v1"),
+            ("http://a/v1", "/v1?x=1", "/v1?x=1"),
+            ("http://a/v1", "/v1/v1/x", "/v1/v1/x"),
+            ("http://a/v1", "/v10/chat", "/v1/v10/chat"),
+            ("http://a/v1", "/v2/chat", "/v1/v2/chat"),
+            ("http://a/v1", "/chat/completions", "/v1/chat/completions"),
+            ("http://a/v1", "/health", "/v1/health"),
+            ("http://a/xv1", "/v1/chat", "/xv1/v1/chat"),
         ] {
             let target = origin_form(&base.parse().unwrap(), asked.parse().unwrap()).unwrap();
             assert_eq!(target.to_string(), joined, "{base} {asked}");

@@ -497,3 +497,18 @@ async fn run_that_an_operator_cancels_ends_at_its_backend() {
     let request = until(gateway.client(), &id(&receipt), &["succeeded", "failed"]).await;
     assert_eq!(request["response_status"], 503);
 }
+
+#[tokio::test]
+async fn an_encoding_that_no_run_could_read_is_refused_at_the_door() {
+    let (folder, backend) = (Folder::new(), Backend::replying("fine").await);
+    let gateway = folder.setup("", &backend).start().await;
+    let client = gateway.client();
+    for (encoding, is_stored) in [("br", false), ("gzip, identity", false), ("identity", true)] {
+        let request = stored(client, "1").header("content-encoding", encoding);
+        let answer = request.answer().await;
+        match is_stored {
+            true => assert_eq!(answer.status, 202, "{encoding}"),
+            false => answer.assert_error(415, "unsupported_encoding"),
+        }
+    }
+}

@@ -213,3 +213,27 @@ async fn an_unknown_request_cannot_be_cancelled() {
     let main = gateway.client().post("/admin/requests/over/cancel");
     main.answer().await.assert_error(404, "not_found");
 }
+
+#[tokio::test]
+async fn a_cancel_ends_one_request_out_of_those_with_its_id() {
+    let backend = Backend::start().await;
+    let gateway = start(&backend).await;
+    let first = with_id(gateway.ask("m"), "same").send();
+    let running = backend.next().await;
+    let second = with_id(gateway.ask("m"), "same").send();
+    let waiting = live(&gateway, "same", "waiting").await;
+    let ambiguous = cancel(&gateway, "same").await;
+    ambiguous.assert_error(409, "ambiguous_request");
+    let key = waiting["key"].as_str().unwrap();
+    assert!(ambiguous.message().contains(key), "{ambiguous:?}");
+    assert!(!second.is_answered());
+
+    let path = format!("/admin/live/{key}/cancel");
+    let answer = gateway.admin().post(&path).answer().await;
+    assert_eq!((answer.status, &answer.json()["id"]), (200, &"same".into()));
+    let ended = second.answer().await;
+    assert_eq!(ended.error(), (503, "cancelled".to_owned()));
+    running.answer("first");
+    first.answer().await.assert_ok("first");
+    assert_eq!(gateway.admin().post(&path).answer().await.status, 404);
+}

@@ -286,3 +286,31 @@ async fn tokens_are_logged_where_tenants_are_charged_for_them() {
     let line = gateway.logs(&["path=\"/tokens\""]).await;
     assert!(line.contains("prompt_tokens=7 tokens=12"), "{line}");
 }
+
+#[tokio::test]
+async fn no_text_of_a_client_begins_a_line_of_its_own() {
+    let backend = Backend::replying("fine").await;
+    let setup = Setup::new()
+        .environment("TRIAGE_LOG", "trace")
+        .backend("a", &backend, 1, &["m"])
+        .sections("[server]\npaths = \"all\"\n");
+    let gateway = setup.start().await;
+    let forged = "2026-01-01T00:00:00Z  INFO gateway: forged";
+    let name = format!("x\n{forged}\r{forged}\u{85}{forged}");
+    let body = serde_json::json!({ "model": name }).to_string();
+    let answer = gateway.ask("").body(body).path("/one").answer().await;
+    answer.assert_error(404, "model_not_found");
+    let query = format!("/v1/two?model=x%0a{}", forged.replace(' ', "%20"));
+    gateway.client().post(&query).answer().await;
+    let ask = gateway
+        .ask("m")
+        .header("content-encoding", format!("x\t{forged}"));
+    assert_eq!(ask.path("/three").answer().await.status, 415);
+    gateway.logs(&["request", "path=\"/three\""]).await;
+    let lines = gateway.log_lines();
+    assert!(lines.iter().any(|line| line.contains("forged")));
+    for line in &lines {
+        assert!(!line.starts_with(forged), "{line}");
+        assert!(!line.contains(['\r', '\u{85}']), "{line:?}");
+    }
+}

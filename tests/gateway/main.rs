@@ -45,6 +45,7 @@ mod durable_operators;
 #[cfg(unix)]
 mod durable_redis;
 mod environment;
+mod error_shapes;
 mod fair_tokens;
 mod forms;
 mod forwarding;
@@ -108,6 +109,7 @@ mod tenants;
 mod tls;
 mod uploads;
 mod upstream;
+mod usage;
 mod waiting;
 mod waiting_status;
 mod watch;

@@ -122,7 +122,6 @@ async fn capability_mismatch_lists_every_missing_capability() {
         (image("alias"), &["vision"]),
         (tools("llama3:8b"), &["tools"]),
         (json_mode("llama3:8b"), &["json_mode"]),
-        (long("llama3:8b", 9_000), &["context_length"]),
         (
             everything,
             &["vision", "tools", "json_mode", "context_length"],
@@ -178,7 +177,7 @@ async fn a_prompt_is_refused_only_if_it_must_be_too_long() {
         match passes {
             true => answer.assert_ok("fine"),
             false => {
-                answer.assert_error(400, "capability_mismatch");
+                answer.assert_error(400, "context_length_exceeded");
                 assert_eq!(answer.header("x-should-retry"), Some("false"));
             }
         }
@@ -224,6 +223,11 @@ async fn each_text_of_a_list_has_a_context_of_its_own() {
         ),
         ("/api/embed", json!({ "input": texts(&[900; 10]) }), true),
         (
+            "/api/embed",
+            json!({ "input": texts(&[10_000]), "truncate": false }),
+            false,
+        ),
+        (
             "/v1/responses",
             json!({ "input": messages(&[900; 10]) }),
             false,
@@ -256,5 +260,42 @@ async fn each_text_of_a_list_has_a_context_of_its_own() {
             true => assert_eq!(answer.status, 200, "{path}: {answer:?}"),
             false => assert_eq!(answer.status, 400, "{path}: {answer:?}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn prompts_that_their_engine_cuts_are_not_refused() {
+    let backend = Backend::replying("fine").await;
+    let models = "models = [{ name = \"m\", context_length = 1000 }]";
+    let setup = Setup::new().backend_with("a", &backend.url(), models);
+    let gateway = setup.start().await;
+    let chat = "/v1/chat/completions";
+    for (path, fields, passes) in [
+        ("/api/chat", json!({}), true),
+        ("/api/generate", json!({ "truncate": true }), true),
+        ("/api/embed", json!({ "truncate": null }), true),
+        ("/api/embed", json!({ "truncate": false }), false),
+        (
+            "/api/chat",
+            json!({ "truncate": false, "options": { "num_ctx": 65536 } }),
+            true,
+        ),
+        ("/v1/responses", json!({ "truncation": "auto" }), true),
+        ("/v1/responses", json!({ "truncation": "disabled" }), false),
+        (
+            "/v1/completions",
+            json!({ "truncate_prompt_tokens": 400 }),
+            true,
+        ),
+        ("/embed", json!({ "truncate": true }), true),
+        (chat, json!({ "transforms": ["middle-out"] }), true),
+        (chat, json!({}), false),
+    ] {
+        let mut body = fields;
+        body["model"] = "m".into();
+        body["prompt"] = "word".repeat(10_000).into();
+        let ask = gateway.ask("").path(path).body(body.to_string());
+        let answer = ask.answer().await;
+        assert_eq!(answer.status == 200, passes, "{path}: {answer:?}");
     }
 }

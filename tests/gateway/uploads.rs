@@ -192,3 +192,33 @@ async fn a_body_that_waits_over_http2_is_not_taken_into_memory() {
     let answer = timeout(TIMEOUT, answer).await.expect("no answer");
     assert_eq!(answer.unwrap().unwrap().status(), 200);
 }
+
+#[tokio::test]
+async fn a_transfer_encoding_that_is_unknown_is_not_implemented() {
+    let backend = Backend::replying("fine").await;
+    let setup = Setup::new().backend("gpu-1", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let body = "d\r\n{\"model\":\"m\"}\r\n0\r\n\r\n";
+    for (encoding, status) in [
+        ("chunked", "200"),
+        ("Chunked ", "200"),
+        ("gzip, chunked", "501"),
+        ("gzip\r\ntransfer-encoding: chunked", "501"),
+    ] {
+        let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
+        let request = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: \
+             {encoding}\r\n\r\n{body}"
+        );
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut told = String::new();
+        let read = timeout(TIMEOUT, client.read_to_string(&mut told)).await;
+        read.expect("no answer comes").unwrap();
+        let expected = format!("HTTP/1.1 {status}");
+        assert!(told.starts_with(&expected), "{encoding}: {told}");
+        if status == "501" {
+            assert!(told.contains("\"unsupported_transfer_encoding\""), "{told}");
+        }
+    }
+    assert_eq!(backend.counts().arrived, 2);
+}

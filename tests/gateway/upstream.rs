@@ -143,3 +143,40 @@ async fn unanswered_health_check_does_not_delay_start() {
     });
     answer.assert_ok("fine");
 }
+
+#[tokio::test]
+async fn a_base_url_may_end_with_the_version() {
+    let backend = Backend::answering(|arrived| {
+        let path = arrived.head.uri.path().to_owned();
+        arrived.answer(&path);
+    })
+    .await;
+    for (base, path, expected) in [
+        ("/v1", "/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/", "/v1/embeddings", "/v1/embeddings"),
+        ("/openai/v1", "/v1/responses", "/openai/v1/responses"),
+        ("/v1", "/chat/completions", "/v1/chat/completions"),
+        ("/base", "/v1/completions", "/base/v1/completions"),
+    ] {
+        let url = format!("{}{base}", backend.url());
+        let setup = Setup::new().backend_at("gpu-1", &url, 1, &["m"]);
+        let gateway = setup.start().await;
+        let answer = gateway.ask("m").path(path).answer().await;
+        answer.assert_ok(expected);
+        let page = gateway.get(&format!("/upstream/m{path}")).answer().await;
+        page.assert_ok(expected);
+    }
+}
+
+#[tokio::test]
+async fn a_check_below_the_version_is_sent_to_it_once() {
+    let backend = Backend::start().await;
+    let url = format!("{}/v1", backend.url());
+    let health = "path = \"/v1/models\", interval_seconds = 60";
+    let setup = Setup::new().backend_checked("gpu-1", &url, health);
+    let (_gateway, ()) = tokio::join!(setup.start(), async {
+        let check = backend.next().await;
+        assert_eq!(check.head.uri.path(), "/v1/models");
+        check.answer("{}");
+    });
+}

@@ -204,6 +204,7 @@ mod tests {
     #[test]
     fn percentiles_are_of_the_nearest_rank() {
         let request = |wait_ms| LiveRequest {
+            key: String::new(),
             id: String::new(),
             age_ms: 0,
             level: None,

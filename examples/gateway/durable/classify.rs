@@ -1,9 +1,11 @@
 //! The classifier of stored requests: the queue of its model, its level and its tenant.
 
+use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use http::StatusCode;
+use http::header::CONTENT_ENCODING;
 use http::request::Parts;
 use tower_triage::durable::{Classified, Classifier, ClassifyHeaders};
 use tower_triage::endpoints::{Registry, Requirements, RouteError};
@@ -68,6 +70,17 @@ impl ByModel {
     }
 }
 
+/// Returns the `Content-Encoding` of a body that is encoded. No run of the request could read it.
+fn encoding(head: &Parts) -> Option<String> {
+    let values = head.headers.get_all(CONTENT_ENCODING).into_iter();
+    let mut encodings = values.map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let encoding = encodings.find(|value| {
+        let value = value.trim();
+        !value.is_empty() && !value.eq_ignore_ascii_case("identity")
+    });
+    encoding.map(Cow::into_owned)
+}
+
 fn not_found(name: &str, alias_of: Option<&String>) -> RouteError {
     RouteError::ModelNotFound {
         model: name.into(),
@@ -86,6 +99,9 @@ impl Classifier for ByModel {
     }
 
     fn classify(&self, head: &Parts, body: &Bytes) -> Result<Classified, Rejection> {
+        if let Some(encoding) = encoding(head) {
+            return Err(RouteError::EncodedBody { encoding }.to_rejection());
+        }
         let asked = Requirements::from_json(body).map_err(|error| error.to_rejection())?;
         let routing = self.router.routing();
         self.check(head, &asked.model, &routing)?;

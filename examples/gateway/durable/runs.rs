@@ -15,6 +15,8 @@ use http_body_util::Full;
 use tower::Service;
 
 use super::counters;
+use crate::error_shape::{is_to_reshape, reshaped};
+use crate::paths::Api;
 use crate::service::StoredRoute;
 use crate::track::{Tracked, TrackedBody, Tracker};
 
@@ -42,16 +44,18 @@ impl Service<Request<Full<Bytes>>> for Runs {
     }
 
     fn call(&mut self, request: Request<Full<Bytes>>) -> Self::Future {
+        let api = Api::of(request.uri().path());
         let mut request = counters::count_start(request);
         let tracked = self.tracker.begin_run(&mut request);
         let response = tracked.in_scope(|| self.routed.call(request));
-        Box::pin(run(response, tracked))
+        Box::pin(run(response, tracked, api))
     }
 }
 
 async fn run<B>(
     response: impl Future<Output = Result<Response<B>, Infallible>>,
     mut tracked: Box<Tracked>,
+    api: Api,
 ) -> Result<Response<Body>, Infallible>
 where
     B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
@@ -61,7 +65,11 @@ where
     match answer.transpose()? {
         Some(response) => {
             tracked.ran(&response);
-            Ok(response.map(|body| Body::new(TrackedBody::new(body, tracked))))
+            let response = response.map(|body| TrackedBody::new(body, tracked));
+            Ok(match is_to_reshape(&response, api) {
+                true => reshaped(response, api).await,
+                false => response.map(Body::new),
+            })
         }
         None => {
             let page = tracked.cancelled();

@@ -12,7 +12,8 @@ use http_body::Body;
 use http_body_util::Either;
 use pin_project_lite::pin_project;
 
-use crate::anthropic;
+use crate::error_shape::{is_to_reshape, reshaped};
+use crate::paths::Api;
 
 pin_project! {
     /// The answer to a request: the response of the routed request, or a page.
@@ -24,8 +25,8 @@ pin_project! {
         Routed {
             #[pin]
             response: F,
-            // `true` if the client expects errors in Anthropic's shape.
-            is_anthropic: bool,
+            // The API that the client speaks, which sets the shape of errors.
+            api: Api,
         },
         Page { page: Pin<Box<dyn Future<Output = Response<PageBody>> + Send>> },
     }
@@ -46,18 +47,15 @@ where
     type Output = Response<Either<B, PageBody>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let error = match self.as_mut().project() {
+        let (error, api) = match self.as_mut().project() {
             GatewayProj::Page { page } => return page.as_mut().poll(cx).map(to_page),
-            GatewayProj::Routed {
-                response,
-                is_anthropic,
-            } => match ready!(response.poll(cx)) {
-                Ok(error) if *is_anthropic && anthropic::is_own_error(&error) => error,
+            GatewayProj::Routed { response, api } => match ready!(response.poll(cx)) {
+                Ok(error) if is_to_reshape(&error, *api) => (error, *api),
                 Ok(response) => return Poll::Ready(response.map(Either::Left)),
                 Err(never) => match never {},
             },
         };
-        self.set(Self::page(anthropic::reshaped(error)));
+        self.set(Self::page(reshaped(error, api)));
         self.poll(cx)
     }
 }

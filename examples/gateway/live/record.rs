@@ -12,10 +12,14 @@ use tower_triage::admit::Tenant;
 use tower_triage::endpoints::Decision;
 use tower_triage::route::RouteObserver;
 
+use super::Key;
+
 /// The record of one request. The router tells it the facts, and the response's body the bytes.
 pub(crate) struct Record {
-    /// The `x-request-id`: visible ASCII.
+    /// The `x-request-id`: visible ASCII. A client chooses it, so several requests may have the same one.
     pub(crate) id: HeaderValue,
+    /// The key that no other request of this process has.
+    pub(crate) key: Key,
     /// `true` if the request is logged, so that the level and the tenant of each one are wanted.
     is_logged: bool,
     is_cancelled: AtomicBool,
@@ -73,6 +77,7 @@ impl Record {
     pub(crate) fn new(id: HeaderValue, is_logged: bool) -> Self {
         Self {
             id,
+            key: Key::next(),
             is_logged,
             is_cancelled: AtomicBool::new(false),
             waker: AtomicWaker::new(),

@@ -21,7 +21,7 @@ fn a_request_is_listed_once_the_router_has_seen_it_and_until_its_end() {
     let live = Live::default();
     let (record, place) = record(&live, "a");
     assert!(live.snapshot().is_empty());
-    assert!(!live.cancel("a"));
+    assert_eq!(live.cancel_by_id("a"), Named::Nobody);
     record.on_reading(Instant::now());
     assert_eq!(live.snapshot()[0].phase, "reading");
     live.remove(place);
@@ -62,7 +62,7 @@ fn the_oldest_request_is_the_first() {
 }
 
 #[test]
-fn cancelling_wakes_every_request_of_that_id() {
+fn cancelling_names_one_request_whatever_id_clients_choose() {
     let live = Live::default();
     let records = [record(&live, "a").0, record(&live, "a").0];
     let other = record(&live, "b").0;
@@ -70,10 +70,20 @@ fn cancelling_wakes_every_request_of_that_id() {
         record.on_queued(Instant::now());
         assert!(!record.poll_cancelled(&Context::from_waker(Waker::noop())));
     }
-    assert!(live.cancel("a"));
-    assert!(records.iter().all(|record| record.is_cancelled()));
-    assert!(!other.is_cancelled());
-    assert!(!live.cancel("c"));
+    let keys = records.each_ref().map(|record| record.key.to_string());
+    let Named::Several { keys: told } = live.cancel_by_id("a") else {
+        panic!("two requests have this id");
+    };
+    assert!(told.len() == 2 && keys.iter().all(|key| told.contains(key)));
+    assert!(!records.iter().any(|record| record.is_cancelled()));
+    let cancelled = |id: &str| Named::Cancelled { id: id.to_owned() };
+    assert_eq!(live.cancel_by_key(&keys[0]), cancelled("a"));
+    assert_eq!(live.cancel_by_id("b"), cancelled("b"));
+    assert!(records[0].is_cancelled() && !records[1].is_cancelled());
+    assert!(other.is_cancelled());
+    for nobody in [live.cancel_by_id("c"), live.cancel_by_key("a")] {
+        assert_eq!(nobody, Named::Nobody);
+    }
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! The page of live requests and of the last refusals, and the action that cancels a request.
 
 use axum::body::Body;
-use http::Response;
+use http::{Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::json;
 
-use super::json;
-use crate::live::{Live, LiveRequest, Refusal};
+use super::{error, json};
+use crate::live::{Live, LiveRequest, Named, Refusal};
 
 /// The most requests that the page lists.
 const LISTED: usize = 1_000;
@@ -33,15 +33,28 @@ pub(super) fn page(live: &Live) -> Response<Body> {
     })
 }
 
-/// Cancels the live request that `path` names. `None` if there is none.
+/// Cancels the live request that `path` names by its key, or by its id if no other one has that. `None` if there is none.
 pub(super) fn cancel(live: &Live, path: &str) -> Option<Response<Body>> {
-    let id = path
-        .strip_prefix("/admin/requests/")?
-        .strip_suffix("/cancel")?;
-    let id = percent_decode_str(id).decode_utf8().ok()?;
-    if !live.cancel(&id) {
-        return None;
-    }
-    tracing::info!(request = %id, "an operator cancels the request");
-    Some(json(&json!({ "id": id, "status": "canceled" })))
+    let path = path.strip_prefix("/admin/")?.strip_suffix("/cancel")?;
+    let decoded = |name| percent_decode_str(name).decode_utf8().ok();
+    let named = match path.split_once('/')? {
+        ("live", key) => live.cancel_by_key(&decoded(key)?),
+        ("requests", id) => live.cancel_by_id(&decoded(id)?),
+        _ => return None,
+    };
+    Some(match named {
+        Named::Cancelled { id } => {
+            tracing::info!(request = id, "an operator cancels the request");
+            json(&json!({ "id": id, "status": "canceled" }))
+        }
+        Named::Several { keys } => {
+            let message = format!(
+                "{} requests have this id: POST to /admin/live/KEY/cancel with the key of one of them, out of {}",
+                keys.len(),
+                keys.join(", ")
+            );
+            error(StatusCode::CONFLICT, "ambiguous_request", message)
+        }
+        Named::Nobody => return None,
+    })
 }

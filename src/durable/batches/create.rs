@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::request::Parts;
 use http_body::Body;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -16,6 +16,7 @@ use super::error::{Failure, bad_request};
 use super::expires_after::read_expires_after;
 use super::records::{self, Active, BatchRecord};
 use super::{BatchApi, id, keys};
+use crate::http::BodyFault;
 use crate::rejection::Rejection;
 
 /// The largest body of a call that creates a batch, in bytes. OpenAI's limits on metadata fit into it several times.
@@ -147,13 +148,14 @@ impl BatchApi {
 }
 
 fn unreadable(error: Box<dyn Error + Send + Sync>) -> Rejection {
-    match error.is::<LengthLimitError>() {
-        true => Rejection::new(
+    match BodyFault::of(&*error) {
+        Some(BodyFault::TooLarge) => Rejection::new(
             http::StatusCode::PAYLOAD_TOO_LARGE,
             "body_too_large",
             format!("the body has more than {MAX_BODY} bytes"),
         ),
-        false => bad_request("malformed_body", format!("the body can't be read: {error}")),
+        Some(fault) => fault.to_rejection(),
+        None => bad_request("malformed_body", format!("the body can't be read: {error}")),
     }
 }
 

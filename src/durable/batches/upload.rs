@@ -23,6 +23,7 @@ use super::expires_after::read_expires_after;
 use super::files::PIECE;
 use super::records::{self, FileRecord, Unreferenced};
 use super::{files, id, keys};
+use crate::http::BodyFault;
 use crate::rejection::Rejection;
 
 /// The number of pieces that are written at a time, so that they share a sync of the disk.
@@ -260,6 +261,9 @@ impl Upload<'_> {
 }
 
 fn unreadable(error: multer::Error) -> Failure {
+    if let Some(fault) = BodyFault::of(&error) {
+        return fault.to_rejection().into();
+    }
     bad_request(
         "invalid_multipart",
         format!("the upload can't be read: {error}"),

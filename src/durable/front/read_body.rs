@@ -11,7 +11,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use super::shared::Front;
-use crate::http::{BodyMemory, EXCESS_LIMIT, MemoryShare, drain};
+use crate::http::{BodyFault, BodyMemory, EXCESS_LIMIT, MemoryShare, drain};
 use crate::rejection::Rejection;
 
 /// Reads the body of a request with these headers, which counts in the memory of the front until the share is dropped.
@@ -77,6 +77,9 @@ where
 }
 
 fn malformed(error: Box<dyn Error + Send + Sync>) -> Rejection {
+    if let Some(fault) = BodyFault::of(&*error) {
+        return fault.to_rejection();
+    }
     let message = format!("the body can't be read: {error}");
     Rejection::new(StatusCode::BAD_REQUEST, "malformed_body", message)
 }

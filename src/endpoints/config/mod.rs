@@ -294,7 +294,7 @@ pub enum FairBy {
     /// Charges the tokens of the prompt, as they are estimated, and twice the tokens of the answer when that ends. So two
     /// tenants that always wait get the same number of tokens, to within the work in flight (VTC; Sheng et al., OSDI 24).
     ///
-    /// The answer's `usage` has the tokens, also those of the prompt beyond the estimate. Without it, each event of a stream
+    /// The answer's `usage` has the tokens, also those of the prompt beyond the estimate, wherever it stands. Without it, each event of a stream
     /// counts as a token, and so do four bytes of other text, while audio and embeddings count as 0.
     ///
     /// A request costs at least 1. For each choice of its answer, the prompt costs at most the model's `context_length`, and

@@ -172,10 +172,54 @@ fn missing_capabilities_are_listed_in_the_error() {
         LeaseError::Busy
     );
     assert_eq!(
+        lease(&endpoints, &asked(false, false, false, 17_000)).unwrap_err(),
+        LeaseError::Unservable(RouteError::ContextLengthExceeded {
+            model: "m".into(),
+            tokens: 17_000,
+            maximum: 8_192,
+        })
+    );
+    assert_eq!(
+        lease(&endpoints, &asked(true, false, false, 9_000)).unwrap_err(),
+        LeaseError::Unservable(RouteError::ContextLengthExceeded {
+            model: "m".into(),
+            tokens: 9_000,
+            maximum: 4_096,
+        })
+    );
+    assert_eq!(
         missing(asked(false, false, true, 17_000)),
         "json_mode,context_length"
     );
     assert_eq!(missing(asked(true, true, false, 0)), "vision,tools");
+}
+
+#[test]
+fn a_prompt_of_any_length_goes_to_the_longest_context_that_can() {
+    let with = |name, model| endpoint(name, 1, &[]).model(model);
+    let endpoints = capacity([
+        with("eyes", Model::new("m").vision(true)),
+        with("hands", Model::new("m").tools(true).context_length(8192)),
+    ]);
+    for (vision, any_length, expected) in [
+        (false, Some(true), Some("hands")),
+        (true, Some(true), Some("eyes")),
+        (false, Some(false), None),
+        (false, None, None),
+    ] {
+        let asked = Requirements {
+            vision,
+            any_length,
+            estimated_tokens: 50_000,
+            ..Requirements::new("m")
+        };
+        let lease = lease(&endpoints, &asked).ok();
+        let name = lease.as_ref().map(|lease| lease.endpoint().name());
+        assert_eq!(name, expected, "{vision} {any_length:?}");
+        if let Some(lease) = lease {
+            endpoints.release(lease);
+        }
+    }
 }
 
 #[test]

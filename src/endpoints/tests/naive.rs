@@ -246,7 +246,8 @@ impl Naive {
         })
     }
 
-    /// The requirements, with the tokens of the longest context if the estimate is up to twice as long.
+    /// The requirements, with the tokens of the longest context that has the capabilities, if the estimate is up to twice as
+    /// long.
     fn within_margin<'a>(
         &self,
         asked: &Requirements<'a>,
@@ -254,6 +255,11 @@ impl Naive {
     ) -> Requirements<'a> {
         let models = self.endpoints.iter().flat_map(|it| &it.config.models);
         let tried = models.filter(|it| resolution.iter().any(|(name, _)| *name == it.name));
+        let tried = tried.filter(|it| {
+            (it.vision != Some(false) || !asked.vision)
+                && (it.tools != Some(false) || !asked.tools)
+                && (it.json_mode != Some(false) || !asked.json_mode)
+        });
         let longest = tried
             .map(|it| it.context_length.unwrap_or(u32::MAX))
             .max()
@@ -476,6 +482,22 @@ impl Naive {
                 false => RouteError::NoHealthyBackend {
                     model: first.as_str().into(),
                 },
+            };
+        }
+        let is_only_too_long = |lacks: &HashSet<&str>| *lacks == HashSet::from(["context_length"]);
+        let contexts = resolution.iter().flat_map(|(model, _)| {
+            let endpoints = self.endpoints.iter();
+            endpoints.filter_map(|endpoint| {
+                let models = &endpoint.config.models;
+                let context = models.iter().find(|it| it.name == *model)?.context_length?;
+                is_only_too_long(&endpoint.lacks(asked, model)?).then_some(context)
+            })
+        });
+        if let Some(maximum) = contexts.max() {
+            return RouteError::ContextLengthExceeded {
+                model: first.as_str().into(),
+                tokens: asked.estimated_tokens,
+                maximum,
             };
         }
         let lacks = lacks(first);

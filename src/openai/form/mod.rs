@@ -87,7 +87,7 @@ where
             }
             match ready!(Pin::new(&mut self.rest).poll_frame(cx)) {
                 Some(Ok(frame)) => self.keep(frame)?,
-                Some(Err(error)) => return Poll::Ready(Err(RouteError::malformed(error))),
+                Some(Err(error)) => return Poll::Ready(Err(RouteError::broken_off(&*error))),
                 None => return Poll::Ready(Ok(self.start(None))),
             }
         }

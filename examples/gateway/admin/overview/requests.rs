@@ -1,7 +1,5 @@
 //! The requests that are being served, and the last refusals.
 
-use std::collections::HashMap;
-
 use serde_json::{Value, json};
 
 use super::rows;
@@ -15,15 +13,7 @@ const SHOWN_REFUSALS: usize = 50;
 /// Returns the first of these requests, which are in order, and their number.
 pub(super) fn live(requests: Vec<LiveRequest>) -> Value {
     let count = requests.len();
-    let mut seen = HashMap::new();
     let shown = requests.into_iter().take(SHOWN).map(|request| {
-        let times = seen.entry(request.id.clone()).or_insert(0_u32);
-        *times += 1;
-        // Clients choose ids, so two requests may have the same one.
-        let key = match *times {
-            1 => request.id.clone(),
-            times => format!("{} ({times})", request.id),
-        };
         let row = json!({
             "id": request.id,
             "age_ms": request.age_ms,
@@ -38,7 +28,7 @@ pub(super) fn live(requests: Vec<LiveRequest>) -> Value {
             "tokens": request.tokens,
             "tries": request.tries,
         });
-        (key, row)
+        (request.key, row)
     });
     json!({ "count": count, "requests": rows(shown) })
 }
@@ -66,11 +56,8 @@ mod tests {
     #[test]
     fn the_oldest_requests_are_shown_with_the_number_of_all() {
         let requests = (0..10_000).rev().map(|age_ms| LiveRequest {
-            id: if age_ms == 9_990 {
-                "r9999".to_owned()
-            } else {
-                format!("r{age_ms}")
-            },
+            key: format!("k{age_ms}"),
+            id: "same".to_owned(),
             age_ms,
             level: None,
             tenant: None,
@@ -87,12 +74,12 @@ mod tests {
         assert_eq!(live["count"], 10_000);
         let shown = live["requests"].as_object().unwrap();
         assert_eq!(shown.len(), SHOWN);
-        assert_eq!(shown["r9999"]["nth"], 0);
-        assert_eq!(shown["r9900"]["nth"], 99);
-        let same_id = &shown["r9999 (2)"];
+        assert_eq!(shown["k9999"]["nth"], 0);
+        assert_eq!(shown["k9900"]["nth"], 99);
+        let row = &shown["k9990"];
         assert_eq!(
-            (&same_id["id"], &same_id["age_ms"]),
-            (&json!("r9999"), &json!(9_990))
+            (&row["id"], &row["age_ms"]),
+            (&json!("same"), &json!(9_990))
         );
     }
 }

@@ -1,22 +1,24 @@
 //! The number of tokens in an answer, taken from its `usage` or estimated from its length.
 
-use std::sync::LazyLock;
+mod scan;
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use memchr::memchr;
-use memchr::memmem::{Finder, find, find_iter};
+use memchr::memmem::find;
+
+use scan::UsageScanner;
 
 use crate::http::names_event_stream;
 
 /// The form of an answer, which decides the way to count its tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnswerForm {
-    /// A stream of events, with a `usage` in the last ones.
+    /// A stream of events, with a `usage` in the last ones, or in the first one, too.
     Events,
     /// Lines of JSON, as Ollama streams them, with the numbers of tokens in the last one.
     Lines,
-    /// JSON with a `usage` near its end. An answer without a content type is counted as JSON, too.
+    /// JSON with a `usage`. An answer without a content type is counted as JSON, too.
     Json,
     /// Any other text. A `usage` in such a text would be the model's own words.
     Text,
@@ -72,42 +74,36 @@ impl AnswerForm {
     }
 }
 
-/// A reader of an answer that goes by. It keeps only the beginning and the end of the answer.
+/// A reader of an answer that goes by. It keeps only the beginning of the answer.
 #[derive(Debug)]
 pub(crate) struct UsageReader {
     form: AnswerForm,
     bytes: u64,
     /// The number of lines of a stream that begin with `data:`, or with a JSON object.
     pieces: u64,
-    /// The number of bytes of that beginning that the current line has matched so far. `None` once the line matched or
-    /// differed.
-    matched: Option<usize>,
+    line: Line,
+    /// `true` if the line before the current one was a piece. Lines of data in a row are one event.
+    follows_piece: bool,
     /// The first bytes of the answer, which are at most [`HEAD`].
     head: Vec<u8>,
-    /// The last bytes that were read. These are at least [`TAIL`], if the answer has had so many.
-    tail: Vec<u8>,
+    scanner: UsageScanner,
+}
+
+/// The state of the current line of a stream.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Line {
+    /// So many bytes of the beginning of a piece have matched so far.
+    Begun {
+        matched: usize,
+    },
+    Piece,
+    Other,
 }
 
 /// The number of bytes at the start of an answer within which embeddings can be recognised.
 const HEAD: usize = 512;
-/// The number of bytes at the end of an answer that contain its `usage`, which is in the last event or near the end of
-/// a body.
-const TAIL: usize = 4 << 10;
 /// The average number of characters in a token. Compression turns them into about one byte.
 const BYTES_PER_TOKEN: u64 = 4;
-/// The end of the name of each field that has a number of tokens.
-const TOKENS: &str = "_tokens\"";
-/// The same in the answers of Ollama.
-const COUNT: &str = "eval_count\"";
-/// The search for [`TOKENS`], which costs more to build than to use for a short answer.
-static FIELDS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(TOKENS));
-
-/// The numbers of tokens in the `usage` of an answer, as they stand there.
-#[derive(Debug, Default)]
-struct Usage {
-    prompt: Option<f64>,
-    output: Option<f64>,
-}
 
 impl UsageReader {
     pub(crate) fn new(form: AnswerForm) -> Self {
@@ -115,56 +111,68 @@ impl UsageReader {
             form,
             bytes: 0,
             pieces: 0,
-            matched: Some(0),
+            line: Line::Begun { matched: 0 },
+            follows_piece: false,
             head: Vec::new(),
-            tail: Vec::new(),
+            scanner: UsageScanner::default(),
         }
     }
 
     pub(crate) fn read(&mut self, data: &[u8]) {
         self.bytes += data.len() as u64;
         match self.form {
-            AnswerForm::Events | AnswerForm::Lines => self.count_pieces(data),
+            AnswerForm::Events | AnswerForm::Lines => self.read_lines(data),
             AnswerForm::Json => {
                 let missing = HEAD.saturating_sub(self.head.len()).min(data.len());
                 self.head.extend_from_slice(&data[..missing]);
+                self.scanner.read(data);
             }
-            AnswerForm::Text | AnswerForm::Encoded | AnswerForm::Data => return,
+            AnswerForm::Text | AnswerForm::Encoded | AnswerForm::Data => {}
         }
-        if data.len() >= TAIL {
-            self.tail.clear();
-            self.tail.extend_from_slice(&data[data.len() - TAIL..]);
-            return;
-        }
-        // The tail is not cut with each piece, because that would copy all of it each time.
-        if self.tail.len() + data.len() > 2 * TAIL {
-            self.tail.drain(..self.tail.len() - TAIL);
-        }
-        self.tail.extend_from_slice(data);
     }
 
-    fn count_pieces(&mut self, mut data: &[u8]) {
-        let piece = self.form.piece();
-        // The loop ends because each round takes a line, or the rest of the data.
-        loop {
-            if let Some(matched) = self.matched {
-                let rest = &piece[matched..];
+    /// Counts the pieces of a stream, and scans them.
+    fn read_lines(&mut self, mut data: &[u8]) {
+        let start = self.form.piece();
+        // The loop ends because each round takes a part of the line, or leaves the state in which it takes none.
+        while !data.is_empty() {
+            if let Line::Begun { matched } = self.line {
+                let rest = &start[matched..];
                 let same = rest.iter().zip(data).take_while(|(a, b)| a == b).count();
                 data = &data[same..];
                 if same == rest.len() {
-                    self.pieces += 1;
+                    self.begin_piece();
                 } else if data.is_empty() {
                     // The line may go on in the next chunk.
-                    self.matched = Some(matched + same);
-                    return;
+                    self.line = Line::Begun {
+                        matched: matched + same,
+                    };
+                } else {
+                    self.line = Line::Other;
                 }
-                self.matched = None;
+                continue;
             }
-            let Some(end) = memchr(b'\n', data) else {
-                return;
-            };
-            data = &data[end + 1..];
-            self.matched = Some(0);
+            let end = memchr(b'\n', data);
+            let (line, rest) = data.split_at(end.unwrap_or(data.len()));
+            if self.line == Line::Piece {
+                self.scanner.read(line);
+            }
+            data = rest.get(1..).unwrap_or_default();
+            if end.is_some() {
+                self.follows_piece = self.line == Line::Piece;
+                self.line = Line::Begun { matched: 0 };
+            }
+        }
+    }
+
+    fn begin_piece(&mut self) {
+        self.pieces += 1;
+        self.line = Line::Piece;
+        if self.form == AnswerForm::Lines {
+            self.scanner.restart();
+            self.scanner.read(self.form.piece()); // which is a part of the JSON
+        } else if !self.follows_piece {
+            self.scanner.restart();
         }
     }
 
@@ -183,7 +191,7 @@ impl UsageReader {
         most_prompt: u64,
         most_output: u64,
     ) -> (Option<u64>, u64) {
-        let usage = self.usage();
+        let usage = self.scanner.usage;
         let prompt = usage.prompt.filter(|said| is_credible(*said, most_prompt));
         let counted = || self.counted().min(most_output);
         let output = match usage.output {
@@ -211,60 +219,10 @@ impl UsageReader {
             AnswerForm::Data => 0,
         }
     }
-
-    /// Returns the numbers in the last fields with the names of the APIs. The names cannot match inside a text, because
-    /// quotes are escaped there.
-    fn usage(&self) -> Usage {
-        let mut usage = Usage::default();
-        // One search forward for what all names have in common, because it looks at many bytes at a time.
-        for at in FIELDS.find_iter(&self.tail) {
-            let is_named = |name: &str| self.tail[..at].ends_with(name.as_bytes());
-            let field = if is_named("\"completion") || is_named("\"output") {
-                &mut usage.output
-            } else if is_named("\"prompt") || is_named("\"input") {
-                &mut usage.prompt
-            } else {
-                continue;
-            };
-            *field = number(&self.tail[at + TOKENS.len()..]).or(*field);
-        }
-        match usage.prompt.or(usage.output) {
-            Some(_) => usage,
-            None => self.usage_of_ollama(),
-        }
-    }
-
-    fn usage_of_ollama(&self) -> Usage {
-        let mut usage = Usage::default();
-        for at in find_iter(&self.tail, COUNT.as_bytes()) {
-            let field = match &self.tail[..at] {
-                before if before.ends_with(b"\"prompt_") => &mut usage.prompt,
-                before if before.ends_with(b"\"") => &mut usage.output,
-                _ => continue,
-            };
-            *field = number(&self.tail[at + COUNT.len()..]).or(*field);
-        }
-        usage
-    }
 }
 
 fn is_credible(tokens: f64, most: u64) -> bool {
     tokens >= 1.0 && tokens <= most as f64
-}
-
-/// Returns the number of a field, where `rest` is the JSON text after the name of the field.
-fn number(rest: &[u8]) -> Option<f64> {
-    let value = rest
-        .trim_ascii_start()
-        .strip_prefix(b":")?
-        .trim_ascii_start();
-    let is_part = |byte: &&u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
-    let length = value.iter().take_while(is_part).count();
-    let value = std::str::from_utf8(&value[..length]).ok()?;
-    match value.parse::<u32>() {
-        Ok(whole) => Some(whole.into()), // nearly all are, and a fraction takes longer to parse
-        Err(_) => value.parse().ok(),
-    }
 }
 
 #[cfg(test)]
@@ -281,7 +239,7 @@ mod tests {
         let read = |chunks: &[&[u8]]| {
             let mut reader = UsageReader::new(form);
             chunks.iter().for_each(|chunk| reader.read(chunk));
-            assert!(reader.tail.len() <= 2 * TAIL);
+            assert!(reader.head.len() <= HEAD);
             reader.tokens(is_whole, u64::MAX, 10_000).1
         };
         let answer = answer.as_bytes();
@@ -297,13 +255,48 @@ mod tests {
 
     #[test]
     fn usage_at_the_end_of_a_body_counts() {
-        let text = "x".repeat(3 * TAIL);
+        let text = "x".repeat(12 << 10);
         let body = format!(
             r#"{{"choices":[{{"message":{{"content":"{text}"}}}}],"usage":{{"prompt_tokens":12, "completion_tokens" : 345,"completion_tokens_details":{{"reasoning_tokens":9}}}}}}"#
         );
         assert_eq!(tokens(false, true, &body), 345);
         let body = r#"{"content":[],"usage":{"input_tokens":7,"output_tokens":89}}"#;
         assert_eq!(tokens(false, true, body), 89);
+    }
+
+    #[test]
+    fn usage_counts_wherever_it_stands() {
+        let ids = "7,".repeat(4_000);
+        let usage = r#""usage":{"prompt_tokens":12,"completion_tokens":345}"#;
+        let body = format!(r#"{{"choices":[],{usage},"prompt_token_ids":[{ids}7]}}"#);
+        assert_eq!(tokens(false, true, &body), 345);
+        let body = format!(r#"{{{usage},"choices":[{{"message":{{"content":"{ids}"}}}}]}}"#);
+        assert_eq!(tokens(false, true, &body), 345);
+    }
+
+    #[test]
+    fn a_streams_first_and_last_events_have_its_usage() {
+        let mut reader = UsageReader::new(AnswerForm::Events);
+        let begin = r#"{"type":"message_start","message":{"usage":{"input_tokens":1234,"output_tokens":1}}}"#;
+        let word = r#"{"type":"content_block_delta","delta":{"text":"word "}}"#;
+        let end = r#"{"type":"message_delta","usage":{"output_tokens":777}}"#;
+        let word = format!("event: content_block_delta\ndata: {word}\n\n");
+        let stream = format!(
+            "event: message_start\ndata: {begin}\n\n{}event: message_delta\ndata: {end}\n\n",
+            word.repeat(300)
+        );
+        for piece in stream.as_bytes().chunks(11) {
+            reader.read(piece);
+        }
+        assert_eq!(reader.tokens(true, 10_000, 10_000), (Some(1234), 777));
+    }
+
+    #[test]
+    fn one_event_may_have_several_lines_of_data() {
+        let stream = "data: {\"usage\":{\ndata: \"output_tokens\":7}}\n\n";
+        assert_eq!(tokens(true, true, stream), 7);
+        let torn = "data: {\"content\":\"\n\ndata: {\"usage\":{\"output_tokens\":7}}\n\n";
+        assert_eq!(tokens(true, true, torn), 7);
     }
 
     #[test]
