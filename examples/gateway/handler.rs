@@ -112,6 +112,10 @@ impl Gateway {
                 None => return GatewayFuture::page(Arc::clone(self).page(request, peer, tenant)),
             }
         }
+        if !is_read && !request.body_mut().may_wait_unread() {
+            let refused = pages::body_memory_full(request.uri().path(), &self.pages.handle);
+            return GatewayFuture::page(ready(refused));
+        }
         request.extensions_mut().insert(PeerAddr(peer));
         let is_stored = |durable: &&Durable| is_stored_page || is_read && durable.takes(&request);
         if let Some(durable) = durable.filter(is_stored) {

@@ -5,7 +5,7 @@ mod live;
 mod logs;
 mod models;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::BoxError;
 use axum::body::{Body, HttpBody};
@@ -17,7 +17,9 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
-use tower_triage::rejection::Rejection;
+use tower_triage::endpoints::RouteError;
+use tower_triage::openai::BodyMemory;
+use tower_triage::rejection::{Rejection, ToRejection};
 
 use crate::actions;
 use crate::admin::{self, Feed, Overview};
@@ -256,6 +258,14 @@ pub(crate) fn error_at(
 pub(crate) fn model_not_found(path: &str, message: String) -> Response<Body> {
     let rejection = Rejection::new(StatusCode::NOT_FOUND, "model_not_found", message);
     in_shape_of(path, rejection.with_param("model"))
+}
+
+/// The error response to a request for whose body the memory of all bodies has no room.
+pub(crate) fn body_memory_full(path: &str, handle: &Handle) -> Response<Body> {
+    let memory = handle.router().body_memory();
+    let limit = memory.map_or(0, BodyMemory::limit);
+    let rejection = RouteError::BodyMemoryFull { limit }.to_rejection();
+    in_shape_of(path, rejection.with_retry_after(Duration::from_secs(1)))
 }
 
 /// An error response in the format of the API that `path` is of.

@@ -14,6 +14,7 @@ mod hang_up;
 mod listen;
 mod timeouts;
 mod tls;
+mod unread;
 mod wait;
 mod watched_io;
 mod workers;
@@ -30,6 +31,7 @@ use http_body::Body;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tower_triage::openai::BodyMemory;
 
 use crate::answer_memory::AnswerMemory;
 use crate::config::ServerConfig;
@@ -59,6 +61,8 @@ struct Shared {
     unsent: AnswerMemory,
     /// `None`: plain HTTP.
     tls: Option<Tls>,
+    /// The memory of all request bodies.
+    body_memory: Option<BodyMemory>,
 }
 
 /// The request to stop.
@@ -99,6 +103,7 @@ impl Server {
             tracker: Arc::new(Tracker::new(&pages.handle, &pages.live).counting(&pages.statuses)),
             unsent: AnswerMemory::new(connection::UNSENT),
             tls,
+            body_memory: pages.handle.router().body_memory().cloned(),
         };
         Self {
             shared: Arc::new(shared),

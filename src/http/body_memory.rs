@@ -43,6 +43,24 @@ impl BodyMemory {
         self.0.used.load(Relaxed)
     }
 
+    /// Counts `bytes` until the returned value is dropped. Returns `None` if they do not fit, and counts none of them then.
+    ///
+    /// This is for the bytes that a server holds of a body before anything reads it, such as the window of a stream of
+    /// HTTP/2.
+    #[must_use]
+    pub fn try_hold(&self, bytes: usize) -> Option<MemoryShare> {
+        let mut share = self.share();
+        share.grow(bytes).then_some(share)
+    }
+
+    /// Counts `bytes` even beyond the limit, until the returned value is dropped.
+    #[must_use = "the bytes count until the value is dropped"]
+    pub fn hold(&self, bytes: usize) -> MemoryShare {
+        let mut share = self.share();
+        share.grow_beyond(bytes);
+        share
+    }
+
     /// Returns `true` if `bytes` more fit now.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
         self.used().saturating_add(bytes) <= self.0.limit
@@ -51,10 +69,7 @@ impl BodyMemory {
     /// Counts the body of an admitted request, even beyond the limit, until the last copy of the returned bytes is dropped.
     #[cfg(feature = "route")]
     pub(crate) fn count(&self, bytes: Bytes) -> Bytes {
-        let mut share = self.share();
-        share.bytes = bytes.len();
-        self.0.used.fetch_add(share.bytes, Relaxed);
-        share.tie_to(bytes)
+        self.hold(bytes.len()).tie_to(bytes)
     }
 
     /// Returns the share of a body that has no bytes yet.
@@ -66,14 +81,15 @@ impl BodyMemory {
     }
 }
 
-/// The bytes of one body, which are given back when the share is dropped.
+/// The part of a [`BodyMemory`] that one body uses, which is given back when the value is dropped.
 #[derive(Debug)]
-pub(crate) struct MemoryShare {
+pub struct MemoryShare {
     memory: BodyMemory,
     bytes: usize,
 }
 
 impl MemoryShare {
+    #[cfg(any(feature = "route", feature = "durable"))]
     pub(crate) fn memory(&self) -> &BodyMemory {
         &self.memory
     }
@@ -88,6 +104,12 @@ impl MemoryShare {
             self.bytes += bytes; // at most `used`, so it cannot overflow
         }
         has_grown
+    }
+
+    /// Takes `bytes` more, even beyond the limit.
+    pub(crate) fn grow_beyond(&mut self, bytes: usize) {
+        self.memory.0.used.fetch_add(bytes, Relaxed);
+        self.bytes += bytes;
     }
 
     /// Ties the share to `bytes`, so that it is given back with the last copy of them.
@@ -193,6 +215,17 @@ mod tests {
         assert_eq!(memory.used(), 13);
         assert!(!memory.has_room_for(0) && !memory.share().grow(1));
         drop(bytes);
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn held_bytes_count_until_they_are_dropped() {
+        let memory = BodyMemory::new(10);
+        let first = memory.try_hold(10).unwrap();
+        assert!(memory.try_hold(1).is_none());
+        let beyond = memory.hold(5);
+        assert_eq!(memory.used(), 15);
+        drop((first, beyond));
         assert_eq!(memory.used(), 0);
     }
 

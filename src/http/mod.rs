@@ -7,7 +7,6 @@
 mod body;
 #[cfg(any(feature = "route", feature = "durable"))]
 mod body_fault;
-#[cfg(any(feature = "route", feature = "durable"))]
 mod body_memory;
 mod cached;
 mod classify;
@@ -28,10 +27,7 @@ mod timing;
 pub use body::PermitBody;
 #[cfg(any(feature = "route", feature = "durable"))]
 pub(crate) use body_fault::BodyFault;
-#[cfg(any(feature = "route", feature = "durable"))]
-pub use body_memory::BodyMemory;
-#[cfg(any(feature = "route", feature = "durable"))]
-pub(crate) use body_memory::MemoryShare;
+pub use body_memory::{BodyMemory, MemoryShare};
 pub(crate) use cached::at_once;
 pub use classify::HeaderClassifier;
 pub(crate) use classify::wants_stream;

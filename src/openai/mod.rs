@@ -15,7 +15,7 @@ mod tests;
 mod text_length;
 mod usage;
 
-pub use crate::http::BodyMemory;
+pub use crate::http::{BodyMemory, MemoryShare};
 pub(crate) use edit::Edits;
 pub(crate) use form::{FormStart, ReadForm, RestOfForm, form_boundary, names_url_encoded};
 pub use read_body::ReadBody;

@@ -176,6 +176,9 @@ impl QueueLayer {
     ///
     /// With a limit of 0, requests wait until the [handle](Self::handle) raises it. A limit above 1,048,575
     /// ([`SlotPool::MAX`]) is lowered to that number.
+    ///
+    /// Uploads that wait over HTTP/2 can stop all requests of their connection, as with any limit. Nothing ends that here,
+    /// because the wait is endless. [`read_ahead`](Self::read_ahead) or a larger window of the connection prevents it.
     #[must_use]
     pub fn limit(limit: usize) -> Self {
         Self::new(QueueConfig::unbounded(limit))

@@ -27,6 +27,7 @@
 //! | a limit that is found by measurement | [`Concurrency::Adaptive`] |
 //! | health checks that pass without a slot | [`QueueLayer::exempt`] |
 //! | counters, histograms and logs | [`QueueLayer::observe`] |
+//! | uploads over HTTP/2 that wait | [`QueueLayer::read_ahead`] |
 //! | a queue that the configuration can leave out | [`QueueLayer::map_response_body`] |
 //! | a limit for each method or path, or for each service | [`QueueLayer::per_key`], [`QueueLayer::per_service`] |
 //!
@@ -60,13 +61,14 @@ mod protocol;
 #[cfg(feature = "metrics")]
 mod queue_metrics;
 mod queue_time;
+mod read_ahead;
 mod request;
 mod request_head;
 mod response_body;
 mod service;
 mod shared_inner;
 
-pub use crate::http::{HeaderClassifier, HoldError};
+pub use crate::http::{BodyMemory, HeaderClassifier, HoldError, MemoryShare};
 pub use classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 pub use clone_or_share_inner::CloneOrShareInner;
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};
@@ -85,6 +87,9 @@ pub use protocol::{Http, HttpMode, Plain, Protocol, UntilBodyEnds, UntilHeaders,
 #[cfg(feature = "metrics")]
 pub use queue_metrics::QueueMetrics;
 pub use queue_time::QueueTime;
+pub use read_ahead::{
+    ReadAhead, ReadAheadBody, ReadAheadFuture, ReadAheadInner, ReadAheadLayer, WaitingBody,
+};
 pub use request::QueueRequest;
 pub use request_head::RequestHead;
 pub use response_body::QueueResponseBody;

@@ -53,6 +53,7 @@ mod hang_up;
 #[cfg(target_os = "linux")]
 mod hanging_file;
 mod http2_backends;
+mod http2_uploads;
 mod large_heads;
 mod levels;
 mod live;

@@ -11,6 +11,7 @@ mod on_reject;
 mod optional;
 mod overload_status;
 mod per_key;
+mod read_ahead;
 mod shed;
 mod tenant_limits;
 

@@ -6,6 +6,7 @@ mod observer;
 mod optional;
 mod overload;
 mod per_key;
+mod read_ahead;
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -8,10 +8,12 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
+use tower_triage::openai::BodyMemory;
 
 use super::activity::Served;
 use super::drain::drain;
 use super::exchange::Exchange;
+use super::unread::UnreadWindow;
 use crate::answer_memory::AnswerShare;
 
 /// The largest piece of a response over HTTP/2, in bytes. A slow client makes progress by the piece.
@@ -28,14 +30,33 @@ pub(crate) struct ClientBody {
     /// `true` if it is drained when it is dropped, because nobody has read from it.
     is_drained: bool,
     exchange: Arc<Exchange>,
+    /// The memory of the bytes that are here unread; HTTP/2 only.
+    unread: Option<UnreadWindow>,
 }
 
 impl ClientBody {
-    pub(super) fn new(body: Incoming, is_drained: bool, exchange: &Arc<Exchange>) -> Self {
+    /// Creates the body of a request. The bytes that are here unread count in `memory`.
+    pub(super) fn new(
+        body: Incoming,
+        is_drained: bool,
+        exchange: &Arc<Exchange>,
+        memory: Option<&BodyMemory>,
+    ) -> Self {
+        let memory = memory.filter(|_| !body.is_end_stream());
         Self {
             body: Some(body),
             is_drained,
             exchange: Arc::clone(exchange),
+            unread: memory.map(UnreadWindow::new),
+        }
+    }
+
+    /// Counts the bytes that may be here of a body that waits unread. Returns `false` if the memory of all bodies has no room for
+    /// them, so that the request has to be refused.
+    pub(crate) fn may_wait_unread(&mut self) -> bool {
+        match (&self.body, &mut self.unread) {
+            (Some(body), Some(unread)) => unread.try_hold(body),
+            _ => true,
         }
     }
 }
@@ -49,14 +70,27 @@ impl Body for ClientBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         self.is_drained = false; // its reader decides
-        let Some(body) = &mut self.body else {
+        let Self {
+            body: Some(body),
+            unread,
+            exchange,
+            ..
+        } = &mut *self
+        else {
             return Poll::Ready(None);
         };
-        let frame = Pin::new(body).poll_frame(cx);
+        let frame = Pin::new(&mut *body).poll_frame(cx);
         match &frame {
-            Poll::Pending => self.exchange.upload.wait(),
-            Poll::Ready(Some(Ok(_))) => self.exchange.upload.go_on(),
-            Poll::Ready(_) => self.exchange.uploaded(),
+            Poll::Pending => exchange.upload.wait(),
+            Poll::Ready(Some(Ok(_))) => exchange.upload.go_on(),
+            Poll::Ready(_) => exchange.uploaded(),
+        }
+        match (&frame, unread) {
+            (Poll::Ready(Some(Ok(_))), Some(unread)) if !body.is_end_stream() => {
+                unread.on_piece(body);
+            }
+            (_, Some(unread)) => unread.on_awaited(),
+            (_, None) => {}
         }
         frame
     }

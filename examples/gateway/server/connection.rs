@@ -31,16 +31,18 @@ use super::client_io::ClientIo;
 use super::drive::Driver;
 use super::hang_up::{self, HangUpWatch};
 use super::tls::HTTP1;
+use super::unread::STREAM_WINDOW;
 
 /// The largest head of a request, in bytes. hyper answers a larger one with 431. A backend may end a connection of HTTP/2 at
 /// one of 64 KiB, with all requests on it.
 const LARGEST_HEAD: usize = 32 << 10;
 
-/// The number of bytes of a request's body, and of all bodies of a connection, that are read over HTTP/2 before anything asks
-/// for them. They are outside the memory of bodies, so they are few, but most prompts are sent in one round trip. The
-/// connection has more, so that a body that waits does not hold up the others.
-const STREAM_WINDOW: u32 = 128 << 10;
-const CONNECTION_WINDOW: u32 = 512 << 10;
+/// The number of requests that a connection of HTTP/2 may have at a time.
+const MAX_STREAMS: u32 = 200;
+
+/// The number of bytes of all bodies of a connection that may be here before anything asks for them. The windows of the streams
+/// are the bound, so bodies that wait never keep those of other requests from coming.
+const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 
 /// The number of bytes of an answer that a connection holds while its client does not take them: of a connection of HTTP/1, or
 /// of a stream of HTTP/2.
@@ -151,7 +153,12 @@ async fn serve_requests<H, F, B, I>(
         let tracked = serving.tracker.begin(&mut request);
         // A client that waits for the answer before it sends the body is not asked for it.
         let is_drained = !request.body().is_end_stream() && !request.headers().contains_key(EXPECT);
-        let request = request.map(|body| ClientBody::new(body, is_drained, &served.exchange));
+        let memory = serving
+            .body_memory
+            .as_ref()
+            .filter(|_| version == Version::HTTP_2);
+        let request =
+            request.map(|body| ClientBody::new(body, is_drained, &served.exchange, memory));
         let response = tracked.in_scope(|| handler(request, peer));
         let unsent = (version == Version::HTTP_2).then(|| serving.unsent.share());
         AnswerFuture::new(response, version, served, tracked, unsent)
@@ -182,6 +189,7 @@ async fn serve_requests<H, F, B, I>(
         protocols
             .http2()
             .max_header_list_size(LARGEST_HEAD as u32)
+            .max_concurrent_streams(MAX_STREAMS)
             .max_send_buf_size(SEND_BUFFER)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);

@@ -4,13 +4,14 @@ use http::Request;
 
 use super::QueueLayer;
 use crate::admit::Ticket;
-use crate::http::Rejection;
+use crate::http::{BodyMemory, Rejection};
 use crate::queue::classify::ClassifyContext;
 use crate::queue::map_response_body::MapResponseBodyLayer;
 use crate::queue::observe::{ObservedLayer, Observer};
 use crate::queue::on_reject::{OnReject, RejectAnswer};
 use crate::queue::per_key::PerKeyLayer;
 use crate::queue::protocol::{Http, UntilBodyEnds, WithStatus};
+use crate::queue::read_ahead::ReadAheadLayer;
 use crate::queue::request_head::RequestHead;
 use crate::queue::response_body::QueueResponseBody;
 
@@ -171,6 +172,31 @@ impl<K, M, E> QueueLayer<Http<K, M, E>> {
         F: Fn(QueueResponseBody<B>) -> N + Clone,
     {
         MapResponseBodyLayer::new(self, map)
+    }
+
+    /// Reads the bodies of requests that wait over HTTP/2 into `memory`, so that they do not hold up the other requests of their
+    /// connection.
+    ///
+    /// Without it, the bodies of waiting requests use up the flow-control window of their connection, so that the requests
+    /// that have the slots can't read their own. With the defaults of hyper, axum and tonic, that is 1 MiB. Either give the
+    /// connection a larger window or use this method; [`ReadAheadLayer`] has the lines for both.
+    ///
+    /// ```
+    /// use axum::{Router, routing::post};
+    /// use tower_triage::QueueLayer;
+    /// use tower_triage::queue::BodyMemory;
+    ///
+    /// let queue = QueueLayer::limit(8).read_ahead(BodyMemory::new(64 << 20));
+    /// let app: Router = Router::new()
+    ///     .route("/", post(|body: String| async { body }))
+    ///     .layer(queue);
+    /// ```
+    ///
+    /// Call it last, because it returns a layer of another type. Around a layer of another type, for example one with an observer,
+    /// use [`ReadAheadLayer::new`].
+    #[must_use]
+    pub fn read_ahead(self, memory: BodyMemory) -> ReadAheadLayer<Self> {
+        ReadAheadLayer::new(self, memory)
     }
 
     /// Gives each key of requests a queue of its own, with the layer's configuration: a limit for each gRPC method, or
