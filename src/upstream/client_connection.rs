@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response, Uri};
 use http_body::Body;
@@ -16,8 +17,9 @@ use hyper_util::rt::TokioIo;
 use tokio::task::AbortHandle;
 use tower_service::Service;
 
-use super::connect::{ConnectError, Connector};
+use super::connect::{ConnectError, Connector, peer_of};
 use super::connection::{Connection, ConnectionState};
+use super::upkeep::{Kept, Upkeep};
 use super::upload::Progress;
 
 /// A connection to an endpoint, over which requests with a body of type `B` are sent one after another.
@@ -33,6 +35,10 @@ pub(super) struct ClientConnection<B> {
     clock: Arc<IdleClock>,
     /// The tick at which the connection was made, or its last answer ended.
     idle_since: u32,
+    /// The tick at which the connection was made.
+    opened: u32,
+    /// `None` for a connection of one request.
+    kept: Option<Kept>,
 }
 
 /// The outcome of a request with a body of type `B` that was sent.
@@ -46,7 +52,10 @@ enum Phase {
     Idle,
 }
 
-/// The clock by which idle connections age. It only moves while connections are watched.
+/// The time between two looks at the idle connections, by which their clock moves.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+
+/// The clock by which connections age. It only moves while connections are watched.
 #[derive(Debug, Default)]
 pub(super) struct IdleClock(AtomicU32);
 
@@ -69,14 +78,17 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     /// Connects to the host of `to`, and starts the task that drives the connection. If it `may_upgrade`, it can change its
-    /// protocol.
+    /// protocol. A connection that is kept has an `upkeep`.
     pub(super) async fn open(
         connector: &Connector,
         to: Uri,
         clock: Arc<IdleClock>,
+        upkeep: Option<&Arc<Upkeep>>,
         may_upgrade: bool,
     ) -> Result<Self, ConnectError> {
-        let connection = Connection::new(connector.connect(to).await?);
+        let stream = connector.connect(to).await?;
+        let kept = upkeep.map(|upkeep| upkeep.begin(peer_of(&stream)));
+        let connection = Connection::new(stream).limiting_heads();
         let state = connection.state();
         let connected = handshake(TokioIo::new(connection)).await;
         let (sender, driver) = connected.map_err(ConnectError::failed)?;
@@ -90,7 +102,9 @@ where
             driver: driver.abort_handle(),
             phase: Phase::Unused,
             idle_since: clock.now(),
+            opened: clock.now(),
             clock,
+            kept,
         })
     }
 
@@ -103,7 +117,13 @@ where
     ) -> Pin<Box<impl Future<Output = Sent<B>> + use<B>>> {
         self.state.begin();
         self.phase = Phase::Busy(progress);
-        Box::pin(self.sender.try_send_request(request))
+        let state = self.state.clone();
+        let sent = self.sender.try_send_request(request);
+        Box::pin(async move {
+            let sent = sent.await;
+            state.on_head();
+            sent
+        })
     }
 }
 
@@ -131,6 +151,7 @@ impl<B> ClientConnection<B> {
         let is_ready = match self.phase {
             Phase::Unused => !self.sender.is_closed(),
             Phase::Busy(_) => false,
+            Phase::Idle if self.is_over() => return false,
             Phase::Idle => self.sender.is_ready(),
         };
         if !is_ready {
@@ -139,9 +160,19 @@ impl<B> ClientConnection<B> {
         is_ready
     }
 
-    /// Returns `true` if the connection carries no request and is open.
+    /// Returns `true` if the connection is too old for another request, or its endpoint has moved.
+    fn is_over(&self) -> bool {
+        let Some(kept) = &self.kept else {
+            return false;
+        };
+        // By the ticks, so that a request does not read the clock.
+        let age = TICK * self.clock.now().wrapping_sub(self.opened);
+        age >= kept.max_age() || kept.has_moved()
+    }
+
+    /// Returns `true` if the connection carries no request, is open and may take another one.
     fn is_idle(&self) -> bool {
-        !matches!(self.phase, Phase::Busy(_)) && !self.sender.is_closed()
+        !matches!(self.phase, Phase::Busy(_)) && !self.sender.is_closed() && !self.is_over()
     }
 
     /// Returns `true` if the connection is open, and has been idle for less than `limit` ticks at the tick `now`.

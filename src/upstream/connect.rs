@@ -4,15 +4,18 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::iter::successors;
+use std::net::IpAddr;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
 use tokio::time::timeout;
 
 use super::lookups::{Lookups, Tcp};
-use super::tls::{Stream, Tls};
+use super::tls::{Stream, Tls, tcp_of};
 
 /// The default timeout of a connection attempt, which is long enough for any network that works.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,19 +40,54 @@ pub(super) enum Alpn {
     Http2,
 }
 
+/// The default of the time for which a connection takes requests.
+const MAX_AGE: Duration = Duration::from_secs(300);
+
 #[derive(Clone)]
 pub(crate) struct Connector {
     tcp: Tcp,
     tls: Tls,
     limit: Duration,
+    max_age: Duration,
+    lookups: Lookups,
 }
 
 impl Connector {
     pub(super) fn new(lookups: Lookups) -> Self {
-        let mut tcp = HttpConnector::new_with_resolver(lookups);
+        let mut tcp = HttpConnector::new_with_resolver(lookups.clone());
         tcp.set_nodelay(true);
         let (tls, limit) = (Default::default(), CONNECT_TIMEOUT);
-        Self { tcp, tls, limit }.within(limit)
+        let connector = Self {
+            tcp,
+            tls,
+            limit,
+            max_age: MAX_AGE,
+            lookups,
+        };
+        connector.within(limit)
+    }
+
+    /// Returns the connector with another time for which a connection takes requests.
+    pub(super) fn aging(mut self, max_age: Duration) -> Self {
+        self.max_age = max_age;
+        self
+    }
+
+    /// Returns the longest time for which a connection takes requests.
+    pub(super) fn max_age(&self) -> Duration {
+        self.max_age
+    }
+
+    /// Returns the addresses of the host of `to`. `None` if the host is an address itself, or could not be looked up.
+    pub(super) async fn addresses(&self, to: &Uri) -> Option<Vec<IpAddr>> {
+        let host = to.host()?;
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        if bare.parse::<IpAddr>().is_ok() {
+            return None;
+        }
+        let name = Name::from_str(host).ok()?;
+        let found = self.lookups.clone().addresses(name).await.ok()?;
+        Some(found.map(|address| address.ip()).collect())
     }
 
     /// Returns the connector with another timeout.
@@ -105,6 +143,12 @@ impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connector").finish_non_exhaustive()
     }
+}
+
+/// Returns the address at the other end of a connection.
+pub(super) fn peer_of(stream: &Stream) -> Option<IpAddr> {
+    let peer = tcp_of(stream).peer_addr().ok()?;
+    Some(peer.ip())
 }
 
 /// The reason why there is no connection. A clone goes to each request that waited for the connection.

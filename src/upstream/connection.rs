@@ -14,12 +14,22 @@ use std::task::{Context, Poll};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 
 /// A connection to an endpoint, as hyper reads and writes it.
 pub(super) struct Connection<S> {
     io: TokioIo<S>,
     state: ConnectionState,
+    /// `true` if no more than [`MOST_BEFORE_HEAD`] may come before the head of an answer.
+    limits_heads: bool,
+    /// Is notified, and then dropped, when something is written after the endpoint's first bytes.
+    on_reply: Option<Arc<Notify>>,
 }
+
+/// The number of bytes that may come before the head of an answer has been read, with that head. An answer may be preceded by any
+/// number of interim ones (1xx), which hyper reads without a pause, so an endpoint that sends them without an end would keep the
+/// thread from everything else. hyper reads heads of up to 400 KiB, and about as much of a body before it is asked for.
+const MOST_BEFORE_HEAD: u32 = 1 << 20;
 
 /// The state of a connection, which can be read from outside of hyper.
 #[derive(Debug, Clone)]
@@ -38,12 +48,34 @@ struct Flags {
     reads: AtomicU32,
     /// The number of reads at the time at which the current request began.
     reads_at_begin: AtomicU32,
+    /// The number of bytes that have come since the current request began, until the head of its answer was read.
+    before_head: AtomicU32,
+    /// `true` while the head of an answer is awaited.
+    awaits_head: AtomicBool,
 }
 
 impl ConnectionState {
     /// Records that a request begins.
     pub(super) fn begin(&self) {
         self.0.reads_at_begin.store(self.reads(), Relaxed);
+        self.0.before_head.store(0, Relaxed);
+        self.0.awaits_head.store(true, Relaxed);
+    }
+
+    /// Records that the head of the answer to the current request was read.
+    pub(super) fn on_head(&self) {
+        self.0.awaits_head.store(false, Relaxed);
+    }
+
+    /// Counts bytes that have come. Returns `false` if they are too many for an answer whose head is still awaited.
+    fn may_come(&self, bytes: usize) -> bool {
+        if !self.0.awaits_head.load(Relaxed) {
+            return true;
+        }
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let before = self.0.before_head.load(Relaxed).saturating_add(bytes);
+        self.0.before_head.store(before, Relaxed);
+        before <= MOST_BEFORE_HEAD
     }
 
     /// Returns `true` if hyper has written everything that it had, and the endpoint still accepted it.
@@ -71,8 +103,24 @@ impl<S> Connection<S> {
                 write_failed: AtomicBool::new(false),
                 reads: AtomicU32::new(0),
                 reads_at_begin: AtomicU32::new(0),
+                before_head: AtomicU32::new(0),
+                awaits_head: AtomicBool::new(false),
             })),
+            limits_heads: false,
+            on_reply: None,
         }
+    }
+
+    /// Notifies `on_reply` once something was written after the endpoint's first bytes.
+    pub(super) fn replying(mut self, on_reply: &Arc<Notify>) -> Self {
+        self.on_reply = Some(Arc::clone(on_reply));
+        self
+    }
+
+    /// Fails if too much comes before the head of an answer. This is for connections with one request at a time.
+    pub(super) fn limiting_heads(mut self) -> Self {
+        self.limits_heads = true;
+        self
     }
 
     /// Returns the state of the connection, which can be read while hyper owns the connection.
@@ -90,6 +138,12 @@ impl<S> Connection<S> {
     where
         S: Unpin,
     {
+        if self.on_reply.is_some()
+            && self.state.reads() > 0
+            && let Some(on_reply) = self.on_reply.take()
+        {
+            on_reply.notify_one();
+        }
         let flags = &*self.state.0;
         flags.flushed.store(false, Relaxed);
         if flags.write_failed.load(Relaxed) {
@@ -123,12 +177,17 @@ impl<S: Read + Unpin> AsyncRead for Connection<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        if buf.filled().len() > before {
+        let length = buf.filled().len() - before;
+        if length > 0 {
             // Nobody else writes the number.
             self.state
                 .0
                 .reads
                 .store(self.state.reads().wrapping_add(1), Relaxed);
+            if self.limits_heads && !self.state.may_come(length) {
+                let error = "the endpoint sends interim responses without an end";
+                return Poll::Ready(Err(io::Error::other(error)));
+            }
         }
         match read {
             // The endpoint closed the connection with a part of the request unread. Everything that it sent is read by

@@ -9,6 +9,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use http::{Request, Response};
 use http_body::Body;
@@ -39,7 +40,12 @@ pub(super) enum Way<B> {
     New { may_upgrade: bool },
     /// The connection of HTTP/2 that all requests share. If it breaks, a request that `may_repeat` is sent again though the
     /// endpoint may have seen it.
-    Http2 { shared: Shared<B>, may_repeat: bool },
+    Http2 {
+        shared: Shared<B>,
+        may_repeat: bool,
+        /// `true` once the endpoint has not answered in time.
+        is_late: Arc<AtomicBool>,
+    },
 }
 
 /// The answer of an endpoint, with the connection that it comes over.
@@ -115,6 +121,13 @@ where
         }))
     }
 
+    /// Records that the endpoint has not answered in time, before the future of the answer is dropped.
+    pub(super) fn on_late(&self) {
+        if let Way::Http2 { is_late, .. } = &self.way {
+            is_late.store(true, Relaxed); // read by the same task
+        }
+    }
+
     /// Waits for the answer to a request. Dropping the future closes the connection, or resets the stream.
     pub(super) async fn answer<F>(&self, begun: Begun<B, F>) -> Result<Answer, SendError>
     where
@@ -142,8 +155,12 @@ where
         let (pool, may_upgrade) = match &self.way {
             Way::Kept(pool) => (Some(pool), false),
             Way::New { may_upgrade } => (None, *may_upgrade),
-            Way::Http2 { shared, may_repeat } => {
-                return http2::send(shared, unsent.request, *may_repeat, name).await;
+            Way::Http2 {
+                shared,
+                may_repeat,
+                is_late,
+            } => {
+                return http2::send(shared, unsent.request, *may_repeat, is_late, name).await;
             }
         };
         let progress = unsent.request.body().progress();
@@ -218,7 +235,7 @@ where
         let Some(pool) = pool else {
             let (to, clock) = (self.endpoint.url().clone(), Arc::default());
             let connection =
-                ClientConnection::open(&self.connector, to, clock, may_upgrade).await?;
+                ClientConnection::open(&self.connector, to, clock, None, may_upgrade).await?;
             return Ok((Box::new(Unpooled(connection)), false));
         };
         loop {

@@ -51,8 +51,12 @@ use crate::route::{AtMostOnce, RouteHandle};
 ///   whose request is still being sent, waits for 100 ms at most, because its first piece may come much later.
 /// - If an answer comes before the request's body is sent, the answer is passed on while the rest of the body goes out.
 ///   If a part of the body is still unsent when the answer is over, the connection is closed instead.
-/// - Connections are kept and used again. An idle one is closed after 3 s to 4 s. Each endpoint keeps its own, so they are
-///   closed when the endpoint leaves the router or is configured differently.
+/// - Connections are kept and used again. An idle one is closed after 3 s to 4 s, and each one at an
+///   [age](Self::max_connection_age) of 4 to 5 min. Each endpoint keeps its own, so they are closed when the endpoint leaves the
+///   router or is configured differently. While they are used, the endpoint's name is looked up every 10 s, and those to an
+///   address that it does not have any more take no further request.
+/// - An answer may follow interim responses (1xx), which end here. More than 1 MiB of them and of the head is a failure over
+///   HTTP/1.1, because an endpoint that sends them without an end would keep a thread from everything else.
 /// - If a kept connection turns out to be closed, its request is sent again once, on a new connection, unless a byte of
 ///   an answer has come or its streamed body was cut off. A request with a body of more than 1 MiB, and a request that is
 ///   sent [`AtMostOnce`], goes over a new connection from the start.
@@ -85,15 +89,16 @@ use crate::route::{AtMostOnce, RouteHandle};
 ///
 /// # HTTP/2
 ///
-/// An endpoint with [`http2`](crate::endpoints::Endpoint::http2) gets all requests over one connection, so gRPC passes. What
+/// An endpoint with [`http2`](crate::endpoints::Endpoint::http2) gets all requests over one connection, as long as its limit of
+/// streams allows it, so gRPC passes. What
 /// is said above of a connection that is closed then holds for the request's stream, which is reset.
 ///
 /// - The first request opens the connection, and requests that come meanwhile wait for it together. An idle connection is
 ///   closed after 45 s to 60 s. On Linux, a connection to a machine that is gone is closed within about two minutes.
-/// - A connection over which nothing came during all of a request that was given up after 10 s or more gets no further
-///   request. Those that it has go on.
-/// - Requests above the endpoint's limit of streams wait for a free one. That time counts towards
-///   [`first_byte_timeout`](Self::first_byte_timeout), so give the endpoint no more slots than streams.
+/// - A connection over which nothing came during all of a request that [timed out](Self::first_byte_timeout), or that was given
+///   up after 10 s or more, gets no further request. Those that it has go on.
+/// - Requests above the endpoint's limit of streams go over further connections, so no request that has a slot waits for a
+///   stream.
 /// - A request that the endpoint has not seen, by a `GOAWAY` or a `REFUSED_STREAM`, is sent again up to three times, even if
 ///   it is sent [`AtMostOnce`]. A `GOAWAY` with an error is an exception, because the request may be its cause. Without such a
 ///   promise, the rule for kept connections applies, except to a request that is sent `AtMostOnce`.
@@ -225,6 +230,19 @@ where
         Self::with(connector, self.timeouts)
     }
 
+    /// Sets the age at which a connection takes no further request. The default is 5 min. Each connection has an age of its own,
+    /// up to a fifth shorter, so that they do not all end together. A request that runs is not cut off.
+    ///
+    /// Without such a limit, connections that are always in use would go on to an old address after the endpoint's name has
+    /// moved, or to the old half of a service behind a load balancer.
+    ///
+    /// The returned client starts without connections, and it does not share any with clones made before.
+    #[must_use]
+    pub fn max_connection_age(self, limit: Duration) -> Self {
+        let connector = Connector::clone(&self.connector).aging(limit);
+        Self::with(connector, self.timeouts)
+    }
+
     /// Sets the time that an endpoint may take until the head of its answer is there. The default is 600 s.
     ///
     /// The time counts from `call`, and starts again with each piece of the request's body that the endpoint takes. The
@@ -344,6 +362,7 @@ where
             true => Way::Http2 {
                 shared: shared_of(endpoint, &self.connector),
                 may_repeat,
+                is_late: Arc::default(),
             },
             false if is_large || may_upgrade || !may_repeat => Way::New { may_upgrade },
             false => Way::Kept(pool_of(endpoint, &self.connector)),

@@ -72,6 +72,7 @@ impl ForwardFuture {
                 }
                 Some(Err(error)) => no_response(error, name),
                 None => {
+                    exchange.on_late();
                     tracing::warn!(endpoint = name, ?limit, "no answer in time");
                     return Failure::Timeout(name.to_owned(), limit).response();
                 }

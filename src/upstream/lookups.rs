@@ -67,7 +67,8 @@ impl Lookups {
         }))
     }
 
-    async fn addresses(self, name: Name) -> io::Result<std::vec::IntoIter<SocketAddr>> {
+    /// Returns the addresses of `name`.
+    pub(super) async fn addresses(self, name: Name) -> io::Result<std::vec::IntoIter<SocketAddr>> {
         let mut lookup = self.lookup(name);
         match lookup.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(Ok((addresses, _)))) => Ok(addresses.clone().into_iter()),

@@ -25,6 +25,7 @@ mod tls;
 #[path = "no_tls.rs"]
 mod tls;
 mod upgrade;
+mod upkeep;
 mod upload;
 
 pub use body::{BodyError, ForwardBody};

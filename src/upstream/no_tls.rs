@@ -31,3 +31,8 @@ impl Tls {
         tcp.call(to).await.map_err(ConnectError::failed)
     }
 }
+
+/// Returns the socket of a connection.
+pub(super) fn tcp_of(stream: &Stream) -> &TcpStream {
+    stream.inner()
+}

@@ -9,7 +9,6 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use http::Uri;
 use http_body::Body;
@@ -18,8 +17,9 @@ use hyper_util::rt::TokioExecutor;
 use tokio::time::sleep;
 use tower_service::Service;
 
-use super::client_connection::{ClientConnection, IdleClock};
+use super::client_connection::{ClientConnection, IdleClock, TICK};
 use super::connect::{ConnectError, Connector};
+use super::upkeep::{LOOK_EVERY, Upkeep};
 
 /// The connections to one endpoint. A request takes one that is idle, or else opens a new one.
 pub(super) trait Pool<B>: Send + Sync {
@@ -49,12 +49,12 @@ pub(super) trait Release: Send + Sync {
     fn release(self: Box<Self>);
 }
 
-/// The time between two looks at the idle connections.
-const TICK: Duration = Duration::from_secs(1);
-
 /// The number of ticks after which an idle connection is closed, so it is kept for 3 s to 4 s. Servers commonly close
 /// after 5 s (uvicorn, Node.js). Closing earlier avoids a request on a connection that the server is closing.
 const IDLE_TICKS: u32 = 4;
+
+/// The number of ticks between two look-ups of the endpoint's name.
+const LOOK_TICKS: u32 = (LOOK_EVERY.as_secs() / TICK.as_secs()) as u32;
 
 /// Creates a pool of connections to the host of `to`.
 pub(super) fn pool<B>(connector: Connector, to: Uri) -> Arc<dyn Pool<B>>
@@ -64,10 +64,12 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let clock = Arc::new(IdleClock::default());
+    let upkeep = Upkeep::new(connector.clone(), to.clone());
     let opener = Opener {
         connector,
         to,
         clock: Arc::clone(&clock),
+        upkeep: Arc::clone(&upkeep),
         body: PhantomData,
     };
     let cache = cache::builder()
@@ -76,6 +78,7 @@ where
     Arc::new(CachePool::new(
         cache,
         clock,
+        upkeep,
         |cache, now| cache.retain(|connection| connection.is_fresh(now, IDLE_TICKS)),
         |cached| cached.inner_mut(),
     ))
@@ -86,6 +89,7 @@ struct Opener<B> {
     connector: Connector,
     to: Uri,
     clock: Arc<IdleClock>,
+    upkeep: Arc<Upkeep>,
     body: PhantomData<fn(B)>,
 }
 
@@ -107,7 +111,10 @@ where
         let (connector, to) = (self.connector.clone(), self.to.clone());
         // The clone counts as a connection from here on, so that the pool is watched.
         let clock = Arc::clone(&self.clock);
-        Box::pin(async move { ClientConnection::open(&connector, to, clock, false).await })
+        let upkeep = Arc::clone(&self.upkeep);
+        Box::pin(async move {
+            ClientConnection::open(&connector, to, clock, Some(&upkeep), false).await
+        })
     }
 }
 
@@ -117,6 +124,7 @@ struct CachePool<C, L, B> {
     /// The clock of the connections. The pool, its opener and each connection hold it, so the count of its holders tells
     /// if there are connections.
     clock: Arc<IdleClock>,
+    upkeep: Arc<Upkeep>,
     /// Closes the idle connections that are not fresh at a tick.
     retain: fn(&mut C, u32),
     get: fn(&mut L) -> &mut ClientConnection<B>,
@@ -132,6 +140,7 @@ impl<C, L, B> CachePool<C, L, B> {
     fn new(
         cache: C,
         clock: Arc<IdleClock>,
+        upkeep: Arc<Upkeep>,
         retain: fn(&mut C, u32),
         get: fn(&mut L) -> &mut ClientConnection<B>,
     ) -> Self
@@ -145,6 +154,7 @@ impl<C, L, B> CachePool<C, L, B> {
         Self {
             state,
             clock,
+            upkeep,
             retain,
             get,
         }
@@ -154,11 +164,15 @@ impl<C, L, B> CachePool<C, L, B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves the clock, and closes the connections that have been idle for too long. Returns `false` if no connection
-    /// is left, so that the pool need not be watched.
+    /// Moves the clock, and closes the connections that have been idle for too long or take no request any more. Returns
+    /// `false` if no connection is left, so that the pool need not be watched.
     fn close_idle(&self) -> bool {
         let mut state = self.lock();
-        (self.retain)(&mut state.cache, self.clock.tick());
+        let now = self.clock.tick();
+        if now.is_multiple_of(LOOK_TICKS) {
+            self.upkeep.look_up();
+        }
+        (self.retain)(&mut state.cache, now);
         // The pool and its opener are two holders. A connection that is about to be opened counts before the pool asks
         // for a watch, under the same lock.
         state.is_watched = Arc::strong_count(&self.clock) > 2;

@@ -92,6 +92,14 @@ fn has_agreed_to_http2(stream: &Stream) -> bool {
     }
 }
 
+/// Returns the socket of a connection.
+pub(super) fn tcp_of(stream: &Stream) -> &TcpStream {
+    match stream {
+        MaybeHttpsStream::Http(tcp) => tcp.inner(),
+        MaybeHttpsStream::Https(tls) => tls.inner().get_ref().0.inner().inner(),
+    }
+}
+
 fn builder() -> ConfigBuilder<ClientConfig, WantsVerifier> {
     // The provider is explicit, because the program may not have installed a default one.
     ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

@@ -112,13 +112,18 @@ async fn requests_at_the_same_time_share_one_connection() {
 }
 
 #[tokio::test]
-async fn the_limit_of_streams_holds_from_the_first_one_on() {
+async fn requests_above_the_limit_of_streams_go_over_further_connections() {
     let server = Server::start(2).await;
-    server.go.add_permits(20);
-    ask(&Forward::new(), &server.to, 20).await;
-    let most = server.open.1.load(SeqCst);
-    assert!(most <= 2, "{most}");
-    assert_eq!(server.connections(), 1);
+    let forward = Forward::new();
+    let all_are_there = async {
+        server.until_open(20).await;
+        server.go.add_permits(20);
+    };
+    tokio::join!(ask(&forward, &server.to, 20), all_are_there);
+    assert_eq!(server.connections(), 10);
+    server.go.add_permits(2);
+    ask(&forward, &server.to, 2).await;
+    assert_eq!(server.connections(), 10);
 }
 
 #[tokio::test]
@@ -128,18 +133,50 @@ async fn only_one_stream_begins_before_the_limit_is_known() {
     let forward = Forward::new();
     let serve = async {
         let mut frames = Frames::preface(upstream.accept().await.0).await;
-        let (mut stream, _) = frames.request().await;
+        let (stream, _) = frames.request().await;
         let second = timeout(Duration::from_millis(50), frames.next()).await;
         assert!(second.is_err(), "{second:?}");
         frames.limit_to_one().await;
+        let mut all = vec![(frames, stream)];
         for _ in 0..4 {
-            frames.answer(stream, "mine").await;
-            (stream, _) = frames.request().await;
+            let mut frames = Frames::preface(upstream.accept().await.0).await;
+            let (stream, _) = frames.request().await;
+            frames.limit_to_one().await;
+            all.push((frames, stream));
         }
-        frames.answer(stream, "mine").await;
-        frames
+        for (frames, stream) in &mut all {
+            frames.answer(*stream, "mine").await;
+        }
+        all
     };
     tokio::join!(serve, ask(&forward, &to, 5));
+}
+
+#[tokio::test]
+async fn a_connection_that_was_silent_for_a_late_request_gets_no_other() {
+    let (upstream, _) = bind().await;
+    let to = http2(format!("http://{}", upstream.addr()));
+    let forward = Forward::new().first_byte_timeout(Duration::from_millis(100));
+    let (mut mute, ()) = tokio::join!(
+        async {
+            let mut frames = Frames::begin(upstream.accept().await.0).await;
+            let (stream, _) = frames.request().await;
+            frames.answer(stream, "mine").await;
+            frames
+        },
+        ask(&forward, &to, 1)
+    );
+    let late = send(&forward, post(&to, "mine")).await;
+    assert_eq!(late.status(), 504);
+    tokio::join!(
+        async {
+            let mut frames = Frames::begin(upstream.accept().await.0).await;
+            let (stream, _) = frames.request().await;
+            frames.answer(stream, "mine").await;
+        },
+        ask(&forward, &to, 1)
+    );
+    drop(mute.request().await); // the late one
 }
 
 /// A server of HTTP/2 for one request, which it returns, with the trailers of its body.

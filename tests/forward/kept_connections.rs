@@ -178,6 +178,28 @@ async fn idle_connections_are_closed_before_their_server_does() {
 }
 
 #[tokio::test]
+async fn a_connection_that_is_always_in_use_ends_at_its_maximal_age() {
+    let (upstream, to) = bind().await;
+    let forward = Forward::new().max_connection_age(Duration::from_secs(20));
+    let ask = async || text(send(&forward, post(&to, "{}")).await).await;
+    let mut connection = kept(&upstream, ask()).await;
+    for _ in 0..7 {
+        pause();
+        sleep(Duration::from_secs(2)).await;
+        resume();
+        both(connection.answer(OK), ask()).await;
+    }
+    for _ in 0..3 {
+        pause();
+        sleep(Duration::from_secs(2)).await;
+        resume();
+    }
+    let closed = timeout(SOON, connection.closed()).await;
+    closed.expect("the connection is closed");
+    kept(&upstream, ask()).await;
+}
+
+#[tokio::test]
 async fn the_connections_of_an_endpoint_that_is_gone_are_closed() {
     let (upstream, to) = bind().await;
     let forward = Forward::new();

@@ -15,6 +15,7 @@ mod grpc;
 mod http2;
 mod http2_ends;
 mod http2_streams;
+mod interim;
 mod kept_connections;
 mod own_headers;
 mod timeouts;

@@ -2,10 +2,11 @@
 
 use http::Version;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::backend::Backend;
+use crate::http2_frames::Frames;
 use crate::process::{Gateway, Setup, TIMEOUT};
 
 const MODELS: &str = "max_concurrent = 8\nmodels = [{ name = \"m\" }]\n";
@@ -22,6 +23,27 @@ async fn http2() -> (Gateway, Backend) {
     let backend = Backend::start_http2().await;
     let setup = setup(&backend, "http2 = true\nhealth = false\n");
     (setup.start().await, backend)
+}
+
+/// A gateway with one worker, in front of a backend whose connections the test drives frame by frame.
+async fn by_frames(lines: &str) -> (Gateway, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let setup = Setup::new().sections(&format!(
+        "{lines}[server]\nworkers = 1\n[[backends]]\nname = \"a\"\nurl = \"{url}\"\nhttp2 = true\nhealth = false\n{MODELS}"
+    ));
+    (setup.start().await, listener)
+}
+
+async fn accept(listener: &TcpListener) -> Frames {
+    let accepted = async { Frames::preface(listener.accept().await.unwrap().0).await };
+    timeout(TIMEOUT, accepted).await.expect("no connection")
+}
+
+/// Reads the next request of a connection.
+async fn next(frames: &mut Frames) -> u32 {
+    let request = timeout(TIMEOUT, frames.request()).await;
+    request.expect("no request comes").0
 }
 
 /// Answers the next request of `gateway`, which comes over HTTP/2.
@@ -174,4 +196,44 @@ async fn http_2_is_either_on_or_off() {
     for word in ["backends.http2", "line", "boolean"] {
         assert!(message.contains(word), "{word}\n{message}");
     }
+}
+
+/// A connection of this backend has one stream at a time.
+#[tokio::test]
+async fn a_request_with_a_slot_does_not_wait_for_a_stream() {
+    let (gateway, listener) = by_frames("").await;
+    let first = gateway.ask("m").send();
+    let mut one = accept(&listener).await;
+    one.limit_to_one().await;
+    let of_first = next(&mut one).await;
+
+    let second = gateway.ask("m").high().send();
+    let mut other = accept(&listener).await;
+    other.limit_to_one().await;
+    let of_second = next(&mut other).await;
+    other.answer(of_second, "second").await;
+    second.answer().await.assert_ok("second");
+    one.answer(of_first, "first").await;
+    first.answer().await.assert_ok("first");
+}
+
+#[tokio::test]
+async fn a_mute_connection_gets_no_request_after_a_timeout() {
+    let timeouts = "[upstream]\nfirst_byte_timeout_seconds = 0.3\n";
+    let (gateway, listener) = by_frames(timeouts).await;
+    let asked = gateway.ask("m").send();
+    let mut mute = accept(&listener).await;
+    mute.limit_to_one().await;
+    let stream = next(&mut mute).await;
+    mute.answer(stream, "fine").await;
+    asked.answer().await.assert_ok("fine");
+
+    let late = gateway.ask("m").answer().await;
+    assert_eq!(late.error(), (504, "upstream_timeout".to_owned()));
+    let asked = gateway.ask("m").send();
+    let mut other = accept(&listener).await;
+    other.limit_to_one().await;
+    let stream = next(&mut other).await;
+    other.answer(stream, "fine").await;
+    asked.answer().await.assert_ok("fine");
 }

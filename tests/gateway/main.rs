@@ -9,6 +9,8 @@ mod chromium;
 mod client;
 #[path = "../support/gateway_durable.rs"]
 mod durable_support;
+#[path = "../support/http2_frames.rs"]
+mod http2_frames;
 #[path = "../support/gateway_openai.rs"]
 mod openai_client;
 #[path = "../support/gateway_process.rs"]

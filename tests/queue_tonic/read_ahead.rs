@@ -3,22 +3,33 @@
 use super::*;
 use tower_triage::queue::BodyMemory;
 
+/// The messages of 199 calls wait unread. They are larger than the window of the connection, and an urgent call comes last.
 #[tokio::test]
 async fn all_calls_of_a_channel_are_served_though_their_messages_wait() {
-    const CALLS: usize = 200;
-    let layer = QueueLayer::limit(8).read_ahead(BodyMemory::new(64 << 20));
+    let layer = QueueLayer::limit(1).read_ahead(BodyMemory::new(64 << 20));
     let app = App::serve(layer.handle(), |notes, incoming| {
         let server = Server::builder().layer(layer).add_service(notes);
         tokio::spawn(server.serve_with_incoming(incoming));
     })
     .await;
+    all_are_served(app).await;
+}
+
+async fn all_are_served(app: App) {
+    const CALLS: usize = 199;
     let text = "x".repeat(32 << 10);
-    let calls: Vec<_> = (0..CALLS)
-        .map(|_| tokio::spawn(ask(app.channel.clone(), Request::new(note(text.clone())))))
-        .collect();
-    app.until(|depth, running| (depth, running) == (CALLS - 8, 8))
+    let call = |priority: &'static str| {
+        let mut request = Request::new(note(text.clone()));
+        let priority = priority.parse().unwrap();
+        request.metadata_mut().insert("x-priority", priority);
+        tokio::spawn(ask(app.channel.clone(), request))
+    };
+    let mut calls: Vec<_> = (0..CALLS).map(|_| call("normal")).collect();
+    app.until(|depth, running| (depth, running) == (CALLS - 1, 1))
         .await;
-    app.finish.add_permits(CALLS);
+    calls.push(call("high"));
+    app.until(|depth, _| depth == CALLS).await;
+    app.finish.add_permits(CALLS + 1);
     let all = async {
         for call in calls {
             let said = call.await.unwrap().unwrap();

@@ -26,6 +26,7 @@ use crate::upstream::lookups::Lookups;
 #[cfg(all(feature = "swap", unix))]
 use crate::upstream::target::host;
 use crate::upstream::target::{authority, origin_form, set_authority};
+use crate::upstream::upkeep::Upkeep;
 
 /// A client that sends health checks.
 #[derive(Debug, Clone)]
@@ -89,7 +90,7 @@ impl Prober {
     /// Sends a request to the host of `to`.
     async fn send(&self, to: &Uri, request: Request<Empty<Bytes>>) -> Result<Answer, CheckError> {
         let mut connection =
-            ClientConnection::open(&self.0, to.clone(), Arc::default(), false).await?;
+            ClientConnection::open(&self.0, to.clone(), Arc::default(), None, false).await?;
         let sent = connection.send(request, None).await;
         Ok(Answer {
             response: sent.map_err(|error| CheckError::NoAnswer(error.into_error()))?,
@@ -104,8 +105,9 @@ impl Prober {
         mut request: Request<Empty<Bytes>>,
     ) -> Result<Answer, CheckError> {
         set_authority(&mut request, to.scheme(), &authority(to));
-        let mut connection = Http2Connection::open(&self.0, to.clone()).await?;
-        let stream = connection.begin(None);
+        let upkeep = Upkeep::new(self.0.clone(), to.clone());
+        let mut connection = Http2Connection::open(&self.0, to.clone(), &upkeep).await?;
+        let stream = connection.begin();
         let sent = connection.send(request).await;
         Ok(Answer {
             response: sent.map_err(|error| CheckError::NoAnswer(error.into_error()))?,

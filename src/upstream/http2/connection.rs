@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 // All numbers are `Relaxed`, because each is read by itself and guards no other memory.
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -13,13 +13,16 @@ use http::{Request, Response, Uri};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
-use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::client::conn::http2::{Builder, Connection as Driver, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 
-use crate::upstream::connect::{ConnectError, Connector};
+use crate::upstream::connect::{ConnectError, Connector, peer_of};
 use crate::upstream::connection::{Connection, ConnectionState};
 use crate::upstream::pool::Release;
+use crate::upstream::tls::Stream as Socket;
+use crate::upstream::upkeep::{Kept, Upkeep};
 
 /// A connection to an endpoint, over which requests with a body of type `B` are sent. Clones share the connection.
 ///
@@ -28,6 +31,7 @@ pub(in crate::upstream) struct Http2Connection<B> {
     sender: SendRequest<B>,
     state: ConnectionState,
     usage: Arc<Usage>,
+    kept: Arc<Kept>,
 }
 
 /// The use of a connection, which its clones, its streams and its driver share.
@@ -35,6 +39,11 @@ pub(in crate::upstream) struct Http2Connection<B> {
 struct Usage {
     /// The number of streams that have not ended.
     open: AtomicU32,
+    /// The number of streams that the endpoint allows at a time. `None` until it has told its limit.
+    limit: watch::Sender<Option<u32>>,
+    /// Is notified once something was written after the first bytes of the endpoint. Those are its settings, and hyper has taken
+    /// them in when it confirms them.
+    has_replied: Arc<Notify>,
     /// The number of streams that have begun. It wraps around.
     begun: AtomicU32,
     /// `true` once the head of an answer has come.
@@ -59,7 +68,7 @@ const RESET_STREAMS: usize = 1024;
 /// The largest headers of an answer, in bytes by HTTP/2's count. Over HTTP/1.1 they may be about as large.
 const LARGEST_HEADERS: u32 = 256 << 10;
 
-/// The least time of a request after whose end a silent connection gets no further one.
+/// The least time of a request after whose end a silent connection gets no further one, if the request did not time out.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// The time between two looks at an idle connection.
@@ -79,8 +88,12 @@ where
     pub(in crate::upstream) async fn open(
         connector: &Connector,
         to: Uri,
+        upkeep: &Arc<Upkeep>,
     ) -> Result<Self, ConnectError> {
-        let connection = Connection::new(connector.connect_http2(to).await?);
+        let stream = connector.connect_http2(to).await?;
+        let kept = Arc::new(upkeep.begin(peer_of(&stream)));
+        let usage = Arc::<Usage>::default();
+        let connection = Connection::new(stream).replying(&usage.has_replied);
         let state = connection.state();
         let connected = Builder::new(TokioExecutor::new())
             .initial_stream_window_size(STREAM_WINDOW)
@@ -93,27 +106,17 @@ where
             .handshake(TokioIo::new(connection))
             .await;
         let (sender, driver) = connected.map_err(ConnectError::failed)?;
-        let usage = Arc::<Usage>::default();
-        tokio::spawn(driven(driver, Arc::clone(&usage)));
+        let of_driver = Arc::clone(&usage);
+        let limit = move |driver: &Driver<TokioIo<Connection<Socket>>, B, TokioExecutor>| {
+            of_driver.set_limit(driver.current_max_send_streams());
+        };
+        tokio::spawn(driven(driver, limit, Arc::clone(&usage)));
         Ok(Self {
             sender,
             state,
             usage,
+            kept,
         })
-    }
-
-    /// Begins the stream of a request. Dropping `body` with the stream ends a body that is still being sent.
-    pub(in crate::upstream) fn begin(&self, body: Option<Box<dyn Send + Sync>>) -> Stream {
-        self.usage.begun.fetch_add(1, Relaxed);
-        if self.usage.open.fetch_add(1, Relaxed) == 0 {
-            self.state.begin();
-        }
-        Stream {
-            usage: Arc::clone(&self.usage),
-            silent_since: Some((Instant::now(), self.state.reads())),
-            state: self.state.clone(),
-            _body: body,
-        }
     }
 
     /// Sends a request. The error has the request if hyper had not begun to write it.
@@ -127,10 +130,55 @@ where
 }
 
 impl<B> Http2Connection<B> {
-    /// Returns `true` if no request should be sent any more: the connection is closed, the endpoint has announced its end, or
-    /// nothing has come over it for too long.
-    pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed() || self.usage.is_silent.load(Relaxed)
+    /// Returns `true` if no request should be sent any more: the connection is closed or too old, the endpoint has announced its
+    /// end or has moved, or nothing has come over it for too long.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        // A connection takes one request at least, so that a tiny age does not keep all requests from being sent.
+        let was_begun = self.usage.begun.load(Relaxed) > 0;
+        self.sender.is_closed()
+            || self.usage.is_silent.load(Relaxed)
+            || (was_begun && self.kept.is_over(now))
+    }
+
+    /// Begins the stream of a request.
+    pub(in crate::upstream) fn begin(&self) -> Stream {
+        let was_open = self.usage.open.fetch_add(1, Relaxed);
+        self.begun(was_open)
+    }
+
+    /// Begins the stream of a request, unless the endpoint allows no further one. Before it has told its limit, one may begin.
+    pub(super) fn try_begin(&self) -> Option<Stream> {
+        // A connection without a stream takes one even if the endpoint allows none, because no other connection would be better.
+        let limit = self.usage.limit.borrow().unwrap_or(1).max(1);
+        let more = |open: u32| (open < limit).then(|| open + 1);
+        let was_open = self.usage.open.fetch_update(Relaxed, Relaxed, more);
+        Some(self.begun(was_open.ok()?))
+    }
+
+    /// Returns the stream of a request that was just counted.
+    fn begun(&self, was_open: u32) -> Stream {
+        self.usage.begun.fetch_add(1, Relaxed);
+        if was_open == 0 {
+            self.state.begin();
+        }
+        Stream {
+            usage: Arc::clone(&self.usage),
+            silent_since: Some((Instant::now(), self.state.reads())),
+            state: self.state.clone(),
+            is_late: None,
+            body: None,
+        }
+    }
+
+    /// Returns `true` if the endpoint has not told its limit of streams.
+    pub(super) fn has_no_limit_yet(&self) -> bool {
+        self.usage.limit.borrow().is_none()
+    }
+
+    /// Waits until the endpoint has told its limit of streams, or the connection has ended.
+    pub(super) async fn limit_known(&self) {
+        let mut limit = self.usage.limit.subscribe();
+        _ = limit.wait_for(Option::is_some).await;
     }
 
     /// Returns `true` if the endpoint has answered a request over this connection.
@@ -150,6 +198,7 @@ impl<B> Clone for Http2Connection<B> {
             sender: self.sender.clone(),
             state: self.state.clone(),
             usage: Arc::clone(&self.usage),
+            kept: Arc::clone(&self.kept),
         }
     }
 }
@@ -160,11 +209,19 @@ pub(in crate::upstream) struct Stream {
     state: ConnectionState,
     /// The begin of the stream, with the number of reads then. `None` once the head of the answer has come.
     silent_since: Option<(Instant, u32)>,
+    /// `true` if the stream ends because the endpoint has not answered in time.
+    is_late: Option<Arc<AtomicBool>>,
     /// It is dropped with the stream, which ends a body that is still being sent.
-    _body: Option<Box<dyn Send + Sync>>,
+    body: Option<Box<dyn Send + Sync>>,
 }
 
 impl Stream {
+    /// Sets what tells that the endpoint has not answered in time, and what ends the body together with the stream.
+    pub(super) fn set(&mut self, is_late: &Arc<AtomicBool>, body: Option<Box<dyn Send + Sync>>) {
+        self.is_late = Some(Arc::clone(is_late));
+        self.body = body;
+    }
+
     /// Records that the head of the answer has come.
     pub(super) fn on_answer(&mut self) {
         self.silent_since = None;
@@ -179,9 +236,10 @@ impl Release for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.usage.open.fetch_sub(1, Relaxed);
+        let is_late = self.is_late.as_ref().is_some_and(|it| it.load(Relaxed));
         if let Some((begin, reads)) = self.silent_since
             && self.state.reads() == reads
-            && begin.elapsed() >= SILENCE
+            && (is_late || begin.elapsed() >= SILENCE)
         {
             self.usage.is_silent.store(true, Relaxed);
         }
@@ -189,20 +247,40 @@ impl Drop for Stream {
 }
 
 /// Drives a connection to its end, or until it has been idle for too long. A request that comes at that very moment is
-/// returned to its sender.
-async fn driven(connection: impl Future<Output = hyper::Result<()>>, usage: Arc<Usage>) {
-    let mut connection = pin!(connection);
+/// returned to its sender. `limit` looks at the limit of streams.
+async fn driven<D>(driver: D, limit: impl Fn(&D), usage: Arc<Usage>)
+where
+    D: Future<Output = hyper::Result<()>> + Unpin,
+{
+    let mut driver = driver;
     let mut idle = pin!(usage.until_idle());
-    let ended = poll_fn(|cx| match connection.as_mut().poll(cx) {
-        Poll::Pending => idle.as_mut().poll(cx).map(Ok),
-        ended => ended,
+    let (mut replied, mut has_replied) = (pin!(usage.has_replied.notified()), false);
+    let ended = poll_fn(|cx| {
+        let polled = Pin::new(&mut driver).poll(cx);
+        has_replied = has_replied || replied.as_mut().poll(cx).is_ready();
+        if has_replied {
+            limit(&driver);
+        }
+        match polled {
+            Poll::Pending => idle.as_mut().poll(cx).map(Ok),
+            ended => ended,
+        }
     });
     if let Err(error) = ended.await {
         tracing::debug!(%error, "a connection to an endpoint has ended");
     }
+    // Wakes the requests that wait for the limit, each of which finds the connection closed.
+    drop(driver);
+    usage.set_limit(usize::MAX);
 }
 
 impl Usage {
+    fn set_limit(&self, streams: usize) {
+        let new = Some(u32::try_from(streams).unwrap_or(u32::MAX));
+        self.limit
+            .send_if_modified(|limit| std::mem::replace(limit, new) != new);
+    }
+
     /// Waits until there has been no stream for [`IDLE_TICKS`].
     async fn until_idle(&self) {
         let (mut idle_ticks, mut seen) = (0, self.begun.load(Relaxed));
@@ -230,7 +308,8 @@ mod tests {
             usage: Arc::clone(&usage),
             state: state.clone(),
             silent_since: Some((Instant::now(), state.reads())),
-            _body: None,
+            is_late: None,
+            body: None,
         };
         let mut answered = begin();
         answered.on_answer();
@@ -241,6 +320,22 @@ mod tests {
         let given_up = begin();
         advance(SILENCE).await;
         drop(given_up);
+        assert!(usage.is_silent.load(Relaxed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_was_silent_for_a_late_request_gets_no_other() {
+        let usage = Arc::<Usage>::default();
+        let state = Connection::new(()).state();
+        let mut stream = Stream {
+            usage: Arc::clone(&usage),
+            state: state.clone(),
+            silent_since: Some((Instant::now(), state.reads())),
+            is_late: None,
+            body: None,
+        };
+        stream.set(&Arc::new(AtomicBool::new(true)), None);
+        drop(stream);
         assert!(usage.is_silent.load(Relaxed));
     }
 

@@ -6,12 +6,14 @@
 //! before a byte came back is sent again once.
 
 use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use h2::Reason;
 use http::Request;
 use http_body::Body;
 
-use super::connection::Http2Connection;
+use super::connection::{Http2Connection, Stream};
 use super::request_body::RequestBody;
 use super::shared::SharedConnection;
 use crate::upstream::exchange::{Answer, SendError, again, head};
@@ -29,6 +31,7 @@ pub(in crate::upstream) async fn send<B>(
     shared: &SharedConnection<B>,
     mut request: Request<Upload<B>>,
     mut may_repeat: bool,
+    is_late: &Arc<AtomicBool>,
     name: &str,
 ) -> Result<Answer, SendError>
 where
@@ -39,13 +42,14 @@ where
     let progress = request.body().progress();
     let (mut left, is_at_most_once) = (RESENDS, !may_repeat);
     loop {
-        let mut connection = shared.get().await?;
+        let (mut connection, stream) = shared.get().await?;
         if let Some(progress) = &progress {
             progress.begin(); // it may have taken time to connect
         }
         let is_kept = connection.was_used();
         let head = head(&request);
-        let Failed { error, unread } = match attempt(&mut connection, request).await {
+        let attempt = attempt(&mut connection, stream, is_late, request);
+        let Failed { error, unread } = match attempt.await {
             Ok(answer) => return Ok(answer),
             Err(failed) => failed,
         };
@@ -77,6 +81,8 @@ struct Failed<B> {
 
 async fn attempt<B>(
     connection: &mut Http2Connection<RequestBody<B>>,
+    mut stream: Stream,
+    is_late: &Arc<AtomicBool>,
     request: Request<Upload<B>>,
 ) -> Result<Answer, Failed<B>>
 where
@@ -86,7 +92,7 @@ where
     let (head, upload) = request.into_parts();
     let (body, shared) = RequestBody::new(upload);
     let ends = shared.as_ref().map(|shared| Box::new(shared.ends()) as _);
-    let mut stream = connection.begin(ends);
+    stream.set(is_late, ends);
     match connection.send(Request::from_parts(head, body)).await {
         Ok(response) => {
             stream.on_answer();

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use bytes::Bytes;
 use http::{Request, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use tokio::time::{advance, timeout};
 use tower::ServiceExt;
 
@@ -215,4 +215,55 @@ fn a_lookup_lost_with_its_runtime_starts_again() {
     let found = runtime().block_on(look_up(&lookups, "a"));
     assert_eq!(found.unwrap(), localhost());
     drop(end);
+}
+
+/// A server that counts its requests, at this address.
+async fn counting(addr: SocketAddr) -> (SocketAddr, Count) {
+    let listener = tokio::net::TcpListener::bind(addr).await.unwrap();
+    let (addr, count) = (listener.local_addr().unwrap(), Count::default());
+    let counted = count.clone();
+    let ok = axum::routing::any(move || {
+        counted.up();
+        async { Ok::<_, Infallible>("ok") }
+    });
+    let app = axum::Router::new().fallback_service(ok);
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (addr, count)
+}
+
+/// The name moves from one address to another, while its connection is used all the time.
+#[tokio::test]
+async fn a_connection_to_an_address_that_the_name_has_left_gets_no_request() {
+    let (old, at_old) = counting((Ipv4Addr::new(127, 0, 0, 1), 0).into()).await;
+    let (new, at_new) = counting((Ipv4Addr::new(127, 0, 0, 2), old.port()).into()).await;
+    let name = Arc::new(Mutex::new(old.ip()));
+    let asked = Arc::clone(&name);
+    let forward = with(Lookups::by(move |_| {
+        Ok(vec![(*asked.lock().unwrap(), 0).into()])
+    }));
+    let to = request("engine", old.port());
+    let ask = async || {
+        let mut request = Request::get("/").body(Full::default()).unwrap();
+        *request.extensions_mut() = to.extensions().clone();
+        let answer = timeout(SOON, forward.clone().oneshot(request)).await;
+        let body = answer.unwrap().unwrap().into_body().collect().await;
+        assert_eq!(body.unwrap().to_bytes(), "ok");
+    };
+    ask().await;
+    *name.lock().unwrap() = new.ip();
+    // The name is looked up in a thread of its own, so it is not known after which request the answer is there.
+    let moved = async {
+        while at_new.get() == 0 {
+            tokio::time::pause();
+            advance(Duration::from_secs(1)).await;
+            tokio::time::resume();
+            ask().await;
+        }
+    };
+    timeout(Duration::from_secs(3_600), moved)
+        .await
+        .expect("the connection is still used");
+    let before = at_old.get();
+    ask().await;
+    assert_eq!(at_old.get(), before);
 }
