@@ -53,6 +53,10 @@
 //! counts. So is a form with a part that has an unusual `content-disposition`, such as one with two names, if it may be the
 //! model's.
 //!
+//! A prompt whose estimated tokens are more than twice the longest context is rejected with 400 (`context_length_exceeded`),
+//! unless its engine cuts it: at paths that end with Ollama's (`/api/chat` and its siblings), or where
+//! [a field of the body](crate::endpoints::Requirements::any_length) says so.
+//!
 //! A request that names no model goes to the [default endpoint](RoutingConfig::default_endpoint), if there is one. A layer in
 //! front can name the model by [`Requirements`](crate::endpoints::Requirements) among the extensions of a request, so that its
 //! body stays unread. Where a header, the path, an extension or a closure names the model

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
+use http_body_util::BodyExt;
 use http_body_util::channel::{Channel, Sender};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 use tower::{ServiceBuilder, ServiceExt};
+use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 use tower_triage::endpoints::{Decision, NoResponse};
 use tower_triage::upstream::Forward;
@@ -53,7 +55,7 @@ async fn a_body_is_passed_on_while_it_is_made() {
 
 /// `RequestBodyTimeoutLayer` makes bodies that are not `Unpin`.
 #[tokio::test(start_paused = true)]
-async fn a_body_that_times_out_ends_its_request() {
+async fn a_body_that_times_out_is_a_request_timeout() {
     let (upstream, to) = bind().await;
     let (mut sender, request) = upload(&to, "/");
     let answer = ServiceBuilder::new()
@@ -65,8 +67,31 @@ async fn a_body_that_times_out_ends_its_request() {
     sender.send_data("one".into()).await.unwrap();
     read_to(&mut connection, "one").await;
     let response = answer.await.unwrap().unwrap();
-    assert!(response.extensions().get::<NoResponse>().is_some());
+    assert_eq!(response.status(), 408);
+    assert_eq!(response.extensions().get(), Some(&NoResponse::BodyNotSent));
+    assert!(text(response).await.contains("\"request_body_timeout\""));
     drop(sender);
+}
+
+#[tokio::test]
+async fn a_body_over_an_outer_limit_is_too_large() {
+    let (upstream, to) = bind().await;
+    let (mut sender, request) = upload(&to, "/");
+    let answer = ServiceBuilder::new()
+        .layer(RequestBodyLimitLayer::new(10))
+        .service(Forward::new())
+        .oneshot(request);
+    let answer = tokio::spawn(answer);
+    let mut connection = upstream.accept().await;
+    sender.send_data("one".into()).await.unwrap();
+    read_to(&mut connection, "one").await;
+    sender.send_data("and more".into()).await.unwrap();
+    let response = answer.await.unwrap().unwrap();
+    assert_eq!(response.status(), 413);
+    assert_eq!(response.extensions().get(), Some(&NoResponse::BodyNotSent));
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(body["error"]["code"], "body_too_large");
 }
 
 #[tokio::test]
