@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{RequestInfo, RequestStatus, StoreError};
+use super::{RequestId, RequestInfo, RequestStatus, StoreError};
 use crate::rejection::{Rejection, ToRejection};
 
 impl ToRejection for StoreError {
@@ -31,6 +31,37 @@ impl ToRejection for StoreError {
         };
         let rejection = Rejection::new(status, code, message);
         rejection.with_retry_after(Duration::from_secs(again))
+    }
+}
+
+/// Returns `true` if a request may be stored although storing it failed with this error.
+pub(super) fn may_be_stored(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::NotReplicated { .. } | StoreError::Unavailable(_)
+    )
+}
+
+/// Returns the rejection of a request with an idempotency key that may be stored all the same.
+pub(super) fn with_key(error: &StoreError, id: RequestId) -> Rejection {
+    let what = "it may be stored and run: repeat it with its Idempotency-Key, which starts it once";
+    doubtful(error, id, what)
+}
+
+/// Returns the rejection of a request that may be stored, and is therefore cancelled.
+pub(super) fn without_key(error: &StoreError, id: RequestId) -> Rejection {
+    let what =
+        "it may be stored, and is cancelled as soon as the store answers, but may run until then";
+    doubtful(error, id, what)
+}
+
+fn doubtful(error: &StoreError, id: RequestId, what: &str) -> Rejection {
+    let rejection = error.to_rejection();
+    let message = format!("{}; request {id}: {what}", rejection.message());
+    let doubtful = Rejection::new(rejection.status(), rejection.code(), message);
+    match rejection.retry_after() {
+        Some(wait) => doubtful.with_retry_after(wait),
+        None => doubtful,
     }
 }
 

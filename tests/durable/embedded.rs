@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 use tower_triage::durable::{EmbeddedStore, OpenError, Outcome, Store, StoreConfig};
+use tower_triage::{PriorityLevels, WaitingRoomConfig};
 
-use crate::conformance::{Harness, enqueue, fetch_next, finish, request};
+use crate::conformance::{Harness, enqueue, fetch_next, finish, request, request_with, run_all};
 
 /// A folder of a test's own, removed at its end.
 pub(crate) struct Folder(PathBuf);
@@ -136,6 +137,31 @@ async fn a_fetch_that_is_dropped_gives_back_what_it_took() {
     order.sort();
     ids.sort();
     assert_eq!(order, ids);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiting_request_keeps_its_level_when_the_levels_change() {
+    let folder = Folder::new();
+    let open = |names: &[&str]| {
+        let levels = PriorityLevels::new(names.iter().copied(), names[0]).unwrap();
+        let order = WaitingRoomConfig::default().levels(levels);
+        EmbeddedStore::open(folder.path(), StoreConfig::default().order(order)).unwrap()
+    };
+    let store = open(&["high", "normal", "batch"]);
+    let mut ids = Vec::new();
+    for level in [2, 1, 0] {
+        let request = request_with(|request| request.level = level);
+        ids.push(enqueue(&store, request).await.id);
+    }
+    drop(store);
+    let store = open(&["urgent", "high", "batch"]);
+    for (id, level) in ids.iter().zip([2, 2, 1]) {
+        assert_eq!(store.get(*id).await.unwrap().unwrap().level, level);
+    }
+    assert_eq!(run_all(&store).await, [ids[2], ids[0], ids[1]]);
+    for (id, level) in ids.iter().zip([2, 2, 1]) {
+        assert_eq!(store.get(*id).await.unwrap().unwrap().level, level);
+    }
 }
 
 /// Returns the number of folders in which the database keeps tables.

@@ -15,6 +15,8 @@ use tower_triage::durable::{
 pub(crate) struct Faulty {
     inner: Arc<dyn Store>,
     is_down: AtomicBool,
+    /// `true` while requests are stored, and the replies are lost.
+    loses_replies: AtomicBool,
 }
 
 impl Faulty {
@@ -22,11 +24,27 @@ impl Faulty {
         Arc::new(Self {
             inner,
             is_down: AtomicBool::new(false),
+            loses_replies: AtomicBool::new(false),
         })
     }
 
     pub(crate) fn set_down(&self, is_down: bool) {
         self.is_down.store(is_down, SeqCst);
+    }
+
+    pub(crate) fn set_loses_replies(&self, loses_replies: bool) {
+        self.loses_replies.store(loses_replies, SeqCst);
+    }
+
+    fn store(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
+        let stored = self.inner.enqueue(request);
+        if !self.loses_replies.load(SeqCst) {
+            return stored;
+        }
+        Box::pin(async {
+            stored.await?;
+            Err(StoreError::Unavailable("the reply is lost".to_owned()))
+        })
     }
 
     fn check<'a, T: Send + 'a>(&self, operation: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
@@ -40,6 +58,9 @@ impl Faulty {
 macro_rules! passes_on {
     ($(fn $name:ident(&self $(, $arg:ident: $type:ty)*) -> $result:ty;)*) => {
         impl Store for Faulty {
+            fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
+                self.check(self.store(request))
+            }
             $(fn $name(&self $(, $arg: $type)*) -> StoreFuture<'_, $result> {
                 self.check(self.inner.$name($($arg),*))
             })*
@@ -48,7 +69,6 @@ macro_rules! passes_on {
 }
 
 passes_on! {
-    fn enqueue(&self, request: NewRequest) -> Enqueued;
     fn known(&self, request: &NewRequest) -> Option<RequestInfo>;
     fn get(&self, id: RequestId) -> Option<RequestInfo>;
     fn position(&self, id: RequestId) -> Option<u64>;

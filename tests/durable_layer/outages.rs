@@ -6,7 +6,7 @@ use tower_triage::admit::ReservedSlots;
 use tower_triage::durable::StoreConfig;
 
 use super::faulty::Faulty;
-use super::support::{World, a_while, get, post, queue, store, until};
+use super::support::{Reply, World, a_while, get, post, queue, store, until};
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_refuses_stored_requests_alone() {
@@ -96,4 +96,60 @@ async fn a_reserved_slot_is_not_kept_for_what_another_worker_took() {
         ran.unwrap().send(cancel).await;
         until("it is gone", || running(&worlds) == 3).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_that_was_stored_does_not_run() {
+    let faulty = Faulty::new(store(StoreConfig::default()));
+    let world = World::over(faulty.clone(), queue(1), |layer| layer);
+    faulty.set_loses_replies(true);
+    for _ in 0..4 {
+        let refused = world
+            .send(post("a").header("prefer", "respond-async"))
+            .await;
+        assert_eq!(refused.code(), "store_unavailable");
+        assert!(message(&refused).contains("is cancelled as soon as"));
+    }
+    a_while().await;
+    faulty.set_loses_replies(false);
+    let list = world.send(get("/requests")).await.json();
+    let statuses: Vec<_> = list["data"].as_array().unwrap().iter().collect();
+    assert_eq!(statuses.len(), 4);
+    assert!(
+        statuses.iter().all(|one| one["status"] == "canceled"),
+        "{list}"
+    );
+    world.work();
+    world.backend.finish(10);
+    let id = world.store(post("b")).await;
+    world.until_status(&id, "succeeded").await;
+    assert_eq!(world.backend.started(), ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_with_a_key_runs_once_for_its_repetition() {
+    let faulty = Faulty::new(store(StoreConfig::default()));
+    let world = World::over(faulty.clone(), queue(1), |layer| layer);
+    let ask = || {
+        post("a")
+            .header("prefer", "respond-async")
+            .header("idempotency-key", "k")
+    };
+    faulty.set_loses_replies(true);
+    let refused = world.send(ask()).await;
+    assert!(message(&refused).contains("repeat it with its Idempotency-Key"));
+    faulty.set_loses_replies(false);
+    a_while().await;
+    world.work();
+    world.backend.finish(10);
+    let id = world.store(ask()).await;
+    world.until_status(&id, "succeeded").await;
+    assert_eq!(world.backend.started(), ["a"]);
+}
+
+fn message(refused: &Reply) -> String {
+    refused.json()["error"]["message"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }

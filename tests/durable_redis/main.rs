@@ -6,6 +6,7 @@ mod direct;
 mod drain;
 mod failover;
 mod faults;
+mod outages;
 mod own;
 mod processes;
 mod proxy;

@@ -10,11 +10,12 @@ use super::rows::{PauseRow, RequestRow, Retention, StateRow, Stored, decode};
 use super::state::Recovery;
 use super::storage::{Order, Storage, Table};
 use super::write::{PAUSES, RESPONSE_PART, sealed};
+use crate::PriorityLevels;
 use crate::durable::{Chunk, Page, RequestId, RequestStatus, ResponsePart, StoreError};
 
-/// A reader of the requests in a database.
+/// A reader of the requests in a database, which have these levels now.
 #[derive(Clone, Copy)]
-pub(crate) struct Archive<'a>(pub(crate) &'a dyn Storage);
+pub(crate) struct Archive<'a>(pub(crate) &'a dyn Storage, pub(crate) &'a PriorityLevels);
 
 /// The number of bytes from which on a reader of pieces gets no more of them at a time.
 const CHUNKS_AT_ONCE: usize = 16 << 10;
@@ -72,7 +73,7 @@ impl Archive<'_> {
                 None => return Ok(None),
             },
         };
-        let row = decode(&row, "a request")?;
+        let row = RequestRow::read(&row, self.1)?;
         let state = get(Kind::State)?;
         let state = state.map(|state| decode(&state, "the state of a request"));
         Ok(Some(Stored {
@@ -294,7 +295,7 @@ impl Archive<'_> {
                     return Ok(());
                 }
                 let state = states.remove(&seq);
-                let row = decode(row, "a request")?;
+                let row = RequestRow::read(row, self.1)?;
                 let stored = Stored {
                     segment,
                     row,

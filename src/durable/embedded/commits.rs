@@ -193,7 +193,7 @@ fn apply(shared: &Shared, commands: Vec<Command>, has_space: &Result<(), StoreEr
         batch.writes.append(&mut locked.state.take_writes());
         let answer = (command.apply)(&mut Change {
             state: &mut locked.state,
-            archive: Archive(&*shared.storage),
+            archive: Archive(&*shared.storage, &shared.levels),
             now: command.now,
         });
         let mut writes = locked.state.take_writes();

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::keys::Name;
 use super::time::Time;
 use crate::durable::{Pause, PauseScope, RequestId, RequestInfo, RequestStatus, StoreError};
+use crate::{Priority, PriorityLevels};
 
 /// The fields of a request that never change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,8 +21,13 @@ pub(crate) struct RequestRow {
     pub(crate) seq: u64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) queue: String,
+    /// The number of the level, in the list of levels that the store had when it stored the request.
     #[serde(default)]
     pub(crate) level: u8,
+    /// The name of the level. It decides on the level, because the list may change while the request waits. Earlier
+    /// versions of the crate did not store it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) level_name: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) tenant: Vec<u8>,
     #[serde(default = "default_cost")]
@@ -54,6 +60,7 @@ impl RequestRow {
             seq,
             queue: String::new(),
             level: 0,
+            level_name: None,
             tenant: Vec::new(),
             cost: default_cost(),
             deadline: None,
@@ -66,6 +73,20 @@ impl RequestRow {
 
     pub(crate) fn id(&self) -> RequestId {
         RequestId::from_bits(self.id)
+    }
+
+    /// Reads a row, with the level that has this name now. A level that is not in the list any more is the lowest one.
+    pub(crate) fn read(row: &[u8], levels: &PriorityLevels) -> Result<Self, StoreError> {
+        let mut row: Self = decode(row, "a request")?;
+        if let Some(stored) = &row.level_name {
+            let is_it = |name: &str| name.eq_ignore_ascii_case(stored);
+            let number = levels.names().position(is_it);
+            row.level = number
+                .and_then(|number| u8::try_from(number).ok())
+                .unwrap_or(u8::MAX);
+        }
+        row.level = levels.clamp(Priority(row.level)).0;
+        Ok(row)
     }
 }
 
@@ -263,6 +284,19 @@ pub(crate) fn decode<T: DeserializeOwned>(row: &[u8], what: &str) -> Result<T, S
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stored_level_keeps_its_name_in_another_list() {
+        let levels = PriorityLevels::new(["urgent", "High", "normal"], "normal").unwrap();
+        for (row, level) in [
+            (&br#"{"id":7,"seq":9,"level":0,"level_name":"high"}"#[..], 1),
+            (br#"{"id":7,"seq":9,"level":0,"level_name":"gone"}"#, 2),
+            (br#"{"id":7,"seq":9,"level":0}"#, 0),
+            (br#"{"id":7,"seq":9,"level":9}"#, 2),
+        ] {
+            assert_eq!(RequestRow::read(row, &levels).unwrap().level, level);
+        }
+    }
 
     #[test]
     fn missing_fields_have_the_defaults_of_a_new_row() {

@@ -12,11 +12,13 @@ use super::storage::Storage;
 use super::time::{Clock, Time};
 use super::waits::Waits;
 use super::write::ops;
+use crate::PriorityLevels;
 use crate::durable::{RequestId, StoreConfig, StoreError};
 
 /// The state that all operations of a store share.
 pub(crate) struct Shared {
     locked: Mutex<Locked>,
+    pub(crate) levels: PriorityLevels,
     pub(crate) storage: Arc<dyn Storage>,
     /// The thread that makes all changes. `None` for a store in memory, in which each operation makes its own changes.
     pub(crate) commits: Option<Commits>,
@@ -64,6 +66,7 @@ impl Shared {
         commits: Option<Commits>,
     ) -> Self {
         Self {
+            levels: config.order.levels.clone(),
             locked: Mutex::new(Locked {
                 state: State::new(config, opening),
                 applied: 0,
@@ -86,7 +89,7 @@ impl Shared {
     pub(crate) fn recover(&self) -> Result<(), StoreError> {
         let state = &mut self.lock().state;
         let mut recovery = Recovery::new(state, self.clock.now());
-        Archive(&*self.storage).recover(&mut recovery)?;
+        Archive(&*self.storage, &self.levels).recover(&mut recovery)?;
         recovery.finish();
         Ok(())
     }
@@ -160,7 +163,7 @@ impl Shared {
         locked.state.advance(now);
         let answer = apply(&mut Change {
             state: &mut locked.state,
-            archive: Archive(&*self.storage),
+            archive: Archive(&*self.storage, &self.levels),
             now,
         });
         locked.state.take_undo();
@@ -209,10 +212,10 @@ impl Shared {
         load: impl FnOnce(Archive<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         if self.commits.is_none() {
-            return load(Archive(&*self.storage));
+            return load(Archive(&*self.storage, &self.levels));
         }
-        let storage = Arc::clone(&self.storage);
-        let loaded = tokio::task::spawn_blocking(move || load(Archive(&*storage))).await;
+        let (storage, levels) = (Arc::clone(&self.storage), self.levels.clone());
+        let loaded = tokio::task::spawn_blocking(move || load(Archive(&*storage, &levels))).await;
         loaded.unwrap_or_else(|why| Err(StoreError::Unavailable(why.to_string())))
     }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::archive::Archive;
 use super::storage::{Keys, Op, Order, Table, Visit};
 use super::*;
+use crate::PriorityLevels;
 use crate::durable::{NewRequest, Outcome, RequestStatus, Store, StoreError};
 
 /// A database that fails to write, after it has written all the same.
@@ -68,7 +69,12 @@ async fn a_request_that_could_not_be_written_down_never_was() {
     assert!(matches!(failed, Err(StoreError::StorageFull(_))));
     let id = RequestId::from_bits(2);
     assert_eq!(store.get(id).await.unwrap(), None);
-    assert!(Archive(&*storage).by_id(id).unwrap().is_none());
+    assert!(
+        Archive(&*storage, &PriorityLevels::default())
+            .by_id(id)
+            .unwrap()
+            .is_none()
+    );
     assert!(store.fetch("", 9).await.unwrap().is_empty());
     // An outcome is written down until it is.
     storage.failures.store(2, Relaxed);

@@ -76,6 +76,7 @@ where
     let guard = options
         .cancels_on_disconnect
         .then(|| front.cancel_on_drop(id));
+    let has_key = new.idempotency.is_some();
     let waits = !options.prefer.respond_async || options.prefer.wait.is_some();
     let reads_events = waits && streams && options.prefer.wait.is_none();
     // The wait for the end also begins before the request is stored, so the store can keep the outcome at hand.
@@ -87,7 +88,15 @@ where
                 guard.defuse();
             }
             front.health.on_error(&error);
-            return Err(error.to_rejection());
+            return Err(match rejections::may_be_stored(&error) {
+                false => error.to_rejection(),
+                true if has_key => rejections::with_key(&error, id),
+                // Nobody repeats this request under its identifier, so it would only run in addition to the repetition.
+                true => {
+                    front.cancel_refused(id);
+                    rejections::without_key(&error, id)
+                }
+            });
         }
     };
     front.health.on_success();

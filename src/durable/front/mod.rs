@@ -15,6 +15,7 @@ mod object;
 mod pages;
 mod query;
 mod read_body;
+mod refused;
 mod request_options;
 mod service;
 mod shared;

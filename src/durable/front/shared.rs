@@ -7,6 +7,7 @@ use http::Uri;
 use tokio_util::sync::CancellationToken;
 
 use super::estimate::Estimates;
+use super::refused::Refused;
 use super::{Classifier, ClassifyHeaders};
 use crate::durable::store_health::StoreHealth;
 use crate::durable::{Found, RequestId, Store, StoreError, StoreFuture};
@@ -27,6 +28,7 @@ pub(super) struct Front {
     pub(super) check_webhook: Option<Arc<CheckWebhook>>,
     pub(super) health: Arc<StoreHealth>,
     pub(super) estimates: Arc<Estimates>,
+    pub(super) refused: Arc<Refused>,
     /// A token that is cancelled when waiting callers have to be answered at once.
     pub(super) shutdown: CancellationToken,
 }
@@ -48,6 +50,7 @@ impl Front {
             check_webhook: None,
             health: Arc::default(),
             estimates: Arc::default(),
+            refused: Arc::default(),
             shutdown: CancellationToken::new(),
         }
     }

@@ -14,8 +14,8 @@ use redis::Value;
 use super::batch::Item;
 use super::reply::{self, Unexpected};
 use super::shared::Shared;
-use crate::Discipline;
 use crate::durable::{Fetched, FreePlace, IdleWorker, Lease, NewRequest, StoreError};
+use crate::{Discipline, PriorityLevels};
 
 /// The time for which places are kept while Redis does not answer. After that, their slots are for other requests.
 const LONGEST_HOLD: Duration = Duration::from_millis(500);
@@ -132,7 +132,8 @@ impl<'a> Direct<'a> {
             let [_, now, state, fence] = reply::parts(std::mem::replace(reply, Value::Nil))?;
             *reply = now;
             let startable = self.startable.get_mut(index).and_then(Option::take);
-            let fetched = fetched(item, state, fence, startable.ok_or(Unexpected)?)?;
+            let levels = self.shared.levels();
+            let fetched = fetched(levels, item, state, fence, startable.ok_or(Unexpected)?)?;
             match place {
                 Some(place) => {
                     self.shared.leases.add(std::iter::once(&fetched.lease));
@@ -193,6 +194,7 @@ fn take_places(workers: &IdleWorkers, startable: &[Option<Startable>]) -> Vec<Op
 
 /// Returns a request that has begun.
 fn fetched(
+    levels: &PriorityLevels,
     item: &Item,
     state: Value,
     fence: Value,
@@ -200,7 +202,7 @@ fn fetched(
 ) -> Result<Fetched, Unexpected> {
     let of_item = |index: usize| item.get(index).cloned().map(Value::BulkString);
     let (id, facts) = of_item(0).zip(of_item(1)).ok_or(Unexpected)?;
-    let info = reply::info(Value::Array(vec![id, facts, state]))?;
+    let info = reply::info(Value::Array(vec![id, facts, state]), levels)?;
     let lease = Lease::new(info.id, info.attempts, reply::text(fence)?);
     Ok(Fetched::new(lease, info, startable.request))
 }

@@ -8,6 +8,7 @@ use redis::Value;
 use super::reply;
 use super::scripts;
 use super::shared::{Shared, ms};
+use crate::Priority;
 use crate::durable::{
     Chunk, Chunks, Enqueued, Listing, NewRequest, Page, RequestId, RequestInfo, ResponsePart,
     StoreError,
@@ -58,8 +59,7 @@ impl Shared {
         let (key, fingerprint) = idempotency(&request);
         let config = &self.config.store;
         // A request with an unknown level gets the lowest one.
-        let lowest = u8::try_from(config.order.levels.names().len() - 1).unwrap_or(u8::MAX);
-        let level = request.level.min(lowest);
+        let level = self.levels().clamp(Priority(request.level)).0;
         let maybe = |duration: Option<Duration>| {
             let ms = duration.map(|duration| ms(duration).to_string());
             ms.unwrap_or_default().into_bytes()
@@ -67,7 +67,7 @@ impl Shared {
         let is_watched = self.watchers.is_watched(request.id);
         let item = vec![
             request.id.to_string().into_bytes(),
-            reply::facts(&request, level, &key),
+            reply::facts(&request, self.levels().name(Priority(level)), &key),
             maybe(request.cancel_after),
             maybe(request.delay),
             fingerprint,
@@ -81,7 +81,9 @@ impl Shared {
         );
         let value = value.await?;
         if let Value::Array(_) = &value {
-            return Ok(Enqueued::Known(self.read(reply::info(value))?));
+            return Ok(Enqueued::Known(
+                self.read(reply::info(value, self.levels()))?,
+            ));
         }
         match self.read(reply::text(value))?.as_str() {
             "full" => Err(StoreError::QueueFull {
@@ -112,7 +114,9 @@ impl Shared {
         let value = self.link.run(&call).await?;
         match value {
             Value::BulkString(_) | Value::SimpleString(_) => Err(StoreError::IdempotencyKeyReused),
-            value => self.read(reply::maybe(value, reply::info)),
+            value => self.read(reply::maybe(value, |value| {
+                reply::info(value, self.levels())
+            })),
         }
     }
 
@@ -138,7 +142,7 @@ impl Shared {
             let value = self.link.run(&call).await?;
             let [next, found] = self.read(reply::parts(value))?;
             for info in self.items(found)? {
-                requests.push(self.read(reply::info(info))?);
+                requests.push(self.read(reply::info(info, self.levels()))?);
             }
             after.clear();
             match self.read(reply::maybe(next, reply::bytes))? {

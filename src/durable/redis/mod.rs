@@ -21,6 +21,7 @@ mod config;
 mod direct;
 mod front;
 mod leases;
+mod level;
 mod link;
 mod nodes;
 mod operators;

@@ -65,7 +65,7 @@ impl Shared {
         let value = self.link.run(&self.call(&scripts::DEPTHS)).await?;
         let [now, levels] = self.read(reply::parts(value))?;
         let now = self.read(reply::time(now))?;
-        let mut depths = Vec::new();
+        let mut depths: Vec<QueueDepth> = Vec::new();
         for level in self.items(levels)? {
             let [queue, level, queued, running, oldest] = self.read(reply::parts(level))?;
             let queue = self.read(reply::text(queue))?;
@@ -74,7 +74,17 @@ impl Shared {
             depth.running = self.read(reply::number(running))?;
             let oldest = self.read(reply::maybe(oldest, reply::time))?;
             depth.oldest = oldest.map(|oldest| now.duration_since(oldest).unwrap_or_default());
-            depths.push(depth);
+            // Two stored levels are one here if this process does not know one of them.
+            let is_same =
+                |other: &&mut QueueDepth| other.queue == depth.queue && other.level == depth.level;
+            match depths.iter_mut().find(is_same) {
+                None => depths.push(depth),
+                Some(same) => {
+                    same.queued += depth.queued;
+                    same.running += depth.running;
+                    same.oldest = same.oldest.max(depth.oldest);
+                }
+            }
         }
         Ok(depths)
     }
@@ -98,7 +108,7 @@ impl Shared {
         for webhook in self.items(self.link.run(&call).await?)? {
             let [info, url, tries] = self.read(reply::parts(webhook))?;
             due.push(DueWebhook {
-                info: self.read(reply::info(info))?,
+                info: self.read(reply::info(info, self.levels()))?,
                 url: self.read(reply::text(url))?,
                 tries: self.read(reply::number(tries))?,
             });

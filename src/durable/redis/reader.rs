@@ -66,11 +66,13 @@ fn on_entry(shared: &Shared, fields: Value) -> Result<(), Unexpected> {
     while let Some(kind) = fields.next() {
         let detail = fields.next().ok_or(Unexpected)?;
         match reply::bytes(kind)?.as_slice() {
-            b"a" => shared.watchers.on_found(reply::found(detail, &mut fields)?),
+            b"a" => shared
+                .watchers
+                .on_found(reply::found(detail, &mut fields, shared.levels())?),
             b"e" => shared.watchers.on_end(reply::id(detail)?),
             b"o" => shared.watchers.on_piece(reply::id(detail)?),
             b"c" => shared.claim.notify_one(),
-            _ => shared.on_new_work(reply::new_head(fields.by_ref())?),
+            _ => shared.on_new_work(reply::new_head(fields.by_ref(), shared.levels())?),
         }
     }
     Ok(())

@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use redis::Value;
 
+use super::level;
+use crate::PriorityLevels;
 use crate::durable::{Found, NewRequest, QueueHead, RequestId, RequestInfo, RequestStatus};
 
 /// An error for a reply that does not have the format of its script.
@@ -73,16 +75,16 @@ pub(super) fn parse_time(ms: &str) -> Result<SystemTime, Unexpected> {
 }
 
 /// Reads a request from its id, its facts and its state, as the function `info` of the scripts returns them.
-pub(super) fn info(value: Value) -> Result<RequestInfo, Unexpected> {
+pub(super) fn info(value: Value, levels: &PriorityLevels) -> Result<RequestInfo, Unexpected> {
     let [name, facts, state] = parts(value)?;
-    let facts = Facts::read(&bytes(facts)?)?;
+    let facts = Facts::read(&bytes(facts)?, levels)?;
     describe(id(name)?, facts, &text(state)?)
 }
 
 /// Reads the head of a queue from its id, its facts, its state, and the number of requests of the queue that may begin.
-pub(super) fn head(value: Value) -> Result<QueueHead, Unexpected> {
+pub(super) fn head(value: Value, levels: &PriorityLevels) -> Result<QueueHead, Unexpected> {
     let [name, facts, state, runnable] = parts(value)?;
-    let facts = Facts::read(&bytes(facts)?)?;
+    let facts = Facts::read(&bytes(facts)?, levels)?;
     let cost = facts.cost;
     let mut head = QueueHead::new(describe(id(name)?, facts, &text(state)?)?);
     head.cost = cost;
@@ -124,14 +126,15 @@ struct Facts {
 
 impl Facts {
     /// Reads facts from the form in which [`facts`] packs them.
-    fn read(packed: &[u8]) -> Result<Self, Unexpected> {
+    fn read(packed: &[u8], levels: &PriorityLevels) -> Result<Self, Unexpected> {
         let mut parts = packed.splitn(4, |byte| *byte == 0);
         let mut next = || parts.next().ok_or(Unexpected);
         let number = |part| {
             let text = std::str::from_utf8(part).map_err(|_| Unexpected)?;
             parse::<u32>(text)
         };
-        let (level, cost, listed) = (number(next()?)?, number(next()?)?, number(next()?)?);
+        let level = level::read(next()?, levels)?;
+        let (cost, listed) = (number(next()?)?, number(next()?)?);
         let mut rest = next()?;
         let mut sized = || {
             let (size, others) = rest.split_first_chunk().ok_or(Unexpected)?;
@@ -141,7 +144,7 @@ impl Facts {
             Ok(part.to_vec())
         };
         Ok(Self {
-            level: u8::try_from(level).map_err(|_| Unexpected)?,
+            level,
             cost,
             is_listed: listed == 1,
             queue: String::from_utf8(sized()?).map_err(|_| Unexpected)?,
@@ -151,9 +154,10 @@ impl Facts {
 }
 
 /// Packs the facts of a request that never change, in the form that the function `job_of` of the scripts reads.
-/// `idempotency` is the key of its idempotency key, or empty.
-pub(super) fn facts(request: &NewRequest, level: u8, idempotency: &[u8]) -> Vec<u8> {
+/// `level` is the name of its level, and `idempotency` is the key of its idempotency key, or empty.
+pub(super) fn facts(request: &NewRequest, level: &str, idempotency: &[u8]) -> Vec<u8> {
     let listed = u8::from(request.is_listed);
+    let level = level::stored(level);
     let mut packed = format!("{level}\0{}\0{listed}\0", request.cost).into_bytes();
     let webhook = request.webhook.as_deref().unwrap_or_default();
     for part in [
@@ -176,11 +180,12 @@ fn parse<T: std::str::FromStr>(text: &str) -> Result<T, Unexpected> {
 pub(super) fn found(
     id: Value,
     notice: &mut impl Iterator<Item = Value>,
+    levels: &PriorityLevels,
 ) -> Result<Found, Unexpected> {
     let mut next = || notice.next().ok_or(Unexpected);
     let (facts, state, _, response) = (next()?, next()?, next()?, data(next()?)?);
     Ok(Found {
-        info: info(Value::Array(vec![id, facts, state]))?,
+        info: info(Value::Array(vec![id, facts, state]), levels)?,
         // A response that is too large for a notice is empty here.
         response: Some(response).filter(|response| !response.is_empty()),
     })
@@ -188,10 +193,13 @@ pub(super) fn found(
 
 /// Reads the head of a queue from a notification. Returns `None` if the notification only names the queue, for instance
 /// because the queue already had a head.
-pub(super) fn new_head(told: impl Iterator<Item = Value>) -> Result<Option<QueueHead>, Unexpected> {
+pub(super) fn new_head(
+    told: impl Iterator<Item = Value>,
+    levels: &PriorityLevels,
+) -> Result<Option<QueueHead>, Unexpected> {
     let told: Vec<Value> = told.collect();
     if told.is_empty() {
         return Ok(None);
     }
-    head(Value::Array(told)).map(Some)
+    head(Value::Array(told), levels).map(Some)
 }

@@ -34,9 +34,11 @@ scripts! {
     GIVE_BACK = "give_back" + "queue" + "end";
     KNOWN = "known";
     LIST = "list";
+    LOOK = "look" + "queue";
     PAUSE = "pause" + "queue";
     PAUSES = "pauses" + "queue" + "end" + "order";
-    POSITION = "position";
+    POSITION = "position" + "queue";
+    PROBE = "probe";
     PRUNE = "prune";
     PRUNE_CONSUMERS = "prune_consumers";
     PUT = "put";

@@ -14,6 +14,7 @@ use super::replicas::Replicas;
 use super::reply::{self, Unexpected};
 use super::watchers::Watchers;
 use super::{RedisConfig, scripts};
+use crate::PriorityLevels;
 use crate::durable::{BacklogChange, QueueHead, RequestId, RequestInfo, StoreError};
 
 /// The state that the store and its tasks share.
@@ -68,6 +69,11 @@ pub(super) fn ms(duration: Duration) -> u64 {
 const MAX_MS: u64 = 1_000 * 366 * 24 * 60 * 60 * 1_000;
 
 impl Shared {
+    /// Returns the levels of requests, as this process has them.
+    pub(super) fn levels(&self) -> &PriorityLevels {
+        &self.config.store.order.levels
+    }
+
     pub(super) fn call<'a>(&self, script: &'a Script) -> Call<'a> {
         Call::new(script, &self.namespace, &self.header, &self.process)
     }
@@ -134,7 +140,9 @@ impl Shared {
 
     pub(super) async fn info(&self, call: Call<'_>) -> Result<Option<RequestInfo>, StoreError> {
         let value = self.link.run(&call).await?;
-        self.read(reply::maybe(value, reply::info))
+        self.read(reply::maybe(value, |value| {
+            reply::info(value, self.levels())
+        }))
     }
 
     pub(super) async fn field(
@@ -161,7 +169,7 @@ impl Shared {
             return Ok(None);
         }
         let name = Value::BulkString(id.to_string().into_bytes());
-        self.read(reply::info(Value::Array(vec![name, facts, state])))
-            .map(Some)
+        let info = reply::info(Value::Array(vec![name, facts, state]), self.levels());
+        self.read(info).map(Some)
     }
 }

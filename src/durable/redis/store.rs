@@ -16,7 +16,7 @@ use super::operators::scope_name;
 use super::replicas::Replicas;
 use super::shared::{Shared, ms};
 use super::watchers::Watchers;
-use super::{ConnectError, RedisConfig, reply, scripts, upkeep};
+use super::{ConnectError, RedisConfig, level, reply, scripts, upkeep};
 use crate::Discipline;
 use crate::durable::{
     Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, IdleWorker, Lease,
@@ -108,11 +108,12 @@ fn header(config: &RedisConfig) -> String {
     };
     let store = &config.store;
     format!(
-        "{} {order} {} {} {}",
+        "{} {order} {} {} {} {}",
         ms(store.retention),
         store.max_running,
         store.max_running_per_queue,
-        store.max_running_per_tenant
+        store.max_running_per_tenant,
+        level::all(&store.order.levels)
     )
 }
 

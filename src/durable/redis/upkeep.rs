@@ -20,6 +20,10 @@ const PRUNE: Duration = Duration::from_secs(60);
 const PRUNE_CONSUMERS: Duration = Duration::from_secs(60 * 60);
 /// The number of leases that one script call renews.
 const RENEWED_AT_ONCE: usize = 256;
+/// The number of messages that one script call looks at, which the script knows.
+const LOOKED_AT_ONCE: usize = 100;
+/// The number of writes between the two looks of a sweep.
+const PROBES: u32 = 8;
 
 /// Starts the tasks of a store. They end when the returned set is dropped.
 pub(super) fn start(shared: &Arc<Shared>) -> JoinSet<()> {
@@ -91,38 +95,84 @@ async fn claim_once(shared: &Shared) -> Result<(), StoreError> {
 async fn sweep(shared: &Shared) {
     loop {
         let lease = shared.config.store.lease;
-        sleep(lease.mul_f64(0.5 + fastrand::f64())).await;
-        if shared.link.was_away_within(lease / 2).await {
-            continue;
-        }
+        sleep(lease.mul_f64(0.25 + 0.75 * fastrand::f64())).await;
         note(shared, "sweep", sweep_once(shared).await);
     }
 }
 
+/// Takes requests from workers that were silent at two looks, with half a lease between them in which the store took
+/// writes. A live worker renews its leases in that time, whatever kept it from doing so before: an outage, or a step of
+/// the clock of Redis.
 async fn sweep_once(shared: &Shared) -> Result<(), StoreError> {
+    let silent = look(shared).await?;
+    if silent.is_empty() {
+        return Ok(());
+    }
+    let wait = shared.config.store.lease / 2;
+    for _ in 0..PROBES {
+        sleep(wait / PROBES).await;
+        shared.link.run(&shared.call(&scripts::PROBE)).await?;
+    }
+    if shared.link.was_away_within(wait).await {
+        return Ok(());
+    }
+    take(shared, &silent).await
+}
+
+/// A stream, and the messages in it whose leases were not renewed, each with the time of its last renewal.
+type Silent = (Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>);
+
+/// Returns the messages whose leases are over, by stream.
+async fn look(shared: &Shared) -> Result<Vec<Silent>, StoreError> {
+    let lease = shared.config.store.lease.as_millis() as u64;
+    let mut silent = Vec::new();
+    for stream in shared.streams().await? {
+        let mut messages: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        loop {
+            let from = match messages.last() {
+                None => b"-".to_vec(),
+                Some((last, _)) => [b"(", &last[..]].concat(),
+            };
+            let call = shared
+                .call(&scripts::LOOK)
+                .arg(&stream)
+                .arg(from)
+                .arg(lease);
+            let found = shared.items(shared.link.run(&call).await?)?;
+            let is_last = found.len() < 2 * LOOKED_AT_ONCE;
+            let mut found = found.into_iter().map(reply::bytes);
+            while let (Some(message), Some(renewed)) = (found.next(), found.next()) {
+                messages.push((shared.read(message)?, shared.read(renewed)?));
+            }
+            if is_last {
+                break;
+            }
+        }
+        if !messages.is_empty() {
+            silent.push((stream, messages));
+        }
+    }
+    Ok(silent)
+}
+
+/// Takes the requests of these messages from their workers, unless they were renewed since.
+async fn take(shared: &Shared, silent: &[Silent]) -> Result<(), StoreError> {
     let config = &shared.config.store;
     let max_attempts = match config.on_crash {
         OnCrash::Fail => 1,
         OnCrash::Retry { max_attempts } => max_attempts,
     };
-    for stream in shared.streams().await? {
-        let mut cursor = b"0-0".to_vec();
-        loop {
-            let call = shared
-                .call(&scripts::SWEEP)
-                .arg(&stream)
-                .arg(&cursor)
-                .arg(config.lease.as_millis() as u64)
-                .arg(max_attempts);
-            let value = shared.link.run(&call).await?;
-            let [next, swept] = shared.read(reply::parts(value))?;
-            let swept: u64 = shared.read(reply::number(swept))?;
+    for (stream, messages) in silent {
+        for part in messages.chunks(LOOKED_AT_ONCE) {
+            let call = shared.call(&scripts::SWEEP).arg(stream);
+            let call = call.arg(config.lease.as_millis() as u64).arg(max_attempts);
+            let call = part.iter().fold(call, |call, (message, renewed)| {
+                call.arg(message).arg(renewed)
+            });
+            let swept = reply::number::<u64>(shared.link.run(&call).await?);
+            let swept = shared.read(swept)?;
             if swept > 0 {
                 tracing::warn!(swept, "requests of silent workers were taken away");
-            }
-            cursor = shared.read(reply::bytes(next))?;
-            if cursor == b"0-0" {
-                break;
             }
         }
     }

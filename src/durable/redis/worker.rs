@@ -20,7 +20,7 @@ impl Shared {
         let [next, heads] = self.read(reply::parts(value))?;
         let mut queues = Vec::new();
         for head in self.items(heads)? {
-            queues.push(self.read(reply::head(head))?);
+            queues.push(self.read(reply::head(head, self.levels()))?);
         }
         Ok(Backlog {
             version,
@@ -75,14 +75,14 @@ impl Shared {
             let mut next = || self.read(parts.next().ok_or(Unexpected));
             let info = Value::Array(vec![id, next()?, next()?]);
             let (fence, request) = (next()?, next()?);
-            let info = self.read(reply::info(info))?;
+            let info = self.read(reply::info(info, self.levels()))?;
             let lease = Lease::new(info.id, info.attempts, self.read(reply::text(fence))?);
             taken.push(Fetched::new(lease, info, self.read(reply::data(request))?));
         }
         if let Some(last) = taken.last_mut() {
             last.is_last = next == Value::Int(0);
             if let Value::Array(_) = &next {
-                last.next = Some(Box::new(self.read(reply::head(next))?));
+                last.next = Some(Box::new(self.read(reply::head(next, self.levels()))?));
             }
         }
         Ok(taken)

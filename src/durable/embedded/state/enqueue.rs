@@ -53,6 +53,7 @@ impl State {
         let row = RequestRow {
             queue: request.queue,
             level: request.level.min(self.rules.lowest()),
+            level_name: Some(self.rules.level_name(request.level)),
             tenant: request.tenant,
             cost: request.cost,
             deadline: request.cancel_after.map(|after| now.after(after)),

@@ -72,6 +72,10 @@ impl Rules {
         u8::try_from(self.config.levels.count().saturating_sub(1)).unwrap_or(u8::MAX)
     }
 
+    pub(super) fn level_name(&self, level: u8) -> String {
+        self.config.levels.name(Priority(level)).to_owned()
+    }
+
     /// Returns the instant for a time in nanoseconds since 1970, or `None` if an `Instant` can't represent it.
     fn instant(&self, nanos: u64) -> Option<Instant> {
         self.origin.checked_add(Duration::from_nanos(nanos))

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Discipline;
 use crate::durable::embedded::archive::Part;
 use crate::durable::embedded::memory::Memory;
 use crate::durable::embedded::storage::Storage;
@@ -12,14 +11,15 @@ use crate::durable::embedded::write::ops;
 use crate::durable::{
     Enqueued, Lease, NewRequest, OnCrash, Outcome, PauseScope, RequestInfo, RequestStatus,
 };
+use crate::{Discipline, PriorityLevels};
 
 /// The written rows, as a disk keeps them.
 #[derive(Default)]
-struct Paper(Memory);
+struct Paper(Memory, PriorityLevels);
 
 impl Paper {
     fn archive(&self) -> Archive<'_> {
-        Archive(&self.0)
+        Archive(&self.0, &self.1)
     }
 
     /// Writes down what has changed.

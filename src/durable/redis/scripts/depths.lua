@@ -14,7 +14,7 @@ end
 local depths = {}
 for _, name in ipairs(names) do
   local counted = by_name[name]
-  local level, queue = string.match(name, '^(%d+):(.*)$')
+  local level, queue = string.match(name, '^([^:]+):(.*)$')
   local oldest
   if counted.q > 0 then
     local job = head_of_level(queue, level, nil)
@@ -25,6 +25,6 @@ for _, name in ipairs(names) do
       end
     end
   end
-  depths[#depths + 1] = {queue, level, counted.q + counted.d + counted.k, counted.r, oldest or false}
+  depths[#depths + 1] = {queue, string.format('%d', rank_of(level)), counted.q + counted.d + counted.k, counted.r, oldest or false}
 end
 return {NOW, depths}

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] is the namespace. All keys begin with it, and it contains their hash tag, so they lie in one slot. ARGV[1]
 -- has settings that are separated by spaces: the retention in milliseconds, `fair` if tenants share a level, and the
--- limits of running requests in all, of a queue, and of a tenant, or 0. ARGV[2] is the name of the calling process.
+-- limits of running requests in all, of a queue, and of a tenant, or 0, and the levels from level 0 on. ARGV[2] is the name of the calling process.
 --
 -- A request is a hash `j:<id>` with these fields:
 --
@@ -11,9 +11,10 @@
 -- - b the request itself, rb the response
 -- - wt the tries of the webhook
 local P = KEYS[1] .. ':'
-local settings = {string.match(ARGV[1], '^(%d+) (%a+) (%d+) (%d+) (%d+)$')}
+local settings = {string.match(ARGV[1], '^(%d+) (%a+) (%d+) (%d+) (%d+) (.*)$')}
 local RETENTION, IS_FAIR = tonumber(settings[1]), settings[2] == 'fair'
 local MAX_RUNNING, MAX_OF_QUEUE, MAX_OF_TENANT = tonumber(settings[3]), tonumber(settings[4]), tonumber(settings[5])
+local LEVELS = settings[6]
 local ME = ARGV[2]
 local GROUP = 'workers'
 
@@ -42,7 +43,7 @@ local FACTS, STATE = '>sssI4c0I4c0I4c0I4c0', string.rep('s', 20)
 
 -- Returns a request from its packed fields. Absent values are empty. It has:
 --
--- - facts: level, cost, listed (1 or 0), queue, tenant, webhook, and the key of its idempotency key
+-- - facts: level (its name after `=`, or its number in requests from before there were names), cost, listed (1 or 0), queue, tenant, webhook, and the key of its idempotency key
 -- - status, attempts, and the place while it is queued: `n` with the new requests, `r` with the requests that came back,
 --   `t` and `u` likewise within its tenant, `d` delayed, `p` parked, `s` started as soon as it was stored
 -- - message, and the process that has it (owner)

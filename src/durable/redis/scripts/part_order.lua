@@ -147,10 +147,15 @@ end
 -- urgent level goes first. With `take`, the level is charged for the request.
 local function head(queue, held, weights, take)
   while true do
-    local levels = call('ZRANGE', P .. 'l:' .. queue, 0, #weights > 0 and -1 or 0)
+    local levels = call('ZRANGE', P .. 'l:' .. queue, 0, -1)
     local level = levels[1]
     if not level then
       return nil
+    end
+    for _, other in ipairs(levels) do
+      if rank_of(other) < rank_of(level) then
+        level = other
+      end
     end
     local start
     if #weights > 0 then
@@ -168,7 +173,7 @@ local function head(queue, held, weights, take)
     local job, key, is_alone = head_of_level(queue, level, held)
     if job then
       if take and start then
-        local weight = tonumber(weights[tonumber(level) + 1] or 1)
+        local weight = tonumber(weights[rank_of(level) + 1] or 1)
         call('HSET', P .. 'shares:' .. queue, 'v', tostring(start), level, tostring(start + 1 / weight))
       end
       return job, key, is_alone and not start

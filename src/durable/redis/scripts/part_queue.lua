@@ -1,5 +1,18 @@
 -- Waiting requests: the streams of the levels, and their counts.
 
+-- Returns the number of a level, as the caller has it. A level that the caller doesn't have is the lowest one.
+local ranks
+local function rank_of(level)
+  if not ranks then
+    ranks = {count = 0}
+    for name in string.gmatch(LEVELS, '[^,]+') do
+      ranks[name] = ranks.count
+      ranks.count = ranks.count + 1
+    end
+  end
+  return math.min(tonumber(level) or ranks[level] or ranks.count, ranks.count - 1)
+end
+
 local function is_of_tenant(place)
   return place == 't' or place == 'u'
 end
@@ -107,7 +120,7 @@ local function append(job)
   local is_first = false
   if count('q', job, 1) == 1 then
     is_news = true
-    call('ZADD', P .. 'l:' .. job.queue, job.level, job.level)
+    call('ZADD', P .. 'l:' .. job.queue, rank_of(job.level), job.level)
     is_first = call('SADD', P .. 'ready', job.queue) == 1
   end
   if is_of_tenant(job.place) then
@@ -201,3 +214,42 @@ local function delay(job, until_ms)
   notify(job.queue)
 end
 
+
+-- Returns the level, the queue, and the tenant or nil, of the requests that wait in a stream.
+local function parts_of_stream(key)
+  local level, place, rest = string.match(string.sub(key, #P + 1), '^s:([^:]+):(%a)(.*)$')
+  if not is_of_tenant(place) then
+    return level, string.sub(rest, 2)
+  end
+  local length, name = string.match(rest, '^(%d+)%.(.*)$')
+  length = tonumber(length)
+  return level, string.sub(name, length + 2), string.sub(name, 1, length)
+end
+
+-- Finds the requests that wait in a stream again, if one of the keys is gone through which workers find them.
+local function find_again(key)
+  local ready = call('XLEN', key) - call('XPENDING', key, GROUP)[1]
+  if ready <= 0 then
+    return
+  end
+  local level, queue, tenant = parts_of_stream(key)
+  local of_level = 'q:' .. level .. ':' .. queue
+  local is_lost = call('ZADD', P .. 'l:' .. queue, rank_of(level), level) == 1
+  is_lost = call('SADD', P .. 'ready', queue) == 1 or is_lost
+  if number('n', of_level) <= 0 then
+    set_number('n', of_level, ready)
+    is_lost = true
+  end
+  if tenant then
+    local had, counts = share_keys(level, queue)
+    if not call('ZSCORE', had, tenant) then
+      call('ZADD', had, call('HGET', counts, 'v') or 0, tenant)
+      call('HINCRBY', counts, 's', ready)
+      call('HINCRBY', counts, 'n' .. tenant, ready)
+      is_lost = true
+    end
+  end
+  if is_lost then
+    notify(queue)
+  end
+end

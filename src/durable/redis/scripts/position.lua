@@ -9,7 +9,7 @@ local function ready(level)
 end
 local before, in_level = 0, ready(job.level)
 for _, level in ipairs(call('ZRANGE', P .. 'l:' .. job.queue, 0, -1)) do
-  if tonumber(level) < tonumber(job.level) then
+  if rank_of(level) < rank_of(job.level) then
     before = before + ready(level)
   end
 end
