@@ -5,12 +5,11 @@ use std::error::Error;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http::header::CONTENT_TYPE;
 use http_body::Body;
 use http_body_util::BodyExt;
 
 use crate::endpoints::{EngineLoad, RouteError};
-use crate::openai::{AnswerForm, ReadForm, UsageReader, form_boundary};
+use crate::openai::{AnswerForm, BodyKind, ReadForm, UsageReader};
 
 /// Returns the load that the metrics page of an engine reports.
 pub fn engine_load(page: &str) -> Option<EngineLoad> {
@@ -45,8 +44,10 @@ pub async fn form<B>(headers: &HeaderMap, body: B) -> Option<Result<Form, RouteE
 where
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
-    let boundary = form_boundary(&headers.get_all(CONTENT_TYPE))?;
-    let mut form = ReadForm::new(body, boundary, LIMIT, None);
+    let Ok(BodyKind::Form { boundary }) = BodyKind::of(&mut headers.clone()) else {
+        return None;
+    };
+    let mut form = ReadForm::new(body, &boundary, LIMIT, None);
     let start = match std::future::poll_fn(|cx| form.poll_read(cx)).await {
         Ok(start) => start,
         Err(error) => return Some(Err(error)),

@@ -56,6 +56,7 @@
 //! | the body did not arrive in the time that a layer in front allows | 408 | `request_body_timeout` | |
 //! | the bodies of all requests need the memory that they may have | 503 | `body_memory_full` | 14, pushback |
 //! | the body has a `Content-Encoding` | 415 | `unsupported_encoding` | 12 `UNIMPLEMENTED` |
+//! | the body has another charset than UTF-8, or a type that servers may read differently | 415 | `unsupported_content_type` | 12 |
 //! | no endpoint that could serve the request is healthy, nor one of a fallback; or there is no endpoint at all | 503 | `no_healthy_backend`, `fallback_chain_exhausted` | 14, pushback |
 //! | the model could not be started, or was unloaded while the request waited | 503 | `model_start_failed`, `model_unloaded` | 14, pushback |
 //! | the model's process ended before it answered | 502 | `model_crashed` | |

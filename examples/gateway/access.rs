@@ -9,11 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::body::Body;
 use http::header::{
-    AUTHORIZATION, FORWARDED, HOST, HeaderName, HeaderValue, ORIGIN, TRANSFER_ENCODING, VIA,
+    ALLOW, AUTHORIZATION, FORWARDED, HOST, HeaderName, HeaderValue, ORIGIN, TRANSFER_ENCODING, VIA,
     WWW_AUTHENTICATE,
 };
 use http::uri::Authority;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 
 use crate::actions::is_action;
 use crate::config::{Origin, Token};
@@ -99,6 +99,53 @@ pub(crate) fn from_elsewhere<B>(
         return Some(error(status, "misdirected_request", message.to_owned()));
     }
     None
+}
+
+/// Returns the response to TRACE and CONNECT. A backend would answer the first one with all headers that it got, and so with
+/// the operator's key for it.
+pub(crate) fn with_method_of_proxies<B>(request: &Request<B>) -> Option<Response<Body>> {
+    let method = request.method();
+    if !matches!(*method, Method::TRACE | Method::CONNECT) {
+        return None;
+    }
+    let message = format!("{method} is not supported");
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let mut refused = error_at(request.uri().path(), status, "unsupported_method", message);
+    let others = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    refused.headers_mut().insert(ALLOW, others);
+    Some(refused)
+}
+
+/// Headers that a backend, or another gateway, may believe.
+const BELIEVED: [&str; 7] = [
+    "api-key",
+    "x-api-key",
+    "x-priority",
+    "x-real-ip",
+    "x-request-id",
+    "x-request-timeout",
+    "x-tenant-id",
+];
+
+/// The beginnings of the names of such headers.
+const BELIEVED_PREFIXES: [&str; 2] = ["x-forwarded-", "x-triage-"];
+
+/// Removes headers that servers of CGI and WSGI take for the ones that backends believe, because they know no difference
+/// between `_` and `-`.
+pub(crate) fn drop_lookalikes(headers: &mut HeaderMap) {
+    let is_lookalike = |name: &&HeaderName| {
+        let name = name.as_str();
+        name.contains('_') && is_believed(&name.replace('_', "-"))
+    };
+    let lookalikes: Vec<_> = headers.keys().filter(is_lookalike).cloned().collect();
+    for name in lookalikes {
+        headers.remove(name);
+    }
+}
+
+fn is_believed(name: &str) -> bool {
+    let mut prefixes = BELIEVED_PREFIXES.iter();
+    BELIEVED.contains(&name) || prefixes.any(|prefix| name.starts_with(prefix))
 }
 
 /// Returns the response to an action that a page of any other origin sends.

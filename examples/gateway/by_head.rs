@@ -9,6 +9,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use percent_encoding::percent_decode_str;
 use tower_triage::endpoints::Requirements;
+use tower_triage::upstream::PathPrefix;
 
 use crate::pages;
 use crate::paths::UPSTREAM;
@@ -123,6 +124,7 @@ fn to_own_page<B>(
         let message = format!("no model at {path}: the path must begin with {UPSTREAM}MODEL/");
         return Err(Box::new(pages::model_not_found(path, message)));
     };
+    let rest_length = rest.len();
     let is_page = matches!(*request.method(), Method::GET | Method::HEAD);
     if rest.is_empty() && is_page {
         return Err(Box::new(with_slash(request.uri())));
@@ -136,6 +138,9 @@ fn to_own_page<B>(
         let answer = pages::not_found(request.method(), path, "its rest is no path");
         return Err(Box::new(answer));
     };
+    // What a client sees below this prefix, the model's own server has at its root.
+    let prefix = PathPrefix(path[..path.len() - rest_length].to_owned());
+    request.extensions_mut().insert(prefix);
     *request.uri_mut() = Uri::from(target);
     // The page of another model would be the wrong one, and perhaps not the tenant's.
     let mut asked = Requirements::new(model);

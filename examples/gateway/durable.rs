@@ -96,17 +96,23 @@ impl Durable {
             .max_wait(durable.max_wait)
             .body_limit(durable.body_limit_bytes)
             .shutdown(served.clone());
+        if let Some(time) = durable.cancel_after {
+            layer = layer.cancel_after(time);
+        }
         if let Some(memory) = handle.router().body_memory() {
             layer = layer.body_memory(memory.clone());
         }
-        if let Some(secret) = &durable.webhook_secret {
+        if let [secret, others @ ..] = &durable.webhook_secrets[..] {
             let secret = WebhookSecret::parse(secret.text())?;
             let addresses = match durable.webhook_allow_private {
                 true => WebhookAddresses::all(),
                 false => WebhookAddresses::public(),
             };
             layer = layer.webhooks(move |uri| addresses.check(uri));
-            let sender = WebhookSender::new(Arc::clone(&store), secret, addresses);
+            let mut sender = WebhookSender::new(Arc::clone(&store), secret, addresses);
+            for other in others {
+                sender = sender.also_signing(WebhookSecret::parse(other.text())?);
+            }
             tasks.spawn(sender.run());
         }
         let requests = layer.handle();

@@ -16,7 +16,7 @@ use http::{Method, Request, Response};
 use http_body::Body as HttpBody;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
-use tower_triage::upstream::PeerAddr;
+use tower_triage::upstream::{OverTls, PeerAddr};
 
 use crate::access;
 use crate::actions;
@@ -42,6 +42,8 @@ pub(crate) struct Gateway {
     /// `true` if the operator's pages have an address of their own, and are not here.
     pub(crate) has_admin_address: bool,
     pub(crate) origins: Vec<Origin>,
+    /// `true` if the address speaks TLS.
+    pub(crate) is_over_tls: bool,
     /// The CORS answers to pages of `origins`; `None` without any.
     pub(crate) cors: Option<CorsLayer>,
 }
@@ -57,6 +59,7 @@ impl Gateway {
         peer: SocketAddr,
     ) -> GatewayFuture<RoutedFuture> {
         let refused = access::with_unknown_transfer(&request)
+            .or_else(|| access::with_method_of_proxies(&request))
             .or_else(|| access::from_other_site(&request, &self.origins));
         if let Some(refused) = refused {
             return GatewayFuture::page(ready(pages::response_to(request.method(), refused)));
@@ -117,6 +120,9 @@ impl Gateway {
             return GatewayFuture::page(ready(refused));
         }
         request.extensions_mut().insert(PeerAddr(peer));
+        if self.is_over_tls {
+            request.extensions_mut().insert(OverTls);
+        }
         let is_stored = |durable: &&Durable| is_stored_page || is_read && durable.takes(&request);
         if let Some(durable) = durable.filter(is_stored) {
             let memory = self.pages.memory.clone();
@@ -166,6 +172,8 @@ impl Gateway {
 
     /// Checks the path of a request and the key of its client, and finds the tenant that it belongs to.
     fn identify(&self, request: &mut Request<ClientBody>) -> Result<Option<Arc<Tenant>>, Refused> {
+        access::drop_lookalikes(request.headers_mut());
+        paths::without_last_slash(request.uri_mut());
         let (method, path) = (request.method(), request.uri().path());
         if !paths::is_valid(method, path) {
             return Err(Refused::InvalidPath);

@@ -277,6 +277,7 @@ fn start_main(
                 ..pages.clone()
             },
             has_admin_address: config.admin.is_some(),
+            is_over_tls: server.is_over_tls(),
             cors: cors::answers_for(origins),
             origins: origins.clone(),
         });

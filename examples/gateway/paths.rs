@@ -1,6 +1,7 @@
 //! The paths of the APIs that clients speak, and the check that every server reads a path alike.
 
-use http::Method;
+use http::uri::PathAndQuery;
+use http::{Method, Uri};
 
 /// The paths of requests that name a model in their body, by API. The most frequent path comes first.
 const KNOWN: &[&str] = &[
@@ -117,6 +118,25 @@ pub(crate) fn is_known(path: &str) -> bool {
     KNOWN.contains(&path)
 }
 
+/// Removes the slash at the end of a path that is one of a known API, or of a page, without it. Some clients build their paths
+/// so, and servers of these APIs take both for the same.
+pub(crate) fn without_last_slash(uri: &mut Uri) {
+    let Some(path) = uri.path().strip_suffix('/') else {
+        return;
+    };
+    if route(path).is_none() {
+        return;
+    }
+    let query = uri
+        .query()
+        .map_or_else(String::new, |query| format!("?{query}"));
+    let target = PathAndQuery::try_from(format!("{path}{query}"));
+    let mut parts = std::mem::take(uri).into_parts();
+    // Both are parts of a valid target.
+    parts.path_and_query = target.ok();
+    *uri = Uri::from_parts(parts).unwrap_or_default();
+}
+
 /// Returns the path itself if it is that of a known API or of one of the gateway's pages. So it has few values, whatever
 /// paths clients ask for.
 pub(crate) fn route(path: &str) -> Option<&'static str> {
@@ -230,6 +250,23 @@ mod tests {
             ("/apply-template", Api::OpenAi),
         ] {
             assert_eq!(Api::of(path), api, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_known_path_may_end_with_a_slash() {
+        for (uri, expected) in [
+            ("/v1/chat/completions/", "/v1/chat/completions"),
+            ("/v1/chat/completions/?a=b/", "/v1/chat/completions?a=b/"),
+            ("http://x/v1/models/", "http://x/v1/models"),
+            ("/v1/chat/completions//", "/v1/chat/completions//"),
+            ("/v1/models", "/v1/models"),
+            ("/v1/other/", "/v1/other/"),
+            ("/", "/"),
+        ] {
+            let mut uri = Uri::from_static(uri);
+            without_last_slash(&mut uri);
+            assert_eq!(uri, expected);
         }
     }
 

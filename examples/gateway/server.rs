@@ -156,6 +156,10 @@ impl Server {
         _ = self.shared.places.acquire_many(all).await; // fails only if the semaphore is closed
     }
 
+    pub(crate) fn is_over_tls(&self) -> bool {
+        self.shared.tls.is_some()
+    }
+
     pub(crate) fn open_connections(&self) -> usize {
         self.shared.max_connections as usize - self.shared.places.available_permits()
     }

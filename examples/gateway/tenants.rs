@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
-use http::header::{AUTHORIZATION, CONNECTION};
+use http::header::{AUTHORIZATION, CONNECTION, FORWARDED};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use tower_triage::queue::HeaderClassifier;
 use tower_triage::{Priority, QueueConfig};
@@ -20,6 +20,9 @@ use crate::config::{Config, KEY_HEADERS, KeyHash, TenantConfig};
 use crate::paths::is_at_or_below;
 pub(crate) use reread::{Reread, reread};
 
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
 /// The tenants in use, which a reload replaces. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Tenants(Arc<ArcSwapOption<Table>>);
@@ -27,18 +30,19 @@ pub(crate) struct Tenants(Arc<ArcSwapOption<Table>>);
 /// The tenants of a configuration with `[[tenants]]`.
 struct Table {
     by_key: HashMap<KeyHash, Arc<Tenant>>,
-    /// The tenants that may not use all models and paths, by name.
-    restricted: HashMap<String, Arc<Tenant>>,
+    by_name: HashMap<String, Arc<Tenant>>,
     tenant_header: HeaderName,
     priority_header: HeaderName,
     levels: HeaderClassifier,
+    /// The names of the levels, highest first.
+    level_names: Vec<HeaderValue>,
 }
 
 /// A tenant whose key has been verified.
 pub(crate) struct Tenant {
     name: HeaderValue,
-    /// The most urgent level that its requests may have, and its name; `None`: any.
-    max_level: Option<(Priority, HeaderValue)>,
+    /// The most urgent level that its requests may have.
+    max_level: Priority,
     /// Empty: all.
     models: HashSet<String>,
     /// Empty: all.
@@ -106,17 +110,16 @@ impl Tenants {
         self.is_allowed(headers, |tenant| tenant.may_use_path(path))
     }
 
+    /// Returns `true` if the tenant that the headers name allows a request. A stored request may outlive its tenant, and is then
+    /// allowed nothing.
     fn is_allowed(&self, headers: &HeaderMap, allows: impl FnOnce(&Tenant) -> bool) -> bool {
         let table = self.0.load();
-        let Some(table) = table.as_ref().filter(|table| !table.restricted.is_empty()) else {
+        let Some(table) = &*table else {
             return true;
         };
         let name = headers.get(&table.tenant_header);
-        let Some(name) = name.and_then(|name| name.to_str().ok()) else {
-            return false; // it was identified by no key
-        };
-        let tenant = table.restricted.get(name);
-        tenant.is_none_or(|tenant| allows(tenant))
+        let tenant = name.and_then(|name| table.by_name.get(name.to_str().ok()?));
+        tenant.is_some_and(|tenant| allows(tenant))
     }
 }
 
@@ -124,12 +127,16 @@ impl Table {
     fn new(tenants: &[TenantConfig], queue: &QueueConfig) -> Result<Self, Box<dyn Error>> {
         let tenant_header = queue.tenant_header.as_ref();
         let tenant_header = tenant_header.ok_or("[queue] has no `tenant_header`")?;
+        let levels = queue.classifier()?;
+        let level_names = levels.levels().names();
+        let level_names = level_names.map(|name| HeaderValue::from_bytes(name.as_bytes()));
         let mut table = Self {
             by_key: HashMap::new(),
-            restricted: HashMap::new(),
+            by_name: HashMap::new(),
             tenant_header: HeaderName::try_from(tenant_header)?,
             priority_header: HeaderName::try_from(&queue.priority_header)?,
-            levels: queue.classifier()?,
+            level_names: level_names.collect::<Result<_, _>>()?,
+            levels,
         };
         for config in tenants {
             let tenant = Arc::new(Tenant::new(config, &table.levels));
@@ -137,9 +144,7 @@ impl Table {
             table
                 .by_key
                 .extend(keys.map(|key| (key, Arc::clone(&tenant))));
-            if tenant.is_restricted() {
-                table.restricted.insert(config.name.clone(), tenant);
-            }
+            table.by_name.insert(config.name.clone(), tenant);
         }
         Ok(table)
     }
@@ -158,17 +163,37 @@ impl Table {
         Err(refused)
     }
 
+    /// Writes the tenant and the level of a request into its headers, in one line each, so that every server behind the gateway
+    /// reads the same.
     fn mark(&self, headers: &mut HeaderMap, tenant: &Tenant) {
         for name in &KEY_HEADERS {
             headers.remove(name);
         }
         headers.insert(&self.tenant_header, tenant.name.clone());
-        if let Some((max_level, name)) = &tenant.max_level
-            && self.levels.priority(headers) > *max_level
-        {
+        let level = self.levels.priority(headers).min(tenant.max_level);
+        // A level that the configuration names is one of these.
+        if let Some(name) = self.level_names.get(usize::from(level.0)) {
             headers.insert(&self.priority_header, name.clone());
         }
+        // The client's own words about its way here; `Forward` writes them anew.
+        for name in [FORWARDED, X_FORWARDED_HOST, X_FORWARDED_PROTO] {
+            headers.remove(name);
+        }
+        self.drop_lookalikes(headers);
         self.unlist(headers);
+    }
+
+    /// Removes the headers that some servers take for those of the tenant and the level.
+    fn drop_lookalikes(&self, headers: &mut HeaderMap) {
+        let ours = [&self.tenant_header, &self.priority_header];
+        let is_lookalike = |name: &&HeaderName| {
+            let looks_like = |it: &&HeaderName| it.as_str() == name.as_str().replace('_', "-");
+            name.as_str().contains('_') && !ours.contains(name) && ours.iter().any(looks_like)
+        };
+        let lookalikes: Vec<_> = headers.keys().filter(is_lookalike).cloned().collect();
+        for name in lookalikes {
+            headers.remove(name);
+        }
     }
 
     /// Takes the headers of the tenant and the level out of `Connection`, because the headers that it lists are removed from
@@ -193,13 +218,11 @@ impl Table {
 
 impl Tenant {
     fn new(config: &TenantConfig, levels: &HeaderClassifier) -> Self {
-        let max_level = config.max_level.as_ref().map(|level| {
-            let priority = levels.levels().parse(level.as_bytes());
-            (priority, level.clone())
-        });
+        let max_level = config.max_level.as_ref();
+        let max_level = max_level.map(|level| levels.levels().parse(level.as_bytes()));
         Self {
             name: config.header.clone(),
-            max_level,
+            max_level: max_level.unwrap_or(Priority::HIGHEST),
             models: config.models.clone(),
             paths: config.paths.clone(),
         }
@@ -218,10 +241,6 @@ impl Tenant {
     fn may_use_path(&self, path: &str) -> bool {
         let mut paths = self.paths.iter();
         self.paths.is_empty() || paths.any(|prefix| is_at_or_below(path, prefix))
-    }
-
-    fn is_restricted(&self) -> bool {
-        !self.models.is_empty() || !self.paths.is_empty()
     }
 }
 

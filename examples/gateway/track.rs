@@ -17,6 +17,7 @@ use tower_triage::endpoints::RouteError;
 use tower_triage::queue::DelayedHead;
 use tower_triage::rejection::{ErrorCode, ToRejection};
 use tower_triage::route::RouteObserver;
+use tower_triage::upstream::WebsocketBytes;
 
 use crate::live::{Live, Place, Record};
 use crate::log::{LogLine, RequestEnd, StatusCounts};
@@ -57,6 +58,8 @@ pub(crate) struct Tracked {
     /// `true` for a run of a stored request, which is not a request of a client.
     is_run: bool,
     answer: Option<Answer>,
+    /// The bytes that a websocket passes, if the request asked for one.
+    websocket: Option<WebsocketBytes>,
     end: RequestEnd,
 }
 
@@ -132,6 +135,7 @@ impl Tracker {
             is_call,
             is_run,
             answer: None,
+            websocket: None,
             end: RequestEnd::ClientLeft,
         })
     }
@@ -166,6 +170,9 @@ impl Tracked {
         let status = response.status();
         self.labels.status = Some(status.as_u16());
         self.answer = Some(Answer::of(status, response.extensions()));
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            self.websocket = response.extensions().get().cloned();
+        }
         match status.is_success() {
             true => self.timing = StreamTiming::of(response.headers()),
             false => self.record.end_wait(),
@@ -279,6 +286,10 @@ impl Drop for Tracked {
     /// Writes the line and lists a refusal: the response has ended, or the client has disconnected.
     fn drop(&mut self) {
         self.tracker.live.remove(self.place);
+        if let Some(bytes) = &self.websocket {
+            let bytes = usize::try_from(bytes.from_endpoint());
+            self.record.count(bytes.unwrap_or(usize::MAX));
+        }
         let now = Instant::now();
         self.measure(now);
         let end = match self.record.is_cancelled() {

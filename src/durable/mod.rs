@@ -110,6 +110,6 @@ pub use store::{
 pub use wire::{
     InvalidStored, decode_request, decode_response, encode_request, encode_response, fingerprint,
 };
-pub use worker::{NoSlot, Slot, SlotWait, Slots, Worker};
+pub use worker::{NoSlot, RetryPolicy, Slot, SlotWait, Slots, Worker};
 
 pub use crate::http::BodyMemory;

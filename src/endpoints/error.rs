@@ -96,6 +96,16 @@ pub enum RouteError {
         /// The `Content-Encoding` of the request.
         encoding: String,
     },
+    /// Servers may read a body of this content type in another way than the router does.
+    #[error(
+        "The content type '{}' cannot be routed: send JSON or a form in UTF-8, as `application/json` or as \
+         `multipart/form-data; boundary=...` with no other parameter",
+        Cut(content_type)
+    )]
+    UnsupportedContentType {
+        /// The `Content-Type` of the request.
+        content_type: String,
+    },
     /// The body is not the JSON object that the router expects.
     #[error("The request body cannot be read: {reason}")]
     MalformedBody {
@@ -148,6 +158,9 @@ impl RouteError {
             Self::ModelStartFailed { .. } => (S::SERVICE_UNAVAILABLE, "model_start_failed"),
             Self::ModelUnloaded { .. } => (S::SERVICE_UNAVAILABLE, "model_unloaded"),
             Self::EncodedBody { .. } => (S::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding"),
+            Self::UnsupportedContentType { .. } => {
+                (S::UNSUPPORTED_MEDIA_TYPE, "unsupported_content_type")
+            }
             Self::MalformedBody { .. } => (S::BAD_REQUEST, "malformed_body"),
             Self::ModelMissing { .. } => (S::BAD_REQUEST, "model_missing"),
             Self::BodyTooLarge { .. } => (S::PAYLOAD_TOO_LARGE, "body_too_large"),
@@ -305,6 +318,15 @@ mod tests {
                     encoding: "gzip".to_owned(),
                 },
                 "unsupported_encoding",
+                415,
+                12,
+                None,
+            ),
+            (
+                RouteError::UnsupportedContentType {
+                    content_type: "text/plain; charset=utf-7".to_owned(),
+                },
+                "unsupported_content_type",
                 415,
                 12,
                 None,

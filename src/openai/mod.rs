@@ -3,6 +3,7 @@
 //! [`ReadBody`] reads a body up to a limit, [`BodyMemory`] limits the memory of all bodies together, and [`Requirements::from_json`](crate::endpoints::Requirements::from_json)
 //! returns the demand in it.
 
+mod content_type;
 mod edit;
 mod form;
 mod json;
@@ -16,7 +17,8 @@ mod text_length;
 mod usage;
 
 pub use crate::http::{BodyMemory, MemoryShare};
+pub(crate) use content_type::BodyKind;
 pub(crate) use edit::Edits;
-pub(crate) use form::{FormStart, ReadForm, RestOfForm, form_boundary, names_url_encoded};
+pub(crate) use form::{FormStart, ReadForm, RestOfForm};
 pub use read_body::ReadBody;
 pub(crate) use usage::{AnswerForm, UsageReader};

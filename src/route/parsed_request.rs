@@ -15,6 +15,7 @@ use super::attempt::{Admitted, Attempt};
 use super::read_request::ReadContent;
 use super::request_body::BufferedBody;
 use super::response_body::BoxError;
+use super::rewrite::models_in_query;
 use crate::admit::RejectReason;
 use crate::endpoints::{Demand, Endpoints, Requirements, RouteError, RoutingTable};
 use crate::gate::Shared;
@@ -142,7 +143,14 @@ impl<S> RequestHead<S> {
         let shared = &self.attempt.shared;
         let head = queue::RequestHead::of_parts(&self.head);
         let rules = &shared.options.client_rules;
-        rules.check_model(&head, &asked.model, || shared.endpoints().routing())
+        let routing = || shared.endpoints().routing();
+        rules.check_model(&head, &asked.model, routing)?;
+        // A server may prefer the model that the query names.
+        let models = self.head.uri.query().into_iter().flat_map(models_in_query);
+        for model in models.filter(|model| *model != asked.model) {
+            rules.check_model(&head, &model, routing)?;
+        }
+        Ok(())
     }
 
     /// Takes a slot if one is free for the request, or else queues the request.

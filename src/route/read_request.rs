@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, EXPECT, HeaderValue};
+use http::header::EXPECT;
 use http::request::Parts;
 use http_body::Body;
 use pin_project_lite::pin_project;
@@ -17,7 +17,7 @@ use super::shared::RouterShared;
 use crate::admit::RejectReason;
 use crate::endpoints::{Endpoints, RouteError};
 use crate::gate::{self, PermitExtension};
-use crate::openai::{FormStart, ReadBody, ReadForm, form_boundary, names_url_encoded};
+use crate::openai::{BodyKind, FormStart, ReadBody, ReadForm};
 use crate::queue;
 
 pin_project! {
@@ -38,12 +38,15 @@ pub(super) enum ReadContent<B> {
     Form(FormStart<B>),
 }
 
-/// A body that is large, or of unknown length. It is turned away before it is read if no request like it may wait.
+/// A body that is large, or of unknown length. It is turned away before it is read if no request like it may wait. So is any
+/// body of a type that servers may read in different ways.
 pub(super) struct LargeBody<B> {
     /// The body, in a box that outlives the request if the rest of the body is drained. `None` after the end.
     read: Option<Pin<Box<ReadBody<B>>>>,
     /// `true` until the waiting room was asked.
     asks_room: bool,
+    /// The reason for which the body is refused unread.
+    refusal: Option<RouteError>,
 }
 
 /// The length in bytes from which on a body is large. Smaller ones are mostly there together with their head, and the
@@ -55,16 +58,22 @@ type Read<T> = Result<T, RejectReason<RouteError>>;
 
 impl<B: Body<Data = Bytes> + Send + 'static> ReadRequest<B> {
     pub(super) fn new(body: B, head: &mut Parts, shared: &RouterShared) -> Self {
-        let content_types = head.headers.get_all(CONTENT_TYPE);
-        if let Some(boundary) = form_boundary(&content_types) {
-            let (limit, memory) = (shared.options.body_limit, shared.body_memory.as_ref());
-            let form = Box::new(ReadForm::new(body, boundary, limit, memory));
-            return Self::Form { form };
-        }
-        // The body is read as JSON, so the server must not find another model in it by reading it as fields.
-        if names_url_encoded(&content_types) {
-            let json = HeaderValue::from_static("application/json");
-            head.headers.insert(CONTENT_TYPE, json);
+        match BodyKind::of(&mut head.headers) {
+            Ok(BodyKind::Json) => {}
+            Ok(BodyKind::Form { boundary }) => {
+                let (limit, memory) = (shared.options.body_limit, shared.body_memory.as_ref());
+                let form = Box::new(ReadForm::new(body, &boundary, limit, memory));
+                return Self::Form { form };
+            }
+            Err(refusal) => {
+                let read = ReadBody::new(body, shared.options.body_limit);
+                let large = LargeBody {
+                    read: Some(Box::pin(read)),
+                    asks_room: false,
+                    refusal: Some(refusal),
+                };
+                return Self::Large { large };
+            }
         }
         let is_large = body
             .size_hint()
@@ -90,6 +99,7 @@ impl<B: Body<Data = Bytes> + Send + 'static> ReadRequest<B> {
         let large = LargeBody {
             read: Some(Box::pin(read)),
             asks_room: !has_slot,
+            refusal: None,
         };
         Self::Large { large }
     }
@@ -144,6 +154,9 @@ where
         head: Option<&RequestHead<S>>,
         cx: &mut Context<'_>,
     ) -> Poll<Read<Bytes>> {
+        if let Some(refusal) = self.refusal.take() {
+            return Poll::Ready(self.refuse(RejectReason::Unservable(refusal)));
+        }
         loop {
             let Some(read) = &mut self.read else {
                 unreachable!("a body is read once");

@@ -35,6 +35,17 @@ fn decoded(value: &str) -> String {
     decoded.into_owned()
 }
 
+/// Returns the models that a query names, however the field's name is written.
+pub(super) fn models_in_query(query: &str) -> impl Iterator<Item = String> {
+    let pairs = query.split(['&', ';']);
+    pairs.filter_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        let name = decoded(name);
+        let base = name.split('[').next().unwrap_or_default().trim();
+        base.eq_ignore_ascii_case("model").then(|| decoded(value))
+    })
+}
+
 impl<'a> Rewrite<'a> {
     /// Returns the changes that a decision asks for, or `None` if the body goes on as it is. `routing` is called only for a
     /// request that is served by another name than its own.

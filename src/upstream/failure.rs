@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 
 use super::ForwardBody;
 use crate::endpoints::NoResponse;
@@ -42,8 +42,8 @@ pub(super) enum Failure {
     BodyFault(BodyFault),
     #[error("The request's path cannot be joined to that of its endpoint")]
     Target,
-    #[error("CONNECT is not supported")]
-    Tunnel,
+    #[error("{0} is not supported")]
+    Method(Method),
     #[error("No endpoint was chosen for the request: `Forward` goes below a `RouteLayer`")]
     NoEndpoint,
 }
@@ -89,7 +89,7 @@ impl Failure {
                 (status, code, Some(Why::BodyNotSent))
             }
             Self::Target => (S::BAD_REQUEST, "invalid_path", None),
-            Self::Tunnel => (S::METHOD_NOT_ALLOWED, "unsupported_method", None),
+            Self::Method(_) => (S::METHOD_NOT_ALLOWED, "unsupported_method", None),
             Self::NoEndpoint => (S::INTERNAL_SERVER_ERROR, "no_endpoint_chosen", None),
         };
         // The header is only written for a 503.

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
-use http::{Method, Request, Response};
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http::{Method, Request, Response, Uri};
 use http_body::Body;
 use tokio::time::Instant;
 use tower_service::Service;
@@ -21,10 +21,11 @@ use super::connect::Connector;
 use super::exchange::{Exchange, Way};
 use super::failure::Failure;
 use super::future::ForwardFuture;
-use super::headers;
+use super::headers::{self, Client};
 use super::health::HealthChecks;
 use super::lookups::Lookups;
 use super::pools::{pool_of, shared_of};
+use super::redirect::{Mount, PathPrefix};
 use super::target::origin_form;
 #[cfg(feature = "tls")]
 use super::tls::{Tls, TlsError};
@@ -39,9 +40,13 @@ use crate::route::{AtMostOnce, RouteHandle};
 ///   over HTTP/2.
 /// - Hop-by-hop headers stop here, in both directions. All other headers pass, including `Authorization`, unless the
 ///   endpoint has [a header of its own](crate::endpoints::Endpoint::header) in place of the client's. With a
-///   [`PeerAddr`] in the request's extensions, its `x-forwarded-for` names the peer.
+///   [`PeerAddr`] in the request's extensions, its `x-forwarded-for` and `forwarded` name the peer, and `x-forwarded-host` and
+///   `x-forwarded-proto` the host and the scheme that the client asked for, unless the request has them already.
+/// - `Location`, `Content-Location` and `Refresh` of an answer with the endpoint's own address get the path at the router,
+///   below the [`PathPrefix`] of the request. `TRACE` and `CONNECT` are answered with 405.
 /// - Trailers of an answer pass. A client of HTTP/1.1 gets them if it wants them and the endpoint announces them.
-///   Trailers of a request pass if they are announced, and if its body is streamed by the router and of unknown length.
+///   Trailers of a request pass if they are announced, and if its body is streamed by the router and of unknown length, but
+///   not those that servers could take for headers which decide something.
 ///   Over HTTP/2 they need no announcement. The headers `te` and `trailer` pass wherever the trailers do.
 /// - The `cookie` lines of an HTTP/2 request are joined into one.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the endpoint, so that the
@@ -329,21 +334,34 @@ where
         let Some(Decision { endpoint, .. }) = parts.extensions.get() else {
             return ForwardFuture::failed(Failure::NoEndpoint);
         };
-        if parts.method == Method::CONNECT {
-            return ForwardFuture::failed(Failure::Tunnel);
+        // The answer to TRACE has all headers of the request, and so the keys that only the endpoint may know.
+        if matches!(parts.method, Method::CONNECT | Method::TRACE) {
+            return ForwardFuture::failed(Failure::Method(parts.method));
         }
+        let host = || asked_host(&parts.uri, &parts.headers);
+        let client = parts.extensions.get().map(|peer| Client {
+            peer: *peer,
+            host: host(),
+            is_over_tls: parts.extensions.get::<OverTls>().is_some(),
+        });
+        let prefix = parts.extensions.get::<PathPrefix>();
+        let mount = prefix.map(|PathPrefix(prefix)| {
+            Box::new(Mount {
+                prefix: prefix.trim_end_matches('/').to_owned(),
+                host: host(),
+            })
+        });
         let Ok(target) = origin_form(endpoint.url(), parts.uri) else {
             return ForwardFuture::failed(Failure::Target);
         };
         let size = body.size_hint();
-        let peer = parts.extensions.get().copied();
         let mut headers = parts.headers;
         headers::to_endpoint(
             &mut headers,
             parts.version,
             headers::own(endpoint),
             size.exact(),
-            peer,
+            client.as_ref(),
         );
         let announced = size.exact().or_else(|| content_length(&headers));
         let is_http2 = endpoint.config().http2 && upgrade.is_none();
@@ -373,12 +391,23 @@ where
             way,
         };
         let now = Instant::now();
-        let mut request = Request::new(Upload::new(body, announced, now));
+        let upload = match size.exact() {
+            Some(_) => Upload::new(body, announced, now),
+            None => Upload::new(body, announced, now).without_trailers_of(&headers),
+        };
+        let mut request = Request::new(upload);
         *request.method_mut() = parts.method;
         *request.uri_mut() = target;
         *request.headers_mut() = headers;
-        ForwardFuture::new(exchange, request, now, self.timeouts, upgrade)
+        ForwardFuture::new(exchange, request, now, self.timeouts, upgrade, mount)
     }
+}
+
+/// Returns the host that a client asked for, which is in the target of a request over HTTP/2.
+fn asked_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
+    let authority = uri.authority();
+    let of_target = authority.and_then(|it| HeaderValue::try_from(it.as_str()).ok());
+    of_target.or_else(|| headers.get(HOST).cloned())
 }
 
 /// Returns the length of the body that the headers announce.
@@ -412,6 +441,11 @@ impl<B> fmt::Debug for Forward<B> {
     }
 }
 
-/// The address of a request's client, as a request extension. [`Forward`] adds it to `x-forwarded-for`.
+/// The mark of a request that came over TLS, as a request extension. [`Forward`] tells the endpoint in `x-forwarded-proto` and
+/// `forwarded`, if the request has a [`PeerAddr`], too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OverTls;
+
+/// The address of a request's client, as a request extension. [`Forward`] adds it to `x-forwarded-for` and `forwarded`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);

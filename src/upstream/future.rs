@@ -20,9 +20,9 @@ use super::exchange::{Answer, Exchange, SendError};
 use super::failure::Failure;
 use super::first_piece::first_piece;
 use super::forward::Timeouts;
+use super::redirect::Mount;
 use super::upload::{Progress, Upload};
 use super::{ForwardBody, headers, upgrade};
-#[cfg(feature = "swap")]
 use crate::endpoints::EndpointRef;
 #[cfg(feature = "swap")]
 use crate::endpoints::on_demand::{OnDemand, SuspicionSettled};
@@ -39,13 +39,15 @@ impl ForwardFuture {
     }
 
     /// Sends `request`, which begins at `now`, and waits until the endpoint has taken longer than its timeout, and then for
-    /// the first piece of the answer's body. `upgrade` is the client's side of a websocket that the request asks for.
+    /// the first piece of the answer's body. `upgrade` is the client's side of a websocket that the request asks for, and `mount`
+    /// its view of the endpoint if the paths have a prefix.
     pub(super) fn new<B>(
         exchange: Exchange<B>,
         request: Request<Upload<B>>,
         now: Instant,
         timeouts: Timeouts,
         upgrade: Option<OnUpgrade>,
+        mount: Option<Box<Mount>>,
     ) -> Self
     where
         B: Body + Send + 'static,
@@ -63,7 +65,8 @@ impl ForwardFuture {
             let answer = pin!(exchange.answer(begun));
             let failure = match in_time(answer, progress.as_ref(), now, limit).await {
                 Some(Ok(answer)) => {
-                    let mut answer = answered_by(answer, name, timeouts.idle, upgrade);
+                    let to = (&exchange.endpoint, mount.as_deref());
+                    let mut answer = answered_by(answer, to, timeouts.idle, upgrade);
                     let is_sent = progress.as_ref().is_none_or(Progress::has_ended);
                     match first_piece(&mut answer, name, is_sent).await {
                         Ok(()) => return answer,
@@ -148,17 +151,19 @@ async fn ended_or(failure: Failure, endpoint: &EndpointRef, starts: u64) -> Resp
 
 fn answered_by(
     (mut response, connection): Answer,
-    name: &str,
+    (endpoint, mount): (&EndpointRef, Option<&Mount>),
     idle: Duration,
     upgrade: Option<OnUpgrade>,
 ) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
-            Some(client) => upgrade::switched((response, connection), client, idle),
-            None => Failure::Reset(name.to_owned()).response(), // it was not asked to
+            Some(client) => {
+                upgrade::switched((response, connection), (endpoint, mount), client, idle)
+            }
+            None => Failure::Reset(endpoint.name().to_owned()).response(), // it was not asked to
         };
     }
-    headers::to_client(response.headers_mut());
+    headers::to_client(response.headers_mut(), endpoint.url(), mount);
     *response.version_mut() = Version::HTTP_11;
     response.map(|body| ForwardBody::endpoint(body, connection, idle))
 }
@@ -229,7 +234,7 @@ mod tests {
         };
         let now = Instant::now();
         let request = Request::new(Upload::new(Full::default(), None, now));
-        let future = ForwardFuture::new(exchange, request, now, Timeouts::default(), None);
+        let future = ForwardFuture::new(exchange, request, now, Timeouts::default(), None, None);
         let size = size_of_val(&**future.0.lock().unwrap());
         assert!(size <= 2_304, "{size}");
     }

@@ -3,13 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
-use http::Version;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
-    TRANSFER_ENCODING,
+    CONNECTION, CONTENT_LENGTH, CONTENT_LOCATION, COOKIE, FORWARDED, HOST, HeaderMap, HeaderName,
+    HeaderValue, LOCATION, REFRESH, TE, TRAILER, TRANSFER_ENCODING,
 };
+use http::{Uri, Version};
 
 use super::PeerAddr;
+use super::redirect::{self, Mount};
 use super::target::host;
 use crate::endpoints::{Endpoint, EndpointRef};
 use crate::http::{HOP_BY_HOP, hop_by_hop_index, named_by_connection};
@@ -17,6 +18,13 @@ use crate::http::{HOP_BY_HOP, hop_by_hop_index, named_by_connection};
 /// The headers that requests to one endpoint carry in place of the client's. The type is private, because users may keep
 /// an extension of any type at the endpoint.
 struct OwnHeaders(HeaderMap);
+
+/// Returns the headers that some servers take for those of an endpoint's configuration, because they know no difference between
+/// `_` and `-`.
+fn lookalikes(own: &HeaderMap) -> impl Iterator<Item = HeaderName> {
+    let names = own.keys().filter(|name| name.as_str().contains('-'));
+    names.filter_map(|name| HeaderName::try_from(name.as_str().replace('-', "_")).ok())
+}
 
 /// Returns the headers that requests to `endpoint` carry in place of the client's. These are `Host` and the headers of
 /// its configuration.
@@ -30,6 +38,16 @@ pub(super) fn own(endpoint: &EndpointRef) -> &HeaderMap {
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// The client of a request, as the endpoint learns of it.
+pub(super) struct Client {
+    pub(super) peer: PeerAddr,
+    /// The host that the client asked for.
+    pub(super) host: Option<HeaderValue>,
+    pub(super) is_over_tls: bool,
+}
 
 /// Turns the headers of a client's request in `version` into those of a request over HTTP/1.1 to an endpoint. `own` are
 /// the headers of that endpoint, including `Host`, and `length` is the length of the body, if it is known.
@@ -38,7 +56,7 @@ pub(super) fn to_endpoint(
     version: Version,
     own: &HeaderMap,
     length: Option<u64>,
-    peer: Option<PeerAddr>,
+    client: Option<&Client>,
 ) {
     let mut special = Special::of(headers, length);
     // HTTP/1.0 lacks trailers.
@@ -67,23 +85,33 @@ pub(super) fn to_endpoint(
         None if special.lengths > 0 && has_chunks => _ = headers.remove(CONTENT_LENGTH),
         None => {}
     }
-    if let Some(PeerAddr(peer)) = peer {
-        add_peer(headers, peer.ip());
+    if let Some(client) = client {
+        add_client(headers, client);
     }
     // These come last, so that a client cannot remove the endpoint's key by naming it in `Connection`.
     for (name, value) in own {
         headers.insert(name, value.clone());
     }
+    if own.len() > 1 {
+        for name in lookalikes(own) {
+            headers.remove(name);
+        }
+    }
 }
 
 /// Turns the headers of an endpoint's answer over HTTP/1.1 into those of the answer to its client.
-pub(super) fn to_client(headers: &mut HeaderMap) {
+///
+/// Addresses of the endpoint at `url` become those that the client can reach.
+pub(super) fn to_client(headers: &mut HeaderMap, url: &Uri, mount: Option<&Mount>) {
     let special = Special::of(headers, None);
     // The chunks mark the end of the body, whatever length is given (RFC 9112, 6.3).
     if special.has_transfer_encoding {
         headers.remove(CONTENT_LENGTH);
     }
     special.strip_hop_by_hop(headers, true);
+    if special.has_address {
+        redirect::rewrite(headers, url, mount);
+    }
 }
 
 /// The headers of a message that need more than to be passed on. One walk finds them, which is cheaper than to look up
@@ -103,6 +131,8 @@ struct Special {
     lengths: usize,
     /// `true` if the last `Content-Length` is that of the body.
     has_right_length: bool,
+    /// `true` if a header may have an address of the endpoint.
+    has_address: bool,
 }
 
 // Each of these headers has a bit in `hop_by_hop`.
@@ -120,6 +150,8 @@ impl Special {
                 special.add_hop_by_hop(index, name, value);
             } else if *name == COOKIE {
                 special.cookies += 1;
+            } else if *name == LOCATION || *name == CONTENT_LOCATION || *name == REFRESH {
+                special.has_address = true;
             }
         }
         special
@@ -177,18 +209,102 @@ fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item =
         .map(str::trim)
 }
 
-/// Adds the address of the client to the addresses that it forwards for.
-fn add_peer(headers: &mut HeaderMap, peer: IpAddr) {
-    let address = match peer {
+/// Adds the client to those that the request names already: its address to `x-forwarded-for` and `forwarded`, and the host and
+/// the scheme unless a proxy in front has named those.
+fn add_client(headers: &mut HeaderMap, client: &Client) {
+    let proto = match client.is_over_tls {
+        true => "https",
+        false => "http",
+    };
+    // An IPv4 client of a listener for both has an address of IPv6.
+    let address = match client.peer.0.ip().to_canonical() {
         IpAddr::V4(peer) => Bytes::copy_from_slice(ipv4_text(peer, &mut [0; 15])),
         IpAddr::V6(peer) => Bytes::from(peer.to_string()),
     };
-    let Ok(peer) = HeaderValue::from_maybe_shared(address) else {
-        return; // an address has no control characters
+    let element = forwarded(&address, client.host.as_ref(), proto);
+    add_to_line(headers, FORWARDED, element);
+    add_to_line(headers, X_FORWARDED_FOR, address);
+    let proto = HeaderValue::from_static(proto);
+    headers.entry(X_FORWARDED_PROTO).or_insert(proto);
+    if let Some(host) = &client.host {
+        let named = headers.entry(X_FORWARDED_HOST);
+        named.or_insert_with(|| host.clone());
+    }
+}
+
+/// Returns the element of `Forwarded` (RFC 7239) for a client with this address.
+fn forwarded(address: &[u8], host: Option<&HeaderValue>, proto: &str) -> Bytes {
+    let mut element = Vec::with_capacity(64);
+    let is_ipv6 = address.contains(&b':');
+    let quotes: [&[u8]; 2] = if is_ipv6 {
+        [b"\"[", b"]\""]
+    } else {
+        [b"", b""]
     };
-    let had_lines = headers.append(X_FORWARDED_FOR, peer);
+    for part in [b"for=", quotes[0], address, quotes[1]] {
+        element.extend_from_slice(part);
+    }
+    let is_quotable =
+        |host: &&HeaderValue| !host.as_bytes().iter().any(|byte| b"\"\\".contains(byte));
+    if let Some(host) = host.filter(is_quotable) {
+        for part in [b";host=\"", host.as_bytes(), b"\""] {
+            element.extend_from_slice(part);
+        }
+    }
+    element.extend_from_slice(b";proto=");
+    element.extend_from_slice(proto.as_bytes());
+    element.into()
+}
+
+/// Adds a value to a header, all lines of which become one.
+fn add_to_line(headers: &mut HeaderMap, name: HeaderName, value: Bytes) {
+    let Ok(value) = HeaderValue::from_maybe_shared(value) else {
+        return; // its parts are addresses and values of headers
+    };
+    let had_lines = headers.append(&name, value);
     if had_lines {
-        join_lines(headers, X_FORWARDED_FOR, b", ");
+        join_lines(headers, name, b", ");
+    }
+}
+
+/// Names that no trailer may have, beside those of hop-by-hop headers. They are read before the body, so a server that adds
+/// trailers to the headers would believe what nobody has checked (RFC 9110, 6.5.1).
+const NO_TRAILERS: [&str; 16] = [
+    "api-key",
+    "authorization",
+    "cache-control",
+    "cookie",
+    "expect",
+    "forwarded",
+    "host",
+    "max-forwards",
+    "pragma",
+    "range",
+    "x-api-key",
+    "x-priority",
+    "x-real-ip",
+    "x-request-id",
+    "x-request-timeout",
+    "x-tenant-id",
+];
+
+/// The beginnings of such names.
+const NO_TRAILER_PREFIXES: [&str; 5] = ["content-", "if-", "proxy-", "x-forwarded-", "x-triage-"];
+
+/// Removes the trailers of a request that a server may take for headers which decide something, and those of the names in
+/// `sent`, which are the request's headers.
+pub(super) fn strip_trailers(trailers: &mut HeaderMap, sent: &[HeaderName]) {
+    let is_refused = |name: &&HeaderName| {
+        let dashed = name.as_str().replace('_', "-");
+        let mut prefixes = NO_TRAILER_PREFIXES.iter();
+        hop_by_hop_index(name).is_some()
+            || NO_TRAILERS.contains(&&*dashed)
+            || prefixes.any(|prefix| dashed.starts_with(prefix))
+            || sent.iter().any(|sent| *sent == *dashed)
+    };
+    let refused: Vec<_> = trailers.keys().filter(is_refused).cloned().collect();
+    for name in refused {
+        trailers.remove(name);
     }
 }
 
@@ -288,7 +404,7 @@ mod tests {
             ),
         ] {
             let mut answer = headers(sent);
-            to_client(&mut answer);
+            to_client(&mut answer, &Uri::from_static("http://a"), None);
             assert_eq!(answer, headers(got));
         }
     }
@@ -404,11 +520,87 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_is_added_to_those_before_it() {
-        let peer = Some(PeerAddr(([192, 0, 2, 7], 9).into()));
+    fn the_client_is_added_to_those_before_it() {
+        let client = Client {
+            peer: PeerAddr(([192, 0, 2, 7], 9).into()),
+            host: Some(HeaderValue::from_static("gateway:80")),
+            is_over_tls: true,
+        };
+        let own = HeaderMap::new();
         let mut got = headers(&[("x-forwarded-for", "a, b"), ("x-forwarded-for", "c")]);
-        to_endpoint(&mut got, Version::HTTP_11, &HeaderMap::new(), None, peer);
-        assert_eq!(got, headers(&[("x-forwarded-for", "a, b, c, 192.0.2.7")]));
+        to_endpoint(&mut got, Version::HTTP_11, &own, None, Some(&client));
+        let ours = "for=192.0.2.7;host=\"gateway:80\";proto=https";
+        let expected = [
+            ("x-forwarded-for", "a, b, c, 192.0.2.7"),
+            ("x-forwarded-host", "gateway:80"),
+            ("x-forwarded-proto", "https"),
+            ("forwarded", ours),
+        ];
+        assert_eq!(got, headers(&expected));
+        let believed = [("x-forwarded-host", "front"), ("x-forwarded-proto", "http")];
+        let mut got = headers(&believed);
+        got.insert(FORWARDED, HeaderValue::from_static("for=x"));
+        to_endpoint(&mut got, Version::HTTP_11, &own, None, Some(&client));
+        for (name, value) in believed {
+            assert_eq!(got[name], value);
+        }
+        assert_eq!(got[FORWARDED], *format!("for=x, {ours}"));
+    }
+
+    #[test]
+    fn an_address_is_written_in_its_own_family() {
+        for (peer, address, element) in [
+            (
+                "[::ffff:192.0.2.7]:9",
+                "192.0.2.7",
+                "for=192.0.2.7;proto=http",
+            ),
+            (
+                "[2001:db8::1]:9",
+                "2001:db8::1",
+                "for=\"[2001:db8::1]\";proto=http",
+            ),
+        ] {
+            let client = Client {
+                peer: PeerAddr(peer.parse().unwrap()),
+                host: None,
+                is_over_tls: false,
+            };
+            let mut got = HeaderMap::new();
+            add_client(&mut got, &client);
+            assert_eq!(got[X_FORWARDED_FOR], address);
+            assert_eq!(got[FORWARDED], element);
+        }
+    }
+
+    #[test]
+    fn trailers_that_servers_may_believe_are_removed() {
+        let mut got = headers(&[
+            ("x-sum", "1"),
+            ("digest", "1"),
+            ("x-own", "1"),
+            ("x_own", "1"),
+            ("authorization", "1"),
+            ("x_tenant_id", "1"),
+            ("x-forwarded-prefix", "1"),
+            ("content-type", "1"),
+            ("connection", "1"),
+        ]);
+        strip_trailers(&mut got, &[HeaderName::from_static("x-own")]);
+        assert_eq!(got, headers(&[("x-sum", "1"), ("digest", "1")]));
+    }
+
+    #[test]
+    fn lookalikes_of_endpoint_headers_are_removed() {
+        let own = headers(&[("host", "endpoint"), ("x-own-key", "1")]);
+        let mut got = headers(&[("x_own_key", "2"), ("session_id", "3")]);
+        to_endpoint(&mut got, Version::HTTP_11, &own, None, None);
+        let expected = [
+            ("session_id", "3"),
+            ("host", "endpoint"),
+            ("x-own-key", "1"),
+        ];
+        assert_eq!(got, headers(&expected));
     }
 
     #[test]

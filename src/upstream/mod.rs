@@ -18,6 +18,7 @@ mod http2;
 mod lookups;
 mod pool;
 mod pools;
+mod redirect;
 mod target;
 #[cfg(feature = "tls")]
 mod tls;
@@ -31,10 +32,12 @@ mod upload;
 pub use body::{BodyError, ForwardBody};
 #[cfg(feature = "__fuzz")]
 pub(crate) use engine::load as engine_load;
-pub use forward::{Forward, PeerAddr};
+pub use forward::{Forward, OverTls, PeerAddr};
 pub use future::ForwardFuture;
 pub use health::HealthChecks;
 #[cfg(all(feature = "swap", unix))]
 pub(crate) use health::{CheckError, Prober};
+pub use redirect::PathPrefix;
 #[cfg(feature = "tls")]
 pub use tls::TlsError;
+pub use upgrade::WebsocketBytes;

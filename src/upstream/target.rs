@@ -65,7 +65,8 @@ pub(crate) fn host(url: &Uri) -> HeaderValue {
     HeaderValue::try_from(host_and_port(url)).expect("a URL's host has no control characters")
 }
 
-fn host_and_port(url: &Uri) -> String {
+/// Returns the authority of `url` without a default port.
+pub(super) fn host_and_port(url: &Uri) -> String {
     let name = url.host().unwrap_or_default();
     let usual = match url.scheme_str() {
         Some("https") => 443,

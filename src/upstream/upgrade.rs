@@ -3,12 +3,12 @@
 use std::fmt;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::header::{CONNECTION, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
@@ -19,7 +19,9 @@ use tokio_util::io::InspectReader;
 
 use super::exchange::Answer;
 use super::pool::Release;
+use super::redirect::Mount;
 use super::{ForwardBody, headers};
+use crate::endpoints::EndpointRef;
 use crate::http::IdleTimer;
 
 /// The protocol that passes. Others would get past the rules for requests: over `h2c`, a client could send any request.
@@ -47,13 +49,52 @@ pub(super) fn set_headers(headers: &mut HeaderMap) {
 
 /// Returns the answer to the client of an endpoint that switches to the protocol of a websocket. Its body is the tunnel
 /// between the two, and ends when no byte has passed for `idle`.
-pub(super) fn switched(answer: Answer, client: OnUpgrade, idle: Duration) -> Response<ForwardBody> {
-    let (mut response, connection) = answer;
+pub(super) fn switched(
+    (mut response, connection): Answer,
+    (endpoint, mount): (&EndpointRef, Option<&Mount>),
+    client: OnUpgrade,
+    idle: Duration,
+) -> Response<ForwardBody> {
     debug_assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
-    let tunnel = Tunnel::new(client, hyper::upgrade::on(&mut response), connection, idle);
-    headers::to_client(response.headers_mut());
-    set_headers(response.headers_mut());
+    let bytes = WebsocketBytes::default();
+    let endpoint_side = hyper::upgrade::on(&mut response);
+    let tunnel = Tunnel::new(client, endpoint_side, connection, bytes.clone(), idle);
+    response.extensions_mut().insert(bytes);
+    let headers = response.headers_mut();
+    headers::to_client(headers, endpoint.url(), mount);
+    // A 101 has no body, so a client would take the length for an error (RFC 9110, 8.6).
+    headers.remove(CONTENT_LENGTH);
+    set_headers(headers);
     response.map(|_: Incoming| ForwardBody::tunnel(tunnel))
+}
+
+/// The numbers of bytes that have passed over a websocket, which is an extension of its 101. They grow until it ends.
+#[derive(Debug, Clone, Default)]
+pub struct WebsocketBytes(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    // Relaxed, because each number is complete in itself.
+    from_client: AtomicU64,
+    from_endpoint: AtomicU64,
+}
+
+impl WebsocketBytes {
+    /// Returns the number of bytes from the client.
+    #[must_use]
+    pub fn from_client(&self) -> u64 {
+        self.0.from_client.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of bytes from the endpoint.
+    #[must_use]
+    pub fn from_endpoint(&self) -> u64 {
+        self.0.from_endpoint.load(Ordering::Relaxed)
+    }
+
+    fn all(&self) -> u64 {
+        self.from_client().wrapping_add(self.from_endpoint())
+    }
 }
 
 /// The bytes of a websocket on their way between a client and an endpoint. It is driven by whoever polls the body of the
@@ -61,8 +102,9 @@ pub(super) fn switched(answer: Answer, client: OnUpgrade, idle: Duration) -> Res
 pub(super) struct Tunnel {
     // The mutex is never locked. It makes the tunnel `Sync`, because only an exclusive reference reaches its content.
     copying: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Set when bytes have come from either side.
-    moved: Arc<AtomicBool>,
+    bytes: WebsocketBytes,
+    /// The number of bytes that had passed when the tunnel was last polled.
+    seen: u64,
     idle: IdleTimer,
 }
 
@@ -71,12 +113,12 @@ impl Tunnel {
         client: OnUpgrade,
         endpoint: OnUpgrade,
         connection: Box<dyn Release>,
+        bytes: WebsocketBytes,
         idle: Duration,
     ) -> Self {
-        let moved = Arc::new(AtomicBool::new(false));
-        let noted = moved.clone();
+        let counted = bytes.clone();
         let copying = Box::pin(async move {
-            match copy(client, endpoint, &noted).await {
+            match copy(client, endpoint, &counted.0).await {
                 Ok((sent, received)) => tracing::debug!(sent, received, "a websocket has ended"),
                 Err(error) => tracing::debug!(%error, "a websocket broke off"),
             }
@@ -84,7 +126,8 @@ impl Tunnel {
         });
         Self {
             copying: Mutex::new(copying),
-            moved,
+            bytes,
+            seen: 0,
             idle: IdleTimer::new(idle),
         }
     }
@@ -96,7 +139,8 @@ impl Tunnel {
         if copying.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        if self.moved.swap(false, Ordering::Relaxed) {
+        let bytes = self.bytes.all();
+        if std::mem::replace(&mut self.seen, bytes) != bytes {
             self.idle.on_piece();
         }
         ready!(self.idle.poll_expired(cx));
@@ -105,24 +149,18 @@ impl Tunnel {
     }
 }
 
-/// Copies bytes in both directions, and sets `moved` when some have come. Returns the number of bytes from the client and from
-/// the endpoint.
-async fn copy(
-    client: OnUpgrade,
-    endpoint: OnUpgrade,
-    moved: &AtomicBool,
-) -> io::Result<(u64, u64)> {
-    let note = |bytes: &[u8]| {
-        if !bytes.is_empty() {
-            moved.store(true, Ordering::Relaxed);
-        }
+/// Copies bytes in both directions, and counts them as they come. Returns the number of bytes from the client and from the
+/// endpoint.
+async fn copy(client: OnUpgrade, endpoint: OnUpgrade, counts: &Counts) -> io::Result<(u64, u64)> {
+    let add = |count: &AtomicU64, bytes: &[u8]| {
+        count.fetch_add(bytes.len() as u64, Ordering::Relaxed);
     };
     // Each side is upgraded by the task of its connection, so one may be awaited after the other.
     let endpoint = TokioIo::new(endpoint.await.map_err(io::Error::other)?);
     let client = TokioIo::new(client.await.map_err(io::Error::other)?);
     let (mut endpoint, mut client) = (
-        InspectReader::new(endpoint, note),
-        InspectReader::new(client, note),
+        InspectReader::new(endpoint, |bytes| add(&counts.from_endpoint, bytes)),
+        InspectReader::new(client, |bytes| add(&counts.from_client, bytes)),
     );
     copy_bidirectional(&mut client, &mut endpoint).await
 }

@@ -11,8 +11,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use http::{HeaderMap, HeaderName};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
+
+use super::headers::strip_trailers;
 
 /// The body of a request as hyper reads it.
 pub(super) struct Upload<B> {
@@ -25,6 +28,8 @@ pub(super) struct Upload<B> {
     largest_piece: usize,
     /// The rest of a larger piece, which hyper gets next.
     rest: Bytes,
+    /// The names of the request's headers, which its trailers must not have.
+    sent: Box<[HeaderName]>,
 }
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -188,12 +193,19 @@ impl<B> Upload<B> {
             is_polled: false,
             largest_piece: usize::MAX,
             rest: Bytes::new(),
+            sent: Box::default(),
         }
     }
 
     /// Creates an empty body.
     pub(super) fn empty() -> Self {
         Self::of(Content::Again(Bytes::new()), None, None)
+    }
+
+    /// Removes the trailers that have the name of a header.
+    pub(super) fn without_trailers_of(mut self, headers: &HeaderMap) -> Self {
+        self.sent = headers.keys().cloned().collect();
+        self
     }
 
     /// Hands the body over in pieces of at most `bytes`.
@@ -241,8 +253,23 @@ impl<B: Body> Content<B> {
 }
 
 impl<B: Body<Error: Into<BoxError>>> Upload<B> {
+    #[cold]
+    fn stripped(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        match frame.into_trailers() {
+            Ok(mut trailers) => {
+                strip_trailers(&mut trailers, &self.sent);
+                Frame::trailers(trailers)
+            }
+            Err(frame) => frame,
+        }
+    }
+
     /// Records a frame that the body has given. Returns the part of it that hyper gets now.
     fn on_frame(&mut self, frame: Frame<Bytes>, is_first: bool) -> Frame<Bytes> {
+        let frame = match frame.is_trailers() {
+            true => self.stripped(frame),
+            false => frame,
+        };
         let is_over = self.is_end_stream(); // asked without the lock, because this is a caller's code
         let Some(progress) = &self.progress else {
             return frame;

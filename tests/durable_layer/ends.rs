@@ -1,7 +1,10 @@
 //! The ends of requests whose callers leave, cancel or come back.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tower_triage::durable::{DurableLayer, StoreConfig};
+use tower_triage::durable::{DurableLayer, RetryPolicy, StoreConfig};
 
 use super::support::{World, a_while, get, post, post_to, queue, until};
 
@@ -99,6 +102,65 @@ async fn an_error_response_is_a_failure_with_its_response() {
     );
     let reply = world.send(get(&format!("/requests/{id}/response"))).await;
     assert_eq!((reply.status.as_u16(), reply.text()), (500, "oh"));
+}
+
+/// Pauses that are short enough for the tests to wait for.
+fn retries(attempts: u32) -> RetryPolicy {
+    RetryPolicy::attempts(attempts).backoff(Duration::from_millis(200), Duration::from_secs(1))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_may_pass_runs_again_after_a_pause() {
+    let world = World::new(1);
+    world.work_with(|worker| worker.retry(retries(3)));
+    world.backend.finish(10);
+    let start = Instant::now();
+    let id = world.store(post("a").header("x-status", "503")).await;
+    world.until_status(&id, "failed").await;
+    assert!(
+        start.elapsed() >= Duration::from_millis(600),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(world.backend.started().len(), 3);
+    for (call, attempt) in ["1", "2", "3"].into_iter().enumerate() {
+        assert_eq!(world.backend.headers(call)["x-triage-attempt"], attempt);
+    }
+    let reply = world.send(get(&format!("/requests/{id}/response"))).await;
+    assert_eq!(reply.status.as_u16(), 503);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_stays_is_not_tried_again() {
+    let world = World::new(1);
+    world.work_with(|worker| worker.retry(retries(3)));
+    world.backend.finish(10);
+    let id = world.store(post("a").header("x-status", "400")).await;
+    world.until_status(&id, "failed").await;
+    assert_eq!(world.backend.started().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_beyond_the_deadline_ends_a_request_at_once() {
+    let world = World::new(1);
+    world.work_with(|worker| worker.retry(retries(3)));
+    world.backend.finish(10);
+    let asked = post("a")
+        .header("x-status", "500")
+        .header("cancel-after", "0.1");
+    let id = world.store(asked).await;
+    world.until_status(&id, "failed").await;
+    assert_eq!(world.backend.started().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_a_deadline_gets_the_default_one() {
+    let set = |layer: DurableLayer| layer.cancel_after(Duration::from_secs(1));
+    let world = World::with(queue(1), StoreConfig::default(), set);
+    let default = world.store(post("a")).await;
+    let own = world.store(post("b").header("cancel-after", "1h")).await;
+    world.until_status(&default, "aborted").await;
+    assert_eq!(world.status(&own).await, "queued");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use receiver::Receiver;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use tower_triage::durable::webhooks::{WebhookAddresses, WebhookSecret, WebhookSender};
-use tower_triage::durable::{EmbeddedStore, NewRequest, RequestId, Store, StoreConfig};
+use tower_triage::durable::{EmbeddedStore, NewRequest, Outcome, RequestId, Store, StoreConfig};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -25,9 +25,15 @@ fn send(store: &Arc<dyn Store>, addresses: WebhookAddresses) -> JoinHandle<()> {
 
 /// Stores a request with a webhook, and ends it.
 async fn end(store: &Arc<dyn Store>, url: &str) -> RequestId {
+    end_of(store, "", url).await
+}
+
+/// Stores a request of a tenant with a webhook, and ends it.
+async fn end_of(store: &Arc<dyn Store>, tenant: &str, url: &str) -> RequestId {
     let id = RequestId::random().unwrap();
     let mut request = NewRequest::new(id, Bytes::new());
     request.webhook = Some(url.to_owned());
+    request.tenant = tenant.into();
     store.enqueue(request).await.unwrap();
     store.cancel(id).await.unwrap();
     id
@@ -145,5 +151,95 @@ async fn a_receiver_that_never_responds_holds_up_no_other() {
     }
     let id = end(&store, &receiver.url("/")).await.to_string();
     assert_eq!(receiver.next().await.headers["webhook-id"], id);
+    sender.abort();
+}
+
+/// Its webhooks are more than there are places for all.
+#[tokio::test]
+async fn a_receiver_that_never_responds_has_few_places() {
+    let store = store();
+    let silent = Receiver::start_silent().await;
+    let mut receiver = Receiver::start(|_| 200).await;
+    for _ in 0..300 {
+        end_of(&store, "a", &silent.url("/")).await;
+    }
+    let own = end_of(&store, "a", &receiver.url("/")).await;
+    let other = end_of(&store, "b", &receiver.url("/")).await;
+    let sender = send(&store, WebhookAddresses::all());
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let id = receiver.next().await.headers["webhook-id"].clone();
+        told.push(id.to_str().unwrap().to_owned());
+    }
+    told.sort();
+    let mut expected = [own.to_string(), other.to_string()];
+    expected.sort();
+    assert_eq!(told, expected);
+    assert!(silent.connections() <= 16, "{}", silent.connections());
+    sender.abort();
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_gone_gets_no_further_try() {
+    let store = store();
+    let mut receiver = Receiver::start(|_| 410).await;
+    let sender = send(&store, WebhookAddresses::all());
+    end(&store, &receiver.url("/")).await;
+    receiver.next().await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await; // the next try would be after 1 s
+    assert!(receiver.try_next().is_none());
+    sender.abort();
+}
+
+#[tokio::test]
+async fn a_receiver_sets_the_time_of_the_next_try() {
+    let store = store();
+    let status = |tries| if tries < 2 { 503 } else { 200 };
+    let mut receiver = Receiver::start_with(status, "3").await;
+    let sender = send(&store, WebhookAddresses::all());
+    end(&store, &receiver.url("/")).await;
+    let (first, second) = (receiver.next().await, receiver.next().await);
+    assert!(second.at - first.at >= Duration::from_millis(2_900));
+    sender.abort();
+}
+
+#[tokio::test]
+async fn each_end_of_a_retried_request_is_a_message_of_its_own() {
+    let store = store();
+    let mut receiver = Receiver::start(|_| 200).await;
+    let sender = send(&store, WebhookAddresses::all());
+    let id = RequestId::random().unwrap();
+    let mut request = NewRequest::new(id, Bytes::new());
+    request.webhook = Some(receiver.url("/"));
+    store.enqueue(request).await.unwrap();
+    for expected in [id.to_string(), format!("{id}-1"), format!("{id}-2")] {
+        let fetched = store.fetch("", 1).await.unwrap().remove(0);
+        let reason = "broken".to_owned();
+        let failed = Outcome::Failed { reason };
+        assert!(store.finish(fetched.lease, failed).await.unwrap());
+        assert_eq!(receiver.next().await.headers["webhook-id"], expected);
+        store.retry(id).await.unwrap();
+    }
+    sender.abort();
+}
+
+#[tokio::test]
+async fn an_old_secret_and_a_new_one_both_sign() {
+    let store = store();
+    let mut receiver = Receiver::start(|_| 200).await;
+    let other = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+    let secrets = [SECRET, other].map(|text| WebhookSecret::parse(text).unwrap());
+    let sender = WebhookSender::new(
+        Arc::clone(&store),
+        secrets[0].clone(),
+        WebhookAddresses::all(),
+    );
+    let sender = tokio::spawn(sender.also_signing(secrets[1].clone()).run());
+    let id = end(&store, &receiver.url("/")).await.to_string();
+    let told = receiver.next().await;
+    let timestamp = told.headers["webhook-timestamp"].to_str().unwrap();
+    let timestamp = timestamp.parse().unwrap();
+    let signatures = secrets.map(|secret| secret.sign(&id, timestamp, &told.body));
+    assert_eq!(told.headers["webhook-signature"], signatures.join(" "));
     sender.abort();
 }

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 pub(crate) struct Receiver {
     address: SocketAddr,
     told: mpsc::UnboundedReceiver<Told>,
+    connections: Arc<AtomicUsize>,
 }
 
 /// A webhook that arrived.
@@ -32,6 +33,14 @@ pub(crate) struct Told {
 impl Receiver {
     /// Starts a receiver that responds with a status by the number of the request, from 1.
     pub(crate) async fn start(status: impl Fn(usize) -> u16 + Send + Sync + 'static) -> Self {
+        Self::start_with(status, "0").await
+    }
+
+    /// Starts a receiver that responds with a status and this `Retry-After`.
+    pub(crate) async fn start_with(
+        status: impl Fn(usize) -> u16 + Send + Sync + 'static,
+        retry_after: &'static str,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, told) = mpsc::unbounded_channel();
@@ -48,6 +57,7 @@ impl Receiver {
                 };
                 let response = Response::builder()
                     .status(status(count.fetch_add(1, SeqCst) + 1))
+                    .header("retry-after", retry_after)
                     .header("location", format!("http://{address}/elsewhere"));
                 let _ = sender.send(told);
                 Ok::<_, Infallible>(response.body(Empty::<Bytes>::new()).unwrap())
@@ -61,7 +71,11 @@ impl Receiver {
                 tokio::spawn(connection);
             }
         });
-        Self { address, told }
+        Self {
+            address,
+            told,
+            connections: Arc::default(),
+        }
     }
 
     /// Starts a receiver that takes connections and never responds.
@@ -69,16 +83,28 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, told) = mpsc::unbounded_channel();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
         tokio::spawn(async move {
             let mut streams = Vec::new();
             loop {
                 streams.push(listener.accept().await.unwrap());
+                count.fetch_add(1, SeqCst);
                 if sender.is_closed() {
                     break;
                 }
             }
         });
-        Self { address, told }
+        Self {
+            address,
+            told,
+            connections,
+        }
+    }
+
+    /// Returns the number of connections to a silent receiver so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(SeqCst)
     }
 
     pub(crate) fn port(&self) -> u16 {

@@ -300,7 +300,7 @@ async fn unread_bodies_name_no_model_of_others() {
     };
     for (method, path) in [
         (Method::POST, "/upstream/m/v1/chat/completions"),
-        (Method::POST, "/v1/chat/completions/?model=m"),
+        (Method::POST, "/v1/other/?model=m"),
         (Method::DELETE, "/v1/models/n?model=m"),
         (Method::GET, "/v1/x?model=m"),
         (Method::GET, "/upstream/m/x"),

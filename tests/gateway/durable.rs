@@ -512,3 +512,26 @@ async fn an_encoding_that_no_run_could_read_is_refused_at_the_door() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_failed_request_runs_again_where_the_policy_allows_it() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let lines = "max_attempts = 3\nbackoff_seconds = 0.01";
+    let routing = "eject_after = 0\nmax_retries = 0";
+    let gateway = folder.setup(lines, &backend).routing(routing).start().await;
+    let client = gateway.client();
+    let passes = id(&stored(client, "").answer().await);
+    for code in [500, 429] {
+        backend.next().await.respond(status(code));
+    }
+    let third = backend.next().await;
+    assert_eq!(third.header("x-triage-attempt"), Some("3"));
+    third.answer("fine");
+    until(client, &passes, &["succeeded"]).await;
+    let fails = id(&stored(client, "").answer().await);
+    backend.next().await.respond(status(502));
+    drop(backend.next().await); // the connection breaks
+    backend.next().await.respond(status(503));
+    let ended = until(client, &fails, &["failed"]).await;
+    assert_eq!(ended["response_status"], 503);
+}

@@ -370,3 +370,156 @@ async fn endpoints_are_filled_to_their_limit_never_beyond() {
     assert_eq!((one.counts().peak, two.counts().peak), (4, 4));
     gateway.idle().await;
 }
+
+/// An answer of a backend that sends its client to another address.
+fn redirect(location: &str) -> Response<String> {
+    let mut response = status(307);
+    response
+        .headers_mut()
+        .insert("location", location.parse().unwrap());
+    response
+}
+
+#[tokio::test]
+async fn redirects_lead_clients_to_the_gateway() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    let own = backend.url();
+    for (path, location, expected) in [
+        (
+            "/v1/jobs/?model=m",
+            format!("{own}/v1/jobs?model=m"),
+            "/v1/jobs?model=m",
+        ),
+        (
+            "/upstream/m/docs/",
+            format!("{own}/docs"),
+            "/upstream/m/docs",
+        ),
+        ("/upstream/m/docs/", "/docs".to_owned(), "/upstream/m/docs"),
+        (
+            "/upstream/m/docs/",
+            format!("http://{}/docs", gateway.addr()),
+            "/upstream/m/docs",
+        ),
+        (
+            "/upstream/m/docs/",
+            "https://other.example/".to_owned(),
+            "https://other.example/",
+        ),
+    ] {
+        let sent = gateway.get(path).send();
+        let arrived = backend.next().await;
+        assert_eq!(arrived.header("x-forwarded-host"), Some(gateway.addr()));
+        assert_eq!(arrived.header("x-forwarded-proto"), Some("http"));
+        arrived.respond(redirect(&location));
+        let answer = sent.answer().await;
+        assert_eq!(
+            answer.header("location"),
+            Some(expected),
+            "{path} {location}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_a_front_says_of_its_client_is_believed_without_tenants() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    let ask = gateway.ask("m").header("x-forwarded-host", "chat.example");
+    let ask = ask
+        .header("x-forwarded-proto", "https")
+        .header("forwarded", "for=192.0.2.1");
+    let sent = ask.send();
+    let arrived = backend.next().await;
+    assert_eq!(arrived.header("x-forwarded-host"), Some("chat.example"));
+    assert_eq!(arrived.header("x-forwarded-proto"), Some("https"));
+    let forwarded = arrived.header("forwarded").unwrap();
+    assert!(
+        forwarded.starts_with("for=192.0.2.1, for=127.0.0.1;"),
+        "{forwarded}"
+    );
+    arrived.answer("fine");
+    sent.answer().await.assert_ok("fine");
+}
+
+#[tokio::test]
+async fn an_ipv4_client_of_a_listener_for_both_has_its_own_address() {
+    let backend = Backend::start().await;
+    let setup = Setup::new()
+        .listen("[::]:0")
+        .backend("gpu-1", &backend, 1, &["m"]);
+    let gateway = setup.start().await;
+    let port = gateway.addr().rsplit(':').next().unwrap().to_owned();
+    let client = crate::client::Client::new(format!("http://127.0.0.1:{port}"));
+    let sent = client.ask("m").send();
+    let arrived = backend.next().await;
+    assert_eq!(arrived.header("x-forwarded-for"), Some("127.0.0.1"));
+    arrived.answer("fine");
+    sent.answer().await.assert_ok("fine");
+}
+
+#[tokio::test]
+async fn a_known_path_may_end_with_a_slash() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    let sent = gateway.ask("m").path("/v1/chat/completions/").send();
+    let arrived = backend.next().await;
+    assert_eq!(arrived.head.uri, "/v1/chat/completions");
+    arrived.answer("fine");
+    sent.answer().await.assert_ok("fine");
+    assert_eq!(gateway.get("/v1/models/").answer().await.status, 200);
+}
+
+#[tokio::test]
+async fn trailers_with_names_of_headers_that_decide_do_not_pass() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let setup = Setup::new().backend_at("gpu-1", &url, 1, &["m"]);
+    let gateway = setup.start().await;
+    let mut client = tokio::net::TcpStream::connect(gateway.addr())
+        .await
+        .unwrap();
+    let request = "POST /v1/other?model=m HTTP/1.1\r\nhost: x\r\ncontent-type: application/octet-stream\r\n\
+                   transfer-encoding: chunked\r\nte: trailers\r\ntrailer: x-sum, x-tenant-id, x-api-key, x-here\r\n\
+                   x-here: 1\r\n\r\n5\r\nhello\r\n0\r\nx-sum: 1\r\nx-tenant-id: admin\r\nx-api-key: k\r\nx-here: 2\r\n\r\n";
+    client.write_all(request.as_bytes()).await.unwrap();
+    let (mut backend, _) = listener.accept().await.unwrap();
+    let mut got = Vec::new();
+    while !got.ends_with(b"\r\n0\r\n\r\n") && !got.ends_with(b"1\r\n\r\n") {
+        assert_ne!(backend.read_buf(&mut got).await.unwrap(), 0);
+    }
+    let text = String::from_utf8(got).unwrap();
+    let trailers = text.rsplit("hello").next().unwrap();
+    assert_eq!(trailers, "\r\n0\r\nx-sum: 1\r\n\r\n");
+}
+
+/// The end of the connection is all that such a client sees.
+#[tokio::test]
+async fn a_client_of_http_1_0_can_tell_that_an_answer_was_cut_off() {
+    let backend = Backend::start().await;
+    let gateway = gateway(&backend, 1).await;
+    for is_cut in [false, true] {
+        let mut client = tokio::net::TcpStream::connect(gateway.addr())
+            .await
+            .unwrap();
+        let body = "{\"model\":\"m\"}";
+        let request = format!(
+            "POST /v1/chat/completions HTTP/1.0\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        client.write_all(request.as_bytes()).await.unwrap();
+        let stream = backend.next().await.stream();
+        stream.send("data: 1\n\n");
+        let mut got = Vec::new();
+        while !got.ends_with(b"data: 1\n\n") {
+            assert_ne!(client.read_buf(&mut got).await.unwrap(), 0);
+        }
+        match is_cut {
+            true => stream.abort(),
+            false => stream.end(),
+        }
+        let end = client.read_buf(&mut got).await;
+        assert_eq!(end.is_err(), is_cut, "{end:?}");
+    }
+}

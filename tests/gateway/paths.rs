@@ -29,7 +29,7 @@ async fn by_default_the_paths_of_known_apis_reach_backends() {
         "/",
         "/v1/load_lora_adapter",
         "/api/delete",
-        "/v1/chat/completions/",
+        "/v1/chat/completions/x",
     ] {
         let answer = gateway.ask("m").path(path).answer().await;
         answer.assert_error(404, "not_found");

@@ -2,7 +2,7 @@
 
 use crate::backend::Backend;
 use crate::client::{Answer, ClientRequest};
-use crate::durable_support::{Folder, id};
+use crate::durable_support::{Folder, id, until};
 use crate::process::{Gateway, Setup};
 
 /// The sections of the tenants `a` and `b` with the keys `sk-a` and `sk-b`, and these lines for `a`.
@@ -343,4 +343,176 @@ async fn without_tenants_the_log_says_that_headers_are_believed() {
     gateway.ask("m").answer().await;
     gateway.logs(&["status=401"]).await;
     assert_eq!(gateway.logged("no [[tenants]]"), 0);
+}
+
+/// Each of these bodies names the model `n` to some server, and `m`, or no model, to others.
+#[tokio::test]
+async fn no_spelling_gets_a_tenant_another_model() {
+    let backend = Backend::replying("fine").await;
+    let gateway = setup(&backend, 4, "models = [\"m\"]").start().await;
+    let part = |header: &str, content: &str| {
+        format!("--XX\r\nContent-Disposition: form-data; {header}\r\n\r\n{content}\r\n")
+    };
+    let named = part("name=\"model\"", "m");
+    let json = "{\"model\":\"m\"}";
+    let form = "multipart/form-data; boundary=XX";
+    let whole = |parts: &str| format!("{parts}--XX--\r\n");
+    for (kind, body, status) in [
+        (
+            "application/json; charset=utf-7",
+            "{\"+AG0-odel\":\"n\",\"model\":\"m\"}".to_owned(),
+            415,
+        ),
+        ("application/json; charset=utf-16", json.to_owned(), 415),
+        ("multipart/mixed; boundary=XX", whole(&named), 415),
+        (
+            "multipart/form-data; boundary=XX; charset=utf-7",
+            whole(&(part("name=\"+AG0-odel\"", "n") + &named)),
+            415,
+        ),
+        (
+            "multipart/form-data; boundary=XX; boundary=YY",
+            whole(&named),
+            415,
+        ),
+        (form, whole(&(part("name=\"model \"", "n") + &named)), 400),
+        (
+            form,
+            whole(&(named.clone() + &part("name=\"Model\"", "n"))),
+            400,
+        ),
+        (form, whole(&(part("name=\"model[]\"", "n") + &named)), 400),
+        (
+            form,
+            whole(&(part("name=\"_charset_\"", "utf-7") + &named)),
+            400,
+        ),
+        (
+            form,
+            whole(&(named.clone() + &part("name=\"model\"; filename=\"x\"", "n"))),
+            400,
+        ),
+        (form, whole(&named) + &part("name=\"model\"", "n"), 400),
+        (
+            form,
+            whole(
+                &(part(
+                    "name=\"x\"",
+                    "a--XX\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nn",
+                ) + &named),
+            ),
+            400,
+        ),
+    ] {
+        let post = gateway.client().post("/v1/audio/transcriptions");
+        let ask = of("a", post.header("content-type", kind));
+        let answer = ask.body(body.clone()).answer().await;
+        assert_eq!(answer.status, status, "{kind}: {body}: {answer:?}");
+    }
+    for query in ["model=n", "x=1&mod%65l=n", "model=m&MODEL=n", "model[]=n"] {
+        let ask = of(
+            "a",
+            gateway
+                .ask("m")
+                .path(&format!("/v1/chat/completions?{query}")),
+        );
+        ask.answer().await.assert_error(404, "model_not_found");
+    }
+    assert_eq!(backend.counts().arrived, 0);
+    let both = gateway.ask("m").path("/v1/chat/completions?model=m");
+    of("a", both).answer().await.assert_ok("fine");
+    let utf_8 = gateway.client().post("/v1/chat/completions").body(json);
+    let utf_8 = utf_8.header("content-type", "application/json; charset=UTF-8");
+    of("a", utf_8).answer().await.assert_ok("fine");
+}
+
+#[tokio::test]
+async fn the_level_that_was_found_is_the_only_one_that_backends_get() {
+    let backend = Backend::start().await;
+    let gateway = setup(&backend, 4, "max_level = \"normal\"").start().await;
+    for (levels, expected) in [
+        (&[][..], "normal"),
+        (&["normal", "high"], "normal"),
+        (&["normal, high"], "normal"),
+        (&["urgent"], "normal"),
+        (&["NORMAL"], "normal"),
+    ] {
+        let mut ask = of("a", gateway.ask("m"));
+        for level in levels {
+            ask = ask.header("x-priority", level);
+        }
+        let ask = ask.header("x_priority", "high").header("x_tenant_id", "b");
+        let ask = ask.header("x_api_key", "k").header("session_id", "s");
+        let sent = ask.send();
+        let arrived = backend.next().await;
+        let got: Vec<_> = arrived.head.headers.get_all("x-priority").iter().collect();
+        assert_eq!(got, [expected], "{levels:?}");
+        for name in ["x_priority", "x_tenant_id", "x_api_key"] {
+            assert_eq!(arrived.header(name), None, "{name}");
+        }
+        assert_eq!(arrived.header("session_id"), Some("s"));
+        arrived.answer("fine");
+        sent.answer().await.assert_ok("fine");
+    }
+}
+
+#[tokio::test]
+async fn clients_with_keys_cannot_forge_their_way_here() {
+    let backend = Backend::start().await;
+    let gateway = setup(&backend, 4, "").start().await;
+    let ask = of("a", gateway.ask("m")).header("x-forwarded-host", "evil.example");
+    let ask = ask
+        .header("x-forwarded-proto", "https")
+        .header("forwarded", "for=1.2.3.4");
+    let sent = ask.header("x_forwarded_host", "evil.example").send();
+    let arrived = backend.next().await;
+    let host = gateway.addr().to_string();
+    assert_eq!(arrived.header("x-forwarded-host"), Some(&*host));
+    assert_eq!(arrived.header("x-forwarded-proto"), Some("http"));
+    let forwarded = format!("for=127.0.0.1;host=\"{host}\";proto=http");
+    assert_eq!(arrived.header("forwarded"), Some(&*forwarded));
+    assert_eq!(arrived.header("x_forwarded_host"), None);
+    arrived.answer("fine");
+    sent.answer().await.assert_ok("fine");
+}
+
+#[tokio::test]
+async fn trace_and_connect_show_no_backends_key() {
+    let backend = Backend::replying("fine").await;
+    let gateway = setup(&backend, 4, "")
+        .routing("default_backend = \"gpu-1\"")
+        .start()
+        .await;
+    for path in ["/v1/x?model=m", "/upstream/m/x", "/v1/x", "/nothing"] {
+        let trace = of("b", gateway.get(path).method(http::Method::TRACE));
+        let answer = trace.answer().await;
+        answer.assert_error(405, "unsupported_method");
+        assert!(answer.header("allow").is_some(), "{answer:?}");
+    }
+    assert_eq!(backend.counts().arrived, 0);
+}
+
+/// The stored requests of a tenant that is gone may not do more than they could before.
+#[tokio::test]
+async fn stored_requests_of_a_removed_tenant_do_not_run() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let with = |sections: &str| {
+        let setup = folder.setup("", &backend).environment("KEY_A", "sk-a");
+        setup.sections(sections)
+    };
+    let gateway = with(&tenants("models = [\"m\"]")).start().await;
+    let stored = |label| {
+        let ask = of("a", gateway.ask("m")).header("prefer", "respond-async");
+        ask.label(label)
+    };
+    stored("running").answer().await;
+    let running = backend.next().await;
+    let waiting = id(&stored("waiting").answer().await);
+    let other = "[[tenants]]\nname = \"b\"\nkeys = [\"sk-b\"]\n";
+    gateway.reload(&with(other));
+    gateway.logs(&["INFO", "tenants removed: a"]).await;
+    running.answer("fine");
+    let ended = until(gateway.admin(), &waiting, &["failed"]).await;
+    assert_eq!(ended["response_status"], 404, "{ended}");
+    assert_eq!(backend.counts().arrived, 1);
 }

@@ -212,3 +212,36 @@ async fn no_other_protocol_passes() {
     let answer = read_until(&mut client, "\r\n\r\nok").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
+
+#[tokio::test]
+async fn a_websockets_bytes_are_logged_and_its_101_has_no_length() {
+    let backend = Switching::start().await;
+    let gateway = backend.gateway().await;
+    let mut client = ask(&gateway, "/v1/realtime?model=m", "websocket").await;
+    let switched = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\
+                    Content-Length: 0\r\nSec-WebSocket-Accept: abc\r\nSec-WebSocket-Protocol: realtime\r\n\
+                    Set-Cookie: a=1\r\n\r\n";
+    let (mut socket, _) = backend.switch(switched).await;
+    let answer = read_until(&mut client, "\r\n\r\n").await.to_lowercase();
+    assert!(!answer.contains("content-length"), "{answer}");
+    assert!(!answer.contains("transfer-encoding"), "{answer}");
+    for header in [
+        "sec-websocket-accept: abc",
+        "sec-websocket-protocol: realtime",
+        "set-cookie: a=1",
+    ] {
+        assert!(answer.contains(header), "{answer}");
+    }
+    socket.write_all(b"12345").await.unwrap();
+    assert_eq!(read_until(&mut client, "12345").await, "12345");
+    drop(socket);
+    assert_eq!(
+        timeout(TIMEOUT, client.read(&mut [0]))
+            .await
+            .unwrap()
+            .unwrap(),
+        0
+    );
+    drop(client);
+    gateway.logs(&["status=101", "bytes=5"]).await;
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tower_triage::admit::InvalidPriorityLevels;
 use tower_triage::durable::webhooks::WebhookSecret;
-use tower_triage::durable::{ConnectError, OnCrash, RedisConfig, StoreConfig};
+use tower_triage::durable::{ConnectError, OnCrash, RedisConfig, RetryPolicy, StoreConfig};
 use tower_triage::{Discipline, PriorityLevels, QueueConfig};
 
 use super::Environment;
@@ -31,10 +31,13 @@ pub(crate) struct DurableConfig {
     pub(crate) body_limit_bytes: usize,
     pub(crate) file_limit_bytes: u64,
     pub(crate) on_crash: OnCrash,
+    pub(crate) retry: RetryPolicy,
     pub(crate) attempt_timeout: Duration,
+    /// The time to live of a request that sets none; `None` for no limit.
+    pub(crate) cancel_after: Option<Duration>,
     pub(crate) retention: Duration,
-    /// The key that webhooks are signed with; `None` if none is sent.
-    pub(crate) webhook_secret: Option<Secret>,
+    /// The keys that webhooks are signed with; none is sent without any.
+    pub(crate) webhook_secrets: Vec<Secret>,
     pub(crate) webhook_allow_private: bool,
 }
 
@@ -100,6 +103,8 @@ pub(crate) enum InvalidDurable {
         "`max_attempts` is {0}: it counts starts altogether, so with `on_crash = \"retry\"` it must be at least 2"
     )]
     MaxAttempts(u32),
+    #[error("`max_attempts` is 0: it counts starts altogether, so it must be at least 1")]
+    NoAttempt,
     #[error("`path` is empty: name a folder, such as \"triage-data\"")]
     Path,
     #[error("`queue` is {0:?}: it must be a name of letters, digits, `-`, `_` and `.`")]
@@ -144,9 +149,9 @@ impl DurableSection {
                         not stored";
             warnings.push(only.to_owned());
         }
-        let on_crash = self.on_crash(&mut warnings)?;
-        let webhook_secret = self.webhook_secret.as_deref();
-        let webhook_secret = webhook_secret.map(|text| webhook_secret_of(text, environment));
+        let on_crash = self.on_crash()?;
+        let secrets = self.webhook_secret.iter();
+        let secrets = secrets.map(|text| webhook_secret_of(text, environment));
         Ok((
             DurableConfig {
                 store: self.store_choice(base, environment, &mut warnings)?,
@@ -157,28 +162,34 @@ impl DurableSection {
                 body_limit_bytes: self.body_limit_bytes,
                 file_limit_bytes: self.file_limit_bytes,
                 on_crash,
+                retry: self.retry()?,
                 attempt_timeout: self.attempt_timeout,
+                cancel_after: self.cancel_after,
                 retention: self.retention,
-                webhook_secret: webhook_secret.transpose()?,
+                webhook_secrets: secrets.collect::<Result<_, _>>()?,
                 webhook_allow_private: self.webhook_allow_private,
             },
             warnings,
         ))
     }
 
-    fn on_crash(&self, warnings: &mut Vec<String>) -> Result<OnCrash, InvalidDurable> {
-        if self.retries_after_crash() {
-            let max_attempts = self.max_attempts.unwrap_or(2);
-            if max_attempts < 2 {
-                return Err(InvalidDurable::MaxAttempts(max_attempts));
-            }
-            return Ok(OnCrash::Retry { max_attempts });
+    fn on_crash(&self) -> Result<OnCrash, InvalidDurable> {
+        if !self.retries_after_crash() {
+            return Ok(OnCrash::Fail);
         }
-        if self.max_attempts.is_some_and(|starts| starts != 2) {
-            let unused = "`max_attempts` has no effect without `on_crash = \"retry\"`: a request is started once";
-            warnings.push(unused.to_owned());
+        match self.max_attempts.unwrap_or(2) {
+            max_attempts @ (0 | 1) => Err(InvalidDurable::MaxAttempts(max_attempts)),
+            max_attempts => Ok(OnCrash::Retry { max_attempts }),
         }
-        Ok(OnCrash::Fail)
+    }
+
+    /// Returns the rule for requests that failed. They end with their first attempt unless `max_attempts` is written.
+    fn retry(&self) -> Result<RetryPolicy, InvalidDurable> {
+        match self.max_attempts {
+            Some(0) => Err(InvalidDurable::NoAttempt),
+            attempts => Ok(RetryPolicy::attempts(attempts.unwrap_or(1))
+                .backoff(self.backoff, self.max_backoff)),
+        }
     }
 
     fn store_choice(

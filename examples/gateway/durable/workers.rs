@@ -44,6 +44,7 @@ impl Workers {
                 .slots(router.gate().clone())
                 .attempt_timeout(durable.attempt_timeout)
                 .on_crash(durable.on_crash)
+                .retry(durable.retry)
                 .shutdown(stop.clone());
             tokio::spawn(worker.run())
         });

@@ -1,6 +1,6 @@
 //! The activity of a connection: marks of its reads, its writes and its requests, for the timeouts.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Version;
@@ -19,6 +19,8 @@ pub(super) struct Activity {
     /// Waits for the socket to take bytes.
     pub(super) writes: WaitMark,
     requests: Mutex<Requests>,
+    /// `true` while the client would take the end of the connection for the end of a response that goes on.
+    ends_response: AtomicBool,
     /// The connection's place among the open ones. The socket holds it, too, so a websocket has a place until it ends.
     _place: Option<OwnedSemaphorePermit>,
 }
@@ -101,12 +103,25 @@ impl Activity {
         }
     }
 
+    /// Returns `true` if the end of the connection cuts a response off whose client can tell it by a reset alone.
+    pub(super) fn needs_reset(&self) -> bool {
+        self.ends_response.load(Ordering::Relaxed)
+    }
+
     /// Sets the task of the stream whose request has begun last.
     pub(super) fn set_stream(&self, task: AbortHandle) {
         let newest = self.requests().newest.take();
         if let Some(exchange) = newest {
             exchange.set_stream(task);
         }
+    }
+}
+
+impl Served {
+    /// Marks whether the response goes on until the connection ends. Relaxed, because one task serves an HTTP/1 connection.
+    pub(super) fn ends_with_connection(&self, goes_on: bool) {
+        let ends_response = &self.activity.ends_response;
+        ends_response.store(goes_on, Ordering::Relaxed);
     }
 }
 

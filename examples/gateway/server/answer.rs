@@ -124,14 +124,15 @@ impl InProgress {
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         self.tracked.answered(&mut response);
+        let version = self.version;
         let is_websocket = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         response.map(|body| {
             let body = wrap(body, self.tracked);
             if is_websocket {
                 tokio::spawn(body.collect());
-                return ServedBody::new(None, self.unsent, self.served);
+                return ServedBody::new(None, version, self.unsent, self.served);
             }
-            ServedBody::new(Some(body), self.unsent, self.served)
+            ServedBody::new(Some(body), version, self.unsent, self.served)
         })
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::Version;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
@@ -124,18 +125,33 @@ pin_project! {
         rest: Bytes,
         // The share of the memory of what is to be sent. `None` over HTTP/1.
         unsent: Option<AnswerShare>,
+        // `true` if the client takes the end of the connection for the end of the body.
+        ends_with_connection: bool,
         served: Served,
     }
 }
 
-impl<B> ServedBody<B> {
-    pub(super) fn new(body: Option<B>, unsent: Option<AnswerShare>, served: Served) -> Self {
+impl<B: Body> ServedBody<B> {
+    /// Wraps the body of a response to a client that speaks `version`.
+    pub(super) fn new(
+        body: Option<B>,
+        version: Version,
+        unsent: Option<AnswerShare>,
+        served: Served,
+    ) -> Self {
+        let has_length = |body: &B| body.is_end_stream() || body.size_hint().exact().is_some();
+        let ends_with_connection =
+            version == Version::HTTP_10 && !body.as_ref().is_none_or(has_length);
+        if ends_with_connection {
+            served.ends_with_connection(true);
+        }
         // The client has yet to take the first piece.
         served.exchange.download.wait();
         Self {
             body,
             rest: Bytes::new(),
             unsent,
+            ends_with_connection,
             served,
         }
     }
@@ -161,6 +177,9 @@ impl<B: Body<Data = Bytes>> Body for ServedBody<B> {
             let frame = body.poll_frame(cx);
             if let Poll::Ready(Some(Ok(frame))) = frame {
                 return Poll::Ready(Some(Ok(first_of(frame, LARGEST_COPY, this.rest))));
+            }
+            if *this.ends_with_connection && matches!(frame, Poll::Ready(None)) {
+                this.served.ends_with_connection(false);
             }
             return frame;
         };

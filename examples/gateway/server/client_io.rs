@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::OwnedReadHalf;
 
 use super::activity::Activity;
 use super::hang_up::Shared;
@@ -34,11 +35,11 @@ impl ClientIo {
     fn poll_write_with(
         &self,
         cx: &mut Context<'_>,
-        write: impl Fn(&OwnedWriteHalf) -> io::Result<usize>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        let socket = &self.shared.write;
+        let socket = self.shared.socket();
         loop {
-            let Poll::Ready(ready) = socket.as_ref().poll_write_ready(cx) else {
+            let Poll::Ready(ready) = socket.poll_write_ready(cx) else {
                 self.activity.writes.wait();
                 return Poll::Pending;
             };
@@ -78,7 +79,7 @@ impl AsyncWrite for ClientIo {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let write = |write: &OwnedWriteHalf| write.try_write_vectored(bufs);
+        let write = |socket: &TcpStream| socket.try_write_vectored(bufs);
         self.poll_write_with(cx, write)
     }
 
@@ -91,15 +92,28 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let socket = SockRef::from(self.shared.write.as_ref());
+        if self.activity.needs_reset() {
+            return Poll::Ready(Ok(())); // the reset comes in place of the end
+        }
+        let socket = SockRef::from(self.shared.socket());
         Poll::Ready(socket.shutdown(Shutdown::Write))
+    }
+}
+
+/// Lets the socket be closed by a reset if a client of HTTP/1.0 would take the end for that of its response. Nothing else tells
+/// it that a response of unknown length was cut off (RFC 9112, 8).
+impl Drop for ClientIo {
+    fn drop(&mut self) {
+        if self.activity.needs_reset() {
+            self.shared.end_by_reset();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncWriteExt;
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::net::TcpListener;
 
     use super::super::hang_up;
     use super::*;

@@ -11,7 +11,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
@@ -25,7 +27,8 @@ use super::watched_io::WatchedIo;
 pub(super) fn watch(socket: TcpStream, activity: Arc<Activity>) -> (ClientIo, HangUpWatch) {
     let (read, write) = socket.into_split();
     let shared = Arc::new(Shared {
-        write,
+        write: Some(write),
+        ends_by_reset: AtomicBool::new(false),
         server_reading: AtomicBool::new(false),
         server_read_end: AtomicBool::new(false),
     });
@@ -71,7 +74,10 @@ impl HangUpWatch {
 
 /// The state of a connection that its streams and the watch share.
 pub(super) struct Shared {
-    pub(super) write: OwnedWriteHalf,
+    /// The side of the socket that writes. `None` while this is dropped.
+    write: Option<OwnedWriteHalf>,
+    /// `true` if the connection ends by a reset.
+    ends_by_reset: AtomicBool,
     /// The server's last poll ended in a pending read.
     server_reading: AtomicBool,
     /// The server has read the end of the stream, or an error.
@@ -79,6 +85,18 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    pub(super) fn socket(&self) -> &TcpStream {
+        match &self.write {
+            Some(write) => write.as_ref(),
+            None => unreachable!("it is there until this is dropped"),
+        }
+    }
+
+    /// Lets the connection end by a reset, which drops what is still to be sent.
+    pub(super) fn end_by_reset(&self) {
+        self.ends_by_reset.store(true, Ordering::Relaxed);
+    }
+
     /// Notes that the server waits for bytes, and is woken when they or the end come.
     pub(super) fn on_pending_read(&self) {
         self.server_reading.store(true, Ordering::Relaxed);
@@ -100,18 +118,31 @@ impl Shared {
     async fn hung_up(&self) {
         // `PRIORITY` also wakes for a closed reading side. Priority data cannot wake it, because the socket is
         // registered for reading and writing only.
-        _ = self.write.ready(Interest::PRIORITY).await;
+        _ = self.socket().ready(Interest::PRIORITY).await;
     }
 
     /// Polls on other platforms, where unread bytes keep the socket readable and no event follows.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     async fn hung_up(&self) {
-        const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
-        while let Ok(ready) = self.write.ready(Interest::READABLE).await {
+        const POLL_INTERVAL: Duration = Duration::from_millis(100);
+        while let Ok(ready) = self.socket().ready(Interest::READABLE).await {
             if ready.is_read_closed() {
                 return;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !*self.ends_by_reset.get_mut() {
+            return;
+        }
+        // If the socket has no such option, the connection ends as others do.
+        _ = SockRef::from(self.socket()).set_linger(Some(Duration::ZERO));
+        if let Some(write) = self.write.take() {
+            write.forget(); // its own drop would send the end of a whole response first
         }
     }
 }

@@ -116,6 +116,9 @@ pub(crate) struct StateRow {
     pub(crate) response_status: Option<u16>,
     #[serde(default)]
     pub(crate) tries: u32,
+    /// The number of times that an operator has retried the request.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) retries: u32,
     /// The time at which the webhook is called next. `None` if there is nothing to send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) webhook_due: Option<Time>,
@@ -125,6 +128,10 @@ pub(crate) struct StateRow {
     /// The number of the last piece of all attempts before the latest one.
     #[serde(default)]
     pub(crate) dropped: u64,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl StateRow {

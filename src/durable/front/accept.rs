@@ -65,7 +65,7 @@ where
         level: classified.level,
         tenant,
         cost: classified.cost,
-        cancel_after: options.cancel_after,
+        cancel_after: options.cancel_after.or(front.cancel_after),
         delay: options.delay,
         idempotency,
         webhook: options.webhook.clone(),

@@ -93,6 +93,14 @@ impl DurableLayer {
         self
     }
 
+    /// Sets the time to live of requests whose callers send no `Cancel-After`. A request that has not ended by then is
+    /// cancelled. Without this setting, such a request waits for as long as it takes.
+    #[must_use]
+    pub fn cancel_after(mut self, time: Duration) -> Self {
+        self.0.cancel_after = Some(time);
+        self
+    }
+
     /// Sets the largest body of a stored request in bytes, 100 MiB by default. The layer rejects a larger body with 413
     /// `body_too_large`.
     #[must_use]

@@ -21,6 +21,8 @@ pub(super) struct Front {
     pub(super) classifier: Arc<dyn Classifier>,
     pub(super) stores_all: bool,
     pub(super) max_wait: Duration,
+    /// The time to live of a request whose caller sets none.
+    pub(super) cancel_after: Option<Duration>,
     pub(super) body_limit: usize,
     /// The memory in which bodies count until they are stored, or `None` if it is unlimited.
     pub(super) body_memory: Option<BodyMemory>,
@@ -45,6 +47,7 @@ impl Front {
             classifier: Arc::new(ClassifyHeaders::default()),
             stores_all: false,
             max_wait: Duration::from_secs(600),
+            cancel_after: None,
             body_limit: 100 << 20,
             body_memory: None,
             check_webhook: None,

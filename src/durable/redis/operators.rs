@@ -106,11 +106,12 @@ impl Shared {
         let call = self.call(&scripts::DUE_WEBHOOKS).arg(max);
         let mut due = Vec::new();
         for webhook in self.items(self.link.run(&call).await?)? {
-            let [info, url, tries] = self.read(reply::parts(webhook))?;
+            let [info, url, tries, retries] = self.read(reply::parts(webhook))?;
             due.push(DueWebhook {
                 info: self.read(reply::info(info, self.levels()))?,
                 url: self.read(reply::text(url))?,
                 tries: self.read(reply::number(tries))?,
+                retries: self.read(reply::number(retries))?,
             });
         }
         Ok(due)

@@ -7,21 +7,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, USER_AGENT};
-use http::{HeaderValue, Method, Request, Uri};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::{DueWebhook, Store, front};
+use super::super::worker::retry_after;
+use super::super::{DueWebhook, RequestId, Store, front};
 use super::resolver::CheckedResolver;
+use super::turns::{Turn, Turns};
 use super::{WebhookAddresses, WebhookSecret};
 
-/// The largest number of webhooks that are sent at the same time. It is high, because each silent receiver occupies one
-/// of them until the timeout.
-const AT_ONCE: usize = 256;
 /// The time until the next look at due webhooks, if the last look found nothing.
 const LOOK: Duration = Duration::from_secs(1);
 /// The time within which a receiver has to respond. It is shorter than the minute after which the store hands the
@@ -41,7 +40,8 @@ type Connector = HttpConnector<CheckedResolver>;
 #[must_use = "a sender does nothing unless it is run"]
 pub struct WebhookSender {
     store: Arc<dyn Store>,
-    secret: WebhookSecret,
+    /// The secrets that sign each webhook.
+    secrets: Vec<WebhookSecret>,
     addresses: WebhookAddresses,
     client: Client<Connector, Full<Bytes>>,
     /// The start of the sender on both clocks. Later times are this time plus the monotonic time since then.
@@ -59,11 +59,18 @@ impl WebhookSender {
             .build(connector(tcp));
         Self {
             store,
-            secret,
+            secrets: vec![secret],
             addresses,
             client,
             started: (SystemTime::now(), Instant::now()),
         }
+    }
+
+    /// Adds a secret that signs webhooks, too. While a secret is replaced, both the old and the new one sign, so that each
+    /// receiver can verify with the one that it has.
+    pub fn also_signing(mut self, secret: WebhookSecret) -> Self {
+        self.secrets.push(secret);
+        self
     }
 
     /// Sends webhooks as they become due, until the future is dropped.
@@ -72,52 +79,75 @@ impl WebhookSender {
     /// same store.
     pub async fn run(self) {
         let sender = Arc::new(self);
+        let mut turns = Turns::default();
         let mut sending = JoinSet::new();
         loop {
-            while sending.try_join_next().is_some() {}
-            let room = AT_ONCE - sending.len();
-            let due = match room {
-                0 => Ok(Vec::new()),
-                room => sender.store.due_webhooks(room).await,
-            };
-            let due = due.unwrap_or_else(|error| {
-                tracing::warn!(%error, "webhooks that are due could not be looked up; trying again");
-                Vec::new()
-            });
-            let is_idle = due.is_empty();
-            for webhook in due {
-                let sender = Arc::clone(&sender);
-                sending.spawn(async move { sender.tell(webhook).await });
+            while let Some(turn) = sending.try_join_next() {
+                end(&mut turns, turn);
             }
-            // Wait for a second if nothing is due, for a free place if all are taken, and otherwise look again at once.
+            turns.forget_stale(Instant::now());
+            let is_idle = !sender.take_due(&mut turns).await;
+            while let Some(turn) = turns.next(Instant::now()) {
+                let sender = Arc::clone(&sender);
+                sending.spawn(async move {
+                    sender.tell(&turn.webhook).await;
+                    turn
+                });
+            }
+            // Wait for a second if nothing is due, or until a place is free, and otherwise look again at once.
             tokio::select! {
                 () = sleep(LOOK), if is_idle => {}
-                () = std::future::ready(()), if !is_idle && sending.len() < AT_ONCE => {}
-                Some(_) = sending.join_next(), if sending.len() == AT_ONCE => {}
+                () = std::future::ready(()), if !is_idle => {}
+                Some(turn) = sending.join_next(), if is_idle => end(&mut turns, turn),
             }
         }
     }
 
+    /// Takes webhooks that are due. Returns `false` if there were none, or there is no room for them.
+    async fn take_due(&self, turns: &mut Turns) -> bool {
+        let due = match turns.room() {
+            0 => Ok(Vec::new()),
+            room => self.store.due_webhooks(room).await,
+        };
+        let due = due.unwrap_or_else(|error| {
+            tracing::warn!(%error, "webhooks that are due could not be looked up; trying again");
+            Vec::new()
+        });
+        let has_some = !due.is_empty();
+        for webhook in due {
+            if let Some((webhook, pause)) = turns.add(webhook, Instant::now()) {
+                self.settle(webhook.info.id, Some(pause)).await;
+            }
+        }
+        has_some
+    }
+
     /// Sends one webhook, and then settles it or postpones it to the next try.
-    async fn tell(&self, webhook: DueWebhook) {
+    async fn tell(&self, webhook: &DueWebhook) {
         let id = webhook.info.id;
-        let sent = timeout(TIMEOUT, self.send(&webhook)).await;
-        let problem = sent
-            .unwrap_or_else(|_| Err("it did not respond in time".into()))
-            .err();
-        let again = problem.and_then(|problem| {
-            let backoff = backoff(webhook.tries);
-            let is_late = self.age(&webhook) + backoff > GIVE_UP;
-            match is_late {
-                true => tracing::warn!(request = %id, %problem, "a webhook is given up"),
-                false => {
-                    tracing::debug!(request = %id, %problem, "a webhook is sent again in {backoff:?}");
+        let sent = timeout(TIMEOUT, self.send(webhook)).await;
+        let failed = match sent {
+            Ok(Ok(())) => None,
+            Ok(Err(failed)) => Some(failed),
+            Err(_) => Some("it did not respond in time".into()),
+        };
+        let again = failed.and_then(|Failed { problem, again }| {
+            let pause = again.map(|asked| asked.max(backoff(webhook.tries)));
+            let pause = pause.filter(|pause| self.age(webhook) + *pause <= GIVE_UP);
+            match pause {
+                None => tracing::warn!(request = %id, %problem, "a webhook is given up"),
+                Some(pause) => {
+                    tracing::debug!(request = %id, %problem, "a webhook is sent again in {pause:?}");
                 }
             }
-            (!is_late).then_some(backoff)
+            pause
         });
+        self.settle(id, again).await;
+    }
+
+    async fn settle(&self, id: RequestId, again: Option<Duration>) {
         if let Err(error) = self.store.settle_webhook(id, again).await {
-            tracing::warn!(request = %id, %error, "a webhook that was sent is sent again");
+            tracing::warn!(request = %id, %error, "a webhook is sent again");
         }
     }
 
@@ -129,17 +159,18 @@ impl WebhookSender {
         now.duration_since(ended).unwrap_or_default()
     }
 
-    async fn send(&self, webhook: &DueWebhook) -> Result<(), Box<dyn Error + Send + Sync>> {
+    async fn send(&self, webhook: &DueWebhook) -> Result<(), Failed> {
         let url: Uri = webhook.url.parse()?;
         // A numeric host is connected to without a look-up, so the resolver can't check it.
         if let Err(rejection) = self.addresses.check(&url) {
             return Err(rejection.message().to_owned().into());
         }
-        let id = webhook.info.id.to_string();
+        let id = message_id(webhook);
         let body = front::to_json(&webhook.info);
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let timestamp = since.map_or(0, |since| since.as_secs());
-        let signature = self.secret.sign(&id, timestamp, &body);
+        let secrets = self.secrets.iter();
+        let signatures: Vec<_> = secrets.map(|it| it.sign(&id, timestamp, &body)).collect();
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = url;
@@ -148,12 +179,53 @@ impl WebhookSender {
         headers.insert(USER_AGENT, HeaderValue::from_static("tower-triage"));
         headers.insert("webhook-id", id.parse()?);
         headers.insert("webhook-timestamp", timestamp.into());
-        headers.insert("webhook-signature", signature.parse()?);
-        let status = self.client.request(request).await?.status();
+        headers.insert("webhook-signature", signatures.join(" ").parse()?);
+        let response = self.client.request(request).await?;
+        let status = response.status();
+        let again = match status {
+            StatusCode::GONE => None,
+            _ => Some(retry_after(response.headers()).unwrap_or_default()),
+        };
         match status.is_success() {
             true => Ok(()),
-            false => Err(format!("it responded with {status}").into()),
+            false => Err(Failed {
+                problem: format!("it responded with {status}").into(),
+                again,
+            }),
         }
+    }
+}
+
+/// A failed try to send a webhook.
+struct Failed {
+    problem: Box<dyn Error + Send + Sync>,
+    /// The least time until the next try, or `None` if the receiver wants none.
+    again: Option<Duration>,
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failed {
+    fn from(problem: E) -> Self {
+        Self {
+            problem: problem.into(),
+            again: Some(Duration::ZERO),
+        }
+    }
+}
+
+/// Gives the place of a webhook back.
+fn end(turns: &mut Turns, turn: Result<Turn, JoinError>) {
+    match turn {
+        Ok(turn) => turns.end(&turn, Instant::now()),
+        Err(error) => tracing::error!(%error, "the sending of a webhook panicked"),
+    }
+}
+
+/// Returns the id of a message, by which receivers know it if it is sent again. A request that was retried after its end ends
+/// a second time, and that is another message.
+fn message_id(webhook: &DueWebhook) -> String {
+    match webhook.retries {
+        0 => webhook.info.id.to_string(),
+        retries => format!("{}-{retries}", webhook.info.id),
     }
 }
 

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
@@ -16,7 +17,8 @@ use tokio::task::JoinSet;
 use tower_service::Service;
 
 use super::guard::LeaseGuard;
-use super::response::read_response;
+use super::response::{SERVICE_FAILED, read_response};
+use super::retry::{MayPass, RetryPolicy};
 use super::{Shared, Slot};
 use crate::durable::{Fetched, Lease, OnCrash, Outcome, decode_request, encode_response, headers};
 
@@ -48,6 +50,7 @@ async fn run_guarded<S, B>(
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     B: Body<Error: Into<Box<dyn Error + Send + Sync>>>,
 {
+    let deadline = fetched.deadline();
     let lease = fetched.lease;
     let (events, new_events) = unbounded_channel();
     let mut appending = JoinSet::new(); // a `JoinSet` aborts its task when the attempt is dropped
@@ -58,8 +61,12 @@ async fn run_guarded<S, B>(
             let work = respond(service, request, settings.response_limit, events);
             supervise(&shared, &lease, work).await
         }
-        None => Some(failed("invalid_request")),
+        None => Some(Ended::finally("invalid_request")),
     };
+    let outcome = outcome.map(|ended| {
+        let time_left = deadline.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default());
+        ended.outcome(&lease, settings.retry, time_left)
+    });
     // The call is dropped completely by now, so its slot is free before the outcome is stored.
     match outcome {
         Some(outcome) => {
@@ -96,13 +103,45 @@ fn prepare(
     Some(request.map(Full::new))
 }
 
+/// The end of an attempt.
+struct Ended {
+    outcome: Outcome,
+    /// The failure, if it may pass.
+    may_pass: Option<MayPass>,
+}
+
+impl Ended {
+    /// Returns the end of an attempt that another one would end with, too.
+    fn finally(reason: &str) -> Self {
+        Self {
+            outcome: failed(reason),
+            may_pass: None,
+        }
+    }
+
+    /// Returns the outcome to store, which is another attempt if the policy allows one.
+    fn outcome(self, lease: &Lease, policy: RetryPolicy, time_left: Option<Duration>) -> Outcome {
+        let failure = self.may_pass.as_ref();
+        let pause = failure.and_then(|it| policy.pause(lease.attempt(), it, time_left));
+        let Some(after) = pause else {
+            return self.outcome;
+        };
+        let (id, attempt) = (lease.id(), lease.attempt());
+        tracing::info!(%id, attempt, "a stored request failed, and runs again in {after:?}");
+        Outcome::Retry {
+            after,
+            counts: true,
+        }
+    }
+}
+
 /// Waits for the outcome of an attempt. Returns `None` if the store stopped the attempt, because the outcome is then
 /// unwanted.
 async fn supervise(
     shared: &Shared,
     lease: &Lease,
-    work: impl Future<Output = Outcome>,
-) -> Option<Outcome> {
+    work: impl Future<Output = Ended>,
+) -> Option<Ended> {
     let (store, health) = (&shared.store, &shared.health);
     let mut work = pin!(catch_panic(lease, work));
     let mut called = pin!(health.until_done(|| store.called(lease)));
@@ -117,7 +156,7 @@ async fn supervise(
     tokio::select! {
         biased; // an outcome that is ready takes precedence over a stop
         outcome = noting => Some(outcome),
-        () = tokio::time::sleep(shared.settings.attempt_timeout) => Some(failed("attempt_timeout")),
+        () = tokio::time::sleep(shared.settings.attempt_timeout) => Some(Ended::finally("attempt_timeout")),
         _ = health.until_done(|| store.stopped(lease)) => None,
     }
 }
@@ -128,7 +167,7 @@ async fn respond<S, B>(
     request: Request<Full<Bytes>>,
     limit: usize,
     events: tokio::sync::mpsc::UnboundedSender<Bytes>,
-) -> Outcome
+) -> Ended
 where
     S: Service<Request<Full<Bytes>>, Response = Response<B>>,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -139,27 +178,36 @@ where
         Err(error) => {
             let error: Box<dyn Error + Send + Sync> = error.into();
             tracing::warn!(error, "the service failed on a stored request");
-            return failed("service_failed");
+            return Ended {
+                outcome: failed(SERVICE_FAILED),
+                may_pass: Some(MayPass::default()),
+            };
         }
     };
     match read_response(response, limit, events).await {
-        Ok(response) => Outcome::Responded {
-            status: response.status().as_u16(),
-            response: encode_response(&response),
+        Ok(response) => Ended {
+            may_pass: MayPass::of(response.status(), response.headers()),
+            outcome: Outcome::Responded {
+                status: response.status().as_u16(),
+                response: encode_response(&response),
+            },
         },
-        Err(reason) => failed(reason),
+        Err(reason) => Ended {
+            may_pass: (reason == SERVICE_FAILED).then(MayPass::default),
+            ..Ended::finally(reason)
+        },
     }
 }
 
 /// Turns a panic of the service into a failure of the request, so that the worker survives.
-async fn catch_panic(lease: &Lease, work: impl Future<Output = Outcome>) -> Outcome {
+async fn catch_panic(lease: &Lease, work: impl Future<Output = Ended>) -> Ended {
     let mut work = pin!(work);
     poll_fn(|cx| {
         let poll = || work.as_mut().poll(cx);
         // This is unwind safe, because a panic ends the work, which is then dropped without another poll.
         catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
             tracing::error!(id = %lease.id(), "the service panicked on a stored request");
-            Poll::Ready(failed("worker_panicked"))
+            Poll::Ready(Ended::finally("worker_panicked"))
         })
     })
     .await

@@ -8,6 +8,7 @@ mod guard;
 mod place;
 mod queue;
 mod response;
+mod retry;
 mod slots;
 
 use std::error::Error;
@@ -26,6 +27,8 @@ use super::store_health::StoreHealth;
 use super::{OnCrash, Store};
 use dispatch::dispatch;
 
+pub use retry::RetryPolicy;
+pub(in crate::durable) use retry::retry_after;
 pub use slots::{NoSlot, Slot, SlotWait, Slots};
 
 /// A worker that takes requests from a [`Store`] and runs them in a Tower service.
@@ -56,7 +59,8 @@ pub use slots::{NoSlot, Slot, SlotWait, Slots};
 /// With [`OnCrash::Fail`], a router inside the service leaves a request at the first endpoint that may have worked on
 /// it. Other layers that retry requests must be configured to do the same.
 ///
-/// A response with any status is the outcome of its request. A request without a response fails with one of these
+/// A response with any status is the outcome of its request, unless a [`RetryPolicy`] lets the request run again after a pause.
+/// A request without a response fails with one of these
 /// reasons:
 ///
 /// | reason | cause |
@@ -101,6 +105,7 @@ struct Settings {
     attempt_timeout: Duration,
     response_limit: usize,
     on_crash: OnCrash,
+    retry: RetryPolicy,
 }
 
 /// The state that all tasks of one worker share.
@@ -122,6 +127,7 @@ impl<S> Worker<S> {
                 attempt_timeout: Duration::from_secs(3_600),
                 response_limit: 100 << 20,
                 on_crash: OnCrash::Fail,
+                retry: RetryPolicy::default(),
             },
             shutdown: CancellationToken::new(),
         }
@@ -149,6 +155,12 @@ impl<S> Worker<S> {
     /// of the store's [own setting](super::StoreConfig::on_crash).
     pub fn on_crash(mut self, on_crash: OnCrash) -> Self {
         self.settings.on_crash = on_crash;
+        self
+    }
+
+    /// Sets the rule by which requests run again whose attempt failed. By default, each one ends with its first attempt.
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.settings.retry = policy;
         self
     }
 

@@ -12,6 +12,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::events::EventCutter;
 use crate::http::is_event_stream;
 
+/// The reason of a failure without a whole response.
+pub(super) const SERVICE_FAILED: &str = "service_failed";
+
 /// Reads the body of a response of at most `limit` bytes. If the body is a stream of events, each event also goes to
 /// `events` as soon as it is complete.
 ///
@@ -43,7 +46,7 @@ where
         let frame = frame.map_err(|error| {
             let error: Box<dyn Error + Send + Sync> = error.into();
             tracing::debug!(error, "the response of a stored request broke off");
-            "service_failed"
+            SERVICE_FAILED
         })?;
         let Ok(mut data) = frame.into_data() else {
             continue; // skips trailers

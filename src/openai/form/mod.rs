@@ -3,7 +3,6 @@
 //! Audio and images come as `multipart/form-data`. Their files may be large, so a form is not kept as a whole: only its
 //! beginning is read, and the rest is streamed behind it.
 
-mod boundary;
 mod disposition;
 mod scan;
 
@@ -17,7 +16,6 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::endpoints::RouteError;
 use crate::http::{BodyMemory, MemoryShare, drain};
-pub(crate) use boundary::{form_boundary, names_url_encoded};
 use scan::{FormScan, Found};
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -78,8 +76,13 @@ where
                 .advance(&self.read)
                 .map_err(RouteError::malformed)?;
             match found {
-                Some(Found::Model(model_at)) => return Poll::Ready(self.start_with(model_at)),
-                Some(Found::End | Found::SecondModel) => return Poll::Ready(Ok(self.start(None))),
+                Some(Found::Model(model_at)) => {
+                    return Poll::Ready(self.start_watched(Some(model_at)));
+                }
+                Some(Found::End) => return Poll::Ready(self.start_watched(None)),
+                Some(Found::SecondModel) => {
+                    return Poll::Ready(Err(RouteError::malformed(TWO_MODELS)));
+                }
                 None if self.read.len() >= self.limit => {
                     return Poll::Ready(Err(name_too_late(self.limit)));
                 }
@@ -119,17 +122,15 @@ where
         usize::try_from(rest).map_or(room, |rest| rest.min(room))
     }
 
-    /// Starts a form that names a model. The rest of it must name no other one, because servers differ in the one that
-    /// counts.
-    fn start_with(&mut self, model_at: Range<usize>) -> Result<FormStart<B>, RouteError> {
+    /// Starts a form whose rest must name no other model, because servers differ in the one that counts.
+    fn start_watched(
+        &mut self,
+        model_at: Option<Range<usize>>,
+    ) -> Result<FormStart<B>, RouteError> {
         let scan = std::mem::replace(&mut self.scan, FormScan::new(b""));
-        let Some(later) = LaterParts::new(scan, &self.read) else {
-            let error =
-                "two parts of the form name a model, or servers may differ in whether they do";
-            return Err(RouteError::malformed(error));
-        };
+        let later = LaterParts::new(scan, &self.read).map_err(RouteError::malformed)?;
         self.rest.later = Some(Box::new(later));
-        Ok(self.start(Some(model_at)))
+        Ok(self.start(model_at))
     }
 
     fn start(&mut self, model_at: Option<Range<usize>>) -> FormStart<B> {
@@ -144,6 +145,8 @@ where
         }
     }
 }
+
+const TWO_MODELS: &str = "two parts of the form name a model";
 
 /// Returns the error of a form that has other parts, such as a large file, before that of the model.
 fn name_too_late(limit: usize) -> RouteError {
@@ -161,7 +164,7 @@ pub(crate) struct RestOfForm<B> {
     body: Option<Pin<Box<B>>>,
     /// The way to drain the body, which is a pointer because a destructor knows nothing of the body's type.
     drain: fn(Pin<Box<B>>),
-    /// The watch on the parts behind the model. `None` without a model, or after the end of the form.
+    /// The watch on the parts behind the model. `None` if the form was read to the end of its body.
     later: Option<Box<LaterParts>>,
 }
 
@@ -170,52 +173,43 @@ struct LaterParts {
     scan: FormScan,
     /// The bytes that the scan still needs.
     unread: Vec<u8>,
-    /// `true` behind the end of the form, where servers look at nothing more.
-    has_ended: bool,
 }
 
 /// The memory that is kept between two pieces of a form, in bytes. It spares an allocation for each piece of a usual size.
 const KEPT_MEMORY: usize = 64 << 10;
 
 impl LaterParts {
-    /// Looks at the `form` behind its model, as far as it was read. Returns `None` if it names a second model, or if it is
+    /// Looks at the `form` behind its model, as far as it was read. Returns an error if it names a second model, or if it is
     /// malformed.
-    fn new(scan: FormScan, form: &[u8]) -> Option<Self> {
+    fn new(scan: FormScan, form: &[u8]) -> Result<Self, &'static str> {
         let mut later = Self {
             scan,
             unread: Vec::new(),
-            has_ended: false,
         };
         let read = later.look(form)?;
         later.unread = form[read..].to_vec();
-        Some(later)
+        Ok(later)
     }
 
-    /// Looks at the next bytes. Returns `false` if the form names a second model, or if it is malformed.
-    fn admit(&mut self, data: &[u8]) -> bool {
-        if self.has_ended {
-            return true;
-        }
+    /// Looks at the next bytes. Returns an error if the form names a second model, or if it is malformed.
+    fn admit(&mut self, data: &[u8]) -> Result<(), &'static str> {
         let mut unread = std::mem::take(&mut self.unread);
         unread.extend_from_slice(data);
-        let Some(read) = self.look(&unread) else {
-            return false;
-        };
+        let read = self.look(&unread)?;
         unread.drain(..read);
         unread.shrink_to(KEPT_MEMORY);
         self.unread = unread;
-        true
+        Ok(())
     }
 
     /// Looks at the bytes of the form that have come, and returns the number of those that are not needed any more.
-    fn look(&mut self, form: &[u8]) -> Option<usize> {
-        match self.scan.advance(form) {
-            Ok(None) => Some(self.scan.forget()),
-            Ok(Some(Found::End)) => {
-                self.has_ended = true;
-                Some(form.len())
+    fn look(&mut self, form: &[u8]) -> Result<usize, &'static str> {
+        loop {
+            match self.scan.advance(form)? {
+                None => return Ok(self.scan.forget()),
+                Some(Found::End) => {}
+                Some(Found::Model(_) | Found::SecondModel) => return Err(TWO_MODELS),
             }
-            Ok(Some(Found::Model(_) | Found::SecondModel)) | Err(_) => None,
         }
     }
 }
@@ -248,10 +242,9 @@ where
         let frame = ready!(body.as_mut().poll_frame(cx));
         if let (Some(Ok(frame)), Some(later)) = (&frame, &mut self.later)
             && let Some(data) = frame.data_ref()
-            && !later.admit(data)
+            && let Err(error) = later.admit(data)
         {
             // An error, because a server may take a form that just ends for a whole one.
-            let error = "the form names two models, or is malformed";
             tracing::warn!(error, "a form was cut off");
             if let Some(body) = self.body.take() {
                 (self.drain)(body);
@@ -359,7 +352,7 @@ mod tests {
                     None => panic!("the form ends like a whole one"),
                 }
             };
-            assert!(error.to_string().contains("two models"), "{error}");
+            assert!(error.to_string().contains("two parts"), "{error}");
             assert!(TWO.as_bytes().starts_with(&all), "{length}");
             let content = TWO.len() - "b\r\n--b--\r\n".len();
             assert!(all.len() < content, "{length}"); // its headers are unfinished

@@ -79,11 +79,13 @@ impl AnswerForm {
 pub(crate) struct UsageReader {
     form: AnswerForm,
     bytes: u64,
-    /// The number of lines of a stream that begin with `data:`, or with a JSON object.
+    /// The number of lines of a stream that begin with `data:`, or with a JSON object, other than those of pings.
     pieces: u64,
     line: Line,
     /// `true` if the line before the current one was a piece. Lines of data in a row are one event.
     follows_piece: bool,
+    /// The number of bytes of [`PING`] that the current piece has matched so far. `None` once it differed.
+    ping: Option<usize>,
     /// The first bytes of the answer, which are at most [`HEAD`].
     head: Vec<u8>,
     scanner: UsageScanner,
@@ -102,6 +104,8 @@ enum Line {
 
 /// The number of bytes at the start of an answer within which embeddings can be recognised.
 const HEAD: usize = 512;
+/// The beginning of the data of an event that only shows that the stream is alive, without its spaces.
+const PING: &[u8] = b"{\"type\":\"ping\"";
 /// The average number of characters in a token. Compression turns them into about one byte.
 const BYTES_PER_TOKEN: u64 = 4;
 
@@ -113,6 +117,7 @@ impl UsageReader {
             pieces: 0,
             line: Line::Begun { matched: 0 },
             follows_piece: false,
+            ping: None,
             head: Vec::new(),
             scanner: UsageScanner::default(),
         }
@@ -156,6 +161,7 @@ impl UsageReader {
             let (line, rest) = data.split_at(end.unwrap_or(data.len()));
             if self.line == Line::Piece {
                 self.scanner.read(line);
+                self.look_for_ping(line, end.is_some());
             }
             data = rest.get(1..).unwrap_or_default();
             if end.is_some() {
@@ -165,9 +171,34 @@ impl UsageReader {
         }
     }
 
+    /// Looks at the next bytes of a piece, which are its last ones if it `is_whole`. A ping, or a piece without data, does not
+    /// count.
+    fn look_for_ping(&mut self, line: &[u8], is_whole: bool) {
+        let Some(mut matched) = self.ping else {
+            return;
+        };
+        for byte in line.iter().filter(|byte| !byte.is_ascii_whitespace()) {
+            if *byte != PING[matched] {
+                self.ping = None;
+                return;
+            }
+            matched += 1;
+            if matched == PING.len() {
+                self.pieces -= 1;
+                self.ping = None;
+                return;
+            }
+        }
+        if is_whole && matched == 0 {
+            self.pieces -= 1;
+        }
+        self.ping = Some(matched);
+    }
+
     fn begin_piece(&mut self) {
         self.pieces += 1;
         self.line = Line::Piece;
+        self.ping = (self.form == AnswerForm::Events).then_some(0);
         if self.form == AnswerForm::Lines {
             self.scanner.restart();
             self.scanner.read(self.form.piece()); // which is a part of the JSON
@@ -321,6 +352,14 @@ mod tests {
             "0.1,".repeat(2_000)
         );
         assert_eq!(tokens(false, true, &body), 0);
+    }
+
+    #[test]
+    fn pings_and_empty_events_are_no_tokens() {
+        let alive = "event: ping\ndata: {\"type\": \"ping\"}\n\n: ping\n\ndata:\n\ndata: {\"type\":\"ping\"}\r\n\n";
+        assert_eq!(tokens(true, true, alive), 0);
+        let stream = format!("{alive}data: {{\"type\":\"text\"}}\n\n{alive}data: x\n\n");
+        assert_eq!(tokens(true, true, &stream), 2);
     }
 
     #[test]

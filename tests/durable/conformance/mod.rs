@@ -127,6 +127,7 @@ macro_rules! conformance {
             others_pass_a_tenant_at_its_limit,
             a_limit_holds_behind_a_pause_of_its_tenant,
             a_webhook_is_due_at_the_end,
+            a_webhook_knows_the_retries_of_its_request,
             a_webhook_is_put_off,
             a_request_is_kept_until_its_webhook_is_settled,
             values_are_kept_under_their_keys,

@@ -33,6 +33,27 @@ pub(crate) async fn a_webhook_is_due_at_the_end<H: Harness>() {
     assert_eq!(store.due_webhooks(2).await.unwrap().len(), 1);
 }
 
+pub(crate) async fn a_webhook_knows_the_retries_of_its_request<H: Harness>() {
+    let mut harness = H::open(StoreConfig::default()).await;
+    let store = harness.store();
+    let id = enqueue(&*store, with_webhook()).await.id;
+    for retries in 0..3 {
+        let fetched = fetch_one(&*store).await;
+        assert!(finish(&*store, fetched, failed("broken")).await);
+        let due = store.due_webhooks(10).await.unwrap();
+        let due: Vec<_> = due.iter().map(|due| (due.info.id, due.retries)).collect();
+        assert_eq!(due, [(id, retries)]);
+        store.settle_webhook(id, None).await.unwrap();
+        store.retry(id).await.unwrap();
+    }
+    drop(store);
+    harness.crash().await;
+    let store = harness.store();
+    let fetched = fetch_one(&*store).await;
+    assert!(finish(&*store, fetched, ok("fine")).await);
+    assert_eq!(store.due_webhooks(10).await.unwrap()[0].retries, 3);
+}
+
 pub(crate) async fn a_webhook_is_due_again_unless_settled<H: Harness>() {
     let harness = H::open(StoreConfig::default()).await;
     let store = harness.store();

@@ -32,11 +32,18 @@ pub(in crate::config) struct DurableSection {
     on_crash: Crash,
     /// `None` if it is not written.
     pub(super) max_attempts: Option<u32>,
+    #[serde(rename = "backoff_seconds", deserialize_with = "seconds::positive")]
+    pub(super) backoff: Duration,
+    #[serde(rename = "max_backoff_seconds", deserialize_with = "seconds::positive")]
+    pub(super) max_backoff: Duration,
     #[serde(
         rename = "attempt_timeout_seconds",
         deserialize_with = "seconds::positive"
     )]
     pub(super) attempt_timeout: Duration,
+    /// `None` if requests without `Cancel-After` have no deadline.
+    #[serde(rename = "cancel_after_seconds", deserialize_with = "some_seconds")]
+    pub(super) cancel_after: Option<Duration>,
     #[serde(rename = "lease_seconds", deserialize_with = "seconds::positive")]
     pub(super) lease: Duration,
     #[serde(rename = "retention_seconds", deserialize_with = "seconds::positive")]
@@ -48,8 +55,8 @@ pub(in crate::config) struct DurableSection {
         deserialize_with = "seconds::positive"
     )]
     pub(super) replica_timeout: Duration,
-    #[serde(deserialize_with = "secret")]
-    pub(super) webhook_secret: Option<String>,
+    #[serde(deserialize_with = "secrets")]
+    pub(super) webhook_secret: Vec<String>,
     pub(super) webhook_allow_private: bool,
 }
 
@@ -83,13 +90,16 @@ impl Default for DurableSection {
             file_limit_bytes: 200 << 20,
             on_crash: Crash::Fail,
             max_attempts: None,
+            backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(60),
             attempt_timeout: Duration::from_secs(3_600),
+            cancel_after: None,
             lease: Duration::from_secs(30),
             retention: Duration::from_secs(24 * 60 * 60),
             shared_limits: false,
             replicas: 0,
             replica_timeout: Duration::from_secs(1),
-            webhook_secret: None,
+            webhook_secret: Vec::new(),
             webhook_allow_private: false,
         }
     }
@@ -105,11 +115,28 @@ impl DurableSection {
     }
 }
 
+fn some_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    seconds::positive(deserializer).map(Some)
+}
+
 fn above_0<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     match u64::deserialize(deserializer)? {
         0 => Err(D::Error::custom("0 must be a number above 0")),
         number => Ok(number),
     }
+}
+
+/// Reads one text, or a list of some. Written by hand, as [`secret`] is.
+fn secrets<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let one = |value| match value {
+        toml::Value::String(text) => Some(text),
+        _ => None,
+    };
+    let texts = match toml::Value::deserialize(deserializer)? {
+        toml::Value::Array(values) => values.into_iter().map(one).collect(),
+        value => one(value).map(|text| vec![text]),
+    };
+    texts.ok_or_else(|| D::Error::custom("it must be a string, or a list of strings"))
 }
 
 /// Written by hand, because errors of a derived impl show the invalid value.

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use tower_triage::durable::OnCrash;
+use tower_triage::durable::{OnCrash, RetryPolicy};
 
 use super::*;
 
@@ -35,7 +35,8 @@ fn empty_section_means_all_defaults() {
     assert_eq!(config.on_crash, OnCrash::Fail);
     assert_eq!(config.attempt_timeout, Duration::from_secs(3_600));
     assert_eq!(config.retention, Duration::from_secs(86_400));
-    assert_eq!(config.webhook_secret, None);
+    assert!(config.webhook_secrets.is_empty());
+    assert_eq!(config.retry.max_attempts, 1);
     assert!(!config.webhook_allow_private);
     assert!(warnings("").is_empty());
 }
@@ -60,7 +61,10 @@ fn every_key_of_a_store_in_redis_is_read() {
         file_limit_bytes = 2000
         on_crash = 'retry'
         max_attempts = 3
+        backoff_seconds = 2
+        max_backoff_seconds = 8
         attempt_timeout_seconds = 60
+        cancel_after_seconds = 600
         lease_seconds = 2
         retention_seconds = 0.5
         shared_limits = false
@@ -70,7 +74,7 @@ fn every_key_of_a_store_in_redis_is_read() {
         webhook_allow_private = true";
     let config = read_in(text, environment).unwrap().durable.unwrap();
     assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
-    assert_eq!(config.webhook_secret.as_ref().unwrap().text(), SECRET);
+    assert_eq!(config.webhook_secrets[0].text(), SECRET);
     let StoreChoice::Redis(redis) = config.store else {
         panic!("{config:?}");
     };
@@ -87,6 +91,10 @@ fn every_key_of_a_store_in_redis_is_read() {
     assert_eq!(config.body_limit_bytes, 1000);
     assert_eq!(config.file_limit_bytes, 2000);
     assert_eq!(config.on_crash, OnCrash::Retry { max_attempts: 3 });
+    let [backoff, max_backoff] = [2, 8].map(Duration::from_secs);
+    let retry = RetryPolicy::attempts(3).backoff(backoff, max_backoff);
+    assert_eq!(config.retry, retry);
+    assert_eq!(config.cancel_after, Some(Duration::from_secs(600)));
     assert_eq!(config.attempt_timeout, Duration::from_secs(60));
     assert_eq!(config.retention, Duration::from_millis(500));
     assert!(config.webhook_allow_private);
@@ -96,6 +104,25 @@ fn every_key_of_a_store_in_redis_is_read() {
 fn retry_after_a_crash_starts_twice_by_default() {
     let config = durable("on_crash = 'retry'").unwrap();
     assert_eq!(config.on_crash, OnCrash::Retry { max_attempts: 2 });
+    assert_eq!(config.retry.max_attempts, 1);
+}
+
+#[test]
+fn max_attempts_alone_lets_failed_requests_run_again() {
+    let config = durable("max_attempts = 5").unwrap();
+    assert_eq!(config.on_crash, OnCrash::Fail);
+    assert_eq!(config.retry, RetryPolicy::attempts(5));
+    let error = durable("max_attempts = 0").unwrap_err();
+    assert!(error.contains("must be at least 1"), "{error}");
+}
+
+#[test]
+fn several_webhook_secrets_may_sign() {
+    let other = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+    let config = durable(&format!("webhook_secret = ['{SECRET}', '{other}']")).unwrap();
+    let texts: Vec<_> = config.webhook_secrets.iter().map(|it| it.text()).collect();
+    assert_eq!(texts, [SECRET, other]);
+    assert!(durable("webhook_secret = ['hunter2']").is_err());
 }
 
 #[test]
@@ -145,7 +172,7 @@ fn invalid_key_error_names_line_and_remedy() {
         ),
         (
             "webhook_secret = 5",
-            "in `durable.webhook_secret`: it must be a string",
+            "in `durable.webhook_secret`: it must be a string, or a list of strings",
         ),
     ] {
         let error = durable(lines).unwrap_err();
@@ -199,7 +226,7 @@ fn invalid_key_error_names_line_and_remedy() {
 fn webhook_secret_must_be_that_of_standard_webhooks() {
     let at = |secret: &str| durable(&format!("webhook_secret = '{secret}'"));
     let config = at(SECRET).unwrap();
-    assert_eq!(config.webhook_secret.unwrap().text(), SECRET);
+    assert_eq!(config.webhook_secrets[0].text(), SECRET);
     let error = at("${NO_SUCH_SECRET}").unwrap_err();
     assert!(
         error.contains(
@@ -226,7 +253,6 @@ fn webhook_secret_must_be_that_of_standard_webhooks() {
 #[test]
 fn keys_without_effect_are_warned_of() {
     for (lines, words) in [
-        ("max_attempts = 5", "`max_attempts` has no effect"),
         ("role = 'front'", "stored requests are not run"),
         ("role = 'worker'", "no request is stored"),
     ] {

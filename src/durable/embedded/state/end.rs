@@ -64,6 +64,7 @@ impl State {
         let extra = record.extra_mut();
         extra.attempts = 0;
         extra.tries = 0;
+        extra.retries = extra.retries.saturating_add(1);
         extra.not_before = None;
         extra.started = None;
         extra.response_status = None;

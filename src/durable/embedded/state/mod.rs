@@ -375,6 +375,7 @@ impl State {
             reason: extra.reason.clone(),
             response_status: extra.response_status,
             tries: extra.tries,
+            retries: extra.retries,
             webhook_due: extra.webhook_due,
             chunks: extra.chunks,
             dropped: extra.dropped,

@@ -31,6 +31,8 @@ pub(super) struct Extra {
     pub(super) attempts: u32,
     /// The number of times that the webhook was called.
     pub(super) tries: u32,
+    /// The number of times that an operator has retried the request.
+    pub(super) retries: u32,
     pub(super) not_before: Option<Time>,
     pub(super) started: Option<Time>,
     pub(super) ended: Option<Time>,
@@ -50,6 +52,7 @@ pub(super) struct Extra {
 static NO_EXTRA: Extra = Extra {
     attempts: 0,
     tries: 0,
+    retries: 0,
     not_before: None,
     started: None,
     ended: None,

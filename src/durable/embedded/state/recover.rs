@@ -111,6 +111,7 @@ impl State {
         extra.response_status = state.response_status;
         extra.reason = state.reason;
         extra.tries = state.tries;
+        extra.retries = state.retries;
         extra.webhook_due = state.webhook_due;
         extra.chunks = chunks.max(state.chunks);
         extra.dropped = state.dropped;

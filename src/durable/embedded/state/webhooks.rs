@@ -22,8 +22,14 @@ impl State {
             let extra = self.record_mut(slot).extra_mut();
             extra.tries += 1;
             let url = extra.webhook.clone().unwrap_or_default();
+            let retries = extra.retries;
             let info = self.info(slot);
-            taken.push(DueWebhook { info, url, tries });
+            taken.push(DueWebhook {
+                info,
+                url,
+                tries,
+                retries,
+            });
             self.write_state(slot);
         }
         taken

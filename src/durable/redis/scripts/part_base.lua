@@ -9,7 +9,7 @@
 -- - i the facts that never change, as the client packs them
 -- - s the state, as `pack` packs it
 -- - b the request itself, rb the response
--- - wt the tries of the webhook
+-- - wt the tries of the webhook, wr the number of times that an operator has retried the request
 local P = KEYS[1] .. ':'
 local settings = {string.match(ARGV[1], '^(%d+) (%a+) (%d+) (%d+) (%d+) (.*)$')}
 local RETENTION, IS_FAIR = tonumber(settings[1]), settings[2] == 'fair'

@@ -6,6 +6,7 @@ end
 if job.status == 'failed' then
   call('PERSIST', job.key)
   call('HDEL', job.key, 'rb', 'wt')
+  call('HINCRBY', job.key, 'wr', 1)
   job.attempts, job.started, job.ended, job.deadline, job.not_before = 0, '', '', '', ''
   job.response_status, job.finished, job.outcome, job.reason = '', '', '', ''
   drop_pieces(job)
