@@ -104,10 +104,7 @@ impl Durable {
         }
         if let [secret, others @ ..] = &durable.webhook_secrets[..] {
             let secret = WebhookSecret::parse(secret.text())?;
-            let addresses = match durable.webhook_allow_private {
-                true => WebhookAddresses::all(),
-                false => WebhookAddresses::public(),
-            };
+            let addresses = webhook_addresses(durable);
             layer = layer.webhooks(move |uri| addresses.check(uri));
             let mut sender = WebhookSender::new(Arc::clone(&store), secret, addresses);
             for other in others {
@@ -295,7 +292,7 @@ fn batches(
 ) -> BatchApi {
     let level = queue.room.levels.parse(BATCH_LEVEL.as_bytes());
     let of_tenant = by_model.clone();
-    BatchApi::new(store)
+    let batches = BatchApi::new(store)
         .level(level.0)
         .file_limit(durable.file_limit_bytes)
         .line_limit(durable.body_limit_bytes)
@@ -304,5 +301,18 @@ fn batches(
         .queue(move |line: &Request<Bytes>| {
             let (head, body) = line.clone().into_parts();
             Ok(by_model.classify(&head, &body)?.queue)
-        })
+        });
+    if durable.webhook_secrets.is_empty() {
+        return batches;
+    }
+    let addresses = webhook_addresses(durable);
+    batches.webhooks(move |uri| addresses.check(uri))
+}
+
+/// Returns the addresses that webhooks may go to.
+fn webhook_addresses(durable: &DurableConfig) -> WebhookAddresses {
+    match durable.webhook_allow_private {
+        true => WebhookAddresses::all(),
+        false => WebhookAddresses::public(),
+    }
 }

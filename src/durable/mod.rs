@@ -73,6 +73,7 @@ mod http_date;
 mod id;
 mod info;
 mod lease;
+mod outbox;
 mod outcome;
 pub mod reason;
 #[cfg(feature = "redis")]

@@ -150,8 +150,14 @@ pub trait Store: Send + Sync + 'static {
     /// [settled](Self::settle_webhook) before.
     fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>>;
 
-    /// Settles a webhook for good, or makes it due again after the time in `again`.
-    fn settle_webhook(&self, id: RequestId, again: Option<Duration>) -> StoreFuture<'_, ()>;
+    /// Settles a webhook for good, or makes it due again after the time in `again`. If the request has been retried more than
+    /// `retries` times since, its webhook is that of another end and stays as it is.
+    fn settle_webhook(
+        &self,
+        id: RequestId,
+        retries: u32,
+        again: Option<Duration>,
+    ) -> StoreFuture<'_, ()>;
 
     /// Stores a value under a key and replaces its former value. Components on top of a store use it, such as files and
     /// batches.

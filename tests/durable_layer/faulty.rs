@@ -92,7 +92,7 @@ passes_on! {
     fn depths(&self) -> Vec<QueueDepth>;
     fn totals(&self) -> Vec<QueueTotal>;
     fn due_webhooks(&self, max: usize) -> Vec<DueWebhook>;
-    fn settle_webhook(&self, id: RequestId, again: Option<Duration>) -> ();
+    fn settle_webhook(&self, id: RequestId, retries: u32, again: Option<Duration>) -> ();
     fn put(&self, key: &str, value: Bytes) -> ();
     fn value(&self, key: &str) -> Option<Bytes>;
     fn remove(&self, key: &str) -> bool;

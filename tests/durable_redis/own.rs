@@ -66,7 +66,7 @@ async fn a_request_whose_webhook_is_never_settled_is_forgotten_after_25_hours() 
         };
         let before = left();
         assert!(before <= kept && before > kept - SOON, "{before:?}");
-        store.settle_webhook(id, None).await.unwrap();
+        store.settle_webhook(id, 0, None).await.unwrap();
         assert!(left() <= retention);
     }
 }
@@ -556,13 +556,13 @@ async fn webhooks_are_due_until_they_are_settled() {
     assert_eq!(due[0].url, "https://example.com/");
     assert!(store.due_webhooks(9).await.unwrap().is_empty());
     store
-        .settle_webhook(id, Some(Duration::ZERO))
+        .settle_webhook(id, 0, Some(Duration::ZERO))
         .await
         .unwrap();
     assert_eq!(store.due_webhooks(9).await.unwrap()[0].tries, 1);
-    store.settle_webhook(id, None).await.unwrap();
+    store.settle_webhook(id, 0, None).await.unwrap();
     store
-        .settle_webhook(id, Some(Duration::ZERO))
+        .settle_webhook(id, 0, Some(Duration::ZERO))
         .await
         .unwrap();
     assert!(store.due_webhooks(9).await.unwrap().is_empty());

@@ -156,6 +156,32 @@ async fn webhook_tells_the_end_of_a_request() {
 }
 
 #[tokio::test]
+async fn webhook_tells_the_end_of_a_batch() {
+    let (folder, backend) = (Folder::new(), Backend::replying("{}").await);
+    let receiver = Backend::start().await;
+    let secret =
+        "webhook_secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\nwebhook_allow_private = true";
+    let gateway = folder.setup(secret, &backend).start().await;
+    let file = upload(&gateway, &[line("m", 1)]).await;
+    let batch = json!({ "input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h" });
+    let create = || gateway.client().post("/v1/batches").body(batch.to_string());
+    let url = format!("{}/told", receiver.url());
+    let created = create().header("webhook-url", &url).answer().await.json();
+    let told = receiver.next().await;
+    assert_eq!(told.head.uri.path(), "/told");
+    assert_eq!(told.header("webhook-id"), created["id"].as_str());
+    let object: Value = serde_json::from_slice(&told.body).unwrap();
+    assert_eq!(
+        (&object["id"], &object["status"]),
+        (&created["id"], &"completed".into())
+    );
+    assert!(object["output_file_id"].is_string(), "{object}");
+    told.answer("");
+    let odd = create().header("webhook-url", "nowhere").answer().await;
+    odd.assert_error(400, "invalid_webhook_url");
+}
+
+#[tokio::test]
 async fn webhook_to_a_private_address_is_refused() {
     let (folder, backend) = (Folder::new(), Backend::replying("fine").await);
     let secret = "webhook_secret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"";

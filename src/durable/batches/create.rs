@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::super::front::webhook;
 use super::super::parse_duration;
 use super::error::{Failure, bad_request};
 use super::expires_after::read_expires_after;
@@ -74,6 +75,8 @@ impl BatchApi {
             let message = "`completion_window` must be a time of a year at most, such as `90s`, `1.5m`, `24h` or `7d`";
             bad_request("invalid_completion_window", message).with_param("completion_window")
         })?;
+        let check = self.settings.check_webhook.as_deref();
+        let webhook = webhook(&head.headers, check)?;
         let headers = headers_of_lines(&head.headers);
         if headers
             .iter()
@@ -98,6 +101,7 @@ impl BatchApi {
             metadata: asked.metadata,
             output_lifetime,
             headers,
+            webhook,
             output_file_id: new_id("file-")?,
             error_file_id: new_id("file-")?,
         };

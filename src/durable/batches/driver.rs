@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinSet, unconstrained};
 use tokio::time::{Instant, sleep};
 
-use super::super::{Store, StoreError};
+use super::super::{Store, StoreError, outbox};
 use super::coordinator::BEAT;
 use super::files::{self, Lines};
 use super::line::{Line, LineError};
@@ -373,10 +373,21 @@ impl Driver {
         })
     }
 
+    /// Leaves the message that the batch has ended for the sender of webhooks. It comes before the batch counts as done, so
+    /// that a process that dies in between leaves it to the next one.
+    async fn tell(&self, batch: &BatchRecord) -> Result<(), StoreError> {
+        let Some(url) = &batch.webhook else {
+            return Ok(());
+        };
+        let object = self.api.object(&self.id, batch).await?.to_string();
+        outbox::post(&self.api.store, &self.id, &self.active.tenant, url, object).await
+    }
+
     /// Removes the records that an ended batch no longer needs.
     async fn clean_up(&self, batch: Option<&BatchRecord>) -> Result<(), StoreError> {
         let store = &self.api.store;
         if let Some(batch) = batch {
+            self.tell(batch).await?;
             let file = &batch.input_file_id;
             store.remove(&keys::file_use(file, &self.id)).await?;
             let key = keys::file(&self.active.tenant, file);

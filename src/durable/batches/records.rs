@@ -55,6 +55,9 @@ pub(super) struct BatchRecord {
     pub(super) output_lifetime: Option<u64>,
     /// The headers that each request of the batch gets.
     pub(super) headers: Vec<(String, String)>,
+    /// The address that learns of the end of the batch.
+    #[serde(default)]
+    pub(super) webhook: Option<String>,
     /// The id for the output file of the batch.
     pub(super) output_file_id: String,
     /// The id for the error file of the batch.
@@ -221,6 +224,7 @@ mod tests {
             metadata: None,
             output_lifetime: None,
             headers: Vec::new(),
+            webhook: None,
             output_file_id: "file-2".to_owned(),
             error_file_id: "file-3".to_owned(),
         }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
 use http::request::Parts;
+use http::{Request, Uri};
 use tokio::sync::{Notify, Semaphore};
 
 use super::super::Store;
+use super::super::front::CheckWebhook;
 use crate::rejection::Rejection;
 
 type TenantOf = Arc<dyn Fn(&Parts) -> Vec<u8> + Send + Sync>;
@@ -42,6 +43,8 @@ pub(super) struct Settings {
     pub(super) retention: Duration,
     pub(super) tenant: TenantOf,
     pub(super) queue: QueueOf,
+    /// A check of webhook addresses, or `None` if no webhook is sent.
+    pub(super) check_webhook: Option<Arc<CheckWebhook>>,
 }
 
 /// The number of input files that are validated at a time.
@@ -61,6 +64,7 @@ impl BatchApi {
             retention: Duration::from_secs(24 * 60 * 60),
             tenant: Arc::new(|_| Vec::new()),
             queue: Arc::new(|_| Ok(String::new())),
+            check_webhook: None,
         };
         Self {
             store,
@@ -119,6 +123,18 @@ impl BatchApi {
         queue: impl Fn(&Request<Bytes>) -> Result<String, Rejection> + Send + Sync + 'static,
     ) -> Self {
         self.settings_mut().queue = Arc::new(queue);
+        self
+    }
+
+    /// Allows `Webhook-URL` at the creation of a batch, for the addresses that `check` accepts. A
+    /// `WebhookSender` sends the object of the batch when that has ended. Without this
+    /// setting, such a batch is rejected with 400 `webhook_not_allowed`.
+    #[must_use]
+    pub fn webhooks(
+        mut self,
+        check: impl Fn(&Uri) -> Result<(), Rejection> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings_mut().check_webhook = Some(Arc::new(check));
         self
     }
 

@@ -149,10 +149,15 @@ impl Store for DrainStore {
         Box::pin(self.webhooks_of_both(max))
     }
 
-    fn settle_webhook(&self, id: RequestId, again: Option<Duration>) -> StoreFuture<'_, ()> {
+    fn settle_webhook(
+        &self,
+        id: RequestId,
+        retries: u32,
+        again: Option<Duration>,
+    ) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             match self.side_of(id).await? {
-                Some(side) => self.at(side).settle_webhook(id, again).await,
+                Some(side) => self.at(side).settle_webhook(id, retries, again).await,
                 None => Ok(()),
             }
         })

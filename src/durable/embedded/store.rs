@@ -235,9 +235,14 @@ impl Store for EmbeddedStore {
         Box::pin(shared.change(move |change| Ok(change.state.due_webhooks(max, change.now))))
     }
 
-    fn settle_webhook(&self, id: RequestId, again: Option<Duration>) -> StoreFuture<'_, ()> {
+    fn settle_webhook(
+        &self,
+        id: RequestId,
+        retries: u32,
+        again: Option<Duration>,
+    ) -> StoreFuture<'_, ()> {
         Box::pin(self.shared.change(move |change| {
-            change.state.settle_webhook(id, again, change.now);
+            change.state.settle_webhook(id, retries, again, change.now);
             Ok(())
         }))
     }

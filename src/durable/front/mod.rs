@@ -28,4 +28,6 @@ pub use handle::DurableHandle;
 pub use layer::DurableLayer;
 #[cfg(feature = "client")]
 pub(super) use object::to_json;
+pub(super) use request_options::webhook;
 pub use service::Durable;
+pub(super) use shared::CheckWebhook;

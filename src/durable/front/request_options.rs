@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, Uri};
 
-use super::shared::Front;
+use super::shared::{CheckWebhook, Front};
 use crate::durable::headers::{self, Preferences};
 use crate::durable::parse_duration;
 use crate::durable::rejections::bad_request;
@@ -50,7 +50,7 @@ impl RequestOptions {
                     )
                 },
             )?,
-            webhook: webhook(headers, front)?,
+            webhook: webhook(headers, front.check_webhook.as_deref())?,
             cancels_on_disconnect: headers
                 .get(&headers::CANCEL_ON_DISCONNECT)
                 .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true")),
@@ -96,7 +96,11 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Rejection> {
     })
 }
 
-fn webhook(headers: &HeaderMap, front: &Front) -> Result<Option<String>, Rejection> {
+/// Reads the address in `Webhook-URL`. Without a `check`, no webhook is sent.
+pub(in crate::durable) fn webhook(
+    headers: &HeaderMap,
+    check: Option<&CheckWebhook>,
+) -> Result<Option<String>, Rejection> {
     let invalid = || {
         bad_request(
             "invalid_webhook_url",
@@ -110,7 +114,7 @@ fn webhook(headers: &HeaderMap, front: &Front) -> Result<Option<String>, Rejecti
     let Some(uri) = read(headers, &headers::WEBHOOK_URL, parse, invalid)? else {
         return Ok(None);
     };
-    match &front.check_webhook {
+    match check {
         Some(check) => check(&uri)?,
         None => {
             return Err(bad_request(

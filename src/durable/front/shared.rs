@@ -35,7 +35,8 @@ pub(super) struct Front {
     pub(super) shutdown: CancellationToken,
 }
 
-type CheckWebhook = dyn Fn(&Uri) -> Result<(), Rejection> + Send + Sync;
+/// A check of the address of a webhook.
+pub(in crate::durable) type CheckWebhook = dyn Fn(&Uri) -> Result<(), Rejection> + Send + Sync;
 
 /// The future of a store that resolves when a request has ended.
 pub(super) type Wait<'a> = StoreFuture<'a, Option<Found>>;

@@ -314,9 +314,15 @@ impl Store for RedisStore {
         Box::pin(self.shared.due_webhooks(max))
     }
 
-    fn settle_webhook(&self, id: RequestId, again: Option<Duration>) -> StoreFuture<'_, ()> {
+    fn settle_webhook(
+        &self,
+        id: RequestId,
+        retries: u32,
+        again: Option<Duration>,
+    ) -> StoreFuture<'_, ()> {
         let call = self.shared.call(&scripts::SETTLE_WEBHOOK);
-        let call = call.arg(id.to_string()).maybe(again.map(ms));
+        let call = call.arg(id.to_string()).arg(retries);
+        let call = call.maybe(again.map(ms));
         Box::pin(async move { self.shared.link.run(&call).await.map(drop) })
     }
 

@@ -1,6 +1,6 @@
 //! Webhooks, which tell a caller at an address of its choice that its request has ended.
 //!
-//! [`WebhookSender`] sends a `POST` with the JSON object of the request. It signs the message as [Standard Webhooks]
+//! [`WebhookSender`] sends a `POST` with the JSON object of the request, or of the batch that has ended. It signs the message as [Standard Webhooks]
 //! specifies, in the headers `webhook-id`, `webhook-timestamp` and `webhook-signature`. Any status from 200 to 299
 //! settles the webhook, and 410 ends it, too. After any other outcome the sender tries again for 24 hours, with the same
 //! `webhook-id`. The first pause is 1 s, and each further one is twice as long, up to one minute, unless the receiver asks
@@ -20,6 +20,7 @@
 
 mod address;
 mod base64;
+mod message;
 mod resolver;
 mod secret;
 mod sender;

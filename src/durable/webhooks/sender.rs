@@ -15,8 +15,10 @@ use hyper_util::rt::TokioExecutor;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::super::outbox::{self, Outbox};
 use super::super::worker::retry_after;
-use super::super::{DueWebhook, RequestId, Store, front};
+use super::super::{Store, StoreError};
+use super::message::{Message, Source};
 use super::resolver::CheckedResolver;
 use super::turns::{Turn, Turns};
 use super::{WebhookAddresses, WebhookSecret};
@@ -79,18 +81,18 @@ impl WebhookSender {
     /// same store.
     pub async fn run(self) {
         let sender = Arc::new(self);
-        let mut turns = Turns::default();
+        let (mut turns, mut outbox) = (Turns::default(), Outbox::default());
         let mut sending = JoinSet::new();
         loop {
             while let Some(turn) = sending.try_join_next() {
                 end(&mut turns, turn);
             }
             turns.forget_stale(Instant::now());
-            let is_idle = !sender.take_due(&mut turns).await;
+            let is_idle = !sender.take_due(&mut turns, &mut outbox).await;
             while let Some(turn) = turns.next(Instant::now()) {
                 let sender = Arc::clone(&sender);
                 sending.spawn(async move {
-                    sender.tell(&turn.webhook).await;
+                    sender.tell(&turn.message).await;
                     turn
                 });
             }
@@ -104,73 +106,87 @@ impl WebhookSender {
     }
 
     /// Takes webhooks that are due. Returns `false` if there were none, or there is no room for them.
-    async fn take_due(&self, turns: &mut Turns) -> bool {
+    async fn take_due(&self, turns: &mut Turns, outbox: &mut Outbox) -> bool {
         let due = match turns.room() {
             0 => Ok(Vec::new()),
-            room => self.store.due_webhooks(room).await,
+            room => self.due(room, outbox).await,
         };
         let due = due.unwrap_or_else(|error| {
             tracing::warn!(%error, "webhooks that are due could not be looked up; trying again");
             Vec::new()
         });
         let has_some = !due.is_empty();
-        for webhook in due {
-            if let Some((webhook, pause)) = turns.add(webhook, Instant::now()) {
-                self.settle(webhook.info.id, Some(pause)).await;
+        for message in due {
+            if let Some((message, pause)) = turns.add(message, Instant::now()) {
+                self.settle(&message, Some(pause)).await;
             }
         }
         has_some
     }
 
+    async fn due(&self, room: usize, outbox: &mut Outbox) -> Result<Vec<Message>, StoreError> {
+        let of_requests = self.store.due_webhooks(room).await?;
+        let mut due: Vec<_> = of_requests.into_iter().map(Message::from).collect();
+        let others = outbox.take_due(&self.store).await?;
+        due.extend(others.into_iter().map(Message::from));
+        Ok(due)
+    }
+
     /// Sends one webhook, and then settles it or postpones it to the next try.
-    async fn tell(&self, webhook: &DueWebhook) {
-        let id = webhook.info.id;
-        let sent = timeout(TIMEOUT, self.send(webhook)).await;
+    async fn tell(&self, message: &Message) {
+        let id = &message.id;
+        let sent = timeout(TIMEOUT, self.send(message)).await;
         let failed = match sent {
             Ok(Ok(())) => None,
             Ok(Err(failed)) => Some(failed),
             Err(_) => Some("it did not respond in time".into()),
         };
         let again = failed.and_then(|Failed { problem, again }| {
-            let pause = again.map(|asked| asked.max(backoff(webhook.tries)));
-            let pause = pause.filter(|pause| self.age(webhook) + *pause <= GIVE_UP);
+            let pause = again.map(|asked| asked.max(backoff(message.tries)));
+            let pause = pause.filter(|pause| self.age(message) + *pause <= GIVE_UP);
             match pause {
-                None => tracing::warn!(request = %id, %problem, "a webhook is given up"),
+                None => tracing::warn!(%id, %problem, "a webhook is given up"),
                 Some(pause) => {
-                    tracing::debug!(request = %id, %problem, "a webhook is sent again in {pause:?}");
+                    tracing::debug!(%id, %problem, "a webhook is sent again in {pause:?}");
                 }
             }
             pause
         });
-        self.settle(id, again).await;
+        self.settle(message, again).await;
     }
 
-    async fn settle(&self, id: RequestId, again: Option<Duration>) {
-        if let Err(error) = self.store.settle_webhook(id, again).await {
-            tracing::warn!(request = %id, %error, "a webhook is sent again");
+    async fn settle(&self, message: &Message, again: Option<Duration>) {
+        let id = &message.id;
+        let settled = match &message.source {
+            Source::Request(request, retries) => {
+                let store = &self.store;
+                store.settle_webhook(*request, *retries, again).await
+            }
+            Source::Outbox(row) => outbox::settle(&self.store, id, row, again).await,
+        };
+        if let Err(error) = settled {
+            tracing::warn!(%id, %error, "a webhook is sent again");
         }
     }
 
-    /// Returns the time since the end of the request.
-    fn age(&self, webhook: &DueWebhook) -> Duration {
+    /// Returns the time since the end that the message tells of.
+    fn age(&self, message: &Message) -> Duration {
         let (system, instant) = self.started;
         let now = system + instant.elapsed();
-        let ended = webhook.info.ended.unwrap_or(webhook.info.created);
-        now.duration_since(ended).unwrap_or_default()
+        now.duration_since(message.ended).unwrap_or_default()
     }
 
-    async fn send(&self, webhook: &DueWebhook) -> Result<(), Failed> {
-        let url: Uri = webhook.url.parse()?;
+    async fn send(&self, message: &Message) -> Result<(), Failed> {
+        let url: Uri = message.url.parse()?;
         // A numeric host is connected to without a look-up, so the resolver can't check it.
         if let Err(rejection) = self.addresses.check(&url) {
             return Err(rejection.message().to_owned().into());
         }
-        let id = message_id(webhook);
-        let body = front::to_json(&webhook.info);
+        let (id, body) = (&message.id, message.body.clone());
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let timestamp = since.map_or(0, |since| since.as_secs());
         let secrets = self.secrets.iter();
-        let signatures: Vec<_> = secrets.map(|it| it.sign(&id, timestamp, &body)).collect();
+        let signatures: Vec<_> = secrets.map(|it| it.sign(id, timestamp, &body)).collect();
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = url;
@@ -217,15 +233,6 @@ fn end(turns: &mut Turns, turn: Result<Turn, JoinError>) {
     match turn {
         Ok(turn) => turns.end(&turn, Instant::now()),
         Err(error) => tracing::error!(%error, "the sending of a webhook panicked"),
-    }
-}
-
-/// Returns the id of a message, by which receivers know it if it is sent again. A request that was retried after its end ends
-/// a second time, and that is another message.
-fn message_id(webhook: &DueWebhook) -> String {
-    match webhook.retries {
-        0 => webhook.info.id.to_string(),
-        retries => format!("{}-{retries}", webhook.info.id),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::Uri;
 use tokio::time::Instant;
 
-use crate::durable::{DueWebhook, RequestId};
+use super::message::Message;
 
 /// The number of places, which is the largest number of webhooks that are sent at the same time.
 const PLACES: usize = 256;
@@ -36,7 +36,7 @@ type Receiver = String;
 pub(super) struct Turns {
     tenants: BTreeMap<Vec<u8>, Tenant>,
     /// The webhooks that wait or are being sent. A store may hand them out again meanwhile.
-    ids: HashSet<RequestId>,
+    ids: HashSet<String>,
     waiting: usize,
     sending: usize,
     /// The tenant that had the last turn.
@@ -55,7 +55,7 @@ struct Tenant {
 /// The webhooks of one tenant for one receiver.
 #[derive(Debug, Default)]
 struct Line {
-    waiting: VecDeque<(DueWebhook, Instant)>,
+    waiting: VecDeque<(Message, Instant)>,
     /// The times at which those that are being sent began.
     sending: VecDeque<Instant>,
     /// The time that the last one took.
@@ -65,7 +65,7 @@ struct Line {
 /// A webhook that is being sent.
 #[derive(Debug)]
 pub(super) struct Turn {
-    pub(super) webhook: DueWebhook,
+    pub(super) message: Message,
     tenant: Vec<u8>,
     receiver: Receiver,
     began: Instant,
@@ -77,23 +77,19 @@ impl Turns {
         MOST_IN_ALL.saturating_sub(self.waiting).min(PLACES)
     }
 
-    /// Adds a webhook that is due. Returns it with a pause if too many of its tenant wait, or nothing at all if it is here
+    /// Adds a message that is due. Returns it with a pause if too many of its tenant wait, or nothing at all if it is here
     /// already.
-    pub(super) fn add(
-        &mut self,
-        webhook: DueWebhook,
-        now: Instant,
-    ) -> Option<(DueWebhook, Duration)> {
-        if self.ids.contains(&webhook.info.id) {
+    pub(super) fn add(&mut self, message: Message, now: Instant) -> Option<(Message, Duration)> {
+        if self.ids.contains(&message.id) {
             return None;
         }
-        let tenant = self.tenants.entry(webhook.info.tenant.clone()).or_default();
-        let line = tenant.receivers.entry(receiver(&webhook.url)).or_default();
+        let tenant = self.tenants.entry(message.tenant.clone()).or_default();
+        let line = tenant.receivers.entry(receiver(&message.url)).or_default();
         if tenant.waiting >= MOST_WAITING {
-            return Some((webhook, line.wait_for_all(now)));
+            return Some((message, line.wait_for_all(now)));
         }
-        self.ids.insert(webhook.info.id);
-        line.waiting.push_back((webhook, now));
+        self.ids.insert(message.id.clone());
+        line.waiting.push_back((message, now));
         tenant.waiting += 1;
         self.waiting += 1;
         None
@@ -113,7 +109,7 @@ impl Turns {
         let tenant = self.tenants.get_mut(&name)?;
         let receiver = tenant.next_receiver()?;
         let line = tenant.receivers.get_mut(&receiver)?;
-        let (webhook, _) = line.waiting.pop_front()?;
+        let (message, _) = line.waiting.pop_front()?;
         line.sending.push_back(now);
         tenant.last.clone_from(&receiver);
         tenant.waiting -= 1;
@@ -122,7 +118,7 @@ impl Turns {
         self.waiting -= 1;
         self.sending += 1;
         Some(Turn {
-            webhook,
+            message,
             tenant: name,
             receiver,
             began: now,
@@ -131,7 +127,7 @@ impl Turns {
 
     /// Gives the place of a webhook back.
     pub(super) fn end(&mut self, turn: &Turn, now: Instant) {
-        self.ids.remove(&turn.webhook.info.id);
+        self.ids.remove(&turn.message.id);
         self.sending -= 1;
         let Some(tenant) = self.tenants.get_mut(&turn.tenant) else {
             return; // it is there while it sends
@@ -154,13 +150,13 @@ impl Turns {
     pub(super) fn forget_stale(&mut self, now: Instant) {
         for tenant in self.tenants.values_mut() {
             for line in tenant.receivers.values_mut() {
-                let is_stale = |(_, since): &(DueWebhook, Instant)| {
+                let is_stale = |(_, since): &(Message, Instant)| {
                     now.saturating_duration_since(*since) >= STALE
                 };
                 while line.waiting.front().is_some_and(is_stale)
-                    && let Some((webhook, _)) = line.waiting.pop_front()
+                    && let Some((message, _)) = line.waiting.pop_front()
                 {
-                    self.ids.remove(&webhook.info.id);
+                    self.ids.remove(&message.id);
                     tenant.waiting -= 1;
                     self.waiting -= 1;
                 }
@@ -217,9 +213,9 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::durable::RequestInfo;
+    use crate::durable::{DueWebhook, RequestId, RequestInfo};
 
-    fn due(nth: u128, tenant: &str, url: &str) -> DueWebhook {
+    fn due(nth: u128, tenant: &str, url: &str) -> Message {
         let mut info = RequestInfo::queued(RequestId::from_bits(nth), SystemTime::UNIX_EPOCH);
         info.tenant = tenant.into();
         DueWebhook {
@@ -228,6 +224,7 @@ mod tests {
             tries: 0,
             retries: 0,
         }
+        .into()
     }
 
     fn turns(turns: &mut Turns, now: Instant) -> Vec<Turn> {
@@ -244,7 +241,7 @@ mod tests {
         all.add(due(1_000, "a", "http://good/"), now);
         all.add(due(1_001, "b", "http://dead/y"), now);
         let next = turns(&mut all, now);
-        let urls: Vec<_> = next.iter().map(|turn| &*turn.webhook.url).collect();
+        let urls: Vec<_> = next.iter().map(|turn| &*turn.message.url).collect();
         assert_eq!(urls, ["http://dead/y", "http://good/"]);
     }
 

@@ -28,6 +28,7 @@ use super::{OnCrash, Store};
 use dispatch::dispatch;
 
 pub use retry::RetryPolicy;
+#[cfg(feature = "client")]
 pub(in crate::durable) use retry::retry_after;
 pub use slots::{NoSlot, Slot, SlotWait, Slots};
 

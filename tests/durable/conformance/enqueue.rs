@@ -174,6 +174,6 @@ pub(crate) async fn an_unknown_request_has_nothing<H: Harness>() {
     assert_eq!(store.retry(id).await.unwrap(), None);
     assert_eq!(store.chunks(id, 0).await.unwrap(), None);
     store.ended(id).await.unwrap();
-    store.settle_webhook(id, None).await.unwrap();
+    store.settle_webhook(id, 0, None).await.unwrap();
     assert!(store.fetch("nowhere", 10).await.unwrap().is_empty());
 }

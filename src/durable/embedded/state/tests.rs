@@ -562,7 +562,7 @@ proptest! {
                 Op::Webhooks => {
                     for due in state.due_webhooks(2, now) {
                         let again = (due.tries == 0).then(|| Duration::from_secs(3));
-                        state.settle_webhook(due.info.id, again, now);
+                        state.settle_webhook(due.info.id, due.retries, again, now);
                     }
                 }
                 Op::Pass(more) => seconds += u64::from(more),
@@ -616,7 +616,9 @@ proptest! {
         let now = at(seconds);
         for id in ids {
             state.cancel(id, paper.archive(), now).unwrap();
-            state.settle_webhook(id, None, now);
+            let slot = state.slot(id);
+            let retries = slot.map_or(0, |slot| state.record(slot).extra().retries);
+            state.settle_webhook(id, retries, None, now);
         }
         paper.write(&mut state);
         state.advance(at(seconds + 60 + 21));

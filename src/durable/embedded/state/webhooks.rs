@@ -36,11 +36,18 @@ impl State {
     }
 
     /// Settles a webhook: for good, or until `again` has passed.
-    pub(crate) fn settle_webhook(&mut self, id: RequestId, again: Option<Duration>, now: Time) {
+    pub(crate) fn settle_webhook(
+        &mut self,
+        id: RequestId,
+        retries: u32,
+        again: Option<Duration>,
+        now: Time,
+    ) {
         let Some(slot) = self.slot(id) else { return };
-        // The webhook may be settled for good already, or the request may have been retried meanwhile. Then it stays as
-        // it is.
-        if self.record(slot).extra().webhook_due.is_none() {
+        // The webhook may be settled for good already, or the request may have been retried meanwhile, and even have ended
+        // again. Then it stays as it is.
+        let extra = self.record(slot).extra();
+        if extra.webhook_due.is_none() || extra.retries != retries {
             return;
         }
         self.set_webhook(slot, again.map(|again| now.after(again)));

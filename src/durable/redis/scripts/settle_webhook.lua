@@ -1,10 +1,11 @@
--- Settles a webhook. ARGV[4] is the time in ms after which it is due again, or empty to settle it for good.
+-- Settles the webhook of the end after ARGV[4] retries. ARGV[5] is the time in ms after which it is due again, or empty to
+-- settle it for good.
 local id, key = ARGV[3], P .. 'webhooks'
-if not call('ZSCORE', key, id) then
+if not call('ZSCORE', key, id) or (call('HGET', job_key(id), 'wr') or '0') ~= ARGV[4] then
   return 0
 end
-if ARGV[4] ~= '' then
-  call('ZADD', key, now + tonumber(ARGV[4]), id)
+if ARGV[5] ~= '' then
+  call('ZADD', key, now + tonumber(ARGV[5]), id)
   return 1
 end
 call('ZREM', key, id)
