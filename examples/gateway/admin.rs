@@ -12,13 +12,14 @@ use std::net::SocketAddr;
 
 use axum::BoxError;
 use axum::body::{Body, HttpBody};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 
 use crate::access;
 use crate::actions;
 use crate::config::{Origin, Token};
 use crate::durable;
 use crate::pages::{self, Pages, not_found, response_to};
+use crate::paths;
 pub(crate) use feed::Feed;
 pub(crate) use overview::Overview;
 pub(crate) use page::{html, redirect};
@@ -70,14 +71,16 @@ impl Admin {
         {
             return done;
         }
-        if *method == Method::POST
-            && let Some(cancelled) = self.pages.cancel_live(path)
-        {
-            return cancelled;
-        }
         let found = match *method {
             Method::POST if durable::is_operators(path) => {
-                self.pages.about_requests(&head, body).await
+                // Stored requests first, because clients choose the ids of the others.
+                match self.pages.about_requests(&head, body).await {
+                    Some(done) if is_done(done.status()) => Some(done),
+                    found => self.pages.cancel_live(path).or(found),
+                }
+            }
+            Method::POST if paths::is_at_or_below(path, "/admin/live") => {
+                self.pages.cancel_live(path)
             }
             _ if actions::is_action(method, path) => {
                 actions::begin(&self.pages.handle, &head, body).await
@@ -88,4 +91,9 @@ impl Admin {
         };
         found.unwrap_or_else(|| not_found(method, path, HINT))
     }
+}
+
+/// Returns `true` if this status of an action says that there is such a stored request, and the store answers.
+fn is_done(status: StatusCode) -> bool {
+    status != StatusCode::NOT_FOUND && !status.is_server_error()
 }

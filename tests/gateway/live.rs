@@ -6,6 +6,7 @@ use tokio::time::timeout;
 
 use crate::backend::Backend;
 use crate::client::{Answer, ClientRequest};
+use crate::durable_support::{Folder, id, stored, until};
 use crate::process::{Gateway, Setup, TIMEOUT};
 use crate::waiting_status::{asks, reads};
 
@@ -236,4 +237,21 @@ async fn a_cancel_ends_one_request_out_of_those_with_its_id() {
     running.answer("first");
     first.answer().await.assert_ok("first");
     assert_eq!(gateway.admin().post(&path).answer().await.status, 404);
+}
+
+#[tokio::test]
+async fn a_client_cannot_stand_in_for_a_stored_request() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let gateway = folder.setup("", &backend).start().await;
+    let first = gateway.ask("m").send();
+    let running = backend.next().await;
+    let stored_id = id(&stored(gateway.client(), "stored").answer().await);
+    let other = with_id(gateway.ask("m"), &stored_id).send();
+    live(&gateway, &stored_id, "waiting").await;
+    assert_eq!(cancel(&gateway, &stored_id).await.status, 200);
+    until(gateway.client(), &stored_id, &["canceled"]).await;
+    running.answer("first");
+    first.answer().await.assert_ok("first");
+    backend.next().await.answer("other");
+    other.answer().await.assert_ok("other");
 }
