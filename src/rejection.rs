@@ -40,6 +40,7 @@
 //! | as many requests of the tenant wait as may | 429 | `tenant_queue_full` | 8 `RESOURCE_EXHAUSTED`, pushback |
 //! | the request's own deadline has passed, or is nearer than its service takes | 504 | `deadline_exceeded` | 4 `DEADLINE_EXCEEDED` |
 //! | the answer had not begun after `max_hold` | 504 | `slot_timeout` | 4 |
+//! | the rest of the body did not come, and other tenants needed the slot | 408 | `request_body_timeout` | 4 |
 //!
 //! [`overload_status`](crate::QueueConfig::overload_status) changes each 503 of this table, but for the shutdown, into
 //! 429 `RESOURCE_EXHAUSTED`.

@@ -66,6 +66,6 @@ pub use self::{
     slot_pool::Slot,
     wait_queue::{Pushed, Skipped, WaitQueue},
     waiters::WaiterId,
-    waiting_room::{AdmitOutcome, LaneHead, WaitingRequest, WaitingRoom},
+    waiting_room::{AdmitOutcome, HoldId, LaneHead, WaitingRequest, WaitingRoom},
     wake_list::WakeList,
 };

@@ -45,6 +45,10 @@ pub enum RejectReason<N = Infallible> {
     /// [`QueueConfig::max_hold`](crate::QueueConfig::max_hold)).
     #[error("the answer had not begun when the request's time with its slot was over")]
     HeldTooLong,
+    /// The request had its slot, and the rest of its body did not come while another tenant waited for the slot (see
+    /// [`Discipline::Fair`](super::Discipline::Fair)).
+    #[error("the rest of the request's body did not arrive in time, and others needed its slot")]
+    Stalled,
     /// The waiting room is disabled, so requests can't wait.
     #[error("every slot is busy and queueing is disabled")]
     Disabled,
@@ -80,6 +84,7 @@ impl RejectReason {
             Self::TimedOut => RejectReason::TimedOut,
             Self::DeadlinePassed => RejectReason::DeadlinePassed,
             Self::HeldTooLong => RejectReason::HeldTooLong,
+            Self::Stalled => RejectReason::Stalled,
             Self::Disabled => RejectReason::Disabled,
             Self::Shed => RejectReason::Shed,
             Self::NotQueued => RejectReason::NotQueued,

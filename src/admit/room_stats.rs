@@ -49,7 +49,7 @@ impl RoomStats {
             RejectReason::TenantFull => &mut self.tenant_full,
             RejectReason::TimedOut => &mut self.timed_out,
             RejectReason::DeadlinePassed => &mut self.deadline_passed,
-            RejectReason::HeldTooLong => return, // the room gave it a slot
+            RejectReason::HeldTooLong | RejectReason::Stalled => return, // the room gave it a slot
             RejectReason::Disabled => &mut self.disabled,
             RejectReason::NotQueued => &mut self.not_queued,
             RejectReason::Displaced => &mut self.displaced,

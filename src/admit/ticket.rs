@@ -122,6 +122,8 @@ pub struct Ticket {
     /// `true` to exempt the request from the bounds of the waiting room, which then neither refuse it nor end its wait
     /// (see [`patient`](Self::patient)). Default `false`.
     pub patient: bool,
+    /// The price of its tenant's usual slot time, which the request costs at least. The room sets it.
+    pub(crate) least_cost: u32,
 }
 
 impl Ticket {
@@ -201,6 +203,11 @@ impl Ticket {
         self
     }
 
+    /// Returns the part of its tenant's share that the request takes up when it gets its slot; at least 1.
+    pub(crate) fn share_cost(&self) -> u32 {
+        self.cost.max(self.least_cost).max(1)
+    }
+
     /// Makes the waiting room reject the request if every slot is busy.
     #[must_use]
     pub fn no_wait(mut self) -> Self {
@@ -224,6 +231,7 @@ impl From<Priority> for Ticket {
             requeued: false,
             client_retry: false,
             patient: false,
+            least_cost: 0,
         }
     }
 }

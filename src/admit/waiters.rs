@@ -106,6 +106,8 @@ pub(crate) struct WaiterMeta {
     pub(crate) is_counted: bool,
     /// `true` if the waiter is exempt from the room's bounds.
     pub(crate) is_patient: bool,
+    /// The ticket's own cost.
+    own_cost: u32,
     cost: u32,
     /// The tenant, or `None` for the empty one. It is boxed because most tickets have no tenant's name, so an entry
     /// fits into fewer cache lines.
@@ -141,7 +143,8 @@ impl WaiterMeta {
             goes_on: false,
             is_counted: false,
             is_patient: ticket.patient,
-            cost: ticket.cost.max(1),
+            own_cost: ticket.cost.max(1),
+            cost: ticket.share_cost(),
             tenant: has_tenant.then(|| Box::new(std::mem::take(&mut ticket.tenant))),
         }
     }
@@ -174,7 +177,13 @@ impl WaiterMeta {
         self.tenant.as_deref().unwrap_or(&NO_TENANT)
     }
 
-    /// Returns the waiter's cost to its tenant's share; at least 1.
+    /// Returns the cost that its ticket names; at least 1.
+    pub(crate) fn own_cost(&self) -> u32 {
+        self.own_cost
+    }
+
+    /// Returns the waiter's cost to its tenant's share, which is at least its own cost, and the price of its tenant's
+    /// usual slot time.
     pub(crate) fn cost(&self) -> u128 {
         u128::from(self.cost)
     }

@@ -49,7 +49,7 @@ fn refusal(why: &RejectReason<TooLarge>, f: &mut fmt::Formatter<'_>) -> fmt::Res
         RejectReason::TenantFull => "this tenant's share of the queue is full",
         RejectReason::TimedOut => "it was not taken within the longest wait allowed",
         RejectReason::DeadlinePassed => "its own deadline passed before it was taken",
-        RejectReason::HeldTooLong => "it was taken and not finished in time",
+        RejectReason::HeldTooLong | RejectReason::Stalled => "it was taken and not finished in time",
         RejectReason::Disabled => "the queue takes no items",
         RejectReason::NotQueued => "it was not to wait",
         RejectReason::Displaced => {

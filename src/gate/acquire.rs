@@ -295,7 +295,7 @@ impl<C: Capacity> Acquire<C> {
             AdmitOutcome::Leased(lease) => {
                 let permit = Permit::new(Arc::clone(origin), lease, request);
                 Ok(match arriving.arrival.demand() {
-                    Some(demand) => permit.for_share(demand, share),
+                    Some(demand) => permit.for_share(demand, share, arriving.arrival.ticket.cost),
                     None => permit,
                 })
             }
@@ -359,7 +359,7 @@ impl<C: Capacity> Acquire<C> {
         let answer = answer.map(|lease| Permit::new(origin, lease, request));
         let answer = match share {
             None => answer,
-            share => answer.map(|permit| permit.for_share(&demand, share)),
+            share => answer.map(|permit| permit.for_share(&demand, share, 1)),
         };
         // Both destructors are the caller's and may panic. The permit is still a variable then, which is dropped, while a value
         // that is being returned would be lost.

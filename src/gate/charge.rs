@@ -8,15 +8,17 @@ use super::permit::Permit;
 use super::state::Shared;
 use super::with_lock::WithLock;
 use crate::admit::{Account, Capacity, Share, Ticket, ask};
+use crate::clock;
 #[cfg(feature = "route")]
 use crate::sync::Arc;
 
-/// Returns the share that a request with this ticket uses. The share does not count for its tenant's limit.
+/// Returns the share of a request that got its slot without the lock. It does not count for its tenant's limit.
 pub(super) fn share_of(ticket: &Ticket) -> Share {
     Share {
         tenant: ticket.tenant.clone(),
         level: ticket.priority.0,
         is_counted: false,
+        hold: None,
     }
 }
 
@@ -27,8 +29,11 @@ impl<C: Capacity> Permit<C> {
     /// and level. If the tenant has no waiter, the charge is remembered until the other tenants have had as much
     /// service. It is forgotten earlier if the lane is closed because many lanes are without waiters.
     ///
+    /// The tenant pays for the request's time with its slot anyway, if that is more than its cost explains, so the charge
+    /// matters only beyond that (see [`Fair`](crate::Discipline::Fair)).
+    ///
     /// Unused capacity is free: while the waiting room is empty of requests that compete for the same slots, the call
-    /// charges nothing. Between tenants that always have waiters, the difference in service is bounded by the uncharged
+    /// charges nothing, and the time does not count. Between tenants that always have waiters, the difference in service is bounded by the uncharged
     /// work in flight, however the costs are distributed.
     ///
     /// The call does nothing with any other discipline, nor for a permit of
@@ -53,10 +58,15 @@ impl<C: Capacity> Permit<C> {
         self.origin().charge_own(cost);
     }
 
-    /// Sets the tenant's account on the permit, if it is part of a share.
-    pub(super) fn for_share(mut self, demand: &C::Demand, share: Option<Box<Share>>) -> Self {
+    /// Sets the tenant's account on the permit, if it is part of a share. `cost` is that of its ticket.
+    pub(super) fn for_share(
+        mut self,
+        demand: &C::Demand,
+        share: Option<Box<Share>>,
+        cost: u32,
+    ) -> Self {
         if let Some(share) = share {
-            self.set_account(demand, *share);
+            self.set_account(demand, *share, cost);
         }
         self
     }
@@ -64,12 +74,22 @@ impl<C: Capacity> Permit<C> {
     /// Sets the tenant that the slot belongs to, for a permit that was given without a ticket.
     #[cfg(feature = "route")]
     pub(crate) fn set_share(&mut self, demand: &C::Demand, ticket: &Ticket) {
-        self.set_account(demand, share_of(ticket));
+        self.set_account(demand, share_of(ticket), ticket.cost);
     }
 
-    /// Gives the permit an origin with an account for `share`, in the lane of `demand`.
-    fn set_account(&mut self, demand: &C::Demand, share: Share) {
+    /// Gives the permit an origin with an account for `share`, in the lane of `demand`. If the slot was given without the
+    /// lock, the room is told that the tenant holds it, with the cost of its ticket.
+    fn set_account(&mut self, demand: &C::Demand, mut share: Share, cost: u32) {
         let origin = self.origin();
+        if share.hold.is_none() && origin.is_fair() {
+            let now = clock::now();
+            share.hold = origin.with_lock(|shared, state, _| {
+                let slot = (&shared.capacity, self.lease());
+                state
+                    .room
+                    .begin_hold_at_once(slot, demand, &share, cost, now)
+            });
+        }
         // Charges need a lane, so an account without a lane is free of charge.
         let lane = origin
             .is_fair()
@@ -125,8 +145,9 @@ impl<C: Capacity> Origin<C> {
 impl<C: Capacity> Shared<C> {
     /// Charges the account under the lock, unless the charge would have no effect.
     fn charge(&self, account: &Account<C::Lane>, cost: u32) {
-        // Tenants compete only while requests wait.
-        if cost == 0 || self.waiting_word().waiting() == 0 {
+        // Tenants compete only while requests wait. The price of slot time is learned from all charges, though.
+        let is_free = account.share.hold.is_none() && self.waiting_word().waiting() == 0;
+        if cost == 0 || is_free {
             return;
         }
         self.with_lock(|_, state, _| state.room.charge(account, cost));

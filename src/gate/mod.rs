@@ -55,6 +55,7 @@ mod origin;
 mod permit;
 mod permit_extension;
 pub(crate) mod reserve;
+mod stall;
 mod state;
 mod status;
 pub(crate) mod timer;
@@ -73,6 +74,7 @@ pub use held_slot::HeldSlot;
 pub use permit::{BodyPermit, Permit, UnassignedPermit};
 pub use permit_extension::PermitExtension;
 pub use reserve::{Reservation, Reserve};
+pub(crate) use stall::ClientStall;
 pub use status::GateStatus;
 
 pub use crate::admit::{LaneHead, LevelStatus, WaitingRequest};

@@ -65,7 +65,7 @@ impl<C: Capacity> Origin<C> {
         }
     }
 
-    /// Gives a slot back that has a keeper, counts for its tenant, or may come from the inner service.
+    /// Gives a slot back that has a keeper, is its tenant's, or may come from the inner service.
     #[cold]
     #[inline(never)]
     fn release_otherwise(&self, lease: C::Lease) {
@@ -73,8 +73,8 @@ impl<C: Capacity> Origin<C> {
             return keeper.keep(lease);
         }
         match &self.account {
-            Some(Account { share, .. }) if share.is_counted => {
-                self.shared.release_counted(lease, &share.tenant);
+            Some(Account { share, .. }) if share.is_counted || share.hold.is_some() => {
+                self.shared.release_shared(lease, share);
             }
             _ => self.shared.release(lease),
         }

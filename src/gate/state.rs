@@ -29,13 +29,14 @@ use super::detached::Detached;
 use super::fast_reject::{FullNotice, RoomFull};
 use super::inner_ready::InnerReady;
 use super::reserve::ReservationWaiters;
+use super::stall::{LOOK_EVERY, Stalls};
 use super::timer::{RuntimeId, TimerHost, TimerRequest, Timers};
 use super::waiting_word::{Flags, WaitingWord};
 use super::with_lock::WithLock;
-use crate::admit::nanos::Epoch;
+use crate::admit::nanos::{Epoch, NEVER};
 use crate::admit::{
-    AdmitOutcome, Arrival, Capacity, Discipline, KeptSlots, PoolId, Share, Tenant, WaiterId,
-    WaitingRoom, WaitingRoomConfig, WakeList, ask,
+    AdmitOutcome, Arrival, Capacity, Discipline, KeptSlots, PoolId, Share, WaiterId, WaitingRoom,
+    WaitingRoomConfig, WakeList, ask,
 };
 use crate::clock;
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, SeqCst};
@@ -72,6 +73,7 @@ pub(crate) struct State<C: Capacity> {
     pub(super) reservation_waiters: ReservationWaiters,
     pub(super) inner_ready: Option<InnerReady<C>>,
     pub(super) timers: Timers,
+    pub(super) stalls: Stalls,
     /// The flags of the waiting word except `FULL`, which each change computes anew.
     pub(super) flags: Flags,
 }
@@ -101,12 +103,13 @@ impl<C: Capacity> Shared<C> {
             full: FullNotice::new(epoch),
             nonce: random(),
             state: Mutex::new(State {
-                room: WaitingRoom::new(config, epoch),
+                room: WaitingRoom::new(config, epoch).with_holds(),
                 detached: HashMap::new(),
                 serial: 0,
                 reservation_waiters: ReservationWaiters::default(),
                 inner_ready,
                 timers: Timers::new(Epoch(epoch)),
+                stalls: Stalls::default(),
                 flags,
             }),
             drained: tokio::sync::Notify::new(),
@@ -214,18 +217,18 @@ impl<C: Capacity> Shared<C> {
             // Stored before the look for a slot, so that a release after this store takes the lock.
             let word = WaitingWord::new(state.room.len() + 1, state.flags);
             shared.waiting.store(word.0, SeqCst);
-            // The share is taken as the room counts it now, because the room may be reconfigured before the permit is
-            // made.
-            let share = state.room.share_of(&arrival.ticket);
             let (capacity, room) = (&shared.capacity, &mut state.room);
             let outcome = room.arrive_with(capacity, arrival, now, wakes);
             let AdmitOutcome::Queued(waiter) = outcome else {
+                // The share is taken as the room counts it now, because the room may be reconfigured before the permit
+                // is made.
+                let share = room.share_of(&arrival.ticket, arrival.hold);
                 return (outcome, share, None);
             };
             if let Some(inner_ready) = &mut state.inner_ready {
                 inner_ready.on_arrival(waiter, state.room.head());
             }
-            (outcome, share, state.arm_timer_here(waiter))
+            (outcome, None, state.arm_timer_here(waiter))
         });
         if let Some(timer) = timer {
             timer.run(self);
@@ -282,20 +285,27 @@ impl<C: Capacity> Shared<C> {
         }
     }
 
-    /// Gives a slot back that counts for its tenant's limit.
+    /// Gives a slot back that is charged to its tenant, or that counts for its limit.
     ///
     /// The best waiter gets the slot. If another slot is free, a waiter of the tenant may get that one, because the
     /// tenant is below its limit again.
     #[cold]
     #[inline(never)]
-    pub(super) fn release_counted(self: &Arc<Self>, lease: C::Lease, tenant: &Tenant) {
+    pub(super) fn release_shared(self: &Arc<Self>, lease: C::Lease, share: &Share) {
         // Slots that come from the inner service are given back under the lock.
         let (kept, pool) = match self.from_inner {
             true => (Some(lease), None),
             false => (None, ask::release(&self.capacity, lease)),
         };
         self.with_lock(|shared, state, wakes| {
-            state.room.on_tenant_released(tenant);
+            if share.is_counted {
+                state.room.on_tenant_released(&share.tenant);
+            }
+            // The tenant pays before the slot is granted, so that it goes to the right one.
+            if let Some(hold) = share.hold {
+                state.room.end_hold(hold, clock::now());
+                state.stalls.remove(&hold);
+            }
             match kept {
                 Some(lease) => _ = ask::release(&shared.capacity, lease),
                 None => shared.hand_over(state, pool, wakes),
@@ -409,20 +419,26 @@ impl<C: Capacity> State<C> {
     /// Arms the timer of the current runtime, in which this request waits.
     #[inline]
     pub(super) fn arm_timer_here(&mut self, waiter: WaiterId) -> Option<TimerRequest> {
-        self.timers.arm_here(self.room.timeout_of(waiter))
+        let end = self.room.timeout_of(waiter);
+        self.timers
+            .arm_here(end.min(self.room.next_recall(LOOK_EVERY)))
     }
 }
 
 impl<C: Capacity> TimerHost for Shared<C> {
     fn on_timer(self: &Arc<Self>, runtime: RuntimeId) -> Option<Instant> {
         let now = clock::now();
-        let (sleep, offers, revoked) = self.with_lock(|_, state, wakes| {
+        let (sleep, offers, revoked, recalled) = self.with_lock(|shared, state, wakes| {
             let offers = state.room.advance(now, wakes);
             let revoked = state.room.revoke_uncollected(now);
-            let next_end = state.room.next_timeout().into_iter().chain(revoked.next);
+            let recalled = state.stalls_to_recall(&shared.capacity, now);
+            let next_look = state.room.next_recall(LOOK_EVERY) < NEVER;
+            let next_look = next_look.then(|| now + LOOK_EVERY);
+            let ends = state.room.next_timeout().into_iter();
+            let next_end = ends.chain(revoked.next).chain(next_look).min();
             let trim = state.room.trim_idle(now);
-            let sleep = state.timers.on_woken(runtime, now, next_end.min(), trim);
-            (sleep, offers, revoked.leases)
+            let sleep = state.timers.on_woken(runtime, now, next_end, trim);
+            (sleep, offers, revoked.leases, recalled)
         });
         for lease in revoked {
             self.release_unclaimed(lease);
@@ -430,6 +446,8 @@ impl<C: Capacity> TimerHost for Shared<C> {
         if offers {
             self.on_capacity_grown();
         }
+        // Without the lock, because their slots come back at once.
+        recalled.iter().for_each(|stall| stall.recalled().cancel());
         sleep
     }
 

@@ -1,7 +1,7 @@
 //! A slot whose time is limited: it comes back when its body ends, or when a limit is over, whichever is first.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,8 @@ use tokio::task::AbortHandle;
 
 use super::IdleTimer;
 use crate::clock;
+use crate::gate::ClientStall;
+use crate::on_cancel::OnCancel;
 
 /// An error that ends a response's body because a limit of its queue is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -21,10 +23,14 @@ pub enum HoldError {
     /// The body was silent for as long as [`idle_timeout`](crate::QueueConfig::idle_timeout) allows.
     #[error("the response's body was silent for more than {s} s", s = .0.as_secs_f64())]
     Silent(Duration),
+    /// The client did not read the response, or was silent on a websocket, while another tenant below its share waited
+    /// for the slot (see [`Discipline::Fair`](crate::Discipline::Fair)).
+    #[error("the client kept its slot waiting while others needed it")]
+    Stalled,
 }
 
 /// The limits on the time for which a request may hold its slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct HoldLimits {
     /// The longest time from the call of the inner service to the end of its body.
     pub(crate) max_hold: Option<Duration>,
@@ -33,10 +39,12 @@ pub(crate) struct HoldLimits {
 }
 
 /// The limits of a call, and the time at which it began.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct CallHold {
     pub(crate) limits: HoldLimits,
     pub(crate) since: Instant,
+    /// The stalls of the client, for which the slot may be recalled. `None` if tenants do not share slots.
+    pub(crate) stall: Option<Arc<ClientStall>>,
 }
 
 impl CallHold {
@@ -55,13 +63,16 @@ impl CallHold {
 
 /// A slot that a body holds, with its limits.
 ///
-/// A task gives the slot back at its end, because the body may not be polled: its client may have stopped reading.
+/// A task gives the slot back at its end, and a recall does so itself, because the body may not be polled: its client may
+/// have stopped reading.
 pub(crate) struct LimitedHold<G> {
     slot: Arc<Mutex<Slot<G>>>,
     idle: Option<IdleTimer>,
     max_hold: Duration,
     /// The task that gives the slot back. `None` if there is no such limit.
     end: Option<AbortHandle>,
+    /// The recall that gives the slot back. `None` if the slot is not recalled.
+    recall: Option<(OnCancel, Arc<ClientStall>)>,
 }
 
 struct Slot<G> {
@@ -77,8 +88,18 @@ impl<G: Send + 'static> LimitedHold<G> {
             guard: Some(guard),
             reader: None,
         }));
+        let recall = hold.stall.as_ref().and_then(|stall| {
+            let weak = Arc::downgrade(&slot);
+            let action = move || Weak::upgrade(&weak).iter().for_each(give_back);
+            let on_recall = OnCancel::new(stall.recalled().clone(), action);
+            if on_recall.is_none() {
+                give_back(&slot); // it was recalled already
+            }
+            Some((on_recall?, Arc::clone(stall)))
+        });
         Self {
             end: hold.end().and_then(|end| give_back_at(end, &slot)),
+            recall,
             slot,
             idle: hold.limits.idle.map(IdleTimer::new),
             max_hold: hold.limits.max_hold.unwrap_or(Duration::MAX),
@@ -91,10 +112,10 @@ impl<G: Send + 'static> LimitedHold<G> {
         polled: Poll<T>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<T, HoldError>> {
-        if self.end.is_some() {
+        if self.end.is_some() || self.recall.is_some() {
             let mut slot = lock(&self.slot);
             if slot.guard.is_none() {
-                return Poll::Ready(Err(HoldError::TooLong(self.max_hold)));
+                return Poll::Ready(Err(self.error()));
             }
             match &mut slot.reader {
                 Some(reader) => reader.clone_from(cx.waker()),
@@ -112,6 +133,28 @@ impl<G: Send + 'static> LimitedHold<G> {
         idle.poll_expired(cx)
             .map(|()| Err(HoldError::Silent(limit)))
     }
+
+    /// Returns the reason for which the slot was given back.
+    fn error(&self) -> HoldError {
+        let is_recalled =
+            |(_, stall): &(OnCancel, Arc<ClientStall>)| stall.recalled().is_cancelled();
+        match self.recall.as_ref().is_some_and(is_recalled) {
+            true => HoldError::Stalled,
+            false => HoldError::TooLong(self.max_hold),
+        }
+    }
+}
+
+/// Gives the slot back, and wakes the task that reads the body.
+fn give_back<G>(slot: &Arc<Mutex<Slot<G>>>) {
+    let (guard, reader) = {
+        let mut slot = lock(slot);
+        (slot.guard.take(), slot.reader.take())
+    };
+    drop(guard); // outside the lock, because it hands the slot to a waiter
+    if let Some(reader) = reader {
+        reader.wake();
+    }
 }
 
 /// Starts a task that gives the slot back at `end`. Returns `None` without Tokio's clock.
@@ -123,14 +166,7 @@ fn give_back_at<G: Send + 'static>(
     let slot = Arc::clone(slot);
     let task = Handle::try_current().ok()?.spawn(async move {
         sleep.await;
-        let (guard, reader) = {
-            let mut slot = lock(&slot);
-            (slot.guard.take(), slot.reader.take())
-        };
-        drop(guard); // outside the lock, because it hands the slot to a waiter
-        if let Some(reader) = reader {
-            reader.wake();
-        }
+        give_back(&slot);
     });
     Some(task.abort_handle())
 }

@@ -265,6 +265,10 @@ impl<N: ToRejection> ToRejection for RejectReason<N> {
                 "slot_timeout",
                 "the answer had not begun when the request's time with its slot was over",
             ),
+            Self::Stalled => (
+                "request_body_timeout",
+                "the rest of the request's body did not arrive in time, and others needed its slot",
+            ),
             Self::Disabled => (
                 "queue_disabled",
                 "every slot is busy and queueing is disabled",
@@ -284,6 +288,7 @@ impl<N: ToRejection> ToRejection for RejectReason<N> {
         let status = match self {
             Self::TenantFull => StatusCode::TOO_MANY_REQUESTS,
             Self::DeadlinePassed | Self::HeldTooLong => StatusCode::GATEWAY_TIMEOUT,
+            Self::Stalled => StatusCode::REQUEST_TIMEOUT,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Rejection::new(status, code, message)
@@ -319,7 +324,7 @@ impl<N> RejectReason<N> {
             | Self::NotQueued
             | Self::Displaced => true,
             // A tenant's own limit is 429 in any case, and its own deadline 504.
-            Self::TenantFull | Self::DeadlinePassed | Self::HeldTooLong => false,
+            Self::TenantFull | Self::DeadlinePassed | Self::HeldTooLong | Self::Stalled => false,
             Self::ShuttingDown | Self::Unservable(_) => false,
         }
     }
@@ -382,7 +387,7 @@ pub(crate) fn is_overload(status: StatusCode) -> bool {
 mod tests {
     use super::*;
 
-    const REASONS: [(RejectReason, u16, i32, &str); 11] = [
+    const REASONS: [(RejectReason, u16, i32, &str); 12] = [
         (
             RejectReason::Overloaded {
                 retry_after: Duration::ZERO,
@@ -401,6 +406,7 @@ mod tests {
         (RejectReason::TenantFull, 429, 8, "tenant_queue_full"),
         (RejectReason::DeadlinePassed, 504, 4, "deadline_exceeded"),
         (RejectReason::HeldTooLong, 504, 4, "slot_timeout"),
+        (RejectReason::Stalled, 408, 4, "request_body_timeout"),
     ];
 
     #[test]
@@ -462,7 +468,8 @@ mod tests {
             let expected = match reason {
                 RejectReason::ShuttingDown
                 | RejectReason::DeadlinePassed
-                | RejectReason::HeldTooLong => status,
+                | RejectReason::HeldTooLong
+                | RejectReason::Stalled => status,
                 _ => 429,
             };
             assert_eq!(changed.status(), expected, "{reason:?}");

@@ -92,8 +92,12 @@ where
         self.protocol.head(request)
     }
 
-    fn reject_late(&self, head: http::Request<()>, waited: Duration) -> Self::Answer {
-        let reason = RejectReason::HeldTooLong;
+    fn reject_late(
+        &self,
+        head: http::Request<()>,
+        reason: RejectReason,
+        waited: Duration,
+    ) -> Self::Answer {
         tracing::debug!(%reason, ?waited, "request rejected");
         let rejected = sealed::Rejected {
             state: &self.state,

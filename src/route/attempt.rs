@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed; // a counter that guards no other memo
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, UPGRADE};
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 use tower_service::Service;
@@ -20,7 +20,7 @@ use crate::admit::{Priority, RejectReason, Ticket};
 use crate::endpoints::{
     Decision, Demand, EndpointRef, Endpoints, Requirements, RouteError, TokenBounds,
 };
-use crate::gate::{self, Gate, Permit, PermitExtension};
+use crate::gate::{self, ClientStall, Gate, Permit, PermitExtension};
 use crate::http::{CallHold, HoldLimits, wants_stream};
 use crate::queue::{ClassifyContext, QueueTime, RequestHead};
 use crate::service::{
@@ -197,6 +197,14 @@ impl Attempt {
         }
         tokens
     }
+
+    /// Returns the stalls of the client of a request that has this slot, if tenants share slots.
+    fn client_stall_of(&self, permit: &Permit<Endpoints>) -> Option<Arc<ClientStall>> {
+        match self.shared.state.gate.is_fair() {
+            true => permit.client_stall(),
+            false => None,
+        }
+    }
 }
 
 impl HoldPermit<Endpoints> for Attempt {
@@ -288,6 +296,7 @@ where
         permit: &mut Permit<Endpoints>,
         waited: Duration,
     ) {
+        let stall = self.client_stall_of(permit);
         let lease = permit.lease_mut();
         let decision = lease.decision();
         let rewritten = self.rewrite(request, decision);
@@ -295,7 +304,13 @@ where
             failed_at.state().cold.retries.fetch_add(1, Relaxed);
             self.shared.metrics.retried(failed_at);
         }
-        request.body_mut().set_endpoint(&decision.endpoint);
+        request
+            .body_mut()
+            .set_endpoint(&decision.endpoint, stall.as_ref());
+        if let Some(stall) = stall.filter(|_| request.headers().contains_key(UPGRADE)) {
+            // For the websocket that may follow.
+            request.extensions_mut().insert(stall);
+        }
         request.extensions_mut().insert(decision.clone());
         if self.shared.options.tells_queue_time {
             request.extensions_mut().insert(QueueTime(waited));
@@ -388,10 +403,19 @@ where
         head
     }
 
-    fn reject_late(&self, head: Request<()>, waited: Duration) -> Self::Answer {
+    fn client_stall(&self, permit: &Permit<Endpoints>) -> Option<Arc<ClientStall>> {
+        self.client_stall_of(permit)
+    }
+
+    fn reject_late(
+        &self,
+        head: Request<()>,
+        why: RejectReason<RouteError>,
+        waited: Duration,
+    ) -> Self::Answer {
         Some(AttemptOutcome::Refused {
             headers: head.into_parts().0.headers,
-            why: RejectReason::HeldTooLong,
+            why,
             waited,
         })
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use pin_project_lite::pin_project;
 use super::client_wait::ClientWait;
 use super::response_body::BoxError;
 use crate::endpoints::EndpointRef;
+use crate::gate::ClientStall;
 use crate::openai::RestOfForm;
 
 pin_project! {
@@ -115,13 +117,19 @@ impl<B> RouteBody<B> {
         Self { inner }
     }
 
-    /// Notes the endpoint that the body is sent to, so that waits for the client are counted for it.
+    /// Notes the endpoint that the body is sent to, and the stalls of its client, so that waits for the client are counted
+    /// for both.
     #[inline]
-    pub(super) fn set_endpoint(&mut self, endpoint: &EndpointRef) {
+    pub(super) fn set_endpoint(
+        &mut self,
+        endpoint: &EndpointRef,
+        stall: Option<&Arc<ClientStall>>,
+    ) {
+        let at = || ClientWait::at(endpoint, stall.cloned());
         match &mut self.inner {
             Inner::Buffered { .. } => {}
-            Inner::Streamed { wait, .. } => *wait = ClientWait::at(endpoint),
-            Inner::Form { form, .. } => form.wait = ClientWait::at(endpoint),
+            Inner::Streamed { wait, .. } => *wait = at(),
+            Inner::Form { form, .. } => form.wait = at(),
         }
     }
 
@@ -205,7 +213,7 @@ where
 {
     let frame = body.poll_frame(cx).map_err(Into::into);
     match &frame {
-        Poll::Ready(Some(Ok(_))) => wait.on_sent(),
+        Poll::Ready(Some(Ok(frame))) => wait.on_sent(frame.data_ref().map_or(0, Bytes::len)),
         Poll::Ready(_) => wait.set(false),
         Poll::Pending => wait.set(true),
     }

@@ -232,8 +232,10 @@ fn pass_on<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
         _ => hold,
     });
     let response = response.map(|body| {
-        let body = RouteResponseBody::new(body, metrics, called, tokens);
-        match hold.zip(permit.take_if(|_| hold.is_some())) {
+        let stall = hold.as_ref().and_then(|hold| hold.stall.clone());
+        let body = RouteResponseBody::new(body, metrics, called, tokens, stall);
+        let permit = permit.take_if(|_| hold.is_some());
+        match hold.zip(permit) {
             None => body,
             Some((hold, permit)) => body.limited(LimitedHold::new(permit, &hold)),
         }

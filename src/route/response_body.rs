@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed; // the counter is only compared with an earlier count
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -17,7 +18,7 @@ use super::request_metrics::RequestMetrics;
 use super::token_meter::TokenMeter;
 use crate::endpoints::Endpoints;
 use crate::endpoints::latency::CoarseInstant;
-use crate::gate::{self, Permit};
+use crate::gate::{self, ClientStall, Permit};
 use crate::http::{HoldError, LimitedHold, PermitBody};
 use crate::service::StatusStream;
 
@@ -85,11 +86,13 @@ impl<B: Body> RouteResponseBody<B> {
         mut metrics: RequestMetrics,
         called: Option<Instant>,
         tokens: Option<Box<TokenMeter>>,
+        stall: Option<Arc<ClientStall>>,
     ) -> Self {
         // If the body is dropped before its end, the request counts as cancelled.
         let outcome = std::mem::replace(&mut metrics.outcome, RequestOutcome::Cancelled);
         let endpoint = metrics.decision.as_ref().map(|decision| &decision.endpoint);
-        let mut wait = endpoint.map_or_else(ClientWait::default, ClientWait::at);
+        let wait = endpoint.map(|endpoint| ClientWait::at(endpoint, stall));
+        let mut wait = wait.unwrap_or_default();
         wait.set(true); // the body waits for the client to read
         let mut measure = Some(Box::new(Measure {
             metrics,
@@ -156,6 +159,7 @@ impl Measure {
         if let Some(tokens) = &mut self.tokens {
             tokens.read(frame);
         }
+
         if let Some(decision) = &self.metrics.decision {
             decision
                 .endpoint
@@ -213,11 +217,12 @@ fn check(
     checked.map(|checked| checked.unwrap_or_else(|over| Some(Err(over.into()))))
 }
 
-/// Returns `true` if the response took longer than its slot may be held. The client may be at fault.
+/// Returns `true` if the response took longer than its slot may be held, or its slot was recalled. The client may be at
+/// fault.
 #[cold]
 fn is_held_too_long(error: &BoxError) -> bool {
     let hold = error.downcast_ref();
-    hold.is_some_and(|error| matches!(error, HoldError::TooLong(_)))
+    hold.is_some_and(|error| matches!(error, HoldError::TooLong(_) | HoldError::Stalled))
 }
 
 #[cold]
@@ -257,6 +262,9 @@ where
         let Some(reading) = body.as_mut().as_pin_mut() else {
             return Poll::Ready(None);
         };
+        if let Some(measure) = measured {
+            measure.wait.on_taken();
+        }
         let polled = reading.poll_frame(cx).map_err(Into::into);
         let polled = match hold {
             None => polled,
@@ -275,7 +283,10 @@ where
             // Trailers are the end of the body, because a server reads nothing after them.
             Some(Ok(frame)) if !frame.is_trailers() && !is_over(&body) => {
                 if let Some(measure) = measured {
-                    measure.wait.set(true); // the body waits for the client to read
+                    // The body waits for the client to read.
+                    measure
+                        .wait
+                        .on_given(frame.data_ref().map_or(0, Bytes::len));
                 }
             }
             Some(Ok(_)) | None => finish(measured, Measure::end),

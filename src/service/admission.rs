@@ -16,6 +16,7 @@ mod queued;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,7 @@ use super::waiting::{
     WaitingForInner, WaitingForSlot,
 };
 use crate::admit::{Capacity, RejectReason, Ticket};
-use crate::gate::{self, Gate, Permit, Reservation, Shared};
+use crate::gate::{self, ClientStall, Gate, Permit, Reservation, Shared};
 use crate::http::{CallHold, HoldLimits};
 
 pub(crate) use progress::Progress;
@@ -100,8 +101,19 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>:
     /// Returns the head of the request, as far as its rejection needs it.
     fn head(&self, request: &Req) -> http::Request<()>;
 
-    /// Answers a request that has held its slot for too long. Its call was dropped.
-    fn reject_late(&self, head: http::Request<()>, waited: Duration) -> Self::Answer;
+    /// Returns the stalls of the client of a request that has this slot, if the slot may be recalled for them.
+    #[inline]
+    fn client_stall(&self, _: &Permit<C>) -> Option<Arc<ClientStall>> {
+        None
+    }
+
+    /// Answers a request that has held its slot for too long, for this reason. Its call was dropped.
+    fn reject_late(
+        &self,
+        head: http::Request<()>,
+        reason: RejectReason<C::Unservable>,
+        waited: Duration,
+    ) -> Self::Answer;
 
     /// Returns `true` if the answer to a measured call says that the inner service is overloaded.
     fn is_overloaded(_: &Result<S::Response, S::Error>) -> bool {
@@ -327,7 +339,7 @@ where
         let measured = prepared.is_some().then(|| handler.measure()).flatten();
         drop(prepared); // frees the place in the waiting room, because the request has a slot
         handler.on_admitted(&mut request, &mut permit, Duration::ZERO);
-        let late = LateAnswer::of_call::<C, S, Req>(handler, &request);
+        let late = LateAnswer::of_call::<C, S, Req>(handler, &request, &permit);
         let watch = CallWatch {
             permit,
             waited: Duration::ZERO,

@@ -138,7 +138,7 @@ impl<S, Req, H, W> PendingCall<S, Req, H, W> {
         let served = served.map(|served| ServedCall::new(gate, served));
         self.handler
             .on_admitted(&mut self.request, &mut permit, waited);
-        let late = LateAnswer::of_call::<C, S, Req>(&self.handler, &self.request);
+        let late = LateAnswer::of_call::<C, S, Req>(&self.handler, &self.request, &permit);
         let future = self.inner.call(self.request);
         drop(claim); // used up, so the next head may poll the inner service
         let watch = CallWatch {

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Version};
 use http_body::Body;
-use hyper::upgrade::OnUpgrade;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connect::{ConnectError, out_of_files};
@@ -21,8 +20,9 @@ use super::failure::Failure;
 use super::first_piece::first_piece;
 use super::forward::Timeouts;
 use super::redirect::Mount;
+use super::upgrade::{self, Upgrade};
 use super::upload::{Progress, Upload};
-use super::{ForwardBody, headers, upgrade};
+use super::{ForwardBody, headers};
 use crate::endpoints::EndpointRef;
 #[cfg(feature = "swap")]
 use crate::endpoints::on_demand::{OnDemand, SuspicionSettled};
@@ -46,7 +46,7 @@ impl ForwardFuture {
         request: Request<Upload<B>>,
         now: Instant,
         timeouts: Timeouts,
-        upgrade: Option<OnUpgrade>,
+        upgrade: Option<Upgrade>,
         mount: Option<Box<Mount>>,
     ) -> Self
     where
@@ -153,7 +153,7 @@ fn answered_by(
     (mut response, connection): Answer,
     (endpoint, mount): (&EndpointRef, Option<&Mount>),
     idle: Duration,
-    upgrade: Option<OnUpgrade>,
+    upgrade: Option<Upgrade>,
 ) -> Response<ForwardBody> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {

@@ -28,6 +28,7 @@ mod tls;
 mod upgrade;
 mod upkeep;
 mod upload;
+mod websocket_frames;
 
 pub use body::{BodyError, ForwardBody};
 #[cfg(feature = "__fuzz")]

@@ -1,11 +1,16 @@
-//! Fair shares of service that is known only once it was given: `Permit::charge`.
+//! Fair shares of service that is known only once it was given: `Permit::charge`, and the time for which slots are held.
+//!
+//! The clock is paused, because time with a slot is charged, too.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use tokio::runtime::Runtime;
+use tokio::time::advance;
 use tower_triage::admit::TargetWait;
 use tower_triage::gate::{Acquire, Permit};
 use tower_triage::{Discipline, Gate, Priority, SlotPool, Ticket, WaitingRoomConfig};
@@ -18,6 +23,12 @@ struct Queue {
 }
 
 type Name = (&'static str, u32);
+
+/// A runtime whose clock stands still.
+fn paused() -> Runtime {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().start_paused(true).build().unwrap()
+}
 
 fn config() -> WaitingRoomConfig {
     WaitingRoomConfig::default()
@@ -76,6 +87,22 @@ impl Queue {
         served
     }
 
+    /// Ends the only running request after a second, and all that follow, and returns those in order.
+    async fn served_by_the_second(&mut self) -> Vec<&'static str> {
+        let mut served = Vec::new();
+        while !self.running.is_empty() {
+            advance(Duration::from_secs(1)).await;
+            served.extend(self.end(0, 0).into_iter().map(|(tenant, _)| tenant));
+        }
+        served
+    }
+
+    /// Teaches the gate that a second with a slot usually brings a cost of 1.
+    async fn teach_rate(&mut self) {
+        self.all_arrive(&["teacher"]);
+        assert!(self.served_by_the_second().await.is_empty());
+    }
+
     /// Requests of cost 1.
     fn all_arrive(&mut self, tenants: &[&'static str]) {
         for tenant in tenants {
@@ -84,16 +111,16 @@ impl Queue {
     }
 }
 
-#[test]
-fn a_tenant_is_behind_by_what_it_was_charged() {
+#[tokio::test(start_paused = true)]
+async fn a_tenant_is_behind_by_what_it_was_charged() {
     let mut queue = Queue::new(1, config());
     queue.all_arrive(&["a", "a", "a", "b", "b", "b", "b"]);
     queue.end(0, 2);
     assert_eq!(queue.served(), ["b", "a", "b", "a", "b"]);
 }
 
-#[test]
-fn a_charge_is_remembered_for_the_tenants_next_request() {
+#[tokio::test(start_paused = true)]
+async fn a_charge_is_remembered_for_the_tenants_next_request() {
     let mut queue = Queue::new(1, config());
     queue.all_arrive(&["a", "b", "b", "b", "b"]);
     // No other request of `a` waits. The first of `b` goes.
@@ -103,8 +130,8 @@ fn a_charge_is_remembered_for_the_tenants_next_request() {
     assert_eq!(queue.served(), ["b", "a", "b", "b"]);
 }
 
-#[test]
-fn a_charge_outlasts_a_moment_without_waiters() {
+#[tokio::test(start_paused = true)]
+async fn a_charge_outlasts_a_moment_without_waiters() {
     let mut queue = Queue::new(1, config());
     queue.all_arrive(&["a", "b"]);
     queue.end(0, 2);
@@ -115,6 +142,9 @@ fn a_charge_outlasts_a_moment_without_waiters() {
 
 #[test]
 fn a_charge_outlasts_memory_that_is_given_back() {
+    // Outside of a task, because more requests arrive than a task may poll at once.
+    let runtime = paused();
+    let _entered = runtime.enter();
     let mut queue = Queue::new(1, config().max_size(2_000));
     queue.all_arrive(&["a"]);
     queue.all_arrive(&["c"; 1_100]);
@@ -126,8 +156,8 @@ fn a_charge_outlasts_memory_that_is_given_back() {
     assert_eq!(queue.served(), ["b", "a", "b", "b"]);
 }
 
-#[test]
-fn what_no_other_wanted_is_not_charged() {
+#[tokio::test(start_paused = true)]
+async fn what_no_other_wanted_is_not_charged() {
     let mut queue = Queue::new(1, config());
     queue.all_arrive(&["a"]);
     queue.end(0, 1_000);
@@ -135,8 +165,8 @@ fn what_no_other_wanted_is_not_charged() {
     assert_eq!(queue.served(), ["a", "b", "b"]);
 }
 
-#[test]
-fn waiters_that_leave_pay_nothing_back() {
+#[tokio::test(start_paused = true)]
+async fn waiters_that_leave_pay_nothing_back() {
     let mut queue = Queue::new(1, config());
     queue.all_arrive(&["a", "a", "b", "b", "b", "b"]);
     queue.end(0, 3);
@@ -145,8 +175,8 @@ fn waiters_that_leave_pay_nothing_back() {
     assert_eq!(queue.served(), ["b", "b", "a", "b"]);
 }
 
-#[test]
-fn a_changed_configuration_keeps_what_was_charged() {
+#[tokio::test(start_paused = true)]
+async fn a_changed_configuration_keeps_what_was_charged() {
     for waits in [true, false] {
         let mut queue = Queue::new(1, config());
         queue.all_arrive(&["a", "b", "b", "b", "b"]);
@@ -163,8 +193,8 @@ fn a_changed_configuration_keeps_what_was_charged() {
     }
 }
 
-#[test]
-fn a_detached_permit_keeps_its_tenant() {
+#[tokio::test(start_paused = true)]
+async fn a_detached_permit_keeps_its_tenant() {
     let mut queue = Queue::new(1, config());
     queue.all_arrive(&["a", "a", "b", "b", "b"]);
     let (_, permit) = queue.running.pop_front().unwrap();
@@ -174,14 +204,79 @@ fn a_detached_permit_keeps_its_tenant() {
     assert_eq!(queue.served(), ["b", "b", "a", "b"]);
 }
 
-#[test]
-fn other_disciplines_charge_nothing() {
+#[tokio::test(start_paused = true)]
+async fn other_disciplines_charge_nothing() {
     for discipline in [Discipline::Fifo, Discipline::Deadline] {
         let mut queue = Queue::new(1, config().discipline(discipline));
         queue.all_arrive(&["a", "a", "b"]);
         queue.end(0, 1_000);
         assert_eq!(queue.served(), ["b"], "{discipline:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_with_a_slot_costs_what_it_usually_brings() {
+    let mut queue = Queue::new(1, config());
+    queue.teach_rate().await;
+    queue.all_arrive(&["a", "a", "a", "b", "b", "b", "b"]);
+    // Two more than the one of `served_by_the_second`.
+    advance(Duration::from_secs(2)).await;
+    let served = queue.served_by_the_second().await;
+    assert_eq!(served, ["b", "b", "b", "a", "b", "a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_is_still_held_counts_by_now() {
+    let mut queue = Queue::new(2, config());
+    queue.teach_rate().await;
+    queue.all_arrive(&["a", "c", "a", "a", "b", "b", "b", "b"]);
+    for nth in 1..=3 {
+        advance(Duration::from_secs(1)).await;
+        // The slot of `a` is never given back.
+        assert_eq!(queue.end(1, 0), [("b", 0)], "{nth}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_comes_back_to_an_empty_room_is_charged_for_its_contended_time() {
+    let mut queue = Queue::new(1, config());
+    queue.teach_rate().await;
+    for _ in 0..3 {
+        queue.all_arrive(&["a", "b"]);
+        advance(Duration::from_secs(1)).await;
+        queue.waiting.clear();
+        queue.end(0, 0);
+    }
+    queue.all_arrive(&["c", "a", "b", "b", "b", "b"]);
+    assert_eq!(queue.served(), ["b", "b", "b", "a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_with_a_slot_that_no_other_wanted_is_free() {
+    let mut queue = Queue::new(1, config());
+    queue.teach_rate().await;
+    for _ in 0..60 {
+        queue.all_arrive(&["a"]);
+        advance(Duration::from_secs(1)).await;
+        queue.end(0, 0);
+    }
+    queue.all_arrive(&["c", "a", "b", "b"]);
+    assert_eq!(queue.served(), ["a", "b", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_requests_were_long_waits_for_its_share_of_another() {
+    let mut queue = Queue::new(1, config());
+    queue.teach_rate().await;
+    queue.all_arrive(&["a"]);
+    advance(Duration::from_secs(6)).await;
+    queue.end(0, 0);
+    queue.all_arrive(&["c", "a", "b", "b", "b"]);
+    let served = queue.served();
+    assert!(
+        served.iter().position(|tenant| *tenant == "a") >= Some(1),
+        "{served:?}"
+    );
 }
 
 /// The most tokens of a prompt, and of an answer.
@@ -225,6 +320,8 @@ proptest! {
         joins in 0..100_usize,
         by_size in any::<bool>(),
     ) {
+        let runtime = paused();
+        let _entered = runtime.enter();
         let mut room = config();
         for (tenant, weight) in TENANTS.into_iter().zip(&weights) {
             room = room.weight(tenant, *weight);

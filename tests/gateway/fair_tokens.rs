@@ -1,11 +1,15 @@
 //! Tests of the discipline `fair` by tokens: those of the prompt, and twice those of the answer.
+//!
+//! The backend takes its time for tokens, because time with a slot is charged beyond what the tokens explain.
 
 use std::io::Write;
+use std::time::Duration;
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::Response;
+use tokio::time::sleep;
 
 use crate::backend::{Backend, BackendRequest};
 use crate::client::PendingResponse;
@@ -74,13 +78,19 @@ impl FairGateway {
         self.gateway.depth(self.waiting.len() as u64).await;
     }
 
-    /// Frees the slot and serves all waiters. Returns their labels in the order of service.
-    async fn serve(self, answer: impl Fn(BackendRequest)) -> Vec<String> {
+    /// Frees the slot and serves all waiters, each in the time that `hold` says. Returns their labels in the order of
+    /// service.
+    async fn serve(
+        self,
+        hold: impl Fn(&str) -> Duration,
+        answer: impl Fn(BackendRequest),
+    ) -> Vec<String> {
         self.running.answer("");
         let mut order = Vec::new();
         for _ in &self.waiting {
             let next = self.backend.next().await;
             order.push(next.label().to_owned());
+            sleep(hold(next.label())).await;
             answer(next);
         }
         self.first.answer().await.assert_ok("");
@@ -93,6 +103,16 @@ impl FairGateway {
 
 fn output_of(label: &str) -> u64 {
     OUTPUT[usize::from(label == "b")]
+}
+
+/// A millisecond for each token of the answer.
+fn by_tokens(label: &str) -> Duration {
+    Duration::from_millis(output_of(label))
+}
+
+/// The same time for all.
+fn equal(_: &str) -> Duration {
+    Duration::from_millis(60)
 }
 
 /// An answer with `usage`, and with a text that says nothing of its length.
@@ -146,21 +166,33 @@ fn largest_difference(order: &[String]) -> u64 {
     (range.1 - range.0) as u64
 }
 
+async fn assert_as_many_tokens(answer: impl Fn(BackendRequest)) {
+    let mut fair = FairGateway::start("", "").await;
+    fair.queue("x-tenant-id", "a", 6).await;
+    fair.queue("x-tenant-id", "b", 80).await;
+    let order = fair.serve(by_tokens, answer).await;
+    // One slot: what is in flight is one answer.
+    let in_flight = PROMPT + 2 * OUTPUT[0];
+    let difference = largest_difference(&order);
+    assert!(difference <= 2 * in_flight, "{difference}: {order:?}");
+    let last_of_a = order.iter().rposition(|label| label == "a").unwrap();
+    // Five answers of `a` are as long as fifty of `b`.
+    assert!((40..=60).contains(&(last_of_a - 5)), "{order:?}");
+}
+
 #[tokio::test]
 async fn tenants_get_as_many_tokens_whatever_the_length_of_their_answers() {
-    for answer in [with_usage, with_pieces, compressed] {
-        let mut fair = FairGateway::start("", "").await;
-        fair.queue("x-tenant-id", "a", 6).await;
-        fair.queue("x-tenant-id", "b", 80).await;
-        let order = fair.serve(answer).await;
-        // One slot: what is in flight is one answer.
-        let in_flight = PROMPT + 2 * OUTPUT[0];
-        let difference = largest_difference(&order);
-        assert!(difference <= 2 * in_flight, "{difference}: {order:?}");
-        let last_of_a = order.iter().rposition(|label| label == "a").unwrap();
-        // Five answers of `a` are as long as fifty of `b`.
-        assert!((40..=60).contains(&(last_of_a - 5)), "{order:?}");
-    }
+    assert_as_many_tokens(with_usage).await;
+}
+
+#[tokio::test]
+async fn streams_without_usage_are_counted_by_their_pieces() {
+    assert_as_many_tokens(with_pieces).await;
+}
+
+#[tokio::test]
+async fn compressed_answers_cost_their_tokens() {
+    assert_as_many_tokens(compressed).await;
 }
 
 /// Both tenants get the same answers; `usage` lies to `a` about their length.
@@ -176,7 +208,7 @@ async fn answers_with_a_false_usage_cost_what_they_could() {
         fair.queue("x-tenant-id", "a", 10).await;
         fair.queue("x-tenant-id", "b", 10).await;
         let order = fair
-            .serve(|arrived| {
+            .serve(equal, |arrived| {
                 let tokens = if arrived.label() == "a" { usage } else { "40" };
                 let text = "word".repeat(40);
                 let body = format!(
@@ -203,7 +235,7 @@ async fn a_replaced_prompt_costs_what_its_tokens_are_above_the_clients_own() {
     fair.queue("x-tenant-id", "a", 10).await;
     fair.queue_with(200, "x-tenant-id", "b", 10).await;
     let order = fair
-        .serve(|arrived| {
+        .serve(equal, |arrived| {
             let usage = r#"{"usage":{"prompt_tokens":300,"completion_tokens":1}}"#;
             let response = Response::builder().header("content-type", "application/json");
             arrived.respond(response.body(usage).unwrap());
@@ -220,7 +252,7 @@ async fn audio_is_no_text_and_costs_no_tokens() {
     fair.queue("x-tenant-id", "a", 10).await;
     fair.queue("x-tenant-id", "b", 10).await;
     let order = fair
-        .serve(|arrived| match arrived.label() {
+        .serve(equal, |arrived| match arrived.label() {
             "a" => {
                 let response = Response::builder().header("content-type", "audio/mpeg");
                 arrived.respond(response.body(Bytes::from(vec![0; 1 << 20])).unwrap());
@@ -241,7 +273,7 @@ async fn by_requests_tenants_take_turns() {
     let mut fair = FairGateway::start("", "fair_by = \"requests\"").await;
     fair.queue("x-tenant-id", "a", 10).await;
     fair.queue("x-tenant-id", "b", 10).await;
-    let order = fair.serve(with_usage).await;
+    let order = fair.serve(equal, with_usage).await;
     for turn in order.chunks(2) {
         assert_ne!(turn[0], turn[1], "{order:?}");
     }
@@ -250,10 +282,11 @@ async fn by_requests_tenants_take_turns() {
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_charged_for_what_there_was() {
     let mut fair = FairGateway::start("", "max_retries = 0").await;
+    let by_cost = |label: &str| Duration::from_millis(if label == "a" { 2_000 } else { 100 });
     fair.queue("x-tenant-id", "a", 2).await;
     fair.queue("x-tenant-id", "b", 20).await;
     let order = fair
-        .serve(|arrived| match arrived.label() {
+        .serve(by_cost, |arrived| match arrived.label() {
             "a" => {
                 let stream = arrived.stream();
                 (0..100).for_each(|_| stream.send("data: x\n\n"));
@@ -272,7 +305,7 @@ async fn sessions_take_turns_where_they_are_the_tenants() {
     let mut fair = FairGateway::start("tenant_header = \"x-session-id\"", "").await;
     fair.queue("x-session-id", "a", 10).await;
     fair.queue("x-session-id", "b", 10).await;
-    let order = fair.serve(|arrived| arrived.answer("")).await;
+    let order = fair.serve(equal, |arrived| arrived.answer("")).await;
     for turn in order.chunks(2) {
         assert_ne!(turn[0], turn[1], "{order:?}");
     }

@@ -48,6 +48,7 @@ mod durable_operators;
 mod durable_redis;
 mod environment;
 mod error_shapes;
+mod fair_slots;
 mod fair_tokens;
 mod forms;
 mod forwarding;

@@ -28,6 +28,7 @@ mod scale;
 mod scenarios;
 mod shares;
 mod simulation;
+mod slot_time;
 mod tenant_limit;
 mod trims;
 mod unmodelled;

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, ServiceSample, Slot, WaiterId, WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, HoldId, ServiceSample, Slot, WaiterId, WaitingRoom, WakeList,
 };
 use tower_triage::{Priority, RejectReason, Ticket, WaitingRoomConfig};
 
@@ -60,7 +60,7 @@ pub(crate) struct Life {
     pub(crate) in_time: bool,
     pub(crate) rejected: Option<RejectReason>,
     waiter: Option<WaiterId>,
-    slot: Option<Slot>,
+    slot: Option<(Slot, Option<HoldId>)>,
     sample: Option<ServiceSample>,
     tries: u32,
 }
@@ -107,7 +107,7 @@ pub(crate) fn simulate(
         lives: calls.iter().map(|_| Life::default()).collect(),
         backend,
         begin,
-        room: WaitingRoom::new(config.clone(), begin),
+        room: WaitingRoom::new(config.clone(), begin).with_holds(),
         slots,
         events: BinaryHeap::new(),
         now: Duration::ZERO,
@@ -164,9 +164,9 @@ impl<C: Slots> Run<'_, C> {
             let Some(waiter) = self.lives[number].waiter.take() else {
                 continue;
             };
-            match self.room.take_outcome(waiter) {
-                Some(Ok(slot)) => self.start(number, slot),
-                Some(Err(why)) => self.reject(number, why),
+            match self.room.take_holding(waiter) {
+                Some((Ok(slot), hold)) => self.start(number, (slot, hold)),
+                Some((Err(why), _)) => self.reject(number, why),
                 None => unreachable!("a waiter is woken when its wait is over"),
             }
         }
@@ -190,8 +190,11 @@ impl<C: Slots> Run<'_, C> {
         if life.tries == 1 {
             self.after(patience, Event::Leaves(number));
         }
-        match self.room.arrive(&self.slots, ticket, (), now, wakes) {
-            AdmitOutcome::Leased(slot) => self.start(number, slot),
+        let (outcome, hold) = self
+            .room
+            .arrive_holding(&self.slots, ticket, (), now, wakes);
+        match outcome {
+            AdmitOutcome::Leased(slot) => self.start(number, (slot, hold)),
             AdmitOutcome::Queued(waiter) => {
                 self.room.set_waker(waiter, number).unwrap();
                 self.lives[number].waiter = Some(waiter);
@@ -209,7 +212,7 @@ impl<C: Slots> Run<'_, C> {
         }
     }
 
-    fn start(&mut self, number: usize, slot: Slot) {
+    fn start(&mut self, number: usize, slot: (Slot, Option<HoldId>)) {
         let (call, now) = (&self.calls[number], self.now());
         let life = &mut self.lives[number];
         life.sample = Some(self.room.served(&self.slots, &(), now));
@@ -246,8 +249,11 @@ impl<C: Slots> Run<'_, C> {
 
     /// Gives the slot of a request back, if it has one.
     fn release(&mut self, number: usize, wakes: &mut WakeList<usize>) {
-        if let Some(slot) = self.lives[number].slot.take() {
+        if let Some((slot, hold)) = self.lives[number].slot.take() {
             let (pool, now) = (self.slots.release(slot), self.now());
+            if let Some(hold) = hold {
+                self.room.end_hold(hold, now);
+            }
             self.room.on_release(&self.slots, pool, now, wakes);
         }
     }

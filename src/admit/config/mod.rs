@@ -31,6 +31,20 @@ pub enum Discipline {
     /// of its share. The [cost](super::Ticket::cost) of its requests counts against a tenant's share, and so does the
     /// cost that it is [charged](crate::gate::Permit::charge) afterwards. Tenants also share the room itself when it is
     /// full (see [`WaitingRoomConfig::displace`]).
+    ///
+    /// A [`Gate`](crate::Gate), and every layer, shares the slots as time: a tenant is charged for the time for which its
+    /// requests hold slots while others wait, if that is clearly more than their cost explains (1.5 times the mean, by the
+    /// cost of earlier requests). So its slots count whether its callers leave, its answers are slow or its requests fail.
+    /// A tenant that always has a request waiting gets its share of the slots' time, less at most the slots times the
+    /// longest time for which one is held. Holds below 20 ms count as 20 ms.
+    ///
+    /// A `RouteLayer` also recalls slots that wait for their clients while another tenant below its share waits: for the
+    /// rest of a request's body, for the response to be read, or on a silent websocket. Each gets 5 s in all, beside the
+    /// time that a line of 16 KiB per second needs. The request is then answered with 408, its response breaks off, or its
+    /// websocket is closed with 1013. A websocket that is not silent is recalled after 60 s.
+    ///
+    /// Long answers of one tenant, that its client does read, hold more than its share until they end.
+    /// [`max_concurrent_per_tenant`](WaitingRoomConfig::max_concurrent_per_tenant) bounds them.
     Fair,
     /// The earliest end of a wait goes first, whether by the request's own deadline or by `max_wait`. Among equal ends,
     /// the request that arrived first goes first.

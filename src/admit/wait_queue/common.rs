@@ -1,5 +1,6 @@
 //! The waiters of a queue, with the state that both orders need: their levels and the ends of their waits.
 
+use super::contention::Contention;
 use crate::admit::Ticket;
 use crate::admit::by_level::ByLevel;
 use crate::admit::nanos::Nanos;
@@ -14,6 +15,7 @@ pub(crate) struct Common<T> {
     pub(crate) waiters: Waiters<T>,
     pub(crate) by_level: ByLevel,
     pub(crate) timeouts: Timeouts,
+    pub(crate) contention: Contention,
 }
 
 impl<T> Common<T> {
@@ -22,6 +24,7 @@ impl<T> Common<T> {
             waiters: Waiters::new(base.bounds()),
             by_level: ByLevel::new(List::Level, base.config.levels.count()),
             timeouts: Timeouts::new(),
+            contention: Contention::default(),
             base,
         }
     }
@@ -66,6 +69,7 @@ impl<T> Common<T> {
         self.waiters.bounds = self.base.bounds();
         self.by_level = ByLevel::new(List::Level, self.base.config.levels.count());
         self.timeouts = Timeouts::new();
+        self.contention.stop_all(self.base.clock.now);
         // `link` counts each of them again.
         self.base.counters.on_all_unlinked();
     }

@@ -110,14 +110,14 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Charges a tenant `cost` units more, in the lane and level in which it was served. Returns `true` if tenants take
-    /// turns in that lane.
-    pub(crate) fn charge(&mut self, account: &Account<L>, cost: u32) -> bool {
+    /// Charges a tenant this many units of cost, in the lane and level in which it was served. Negative units are a
+    /// repayment. Returns `true` if tenants take turns in that lane.
+    pub(crate) fn charge(&mut self, account: &Account<L>, units: i128) -> bool {
         let Common { waiters, .. } = &self.common;
         let Order::Lanes(order) = &mut self.order else {
             return false;
         };
-        order.lanes.charge(waiters, account, cost);
+        order.lanes.charge(waiters, account, units);
         account.lane.as_ref().is_some_and(|lane| {
             let open = order.lanes.by_key.get(lane);
             // A lane that is not open counts as one of the room's discipline.
@@ -126,5 +126,23 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             });
             discipline == Discipline::Fair
         })
+    }
+    /// Returns `true` if a request waits that competes with the account's tenant for the same slots.
+    pub(crate) fn is_contested(&self, account: &Account<L>) -> bool {
+        match &self.order {
+            Order::Levels(_) => false,
+            Order::Lanes(order) => order.lanes.is_contested(account),
+        }
+    }
+
+    /// Returns the key of an open lane in which tenants have shares.
+    pub(crate) fn fair_lane(&self, lane: u32) -> Option<&L> {
+        match &self.order {
+            Order::Levels(_) => None,
+            Order::Lanes(order) => {
+                let is_fair = order.lanes.group_of(lane).discipline == Discipline::Fair;
+                is_fair.then(|| &order.lanes.lane(lane).key)
+            }
+        }
     }
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use slab::Slab;
 
+use super::Common;
 use super::discipline::{DispatchKey, FlowState, LevelQueue};
 use super::order::needs_lanes;
 use crate::admit::Discipline;
@@ -93,6 +94,15 @@ pub(super) struct Group {
     /// Each group has its own clock. With one clock for all, a newcomer to a slow group would wait until its group had
     /// served as much as the fast groups have.
     clocks: Box<[u128]>,
+}
+
+impl Group {
+    /// Returns `true` if tenants share the group's slots and no request waits for them, so that the next waiter starts
+    /// the contended clocks of its pools, or the last one has just stopped them.
+    #[inline]
+    fn is_fair_and_empty(&self) -> bool {
+        self.discipline == Discipline::Fair && self.waiting.iter().all(|&waiting| waiting == 0)
+    }
 }
 
 /// The lanes of a queue, with the groups and pools that they belong to.
@@ -234,19 +244,23 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// Adds a waiter to its lane. `flow` is the state of its flow, or `None` if the flow begins now.
     #[inline]
-    pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, flow: Option<FlowState>) {
-        let meta = waiters.meta(idx);
+    pub(crate) fn push<T>(&mut self, common: &mut Common<T>, idx: u32, flow: Option<FlowState>) {
+        let meta = common.waiters.meta(idx);
         let (lane, level) = (meta.lane, self.queue_of(meta.lane, meta.level));
         let is_patient = meta.is_patient;
         let group = self.lanes[lane as usize].group;
+        if self.groups[group as usize].is_fair_and_empty() {
+            let pools = &self.groups[group as usize].pools;
+            common.contention.begin(pools, common.base.clock.now);
+        }
         let start = self.join_clock(group, level);
         self.groups[group as usize].patient += usize::from(is_patient);
         self.dispatches += 1;
         let since = self.dispatches;
         let flow = flow.unwrap_or(FlowState { start, since });
         let queue = &mut self.lanes[lane as usize].levels[level];
-        if queue.push(waiters, idx, flow) {
-            self.refresh(waiters, lane, level);
+        if queue.push(&mut common.waiters, idx, flow) {
+            self.refresh(&common.waiters, lane, level);
         }
     }
 
@@ -289,7 +303,8 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// Removes a waiter that got a slot.
     #[inline]
-    pub(crate) fn serve<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
+    pub(crate) fn serve<T>(&mut self, common: &mut Common<T>, idx: u32) {
+        let waiters = &mut common.waiters;
         let meta = waiters.meta(idx);
         let (lane, level) = (meta.lane, self.queue_of(meta.lane, meta.level));
         self.dispatches += 1;
@@ -303,12 +318,16 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             // was served last.
             *clock = (*clock).max(ends);
         }
-        self.refresh(waiters, lane, level);
+        if group.is_fair_and_empty() {
+            common.contention.end(&group.pools, common.base.clock.now);
+        }
+        self.refresh(&common.waiters, lane, level);
     }
 
     /// Removes a waiter that leaves without a slot.
     #[inline]
-    pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) {
+    pub(crate) fn remove<T>(&mut self, common: &mut Common<T>, idx: u32) {
+        let waiters = &mut common.waiters;
         let meta = waiters.meta(idx);
         let (lane, level) = (meta.lane, self.queue_of(meta.lane, meta.level));
         let head_may_change = self.lanes[lane as usize].levels[level].remove(waiters, idx);
@@ -316,9 +335,12 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let group = &mut self.groups[group as usize];
         group.waiting[level] -= 1;
         group.patient -= usize::from(waiters.meta(idx).is_patient);
+        if group.is_fair_and_empty() {
+            common.contention.end(&group.pools, common.base.clock.now);
+        }
         // The head stays if a waiter leaves from the middle.
         if head_may_change {
-            self.refresh(waiters, lane, level);
+            self.refresh(&common.waiters, lane, level);
         }
     }
 

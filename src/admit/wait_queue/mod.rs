@@ -6,6 +6,7 @@
 
 mod aging;
 mod common;
+mod contention;
 pub(super) mod discipline;
 #[cfg(feature = "batch")]
 mod due;
@@ -25,7 +26,7 @@ use std::hash::{Hash, RandomState};
 use std::time::Instant;
 
 pub(super) use self::common::Common;
-pub(super) use self::discipline::Newcomer;
+pub(super) use self::discipline::{Newcomer, UNIT};
 use self::order::{Levels, Order};
 pub(super) use self::rebuild::Relink;
 use super::age_order::AgeOrder;

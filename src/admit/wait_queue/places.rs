@@ -60,7 +60,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             key: base.clock.key_if_queued(ticket, limits),
             level: base.level_of(ticket.priority, limits.arrival, now),
             tenant: &ticket.tenant,
-            cost: u128::from(ticket.cost.max(1)),
+            cost: u128::from(ticket.share_cost()),
             end: limits.end(waiters.bounds.of(ticket.patient).max_wait),
         }
     }

@@ -103,7 +103,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     /// [`Lanes::push`](super::lanes::Lanes::push).
     pub(super) fn enter<T>(&mut self, common: &mut Common<T>, idx: u32, flow: Option<FlowState>) {
         if self.tenant_slots.is_none() {
-            return self.lanes.push(&mut common.waiters, idx, flow);
+            return self.lanes.push(common, idx, flow);
         }
         self.enter_limited(common, idx, flow);
     }
@@ -132,19 +132,18 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
         idx: u32,
         is_served: bool,
     ) -> Option<Tenant> {
-        let waiters = &mut common.waiters;
         let is_limited = self.tenant_slots.is_some();
-        let place = is_limited.then(|| self.place(waiters, idx));
-        let meta = waiters.meta_mut(idx);
+        let place = is_limited.then(|| self.place(&common.waiters, idx));
+        let meta = common.waiters.meta_mut(idx);
         let lane = meta.lane;
         meta.is_counted = is_served && is_limited;
         match (std::mem::take(&mut meta.is_parked), is_served) {
             (true, _) => self.lanes.unpark(lane),
-            (false, true) => self.lanes.serve(waiters, idx),
-            (false, false) => self.lanes.remove(waiters, idx),
+            (false, true) => self.lanes.serve(common, idx),
+            (false, false) => self.lanes.remove(common, idx),
         }
         let (slots, place) = self.tenant_slots.as_mut().zip(place)?;
-        let tenant = waiters.meta(idx).tenant().clone();
+        let tenant = common.waiters.meta(idx).tenant().clone();
         if let Some(own) = slots.tenants.get_mut(&tenant)
             && let Some(in_lane) = own.get_mut(&lane)
         {
@@ -166,7 +165,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
     /// unparked. `newcomer` is a waiter that has just arrived, with the state of its flow if it brought one.
     pub(super) fn settle_tenant<T>(
         &mut self,
-        Common { base, waiters, .. }: &mut Common<T>,
+        common: &mut Common<T>,
         tenant: &Tenant,
         newcomer: Option<(u32, Option<FlowState>)>,
     ) -> bool {
@@ -177,28 +176,28 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
             return false;
         };
         // The difference saturates, because the limit may have been lowered below the slots that the tenant has.
-        let max = base.config.max_concurrent_of(tenant);
-        let free = max.saturating_sub(base.leases.of(tenant));
+        let max = common.base.config.max_concurrent_of(tenant);
+        let free = max.saturating_sub(common.base.leases.of(tenant));
         let mut moves = Moves::default();
         own.values_mut()
             .for_each(|in_lane| in_lane.settle(free, &mut moves));
         let any = !moves.unpark.is_empty();
         for idx in moves.park {
-            let meta = waiters.meta_mut(idx);
+            let meta = common.waiters.meta_mut(idx);
             meta.is_parked = true;
             let lane = meta.lane;
-            self.lanes.remove(waiters, idx);
+            self.lanes.remove(common, idx);
             self.lanes.park(lane);
         }
         for idx in moves.unpark {
-            let meta = waiters.meta_mut(idx);
+            let meta = common.waiters.meta_mut(idx);
             meta.is_parked = false;
             let lane = meta.lane;
             self.lanes.unpark(lane);
             let own = newcomer.filter(|&(newcomer, _)| newcomer == idx);
             let flow = own.and_then(|(_, flow)| flow);
             // The waiter enters the lane at the position of its arrival.
-            self.lanes.push(waiters, idx, flow);
+            self.lanes.push(common, idx, flow);
         }
         any
     }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::outcome::Waiter;
-use super::{AdmitOutcome, WaitingRoom};
+use super::{AdmitOutcome, HoldId, WaitingRoom};
 use crate::admit::ask::UnknownLane;
 use crate::admit::nanos::Nanos;
 use crate::admit::wait_queue::lanes::{Head, NO_PUMP, Scope};
@@ -18,6 +18,8 @@ pub(crate) struct Arrival<D, W> {
     /// `None` once the room has taken it.
     demand: Option<D>,
     pub(crate) waker: Option<W>,
+    /// The hold of the slot, if the request got one that is to be charged.
+    pub(crate) hold: Option<HoldId>,
 }
 
 impl<D, W> Arrival<D, W> {
@@ -27,6 +29,7 @@ impl<D, W> Arrival<D, W> {
             ticket,
             demand: Some(demand),
             waker: None,
+            hold: None,
         }
     }
 
@@ -62,6 +65,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             ticket,
             demand: given,
             waker,
+            hold,
         }: &mut Arrival<C::Demand, W>,
         now: Instant,
         wakes: &mut WakeList<W>,
@@ -72,7 +76,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let now = self.advance_to(now, wakes);
         let Priority(level) = self.base().config.levels.clamp(ticket.priority);
         let outcome = match self.admit(capacity, ticket, &demand, (level, now), wakes) {
-            Ok(Admission::Leased(lease)) => AdmitOutcome::Leased(lease),
+            Ok(Admission::Leased(lease)) => {
+                *hold = self.hold_of_arrival(capacity, ticket, &demand, &lease);
+                AdmitOutcome::Leased(lease)
+            }
             Ok(Admission::Waits {
                 lane,
                 limits,
@@ -96,7 +103,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     fn admit(
         &mut self,
         capacity: &C,
-        ticket: &Ticket,
+        ticket: &mut Ticket,
         demand: &C::Demand,
         (level, now): (u8, Nanos),
         wakes: &mut WakeList<W>,
@@ -112,7 +119,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         base.reserves.on_arrival(level, now);
         let limits = base.clock.limits(ticket, now);
-        let lane = match self.lease_or_lane(capacity, demand, (ticket, limits), now, wakes)? {
+        let lane = match self.lease_or_lane(capacity, demand, (&mut *ticket, limits), now, wakes)? {
             Ok(lease) => {
                 self.on_arrival_leased(capacity, (ticket, limits), level, &lease);
                 return Ok(Admission::Leased(lease));
@@ -161,7 +168,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         &mut self,
         capacity: &C,
         demand: &C::Demand,
-        (ticket, limits): (&Ticket, WaitLimits),
+        (ticket, limits): (&mut Ticket, WaitLimits),
         now: Nanos,
         wakes: &mut WakeList<W>,
     ) -> Result<Result<C::Lease, u32>, Refusal<C>> {
@@ -177,11 +184,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         // A request can't wait if the capacity fails to name its lane.
         let lane = self.lane(capacity, demand);
         let lane = lane.map_err(|UnknownLane| RejectReason::NotQueued)?;
+        self.expect_hold(lane, ticket);
         if is_empty {
             // The capacity was busy above, or the request's tenant is at its limit.
             return Ok(Err(lane));
         }
-        match self.lease_in_order(capacity, demand, (ticket, limits), (lane, now), wakes) {
+        match self.lease_in_order(capacity, demand, (&*ticket, limits), (lane, now), wakes) {
             Ok(lease) => Ok(Ok(lease)),
             Err(LeaseError::Unservable(why)) => Err(RejectReason::Unservable(why)),
             Err(LeaseError::Busy) => Ok(Err(lane)),

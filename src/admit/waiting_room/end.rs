@@ -34,7 +34,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         base.on_served(meta.priority, flow);
         let waited = base.clock.now.saturating_sub(meta.limits.arrival);
         self.uncollected += 1;
-        self.finish(idx, State::Leased { lease, waited }, wakes);
+        let hold = flows.and_then(|_| self.begin_hold_of(idx, pool));
+        let granted = State::Leased {
+            lease,
+            waited,
+            hold,
+        };
+        self.finish(idx, granted, wakes);
     }
 
     /// Releases a slot that was leased for a waiter but not used.

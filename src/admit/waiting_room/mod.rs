@@ -5,6 +5,7 @@
 
 mod arrive;
 mod end;
+mod holds;
 mod outcome;
 mod predict;
 mod pump;
@@ -13,6 +14,7 @@ mod tenants;
 mod uncollected;
 
 pub(crate) use arrive::Arrival;
+pub use holds::HoldId;
 pub(crate) use outcome::{Answered, State};
 pub(crate) use reports::Starting;
 pub use reports::{LaneHead, WaitingRequest};
@@ -22,6 +24,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use self::holds::Holds;
 use self::outcome::Waiter;
 use super::nanos::Nanos;
 use super::room_base::{RoomBase, time_for};
@@ -91,6 +94,7 @@ type Answer<C> = Result<<C as Capacity>::Lease, RejectReason<<C as Capacity>::Un
 /// ```
 pub struct WaitingRoom<C: Capacity, W> {
     queue: WaitQueue<C::Lane, Waiter<C, W>>,
+    holds: Holds<C::Lane>,
     /// The number of the latest pump. A group of lanes that was found busy stores the number of that pump.
     pumps: u64,
     /// `true` if a waiter returned to its lane after its tenant was at its limit, so that any slot may be free for it.
@@ -107,6 +111,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub fn new(config: WaitingRoomConfig, now: Instant) -> Self {
         Self {
             queue: WaitQueue::from_base(RoomBase::new(config, now)),
+            holds: Holds::new(),
             pumps: 0,
             unparked: false,
             uncollected: 0,
@@ -138,6 +143,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[inline]
     fn advance_to(&mut self, now: Instant, wakes: &mut WakeList<W>) -> Nanos {
         let now = self.base_mut().clock.set_now(now);
+        self.settle_holds(now);
         self.end_waits(now, wakes);
         now
     }
@@ -167,6 +173,21 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.arrive_with(capacity, &mut Arrival::new(ticket, demand), now, wakes)
     }
 
+    /// Handles an arrival like [`arrive`](Self::arrive). If the request gets a slot that is to be charged, also returns
+    /// the name of its hold.
+    pub fn arrive_holding(
+        &mut self,
+        capacity: &C,
+        ticket: Ticket,
+        demand: C::Demand,
+        now: Instant,
+        wakes: &mut WakeList<W>,
+    ) -> (AdmitOutcome<C>, Option<HoldId>) {
+        let mut arrival = Arrival::new(ticket, demand);
+        let outcome = self.arrive_with(capacity, &mut arrival, now, wakes);
+        (outcome, arrival.hold)
+    }
+
     /// Replaces the ticket and the demand of a waiter, which moves to the position of a request with this ticket that
     /// arrives as [requeued](Ticket::requeued). Its waker stays. O(log n). Returns `false` and changes nothing if it
     /// does not wait. Otherwise `demand` has the old demand afterwards, so that the caller can drop it without a lock.
@@ -178,7 +199,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         &mut self,
         capacity: &C,
         id: WaiterId,
-        ticket: Ticket,
+        mut ticket: Ticket,
         demand: &mut C::Demand,
         now: Instant,
         wakes: &mut WakeList<W>,
@@ -191,6 +212,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let lane = self.lane(capacity, demand);
         let lane = lane.unwrap_or_else(|_| self.queue.lane_of(id.idx));
         self.observe_lane(capacity, lane);
+        self.expect_hold(lane, &mut ticket);
         let limits = self.base().clock.limits(&ticket, now);
         self.queue.replace_ticket(id.idx, ticket, limits, lane, now);
         let waiter = self.waiters_mut().payload_mut(id.idx);

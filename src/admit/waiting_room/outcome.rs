@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Answer, WaitingRoom};
+use super::{Answer, HoldId, WaitingRoom};
 use crate::admit::nanos::{Nanos, seconds};
 use crate::admit::waiters::WaiterId;
 use crate::admit::{Capacity, RejectReason, ServiceSample, Share, WakeList, ask};
@@ -26,7 +26,12 @@ pub(crate) enum State<C: Capacity, W> {
     /// The waiter waits, with its waker if one is set and was not taken.
     Waiting(Option<W>),
     /// The waiter was granted this slot after `waited` nanoseconds, and its task has yet to take it.
-    Leased { lease: C::Lease, waited: Nanos },
+    Leased {
+        lease: C::Lease,
+        waited: Nanos,
+        /// The hold of the slot, if its tenant is charged for it.
+        hold: Option<HoldId>,
+    },
     /// The waiter was rejected for this reason, and its task has yet to take it.
     Rejected(RejectReason<C::Unservable>),
 }
@@ -52,6 +57,14 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         Some(self.take_answer(id)?.answer)
     }
 
+    /// Takes the waiter's outcome like [`take_outcome`](Self::take_outcome), with the name of its hold if its slot is to
+    /// be charged.
+    pub fn take_holding(&mut self, id: WaiterId) -> Option<(Answer<C>, Option<HoldId>)> {
+        let answered = self.take_answer(id)?;
+        let hold = answered.share.and_then(|share| share.hold);
+        Some((answered.answer, hold))
+    }
+
     /// Takes the waiter's outcome, together with the parts that are left of the waiter, if its wait is over.
     #[inline]
     pub(crate) fn take_answer(&mut self, id: WaiterId) -> Option<Answered<C>> {
@@ -61,21 +74,26 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         let (meta, Waiter { demand, state }) = self.waiters_mut().take(id.idx);
         self.queue.trim_if_empty();
-        let (answer, waited) = match state {
-            State::Leased { lease, waited } => {
+        let (answer, waited, hold) = match state {
+            State::Leased {
+                lease,
+                waited,
+                hold,
+            } => {
                 self.uncollected -= 1;
-                (Ok(lease), Some(Duration::from_nanos(waited)))
+                (Ok(lease), Some(Duration::from_nanos(waited)), hold)
             }
-            State::Rejected(why) => (Err(why), None),
+            State::Rejected(why) => (Err(why), None, None),
             // This case returned above.
             State::Waiting(_) => return None,
         };
-        let has_share = answer.is_ok() && (meta.is_counted || self.is_fair());
+        let has_share = answer.is_ok() && (meta.is_counted || hold.is_some() || self.is_fair());
         let share = has_share.then(|| {
             Box::new(Share {
                 tenant: meta.tenant().clone(),
                 level: meta.level,
                 is_counted: meta.is_counted,
+                hold,
             })
         });
         let served = match &answer {
@@ -134,10 +152,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let (meta, waiter) = self.waiters_mut().take(id.idx);
         self.queue.trim_if_empty();
         // The slot was granted but not taken, so it went unused. A rejection was counted when it happened.
-        if let State::Leased { .. } = waiter.state {
+        if let State::Leased { hold, .. } = &waiter.state {
             self.uncollected -= 1;
             self.base_mut().counters.stats.unclaimed += 1;
             self.base_mut().counters.on_cancelled(meta.priority);
+            if let Some(hold) = hold {
+                self.end_hold(*hold, now);
+            }
             // The caller releases the slot itself.
             if meta.is_counted {
                 self.on_tenant_released(meta.tenant());

@@ -1,7 +1,7 @@
-//! The shares and limits of tenants, and the charges to them.
+//! The shares and limits of tenants.
 
-use super::WaitingRoom;
-use crate::admit::{Capacity, Priority, Tenant, Ticket};
+use super::{HoldId, WaitingRoom};
+use crate::admit::{Capacity, Tenant, Ticket};
 
 /// The tenant that holds a slot.
 #[derive(Debug, Clone)]
@@ -11,6 +11,8 @@ pub(crate) struct Share {
     pub(crate) level: u8,
     /// `true` if the slot counts towards its tenant's limit, so that its return has to be reported.
     pub(crate) is_counted: bool,
+    /// The name of the slot's hold, if the tenant is charged for it, so that its end has to be reported.
+    pub(crate) hold: Option<HoldId>,
 }
 
 /// The tenant that holds a slot, with the lane in which the tenant is charged for it.
@@ -29,14 +31,15 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Returns the share that a request with this ticket uses, if its slot is to be charged or counted.
-    pub(crate) fn share_of(&self, ticket: &Ticket) -> Option<Box<Share>> {
+    pub(crate) fn share_of(&self, ticket: &Ticket, hold: Option<HoldId>) -> Option<Box<Share>> {
         let is_counted = self.base().limits_slots;
         // Boxed, because most requests have none, and the returned value is moved several times.
-        (is_counted || self.is_fair()).then(|| {
+        (is_counted || hold.is_some() || self.is_fair()).then(|| {
             Box::new(Share {
                 tenant: ticket.tenant.clone(),
                 level: ticket.priority.0,
                 is_counted,
+                hold,
             })
         })
     }
@@ -50,15 +53,5 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// then lets waiters of the tenant take any slot that is free.
     pub fn on_tenant_released(&mut self, tenant: &Tenant) {
         self.unparked |= self.queue.on_tenant_released(tenant);
-    }
-
-    /// Charges a tenant for a request after its service. All waiters keep waiting, but another one may be the head now.
-    pub(crate) fn charge(&mut self, account: &Account<C::Lane>, cost: u32) {
-        // In other lanes a flow's usage counts requests, whatever they cost.
-        if self.queue.charge(account, cost) {
-            let Share { tenant, level, .. } = &account.share;
-            self.base_mut()
-                .on_charged(Priority(*level), tenant, cost.into());
-        }
     }
 }

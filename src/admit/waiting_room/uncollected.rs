@@ -70,7 +70,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
         let state = &mut self.waiters_mut().payload_mut(idx).state;
         match std::mem::replace(state, State::Rejected(why)) {
-            State::Leased { lease, .. } => Some(lease),
+            State::Leased { lease, hold, .. } => {
+                if let Some(hold) = hold {
+                    self.end_hold_now(hold);
+                }
+                Some(lease)
+            }
             State::Waiting(_) | State::Rejected(_) => None, // only granted waiters are revoked
         }
     }

@@ -19,7 +19,7 @@ use crate::admit::{Discipline, Share, Tenant};
 
 /// The virtual time per unit of cost at weight 1. It is large enough that a unit takes at least 1 even at the largest
 /// `u32` weight.
-const UNIT: u128 = 1 << 32;
+pub(crate) const UNIT: u128 = 1 << 32;
 
 /// The rate at which the requests of a flow use virtual time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -253,27 +253,28 @@ impl FairQueue {
         (state.start + price * (queue.len() as u128 + 1), None)
     }
 
-    /// Charges a tenant by moving its flow later, and returns `true` if the head may be another now. A tenant without a
-    /// flow gets a debt, which delays the next flow that it opens.
+    /// Charges a tenant this many [units](UNIT) of cost by moving its flow later, or earlier if the number is negative.
+    /// Returns `true` if the head may be another now. A tenant without a flow gets a debt, which delays the next flow
+    /// that it opens.
     pub(super) fn charge<T>(
         &mut self,
         waiters: &Waiters<T>,
         share: &Share,
-        cost: u32,
+        units: i128,
         clock: u128,
     ) -> bool {
         if self.discipline != Discipline::Fair {
             return false; // each request counts as one
         }
         let key = self.key_of(share.level, &share.tenant);
-        let price = self.rate(key).price(cost.into());
+        let price = units / self.rate(key).weight as i128; // at most a `u32`
         let Some(index) = self.flows.find(key) else {
-            let start = self.debts.start(key, clock) + price;
+            let start = self.debts.start(key, clock).saturating_add_signed(price);
             self.debts.set(key, start, clock);
             return false;
         };
         let flow = &mut self.flows[index];
-        flow.state.start += price;
+        flow.state.start = flow.state.start.saturating_add_signed(price);
         // The debt is recorded too, because all waiters of the flow may leave without being served.
         self.debts.set(key, flow.state.start, clock);
         self.reorder(waiters, index);

@@ -21,6 +21,7 @@ use crate::admit::{Discipline, Tenant};
 use deadline::DeadlineQueue;
 pub(super) use deadline::key_of as deadline_key;
 use debts::Debts;
+pub(crate) use fair::UNIT;
 use fair::{FairQueue, Rate};
 
 /// The rank of a head within a discipline: the discipline's own key, then a number that decides between equal keys.
@@ -244,17 +245,17 @@ impl LevelQueue {
         }
     }
 
-    /// Charges a share `cost` units more, and returns `true` if the head may be another now. `clock` is the virtual
-    /// time at which a flow of the share would begin.
+    /// Charges a share this many units of cost, which are negative for a repayment, and returns `true` if the head may
+    /// be another now. `clock` is the virtual time at which a flow of the share would begin.
     pub(crate) fn charge<T>(
         &mut self,
         waiters: &Waiters<T>,
         share: &Share,
-        cost: u32,
+        units: i128,
         clock: u128,
     ) -> bool {
         match self {
-            Self::Fair(queue) => queue.charge(waiters, share, cost, clock),
+            Self::Fair(queue) => queue.charge(waiters, share, units, clock),
             _ => false,
         }
     }

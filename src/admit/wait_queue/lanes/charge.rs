@@ -1,4 +1,4 @@
-//! Charges for service of an amount that became known only after its request was served.
+//! Charges for service whose amount becomes known while or after a request is served.
 
 use std::hash::Hash;
 
@@ -13,32 +13,32 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         levels.any(|queue| queue.debts().is_some_and(|debts| !debts.is_empty()))
     }
 
-    /// Charges a tenant `cost` units more, in the lane and level in which it was served.
-    ///
-    /// The charge is ignored unless a request that competes for the same slots waits there, because slots used while no
-    /// other tenant was waiting do not count against a tenant. A lane that was never opened for a waiter ignores
-    /// charges, too.
-    pub(crate) fn charge<T>(&mut self, waiters: &Waiters<T>, account: &Account<L>, cost: u32) {
-        let index = account.lane.as_ref().and_then(|lane| self.by_key.get(lane));
-        let Some(&index) = index else {
+    /// Charges a tenant this many units of cost, in the lane and level in which it was served. Negative units are a
+    /// repayment. A lane that is not open ignores charges.
+    pub(crate) fn charge<T>(&mut self, waiters: &Waiters<T>, account: &Account<L>, units: i128) {
+        let Some((index, level)) = self.queue_of_account(account) else {
             return;
         };
-        let (group, level) = (
-            self.lane(index).group,
-            self.queue_of(index, account.share.level),
-        );
-        if !self.is_contested(group, level) {
-            return;
-        }
-        let clock = self.clock_of_newcomer(group, level);
+        let clock = self.clock_of_newcomer(self.lane(index).group, level);
         let queue = &mut self.lanes[index as usize].levels[level];
-        if queue.charge(waiters, &account.share, cost, clock) {
+        if queue.charge(waiters, &account.share, units, clock) {
             self.refresh(waiters, index, level);
         }
     }
 
-    /// Returns `true` if a request of this level waits for a slot that the group could use.
-    fn is_contested(&self, group: u32, level: usize) -> bool {
+    /// Returns the lane of an account, and the index of its queue there.
+    fn queue_of_account(&self, account: &Account<L>) -> Option<(u32, usize)> {
+        let &index = self.by_key.get(account.lane.as_ref()?)?;
+        Some((index, self.queue_of(index, account.share.level)))
+    }
+
+    /// Returns `true` if a request that competes with the account's tenant waits, in its level. Slots used while no
+    /// other request was waiting do not count against a tenant.
+    pub(crate) fn is_contested(&self, account: &Account<L>) -> bool {
+        let Some((index, level)) = self.queue_of_account(account) else {
+            return false;
+        };
+        let group = self.lane(index).group;
         let pools = self.groups[group as usize].pools.iter();
         let competitors = pools.flat_map(|&pool| self.served_by(pool));
         // The group itself is added, because a group without pools is missing from every pool's list.

@@ -1,0 +1,447 @@
+//! The slots that tenants hold, with what they are charged for them.
+//!
+//! A tenant shares *slots* with others, whatever its requests cost: they may leave early, answer slowly or say nothing of
+//! their tokens. So a request is charged its cost, or the time for which it held its slot while others waited if that
+//! is clearly more. Slot time counts by the [contended clock](crate::admit::wait_queue) of its pool, and has the price of
+//! [`CostRate`]. The tenant pays when its slot is granted, by the mean time of its earlier requests, then while the slot
+//! is held, and the rest at the end, however the request ends. What it paid too much comes back at the end.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+use slab::Slab;
+
+use super::WaitingRoom;
+use crate::admit::flow::{FlowKey, FlowTable};
+use crate::admit::nanos::{NEVER, Nanos, seconds, span};
+use crate::admit::wait_queue::UNIT;
+use crate::admit::{Account, Capacity, Discipline, PoolId, Priority, Share, Tenant, Ticket, ask};
+
+/// The name of a slot that a tenant holds, until its end was [reported](WaitingRoom::end_hold).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HoldId {
+    index: u32,
+    /// The number that tells the hold from earlier ones with the same index.
+    serial: u64,
+}
+
+/// A slot that a tenant holds.
+#[derive(Debug)]
+struct Hold<L> {
+    serial: u64,
+    account: Account<L>,
+    pool: PoolId,
+    began: Nanos,
+    /// The contended time of the pool at the grant.
+    contended: Nanos,
+    /// The cost that is due whatever the time is, in units: that of a ticket that waited, and the charges while other
+    /// requests waited.
+    cost: i128,
+    /// The units that the tenant has paid so far.
+    paid: i128,
+    /// The whole cost, from which the price of slot time is learned.
+    used: f64,
+}
+
+impl<L> Hold<L> {
+    /// Returns the units that are due after this contended time, at this price.
+    fn due(&self, contended: Nanos, rate: f64) -> i128 {
+        let time = seconds(contended.saturating_sub(self.contended));
+        // The cast saturates, and no real hold comes near the end of the range.
+        let by_time = (rate * time * UNIT as f64) as i128;
+        match by_time as f64 > TOLERANCE * self.cost as f64 {
+            true => by_time,
+            false => self.cost,
+        }
+    }
+}
+
+/// The slots that tenants hold, and what their earlier ones taught.
+#[derive(Debug)]
+pub(super) struct Holds<L> {
+    /// `true` if the caller reports the end of each hold.
+    is_tracked: bool,
+    all: Slab<Hold<L>>,
+    serial: u64,
+    lanes: HashMap<L, LaneHolds>,
+    /// The instant at which the tenants last paid for the slots that they hold.
+    settled: Nanos,
+}
+
+/// The earlier holds of a lane.
+#[derive(Debug, Default)]
+struct LaneHolds {
+    rate: CostRate,
+    /// The mean hold of each tenant, in seconds. The tenants whose holds ended last are kept.
+    tenants: FlowTable<Nanos, f64>,
+    ended: Nanos,
+}
+
+/// The price of slot time: the mean cost per second of a slot over ended holds, weighted by cost.
+///
+/// The plain mean, all cost over all time, would fall with each long hold that costs little, and slot time would cost
+/// next to nothing once half of it goes to such holds.
+#[derive(Debug, Clone, Copy, Default)]
+struct CostRate {
+    /// The sum of `cost² / seconds`.
+    weighted: f64,
+    /// The sum of the costs.
+    cost: f64,
+    at: Nanos,
+}
+
+/// The time constant with which the price of slot time forgets, in seconds.
+const RATE_MEMORY: f64 = 60.0;
+/// The shortest time of a hold for the price, in seconds. With shorter ones, the price would be so high that a moment in
+/// which a thread did not run would cost as much as many requests.
+const SHORTEST: f64 = 0.02;
+/// The time that a request may take without being charged for it, in multiples of the time that its cost explains. No service
+/// is equally fast from one request to the next.
+const TOLERANCE: f64 = 1.5;
+/// The weight of the latest hold in a tenant's mean.
+const LATEST: f64 = 0.1;
+/// The least time between two payments for slots that are held, in nanoseconds, and the time for each of them. So
+/// payments take a small part of a thread, however many slots there are.
+const SETTLE_EVERY: Nanos = 10_000_000;
+const SETTLE_EACH: Nanos = 10_000;
+/// The number of lanes whose earlier holds are remembered. Demands may name any number of lanes.
+const MAX_LANES: usize = 256;
+
+impl CostRate {
+    /// Returns the price of a second.
+    fn per_second(&self) -> f64 {
+        match self.cost > 0.0 {
+            true => self.weighted / self.cost,
+            false => 0.0,
+        }
+    }
+
+    fn on_ended(&mut self, cost: f64, time: f64, now: Nanos) {
+        let time = time.max(SHORTEST);
+        let left = (-seconds(now.saturating_sub(self.at)) / RATE_MEMORY).exp();
+        self.weighted = self.weighted * left + cost * cost / time;
+        self.cost = self.cost * left + cost;
+        self.at = now;
+    }
+}
+
+impl LaneHolds {
+    fn on_ended(&mut self, tenant: FlowKey<'_>, cost: f64, time: f64, now: Nanos) {
+        self.ended = now;
+        self.rate.on_ended(cost, time, now);
+        match self.tenants.find(tenant) {
+            Some(index) => {
+                self.tenants[index] += LATEST * (time - self.tenants[index]);
+                self.tenants.set_rank(index, now);
+            }
+            None => self.tenants.insert_bounded(tenant, now, time),
+        }
+    }
+
+    /// Returns the price of the mean hold of a tenant, or 0 for a tenant without holds lately.
+    fn price_of(&self, tenant: FlowKey<'_>) -> f64 {
+        let mean = self.tenants.find(tenant).map(|index| self.tenants[index]);
+        self.rate.per_second() * mean.unwrap_or(0.0)
+    }
+}
+
+impl<L: Clone + Eq + Hash> Holds<L> {
+    pub(super) fn new() -> Self {
+        Self {
+            is_tracked: false,
+            all: Slab::new(),
+            serial: 0,
+            lanes: HashMap::new(),
+            settled: 0,
+        }
+    }
+
+    fn get(&mut self, id: HoldId) -> Option<&mut Hold<L>> {
+        let hold = self.all.get_mut(id.index as usize)?;
+        (hold.serial == id.serial).then_some(hold)
+    }
+
+    fn take(&mut self, id: HoldId) -> Option<Hold<L>> {
+        self.get(id)?;
+        Some(self.all.remove(id.index as usize))
+    }
+
+    fn rate(&self, account: &Account<L>) -> f64 {
+        let lane = account.lane.as_ref().and_then(|lane| self.lanes.get(lane));
+        lane.map_or(0.0, |lane| lane.rate.per_second())
+    }
+
+    fn lane_mut(&mut self, lane: &L) -> &mut LaneHolds {
+        if !self.lanes.contains_key(lane) && self.lanes.len() >= MAX_LANES {
+            // Forgets the lane whose last hold ended first. This takes O(lanes), and only if more are in use than kept.
+            let oldest = self.lanes.iter().min_by_key(|(_, holds)| holds.ended);
+            if let Some(oldest) = oldest.map(|(lane, _)| lane.clone()) {
+                self.lanes.remove(&oldest);
+            }
+        }
+        self.lanes.entry(lane.clone()).or_default()
+    }
+}
+
+impl<C: Capacity, W> WaitingRoom<C, W> {
+    /// Makes the room charge tenants for the time for which they hold slots, in lanes that tenants share.
+    ///
+    /// The caller then takes the name of each hold with its slot, and reports its [end](Self::end_hold).
+    #[must_use]
+    pub fn with_holds(mut self) -> Self {
+        self.holds.is_tracked = true;
+        self
+    }
+
+    /// Raises the cost of a ticket to the price of its tenant's mean hold, so that its turn comes when its tenant's share
+    /// allows for another hold of that length.
+    pub(super) fn expect_hold(&mut self, lane: u32, ticket: &mut Ticket) {
+        let Some(lane) = self.queue.fair_lane(lane) else {
+            return;
+        };
+        let Some(holds) = self.holds.lanes.get(lane) else {
+            return;
+        };
+        let base = &self.queue.common.base;
+        let Priority(level) = base.config.levels.clamp(ticket.priority);
+        let tenant = base.weights.key(level, &ticket.tenant, Discipline::Fair);
+        // The cast saturates.
+        ticket.least_cost = holds.price_of(tenant) as u32;
+    }
+
+    /// Records that the waiter `idx` holds a slot of `pool` from now on.
+    pub(super) fn begin_hold_of(&mut self, idx: u32, pool: PoolId) -> Option<HoldId> {
+        if !self.holds.is_tracked {
+            return None;
+        }
+        let lane = self.queue.fair_lane(self.queue.lane_of(idx))?.clone();
+        let meta = self.waiters().meta(idx);
+        let share = Share {
+            tenant: meta.tenant().clone(),
+            level: meta.level,
+            is_counted: false,
+            hold: None,
+        };
+        let (cost, paid) = (meta.own_cost(), meta.cost());
+        Some(self.begin_hold(share, lane, pool, (cost as i128, paid as i128)))
+    }
+
+    /// Records that a request that arrives holds a slot from now on.
+    pub(super) fn hold_of_arrival(
+        &mut self,
+        capacity: &C,
+        ticket: &Ticket,
+        demand: &C::Demand,
+        lease: &C::Lease,
+    ) -> Option<HoldId> {
+        if !self.holds.is_tracked || !self.is_fair() {
+            return None;
+        }
+        let share = Share {
+            tenant: ticket.tenant.clone(),
+            level: ticket.priority.0,
+            is_counted: false,
+            hold: None,
+        };
+        self.begin_hold_of_free_slot((capacity, lease), demand, &share, ticket.cost)
+    }
+
+    /// Records that a request holds a slot from now on that it got at once. Its tenant pays for contended time alone.
+    /// `cost` is that of its ticket, from which the price of slot time is learned.
+    pub(crate) fn begin_hold_at_once(
+        &mut self,
+        slot: (&C, &C::Lease),
+        demand: &C::Demand,
+        share: &Share,
+        cost: u32,
+        now: Instant,
+    ) -> Option<HoldId> {
+        self.base_mut().clock.set_now(now);
+        self.begin_hold_of_free_slot(slot, demand, share, cost)
+    }
+
+    fn begin_hold_of_free_slot(
+        &mut self,
+        (capacity, lease): (&C, &C::Lease),
+        demand: &C::Demand,
+        share: &Share,
+        cost: u32,
+    ) -> Option<HoldId> {
+        let lane = self.lane(capacity, demand).ok()?;
+        let lane = self.queue.fair_lane(lane)?.clone();
+        let pool = ask::pool(capacity, lease)?;
+        let id = self.begin_hold(share.clone(), lane, pool, (0, 0));
+        if let Some(hold) = self.holds.get(id) {
+            hold.used = f64::from(cost.max(1));
+        }
+        Some(id)
+    }
+
+    fn begin_hold(
+        &mut self,
+        share: Share,
+        lane: C::Lane,
+        pool: PoolId,
+        (cost, paid): (i128, i128),
+    ) -> HoldId {
+        let now = self.base().clock.now;
+        let contended = self.queue.common.contention.at(pool, now);
+        let holds = &mut self.holds;
+        holds.serial += 1;
+        let serial = holds.serial;
+        let lane = Some(lane);
+        let index = holds.all.insert(Hold {
+            serial,
+            account: Account { share, lane },
+            pool,
+            began: now,
+            contended,
+            cost: cost * UNIT as i128,
+            paid: paid * UNIT as i128,
+            used: cost as f64,
+        }) as u32;
+        HoldId { index, serial }
+    }
+
+    /// Charges a tenant for a request during or after its service. All waiters keep waiting, but another one may be the
+    /// head now.
+    pub(crate) fn charge(&mut self, account: &Account<C::Lane>, cost: u32) {
+        let is_held = |hold| self.charge_hold(hold, cost);
+        if !account.share.hold.is_some_and(is_held) && self.queue.is_contested(account) {
+            self.pay(account, i128::from(cost) * UNIT as i128);
+        }
+    }
+
+    /// Charges the tenant of a hold this much more. Returns `false` if the hold has ended.
+    pub fn charge_hold(&mut self, id: HoldId, cost: u32) -> bool {
+        let Some(hold) = self.holds.get(id) else {
+            return false;
+        };
+        hold.used += f64::from(cost);
+        // Slots that no other request wants are free of charge.
+        if self.queue.is_contested(&hold.account) {
+            hold.cost += i128::from(cost) * UNIT as i128;
+            self.settle(id.index as usize);
+        }
+        true
+    }
+
+    /// Records that a slot comes back. Call it before [`on_release`](Self::on_release), because the slot then goes to the
+    /// right tenant.
+    pub fn end_hold(&mut self, id: HoldId, now: Instant) {
+        self.base_mut().clock.set_now(now);
+        self.end_hold_now(id);
+    }
+
+    /// Ends a hold at the time of the present event.
+    pub(super) fn end_hold_now(&mut self, id: HoldId) {
+        let now = self.base().clock.now;
+        let Some(hold) = self.holds.take(id) else {
+            return;
+        };
+        let due = self.due(&hold);
+        self.pay(&hold.account, due - hold.paid);
+        if let Some(lane) = &hold.account.lane {
+            let Share { tenant, level, .. } = &hold.account.share;
+            let weights = &self.queue.common.base.weights;
+            let tenant = weights.key(*level, tenant, Discipline::Fair);
+            let time = seconds(now.saturating_sub(hold.began));
+            let holds = self.holds.lane_mut(lane);
+            holds.on_ended(tenant, hold.used, time, now);
+        }
+    }
+
+    /// Lets the tenants pay for the contended time of the slots that they hold.
+    pub(super) fn settle_holds(&mut self, now: Nanos) {
+        let holds = &mut self.holds;
+        let every = SETTLE_EVERY.max(SETTLE_EACH * holds.all.len() as Nanos);
+        if holds.all.is_empty() || now.saturating_sub(holds.settled) < every {
+            return;
+        }
+        holds.settled = now;
+        let all: Vec<usize> = holds.all.iter().map(|(index, _)| index).collect();
+        all.into_iter().for_each(|index| self.settle(index));
+    }
+
+    /// Lets the tenant of a hold pay what is due by now. It gets nothing back before the end.
+    fn settle(&mut self, index: usize) {
+        let due = self.due(&self.holds.all[index]);
+        let hold = &mut self.holds.all[index];
+        let more = (due - hold.paid).max(0);
+        hold.paid += more;
+        if more > 0 {
+            let account = hold.account.clone();
+            self.pay(&account, more);
+        }
+    }
+
+    /// Returns the units that are due for a hold by now.
+    fn due(&self, hold: &Hold<C::Lane>) -> i128 {
+        let now = self.base().clock.now;
+        let contended = self.queue.common.contention.at(hold.pool, now);
+        hold.due(contended, self.holds.rate(&hold.account))
+    }
+
+    /// Charges a tenant, or pays it back.
+    fn pay(&mut self, account: &Account<C::Lane>, units: i128) {
+        if units != 0 && self.queue.charge(account, units) {
+            let Share { tenant, level, .. } = &account.share;
+            let cost = units as f64 / UNIT as f64;
+            self.base_mut().on_charged(Priority(*level), tenant, cost);
+        }
+    }
+
+    /// Returns the number of slots, of those that could take the place of this hold, for which other tenants wait that
+    /// are below their shares. O(waiters and holds).
+    pub(crate) fn slots_wanted(&self, capacity: &C, id: HoldId) -> usize {
+        let own = self.holds.all.get(id.index as usize);
+        let Some(own) = own.filter(|hold| hold.serial == id.serial) else {
+            return 0;
+        };
+        let mut pools = vec![own.pool];
+        // The number of waiters and of slots of each tenant.
+        let mut tenants: HashMap<&Tenant, (usize, usize)> = HashMap::new();
+        for (idx, meta) in self.waiters().waiting() {
+            let served_by = self.queue.pools_of(idx);
+            if !meta.is_parked && served_by.contains(&own.pool) {
+                tenants.entry(meta.tenant()).or_default().0 += 1;
+                pools.extend(served_by);
+            }
+        }
+        pools.sort_unstable();
+        pools.dedup();
+        let held = self.holds.all.iter().map(|(_, hold)| hold);
+        for hold in held.filter(|hold| pools.contains(&hold.pool)) {
+            tenants.entry(&hold.account.share.tenant).or_default().1 += 1;
+        }
+        let weight = |tenant: &Tenant| {
+            let weights = &self.base().weights;
+            f64::from(weights.of(weights.key(0, tenant, Discipline::Fair)))
+        };
+        let weights: f64 = tenants.keys().map(|tenant| weight(tenant)).sum();
+        let slots: usize = pools.iter().map(|&pool| ask::slots(capacity, pool)).sum();
+        let others = tenants
+            .iter()
+            .filter(|&(&tenant, _)| *tenant != own.account.share.tenant);
+        let wanted = others.map(|(tenant, &(waiting, held))| {
+            let share = slots as f64 * weight(tenant) / weights;
+            (share.ceil() as usize).saturating_sub(held).min(waiting)
+        });
+        wanted.sum()
+    }
+
+    /// Returns the instant of the next look for slots to recall, or `NEVER` while no request waits for them.
+    pub(crate) fn next_recall(&self, every: Duration) -> Nanos {
+        match self.holds.all.is_empty() || self.is_empty() {
+            true => NEVER,
+            false => self.base().clock.now.saturating_add(span(every)),
+        }
+    }
+
+    /// Returns the number of slots that tenants hold.
+    #[must_use]
+    pub fn holds(&self) -> usize {
+        self.holds.all.len()
+    }
+}

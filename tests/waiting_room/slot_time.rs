@@ -1,0 +1,169 @@
+//! Slots are shared as time, whatever tenants do with them: three honest tenants beside one that leaves early, answers
+//! slowly, or says nothing of what it used.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tower_triage::{Discipline, SlotPool, WaitingRoomConfig};
+
+use super::game::adversary::poisson;
+use super::simulation::{Backend, Call, Life, simulate};
+
+/// The tenant that takes more than its share. The others are honest.
+const GREEDY: usize = 0;
+const HONEST: usize = 3;
+/// The seconds in which all send, and those of them that count.
+const LENGTH: f64 = 60.0;
+const WARM: f64 = 5.0;
+
+#[derive(Debug, Clone)]
+struct Scene {
+    slots: usize,
+    /// The load of the honest tenants together.
+    honest: f64,
+    /// The seconds for which the greedy tenant's requests hold a slot.
+    hold: f64,
+    /// The seconds after which its callers leave, with a slot or without.
+    patience: f64,
+    cost: u32,
+    /// The load that it asks for.
+    greedy: f64,
+    seed: u64,
+}
+
+/// What came of a scene.
+#[derive(Debug)]
+struct Outcome {
+    /// The share of honest requests that got a slot within 10 s.
+    honest: f64,
+    /// The share of all slot time that was used.
+    used: f64,
+}
+
+impl Scene {
+    /// Returns the scene of a greedy tenant whose requests hold their slots for this time, and cost next to nothing.
+    fn of(hold: f64) -> Self {
+        Self {
+            slots: 8,
+            honest: 0.7,
+            hold,
+            patience: 20.0,
+            cost: 1,
+            greedy: 5.0,
+            seed: 1,
+        }
+    }
+
+    fn calls(&self) -> Vec<Call> {
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        let mut calls = Vec::new();
+        for tenant in 1..=HONEST {
+            // 100 tokens in 0.2 s.
+            let rate = self.honest / HONEST as f64 * self.slots as f64 / 0.2;
+            let times = poisson(rate, 0.0, LENGTH, &mut random);
+            calls.extend(times.into_iter().map(|at| Call {
+                at: Duration::from_secs_f64(at),
+                tenant,
+                cost: 100,
+                patience: Duration::from_secs(10),
+                ..Call::default()
+            }));
+        }
+        let rate = self.greedy * self.slots as f64 / self.hold.min(self.patience);
+        let times = poisson(rate, 0.0, LENGTH, &mut random);
+        calls.extend(times.into_iter().map(|at| Call {
+            at: Duration::from_secs_f64(at),
+            tenant: GREEDY,
+            cost: self.cost,
+            service: Duration::from_secs_f64(self.hold),
+            patience: Duration::from_secs_f64(self.patience),
+            ..Call::default()
+        }));
+        calls.sort_by_key(|call| call.at);
+        calls
+    }
+
+    fn play(&self) -> Outcome {
+        let config = WaitingRoomConfig::default().discipline(Discipline::Fair);
+        let calls = self.calls();
+        let backend = Backend {
+            notices: true,
+            ..Backend::default()
+        };
+        let end = Duration::from_secs_f64(2.0 * LENGTH);
+        let lives = simulate(&config, SlotPool::new(self.slots), backend, &calls, end);
+        let all = || calls.iter().zip(&lives);
+        let counted =
+            all().filter(|(call, _)| call.tenant != GREEDY && call.at.as_secs_f64() > WARM);
+        let (asked, served) = counted.fold((0, 0), |(asked, served), (_, life)| {
+            (asked + 1, served + usize::from(life.wait.is_some()))
+        });
+        let held = |(call, life): (&Call, &Life)| {
+            let wait = life.wait?;
+            Some(call.service.min(call.patience.saturating_sub(wait)))
+        };
+        let used: Duration = all().filter_map(held).sum();
+        Outcome {
+            honest: served as f64 / asked as f64,
+            used: used.as_secs_f64() / (LENGTH * self.slots as f64),
+        }
+    }
+}
+
+#[test]
+fn callers_that_leave_early_take_no_more_than_their_share() {
+    for slots in [4, 8, 16] {
+        let scene = Scene {
+            slots,
+            patience: 0.4,
+            ..Scene::of(2.0)
+        };
+        let outcome = scene.play();
+        assert!(outcome.honest >= 0.9, "{slots}: {outcome:?}");
+    }
+}
+
+#[test]
+fn slow_answers_of_one_token_take_no_more_than_their_share() {
+    for slots in [4, 8, 16] {
+        let scene = Scene {
+            slots,
+            ..Scene::of(2.0)
+        };
+        let outcome = scene.play();
+        assert!(outcome.honest >= 0.9, "{slots}: {outcome:?}");
+    }
+}
+
+#[test]
+fn one_tenant_alone_has_all_slots() {
+    let scene = Scene {
+        honest: 0.001,
+        ..Scene::of(2.0)
+    };
+    let outcome = scene.play();
+    assert!(outcome.used > 0.95, "{outcome:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: (ProptestConfig::default().cases / 8).max(1),
+        ..ProptestConfig::default()
+    })]
+
+    /// Holds of up to the honest callers' patience. Longer ones are lent slots that their tenant may keep.
+    #[test]
+    fn the_share_of_a_tenant_holds_whatever_another_does_with_its_slots(
+        slots in prop::sample::select(&[4_usize, 8, 16]),
+        hold in 0.05..5.0_f64,
+        patience in prop_oneof![Just(20.0), 0.3..5.0_f64],
+        cost in prop_oneof![Just(1), 1..5_000_u32],
+        greedy in 1.0..10.0_f64,
+        seed in any::<u64>(),
+    ) {
+        let scene = Scene { slots, honest: 0.6, hold, patience, cost, greedy, seed };
+        let outcome = scene.play();
+        prop_assert!(outcome.honest >= 0.9, "{outcome:?}");
+    }
+}
