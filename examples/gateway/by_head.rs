@@ -9,6 +9,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use percent_encoding::percent_decode_str;
 use tower_triage::endpoints::Requirements;
+use tower_triage::swap::ModelState;
 use tower_triage::upstream::PathPrefix;
 
 use crate::pages;
@@ -130,6 +131,9 @@ fn to_own_page<B>(
         return Err(Box::new(with_slash(request.uri())));
     }
     let rest = if rest.is_empty() { "/" } else { rest };
+    if let Some(answer) = ignored(handle, &model, rest) {
+        return Err(Box::new(answer));
+    }
     let target = match request.uri().query() {
         Some(query) => PathAndQuery::try_from(format!("{rest}?{query}")),
         None => PathAndQuery::try_from(rest),
@@ -146,6 +150,21 @@ fn to_own_page<B>(
     let mut asked = Requirements::new(model);
     asked.without_fallbacks = true;
     Ok(asked)
+}
+
+/// Returns the answer to a request for a page that does not start its model, unless the model is loaded.
+fn ignored(handle: &Handle, name: &str, rest: &str) -> Option<Response<Body>> {
+    let model = handle.swap_model(name)?;
+    if !model.ignore_paths.iter().any(|path| path == rest) {
+        return None;
+    }
+    let models = handle.models();
+    let status = models
+        .iter()
+        .find(|status| status.name == model.model.name)?;
+    let message = format!("the model {name:?} is not loaded, and {rest} does not start it");
+    let refused = || pages::error(StatusCode::CONFLICT, "model_not_loaded", message);
+    (status.state != ModelState::Loaded).then(refused)
 }
 
 /// Splits a path into the name of a model, which may have slashes, and the rest. The shortest name is taken.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::args::Args;
-use crate::config::{Config, process, scheme};
+use crate::config::{Config, process, scheme, unknown_capabilities};
 use crate::descriptors::{self, Places};
 
 /// Returns the report on the configuration, with its warnings. It starts nothing, and opens no address and no store.
@@ -25,6 +25,9 @@ pub(crate) fn check(path: &Path, args: &Args) -> Result<String, String> {
     let too_low = Places::of(&config.server).warning(&config.server);
     for warning in config.warnings.iter().chain(&too_low) {
         _ = writeln!(report, "warning: {warning}"); // a string takes all
+    }
+    for note in config.swap.iter().flat_map(unknown_capabilities) {
+        _ = writeln!(report, "note: [swap]: {note}");
     }
     _ = writeln!(
         report,

@@ -51,6 +51,7 @@ pub(crate) use keys::KeyHash;
 pub(crate) use paths::Paths;
 pub(crate) use server::{Origin, ServerConfig};
 use swap::SwapSection;
+pub(crate) use swap::unknown_capabilities;
 pub(crate) use tenants::{KEY_HEADERS, TenantConfig, conflict};
 use tenants::{KeySources, TenantSection};
 pub(crate) use upstream::{Client, StoredClient, Upstream};
@@ -92,8 +93,7 @@ impl Config {
     /// Reads and checks the file at `path`.
     pub(crate) fn read(path: &Path, environment: Environment) -> Result<Self, InvalidConfig> {
         let at = |line, problem| InvalidConfig::in_file(path, line, problem);
-        let text =
-            std::fs::read_to_string(path).map_err(|error| at(None, Problem::Unreadable(error)))?;
+        let text = files::read_once(path).map_err(|error| at(None, Problem::Unreadable(error)))?;
         Self::parse(text, path, environment)
     }
 
@@ -217,6 +217,8 @@ impl Config {
             &tenants,
             &source,
         ));
+        let of_swap = swap.iter().flat_map(SwapConfig::warnings);
+        warnings.extend(of_swap.map(|line| format!("{source}: [swap]: {line}")));
         warnings.extend(tenants::warnings(&tenants, &queue, &source));
         let of_durable = durable_warnings.into_iter().flatten();
         warnings.extend(of_durable.map(|line| format!("{source}: [durable]: {line}")));

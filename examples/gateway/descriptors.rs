@@ -55,12 +55,23 @@ impl Places {
     }
 }
 
+/// The soft limit with which this process was started, which models get.
+#[cfg(unix)]
+static INITIAL: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
+
+/// Returns the soft limit that [`raise_limit`] has found, or `None` if there is none.
+#[cfg(unix)]
+pub(crate) fn initial_limit() -> Option<u64> {
+    *INITIAL.get_or_init(limit)
+}
+
 /// Raises the soft limit of this process to the hard one. The usual soft limit of 1024 is for programs that use `select`.
 #[cfg(unix)]
 pub(crate) fn raise_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    INITIAL.get_or_init(|| current);
     if current == maximum {
         return;
     }

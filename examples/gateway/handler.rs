@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{Method, Request, Response};
 use http_body::Body as HttpBody;
+use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt, service_fn};
 use tower_http::cors::CorsLayer;
 use tower_triage::upstream::{OverTls, PeerAddr};
@@ -25,6 +26,7 @@ use crate::by_head::{self, Target};
 use crate::config::{Origin, Paths};
 use crate::durable::{Durable, FromBackend};
 use crate::error_shape::{is_to_reshape, reshaped};
+use crate::ollama;
 use crate::own_answer::{self, InMemory};
 use crate::pages::{self, Pages, is_clients, is_operators};
 use crate::paths::{self, Api};
@@ -99,6 +101,41 @@ impl Gateway {
         if actions::is_action(method, path) && self.clients_may(path) && may_act {
             return GatewayFuture::page(Arc::clone(self).act(request));
         }
+        if self.pages.handle.swap_config().is_some() && ollama::may_be(&request) {
+            return GatewayFuture::page(Arc::clone(self).ollama(request, peer, tenant));
+        }
+        self.serve(request, peer, tenant)
+    }
+
+    /// Answers a request of a client of Ollama that only asks about a model, or serves it.
+    async fn ollama(
+        self: Arc<Self>,
+        mut request: Request<ClientBody>,
+        peer: SocketAddr,
+        tenant: Option<Arc<Tenant>>,
+    ) -> Response<Body> {
+        let read = request.body_mut().read_ahead();
+        // A body that does not come, or breaks off, is left to the reader of all others.
+        if let Ok(Ok(body)) = timeout(ollama::BODY_TIMEOUT, read).await {
+            let path = request.uri().path();
+            let own = ollama::answer(&self.pages.handle, path, &body, tenant.as_deref());
+            if let Some(own) = own {
+                return self
+                    .pages
+                    .counted(path, pages::response_to(request.method(), own));
+            }
+        }
+        self.serve(request, peer, tenant).await.map(Body::new)
+    }
+
+    /// Sends a request to the backend that serves it, or answers it with a page.
+    fn serve(
+        self: &Arc<Self>,
+        mut request: Request<ClientBody>,
+        peer: SocketAddr,
+        tenant: Option<Arc<Tenant>>,
+    ) -> GatewayFuture<RoutedFuture> {
+        let path = request.uri().path();
         let api = Api::of(path);
         let durable = self.pages.durable.as_ref();
         let is_stored_page = durable.is_some_and(|durable| durable.has_page(path));

@@ -26,6 +26,7 @@ mod live;
 mod log;
 mod metrics;
 mod model_server;
+mod ollama;
 #[cfg(feature = "__otlp")]
 mod otlp;
 mod own_answer;

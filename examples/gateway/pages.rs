@@ -35,7 +35,7 @@ use crate::paths::Api;
 use crate::reload::Reloads;
 use crate::service::Handle;
 use crate::tenants::Tenant;
-pub(crate) use models::list as list_models;
+pub(crate) use models::{OLLAMA_DATE, list as list_models, ollama_show};
 
 #[derive(Clone)]
 pub(crate) struct Pages {
@@ -106,8 +106,8 @@ impl Pages {
             _ => {
                 let id = model_of(path)?;
                 let mut names = names().into_iter();
-                match names.find(|(name, _)| *name == id) {
-                    Some((name, state)) => json(&models::with_state(name, state)),
+                match names.find(|model| model.name == id) {
+                    Some(model) => json(&models::with_state(model)),
                     None => model_not_found(path, format!("Model '{id}' not found")),
                 }
             }

@@ -11,12 +11,18 @@ use arc_swap::ArcSwapOption;
 use tower::Layer;
 use tower_triage::endpoints::{Changes, EndpointRef};
 use tower_triage::gate::LevelStatus;
+#[cfg(unix)]
+use tower_triage::swap::ProcessLauncher;
 use tower_triage::swap::{SwapConfig, SwapHandle, SwapLayer};
 use tower_triage::upstream::HealthChecks;
 use tower_triage::{Route, RouteHandle, RouteLayer};
 
+pub(crate) use models::NamedModel;
+
 use crate::admin::{EndpointState, LevelState, QueueState, Snapshot};
 use crate::config::{Client, Config, StoredClient};
+#[cfg(unix)]
+use crate::descriptors;
 use crate::durable::Classes;
 use crate::tenants::Tenants;
 
@@ -54,7 +60,10 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
             (AnyLayer::Route(layer), handle, None)
         }
         Some(swap) => {
-            let layer = SwapLayer::builder(swap.clone()).route(router).try_build()?;
+            let layer = SwapLayer::builder(swap.clone()).route(router);
+            #[cfg(unix)]
+            let layer = layer.launcher(launcher());
+            let layer = layer.try_build()?;
             let (router, swap) = (layer.router(), layer.handle());
             (AnyLayer::Swap(layer), router, Some(swap))
         }
@@ -71,6 +80,19 @@ pub(crate) fn services(config: &Config) -> Result<Services, Box<dyn Error>> {
             swap_config: Arc::new(ArcSwapOption::from_pointee(config.swap.clone())),
         },
     })
+}
+
+/// Returns the launcher of the models of `[swap]`.
+#[cfg(unix)]
+fn launcher() -> ProcessLauncher {
+    let mut launcher = ProcessLauncher::default();
+    if let Some(limit) = descriptors::initial_limit() {
+        launcher = launcher.open_files(limit);
+    }
+    match std::process::id() {
+        1 => launcher.reap_orphans(), // the first process of a container
+        _ => launcher,
+    }
 }
 
 impl Services {

@@ -187,6 +187,9 @@ pub struct Endpoint {
     /// `true` if streams of chats that wait for the endpoint's start show the load.
     #[cfg(feature = "swap")]
     pub(crate) shows_load: bool,
+    /// `true` if an open websocket holds no slot.
+    #[cfg(feature = "swap")]
+    pub(crate) ignores_websockets: bool,
 }
 
 impl Endpoint {
@@ -208,6 +211,8 @@ impl Endpoint {
             on_demand: None,
             #[cfg(feature = "swap")]
             shows_load: false,
+            #[cfg(feature = "swap")]
+            ignores_websockets: false,
         }
     }
 

@@ -5,9 +5,10 @@ mod client_wait;
 mod life;
 mod loading;
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
@@ -42,6 +43,20 @@ struct OnDemandState {
     /// The level and the time of the last request that overtook a more urgent one.
     overtake: ArcSwapOption<(Priority, Instant)>,
     client_waits: ClientWaits,
+    idle_connections: IdleConnections,
+}
+
+/// The closers of the pools that keep connections to the endpoint.
+#[derive(Default)]
+struct IdleConnections(Mutex<Vec<CloseIdle>>);
+
+/// Closes the idle connections of a pool. Returns `false` if the pool is gone.
+pub(crate) type CloseIdle = Box<dyn Fn() -> bool + Send>;
+
+impl fmt::Debug for IdleConnections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdleConnections").finish_non_exhaustive()
+    }
 }
 
 /// A bit of `idled` that is set while the launcher waits until the endpoint is idle.
@@ -86,6 +101,22 @@ impl OnDemand {
             },
             Refusal::Unloaded => RouteError::ModelUnloaded { model },
         })
+    }
+
+    /// Adds a pool of connections to the endpoint.
+    pub(crate) fn add_pool(&self, close_idle: CloseIdle) {
+        self.pools().push(close_idle);
+    }
+
+    /// Closes the idle connections to the endpoint. The side that closes a connection first keeps its port busy for a while, and
+    /// that should not be the endpoint's.
+    pub(crate) fn close_idle_connections(&self) {
+        self.pools().retain(|close_idle| close_idle());
+    }
+
+    fn pools(&self) -> MutexGuard<'_, Vec<CloseIdle>> {
+        let pools = self.0.idle_connections.0.lock();
+        pools.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that the endpoint is being started, or that its start has ended.

@@ -222,7 +222,12 @@ fn pass_on<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
         .shared
         .token_meter(&answer.permit, &response, metrics.observer.as_ref());
     let (waited, options) = (answer.waited, answer.options);
-    let mut permit = Some(answer.permit);
+    #[cfg(feature = "swap")]
+    let frees_slot = response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && (answer.permit.lease().endpoint().config()).ignores_websockets;
+    #[cfg(not(feature = "swap"))]
+    let frees_slot = false;
+    let mut permit = Some(answer.permit).filter(|_| !frees_slot);
     let hold = answer
         .hold
         .filter(|_| options.hold_body(response.headers()));

@@ -34,6 +34,9 @@ pub enum Unload {
     /// if the model is not ready yet or has failed, for its grace at most. Without one, a model that is not ready yet is
     /// killed without its [`stop_signal`](super::SwapModel::stop_signal).
     Kill,
+    /// The model stops if it serves no request and none waits for it, as if its [`ttl`](super::SwapModel::ttl) had passed. A
+    /// load goes on, and a model that is pinned or the default stays.
+    IfIdle,
 }
 
 /// The error of a call with a name that is not a model's.

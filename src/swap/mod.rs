@@ -52,6 +52,7 @@
 //! | stops after a time without a request | [`ttl`](SwapModel::ttl), `ttl_seconds` in a file |
 //! | sleeps instead of stopping, where its engine can | [`sleep_path`](SwapModel::sleep_path) and [`wake_path`](SwapModel::wake_path) |
 //! | is reached at a fixed URL, such as that of a container | [`proxy`](SwapModel::proxy) |
+//! | is not kept loaded by an open websocket | [`ignore_websockets`](SwapModel::ignore_websockets) |
 //! | gets other parameters than the client's, or another name | [`set_params`](crate::endpoints::Model::set_params), [`strip_params`](crate::endpoints::Model::strip_params), [`use_model_name`](crate::endpoints::Model::use_model_name) |
 //! | shows its load in any chat | [`loading_state`](SwapModel::loading_state) |
 //!
@@ -82,7 +83,7 @@
 //! |---|---|
 //! | the model could not be started | 503 `model_start_failed` with `Retry-After`, to all requests that wait for it or come before the next try: after 1 s, doubled each time in a row, up to 60 s. Requests with a fallback wait for that; if it has to be loaded, it serves for 60 s at least |
 //! | the process ended, or was ended because it had ceased to answer, before it answered | 502 `model_crashed` (by [`Forward`](crate::upstream::Forward)); the next request starts the model again, or the model starts by itself if it is [pinned](SwapModel::pinned) |
-//! | the process ended before the request was connected to it | the request waits for the next process, once. With a streamed body, or beyond [`retry_body_limit_bytes`](crate::route::RoutingConfig::retry_body_limit_bytes), 502 `model_crashed` |
+//! | the process ended before the request was connected to it, or before it had read the request | the request waits for the next process, once. With a streamed body, or beyond [`retry_body_limit_bytes`](crate::route::RoutingConfig::retry_body_limit_bytes), 502 `model_crashed` |
 //! | the process runs on, but broke off before it answered | 502 `upstream_failed`, as of any endpoint |
 //! | the model was [unloaded](SwapHandle::unload) | 503 `model_unloaded` |
 //!

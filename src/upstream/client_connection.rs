@@ -66,7 +66,7 @@ impl IdleClock {
         self.0.fetch_add(1, Relaxed).wrapping_add(1)
     }
 
-    fn now(&self) -> u32 {
+    pub(super) fn now(&self) -> u32 {
         self.0.load(Relaxed)
     }
 }

@@ -181,6 +181,14 @@ pub(crate) fn connect_refused(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
+/// Returns `true` if the other side has reset a connection.
+#[cfg(feature = "swap")]
+pub(super) fn was_reset(error: &(dyn Error + 'static)) -> bool {
+    has_cause(error, |error| {
+        error.kind() == io::ErrorKind::ConnectionReset
+    })
+}
+
 /// Returns `true` if this process, or this machine, has run out of file descriptors.
 pub(crate) fn out_of_files(error: &(dyn Error + 'static)) -> bool {
     has_cause(error, |error| {

@@ -17,6 +17,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
 use super::client_connection::{ClientConnection, Sent};
+#[cfg(feature = "swap")]
+use super::connect::was_reset;
 use super::connect::{ConnectError, Connector};
 use super::future::Causes;
 use super::http2;
@@ -222,6 +224,18 @@ where
             Some(progress) if !is_sent(progress) => SendError::NotRead(error),
             _ => SendError::Broken(error),
         })
+    }
+
+    /// Returns `true` if the endpoint closed the connection before it had read the whole request, and the request may be sent
+    /// again. The system resets a connection that is closed with bytes that were not read.
+    #[cfg(feature = "swap")]
+    pub(super) fn was_unread(&self, error: &SendError) -> bool {
+        let is_unread = match error {
+            SendError::NotRead(_) => true,
+            SendError::Broken(error) => was_reset(error),
+            SendError::Connect(_) | SendError::Body(_) => false,
+        };
+        is_unread && matches!(self.way, Way::Kept(_))
     }
 
     /// Returns a connection for a request, with `true` if it was kept from before the request. Without an `opening`, one of

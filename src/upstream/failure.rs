@@ -23,6 +23,10 @@ pub(super) enum Failure {
     ConnectTimeout(String, Duration),
     #[error("Endpoint '{0}' broke off before it answered")]
     Reset(String),
+    /// An endpoint that is started on demand broke off before it had read the request, which may be sent again.
+    #[cfg(feature = "swap")]
+    #[error("Endpoint '{0}' broke off before it had read the request")]
+    Unread(String),
     /// An endpoint that is started on demand has crashed. The second field is the failure that the request saw.
     #[cfg(feature = "swap")]
     #[error("Model '{0}' ended before it answered")]
@@ -74,6 +78,8 @@ impl Failure {
             Self::Reset(_) => (S::BAD_GATEWAY, "upstream_failed", Some(Why::Reset)),
             Self::NotRead(_) => (S::BAD_GATEWAY, "upstream_failed", Some(Why::BodyNotSent)),
             #[cfg(feature = "swap")]
+            Self::Unread(_) => (S::BAD_GATEWAY, "upstream_failed", Some(Why::Reset)),
+            #[cfg(feature = "swap")]
             Self::Crashed(_, seen) => (S::BAD_GATEWAY, "model_crashed", Some(*seen)),
             // `Reset` keeps the model from being started again for this request, even if the request was not sent.
             #[cfg(feature = "swap")]
@@ -107,7 +113,7 @@ impl Failure {
     pub(super) fn may_be_an_end(&self) -> bool {
         matches!(
             self,
-            Self::Reset(_) | Self::Unreachable(_) | Self::NotRead(_)
+            Self::Reset(_) | Self::Unread(_) | Self::Unreachable(_) | Self::NotRead(_)
         )
     }
 
@@ -115,7 +121,8 @@ impl Failure {
     #[cfg(feature = "swap")]
     pub(super) fn by(self, end: EndpointEnd) -> Self {
         let (name, seen) = match self {
-            Self::Unreachable(name) => (name, NoResponse::Unreachable),
+            // The request has not ended the endpoint, because it has not read the request.
+            Self::Unreachable(name) | Self::Unread(name) => (name, NoResponse::Unreachable),
             // The endpoint may have ended because of the request.
             Self::Reset(name) | Self::NotRead(name) => (name, NoResponse::Reset),
             other => return other,

@@ -73,7 +73,17 @@ impl ForwardFuture {
                         Err(failure) => failure,
                     }
                 }
-                Some(Err(error)) => no_response(error, name),
+                Some(Err(error)) => {
+                    #[cfg(feature = "swap")]
+                    let was_unread = starts.is_some() && exchange.was_unread(&error);
+                    let failure = no_response(error, name);
+                    #[cfg(feature = "swap")]
+                    let failure = match was_unread {
+                        true => Failure::Unread(name.to_owned()),
+                        false => failure,
+                    };
+                    failure
+                }
                 None => {
                     exchange.on_late();
                     tracing::warn!(endpoint = name, ?limit, "no answer in time");

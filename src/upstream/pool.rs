@@ -26,6 +26,10 @@ pub(super) trait Pool<B>: Send + Sync {
     /// Takes a connection. While a new one is being opened, one that becomes idle is taken instead, and the new one is
     /// kept for later.
     fn take(self: Arc<Self>) -> Taken<B>;
+
+    /// Closes all connections that are idle.
+    #[cfg(feature = "swap")]
+    fn close_all_idle(&self);
 }
 
 /// A connection of a pool, or an attempt to get one.
@@ -215,6 +219,13 @@ where
                 }
             }
         }
+    }
+
+    #[cfg(feature = "swap")]
+    fn close_all_idle(&self) {
+        // At a tick at which no connection is fresh any more.
+        let late = self.clock.now().wrapping_add(IDLE_TICKS);
+        (self.retain)(&mut self.lock().cache, late);
     }
 }
 

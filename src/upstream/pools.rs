@@ -32,7 +32,18 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    kept(endpoint, connector, pool)
+    kept(endpoint, connector, |connector, to| {
+        let pool = pool(connector, to);
+        #[cfg(feature = "swap")]
+        if let Some(on_demand) = endpoint.on_demand() {
+            let pool = Arc::downgrade(&pool);
+            on_demand.add_pool(Box::new(move || {
+                let pool = pool.upgrade();
+                pool.inspect(|pool| pool.close_all_idle()).is_some()
+            }));
+        }
+        pool
+    })
 }
 
 /// Returns the connection of HTTP/2 to `endpoint` that `connector` makes.

@@ -448,3 +448,25 @@ async fn start_up_errors_are_json_where_the_log_is() {
         assert!(last["message"].as_str().unwrap().contains(words), "{last}");
     }
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_is_a_pipe_without_a_writer_is_refused() {
+    let dir = std::env::temp_dir().join(format!("tower-triage-fifo-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let (file, keys) = (dir.join("config.toml"), dir.join("keys"));
+    for pipe in [&file, &keys] {
+        let made = std::process::Command::new("mkfifo").arg(pipe).status();
+        assert!(made.unwrap().success());
+    }
+    let config = file.to_str().unwrap();
+    for command in [vec!["check", "--config", config], vec!["--config", config]] {
+        let (code, message) = run(&command).await;
+        assert_eq!(code, Some(1), "{message}");
+        assert!(message.contains("no regular file"), "{message}");
+    }
+    let keys = keys.display();
+    let tenant = format!("{BACKEND}[[tenants]]\nname = \"a\"\nkeys_file = \"{keys}\"\n");
+    assert_refused(&tenant, &["keys_file", "not a regular file"]).await;
+    std::fs::remove_dir_all(&dir).unwrap();
+}

@@ -96,6 +96,8 @@ mod swap;
 #[cfg(unix)]
 mod swap_crash;
 #[cfg(unix)]
+mod swap_fixed;
+#[cfg(unix)]
 mod swap_given_up;
 #[cfg(target_os = "linux")]
 mod swap_killed;
@@ -107,6 +109,8 @@ mod swap_output;
 mod swap_pages;
 #[cfg(unix)]
 mod swap_params;
+#[cfg(unix)]
+mod swap_unknown;
 mod tenant_keys;
 mod tenant_limit;
 mod tenants;

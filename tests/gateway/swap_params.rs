@@ -170,9 +170,9 @@ async fn requests_and_checks_go_to_a_fixed_url() {
         Backend::replying("first").await,
         Backend::replying("second").await,
     );
-    // The process itself serves nothing, as the client of a container.
+    // The process itself serves nothing, and a server that all instances share is there before.
     let section = |backend: &Backend| {
-        model("a", "sleep 600") + &format!("proxy = \"{}/base\"\n", backend.url())
+        model("a", "sleep 600") + &format!("instances = 2\nproxy = \"{}/base\"\n", backend.url())
     };
     let setup = |backend: &Backend| {
         swap("memory = 1.0").sections(&(section(backend) + "health_interval_seconds = 0.1\n"))
@@ -208,7 +208,7 @@ async fn requests_and_checks_go_to_a_fixed_url() {
 async fn a_model_that_failed_starts_with_the_next_request_after_its_url_is_corrected() {
     let backend = Backend::replying("served").await;
     let setup = |url: &str| {
-        let proxy = format!("proxy = {url:?}\nstart_timeout_seconds = 0.1\n");
+        let proxy = format!("instances = 2\nproxy = {url:?}\nstart_timeout_seconds = 0.1\n");
         swap("memory = 1.0").sections(&(model("a", "sleep 600") + &proxy))
     };
     let gateway = setup("http://127.0.0.1:1").start().await;
@@ -219,14 +219,16 @@ async fn a_model_that_failed_starts_with_the_next_request_after_its_url_is_corre
     gateway.reload(&setup(&backend.url()));
     gateway.logs(&["INFO", "models changed: a"]).await;
     gateway.ask("a").answer().await.assert_ok("served");
-    assert_eq!(gateway.logged("model could not be started"), 1);
+    // Each of its two instances once.
+    assert_eq!(gateway.logged("model could not be started"), 2);
 }
 
 #[tokio::test]
 async fn a_load_that_waits_at_a_wrong_url_begins_again_when_it_is_corrected() {
     let backend = Backend::replying("served").await;
     let setup = |url: &str| {
-        swap("memory = 1.0").sections(&(model("a", "sleep 600") + &format!("proxy = {url:?}\n")))
+        let proxy = format!("instances = 2\nproxy = {url:?}\n");
+        swap("memory = 1.0").sections(&(model("a", "sleep 600") + &proxy))
     };
     let gateway = setup("http://127.0.0.1:1").start().await;
     let waits = gateway.ask("a").send();

@@ -42,6 +42,27 @@ async fn a_request_that_an_ended_process_refused_goes_to_a_new_one() {
 }
 
 #[tokio::test]
+async fn a_request_that_a_dying_process_did_not_read_goes_to_a_new_one() {
+    for keeps_connections in [false, true] {
+        let mut model = server();
+        if keeps_connections {
+            model.env.insert("SERVE_KEEPS".into(), "1".into());
+        }
+        let mark = Mark::on(&mut model);
+        let (service, handle) = layer(model);
+        assert_eq!(ask(&service, "/asks").await.0, StatusCode::OK);
+        for round in 0..25 {
+            until(|| handle.models()[0].state == ModelState::Loaded).await;
+            // Its program runs no more, though the system has yet to close its connections.
+            kill(mark.until_count(1).await[0]);
+            let (status, body) = ask(&service, "/asks").await;
+            assert_eq!(status, StatusCode::OK, "round {round}: {body}");
+        }
+        soon(handle.shutdown()).await;
+    }
+}
+
+#[tokio::test]
 async fn a_process_that_lives_and_refuses_connections_has_not_crashed() {
     let mut model = server();
     model.health_path = None;

@@ -11,6 +11,7 @@ mod layer;
 mod leaks;
 #[path = "../support/log.rs"]
 mod log;
+mod reaped;
 mod server;
 mod sleep;
 mod start;

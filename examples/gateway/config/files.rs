@@ -31,6 +31,24 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     io::read_to_string(&*read(path)?)
 }
 
+/// Reads a file as UTF-8 before the gateway serves. A pipe is read, too, such as that of a shell's `<(…)`, unless it has no
+/// writer: then this fails with [`ErrorKind::TimedOut`] after 5 s.
+pub(crate) fn read_once(path: &Path) -> io::Result<String> {
+    if metadata(path)?.is_file() {
+        return std::fs::read_to_string(path);
+    }
+    let content = read_with(path, LIMIT, |path| std::fs::read(path));
+    let content = content.map_err(|error| match error.kind() {
+        ErrorKind::TimedOut => {
+            let message =
+                "it is no regular file, and no program has written it to its end within 5 s";
+            io::Error::new(ErrorKind::TimedOut, message)
+        }
+        _ => error,
+    })?;
+    io::read_to_string(&*content)
+}
+
 fn read_with(
     path: &Path,
     limit: Duration,

@@ -19,8 +19,12 @@ pub(super) fn optional<T>(section: Option<Spanned<T>>, text: &str) -> (Option<T>
 
 /// Returns each section of an array, and its line.
 pub(super) fn each<T>(sections: Vec<Spanned<T>>, text: &str) -> Vec<(T, usize)> {
+    // The sections are in the order of the file, so each counts on from the one before.
+    let (mut line, mut counted) = (1, 0);
     let sections = sections.into_iter().map(|section| {
-        let line = line(&section, text);
+        let start = section.span().start;
+        let between = text.get(counted..start).unwrap_or_default();
+        (line, counted) = (line + between.matches('\n').count(), start);
         (section.into_inner(), line)
     });
     sections.collect()

@@ -69,6 +69,28 @@ pub(super) fn load(
     Ok(config)
 }
 
+/// Returns a line for each model of which the configuration does not say what it takes.
+pub(crate) fn unknown_capabilities(config: &SwapConfig) -> Vec<String> {
+    let lines = config.models.iter().filter_map(|SwapModel { model, .. }| {
+        let known = [
+            ("context_length", model.context_length.is_some()),
+            ("vision", model.vision.is_some()),
+            ("tools", model.tools.is_some()),
+            ("json_mode", model.json_mode.is_some()),
+        ];
+        let unknown = known.iter().filter(|(_, is_known)| !is_known);
+        let unknown: Vec<String> = unknown.map(|(key, _)| format!("`{key}`")).collect();
+        (!unknown.is_empty()).then(|| {
+            let keys = unknown.join(", ");
+            format!(
+                "the model {:?} has no {keys}: its engine decides on requests that need them, and clients are not told",
+                model.name
+            )
+        })
+    });
+    lines.collect()
+}
+
 fn expand_model(
     model: &mut SwapModel,
     macros: &Macros,

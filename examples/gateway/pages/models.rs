@@ -4,22 +4,38 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tower_triage::swap::{ModelState, ModelStatus};
 
+use crate::service::NamedModel;
+
 /// A list of models as OpenAI's API returns it.
 pub(crate) fn list(names: impl IntoIterator<Item = impl Serialize>) -> Value {
     let entries = names.into_iter().map(entry);
     json!({ "object": "list", "data": entries.collect::<Vec<_>>() })
 }
 
-/// The same, with the state of each model as llama.cpp's router mode returns it.
-pub(super) fn list_with_states(names: Vec<(String, ModelState)>) -> Value {
-    let entries = names.into_iter().map(|(id, state)| with_state(id, state));
+/// The same, with the state of each model as llama.cpp's router mode returns it, its context and its capabilities.
+pub(super) fn list_with_states(names: Vec<NamedModel>) -> Value {
+    let entries = names.into_iter().map(with_state);
     json!({ "object": "list", "data": entries.collect::<Vec<_>>() })
 }
 
-/// A model with its state, as in such a list.
-pub(super) fn with_state(id: String, state: ModelState) -> Value {
-    let mut entry = entry(id);
-    entry["status"] = match state {
+/// A model with its state, as in such a list. What is not known of it is left out.
+pub(super) fn with_state(model: NamedModel) -> Value {
+    let mut entry = entry(model.name);
+    if let Some(tokens) = model.context_length {
+        entry["context_length"] = tokens.into();
+        entry["meta"] = json!({ "n_ctx": tokens });
+    }
+    let capabilities = [
+        ("vision", model.vision),
+        ("tools", model.tools),
+        ("json_mode", model.json_mode),
+    ];
+    for (name, is_capable) in capabilities {
+        if let Some(is_capable) = is_capable {
+            entry["capabilities"][name] = is_capable.into();
+        }
+    }
+    entry["status"] = match model.state {
         ModelState::Unloading => json!({ "value": "unloaded" }),
         // llama.cpp has no such value, and says so by this key.
         ModelState::Failed => json!({ "value": "failed", "failed": true }),
@@ -29,17 +45,43 @@ pub(super) fn with_state(id: String, state: ModelState) -> Value {
 }
 
 /// A list of models as Ollama returns it. The sizes and dates of files are not known here.
-pub(super) fn ollama_tags(names: Vec<(String, ModelState)>) -> Value {
-    let models = names.into_iter().map(|(name, _)| {
+pub(super) fn ollama_tags(names: Vec<NamedModel>) -> Value {
+    let models = names.into_iter().map(|NamedModel { name, .. }| {
         json!({
-            "name": name, "model": name, "modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": "",
-            "details": {
-                "parent_model": "", "format": "", "family": "", "families": [], "parameter_size": "",
-                "quantization_level": "",
-            },
+            "name": name, "model": name, "modified_at": OLLAMA_DATE, "size": 0, "digest": "",
+            "details": ollama_details(),
         })
     });
     json!({ "models": models.collect::<Vec<_>>() })
+}
+
+/// A date in Ollama's format, for what has none here.
+pub(crate) const OLLAMA_DATE: &str = "1970-01-01T00:00:00Z";
+
+/// A model as Ollama's `/api/show` describes it. What is not known of it is left out.
+pub(crate) fn ollama_show(model: &NamedModel) -> Value {
+    let mut info = json!({ "general.architecture": "unknown" });
+    if let Some(tokens) = model.context_length {
+        info["unknown.context_length"] = tokens.into();
+    }
+    let capabilities = [
+        ("completion", Some(true)),
+        ("tools", model.tools),
+        ("vision", model.vision),
+    ];
+    let capable = capabilities.iter().filter(|(_, is)| *is == Some(true));
+    let capabilities: Vec<&str> = capable.map(|(name, _)| *name).collect();
+    json!({
+        "modelfile": "", "parameters": "", "template": "", "modified_at": OLLAMA_DATE,
+        "details": ollama_details(), "model_info": info, "capabilities": capabilities,
+    })
+}
+
+fn ollama_details() -> Value {
+    json!({
+        "parent_model": "", "format": "", "family": "", "families": [], "parameter_size": "",
+        "quantization_level": "",
+    })
 }
 
 /// The version as Ollama returns it, which is that of the gateway.

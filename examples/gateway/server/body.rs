@@ -1,5 +1,6 @@
 //! The bodies of requests and responses, which mark their waits for the client.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -30,6 +31,8 @@ pub(crate) struct ClientBody {
     body: Option<Incoming>,
     /// `true` if it is drained when it is dropped, because nobody has read from it.
     is_drained: bool,
+    /// The beginning that was read ahead, and is read again.
+    ahead: Bytes,
     exchange: Arc<Exchange>,
     /// The memory of the bytes that are here unread; HTTP/2 only.
     unread: Option<UnreadWindow>,
@@ -47,6 +50,7 @@ impl ClientBody {
         Self {
             body: Some(body),
             is_drained,
+            ahead: Bytes::new(),
             exchange: Arc::clone(exchange),
             unread: memory.map(UnreadWindow::new),
         }
@@ -60,14 +64,23 @@ impl ClientBody {
             _ => true,
         }
     }
-}
 
-impl Body for ClientBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
+    /// Reads the whole body, whose reader then gets it again, even if this is dropped in the middle.
+    pub(crate) async fn read_ahead(&mut self) -> Result<Bytes, hyper::Error> {
+        while let Some(frame) = poll_fn(|cx| self.poll_unread(cx)).await {
+            if let Ok(piece) = frame?.into_data() {
+                self.ahead = match self.ahead.is_empty() {
+                    true => piece,
+                    false => [&*self.ahead, &piece].concat().into(),
+                };
+            }
+        }
+        Ok(self.ahead.clone())
+    }
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
+    /// Reads on where no reader has been.
+    fn poll_unread(
+        &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         self.is_drained = false; // its reader decides
@@ -95,14 +108,36 @@ impl Body for ClientBody {
         }
         frame
     }
+}
+
+impl Body for ClientBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if !self.ahead.is_empty() {
+            let ahead = std::mem::take(&mut self.ahead);
+            return Poll::Ready(Some(Ok(Frame::data(ahead))));
+        }
+        self.poll_unread(cx)
+    }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        self.ahead.is_empty() && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
         let empty = || SizeHint::with_exact(0);
-        self.body.as_ref().map_or_else(empty, Body::size_hint)
+        let mut hint = self.body.as_ref().map_or_else(empty, Body::size_hint);
+        let ahead = self.ahead.len() as u64;
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + ahead);
+        }
+        hint.set_lower(hint.lower() + ahead);
+        hint
     }
 }
 

@@ -4,32 +4,66 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tower_triage::endpoints::{EndpointRef, Registry};
+use tower_triage::endpoints::{EndpointRef, Model, Registry};
 use tower_triage::swap::{
-    ModelState, ModelStatus, OutputReader, SwapConfig, SwapEvents, SwapHandle, UnknownModel, Unload,
+    ModelState, ModelStatus, OutputReader, SwapConfig, SwapEvents, SwapHandle, SwapModel,
+    UnknownModel, Unload,
 };
 
 use super::Handle;
 use crate::tenants::Tenant;
 
+/// A name by which requests ask for a model, and what is known of the model. `None` stands for unknown.
+pub(crate) struct NamedModel {
+    pub(crate) name: String,
+    pub(crate) state: ModelState,
+    pub(crate) context_length: Option<u32>,
+    pub(crate) vision: Option<bool>,
+    pub(crate) tools: Option<bool>,
+    pub(crate) json_mode: Option<bool>,
+}
+
 impl Handle {
-    /// The model names that a request of `tenant` may use: models, then aliases, each once, with the state of the model.
-    pub(crate) fn names(&self, tenant: Option<&Tenant>) -> Vec<(String, ModelState)> {
+    /// The models that a request of `tenant` may ask for: by their own names, then by aliases, each once.
+    pub(crate) fn names(&self, tenant: Option<&Tenant>) -> Vec<NamedModel> {
         let (registry, routing) = (self.router.registry(), self.router.routing());
         let started = self.models();
-        let state = |model: &str| state(model, &started, &registry);
         let may_use = |name: &str| tenant.is_none_or(|tenant| tenant.may_use_model(name));
         let models = registry.models().filter(|model| may_use(model));
-        let models = models.map(|model| (model, state(model)));
+        let models = models.map(|model| (model, model));
         let aliases = routing.aliases.iter();
         let aliases = aliases.map(|(name, alias)| (name, &*alias.model));
         let aliases = aliases.filter(|(alias, model)| may_use(alias) || may_use(model));
-        let aliases = aliases.map(|(alias, model)| (alias.as_str(), state(model)));
+        let aliases = aliases.map(|(alias, model)| (alias.as_str(), model));
         let mut seen = HashSet::new();
         let names = models.chain(aliases).filter(|&(name, _)| seen.insert(name));
         names
-            .map(|(name, state)| (name.to_owned(), state))
+            .map(|(name, model)| named(name, model, &started, &registry))
             .collect()
+    }
+
+    /// Returns the model of `[swap]` that a request of `tenant` asks for by `name`, if it runs on demand alone.
+    pub(crate) fn on_demand(&self, name: &str, tenant: Option<&Tenant>) -> Option<NamedModel> {
+        if !self.has_name(name, tenant) {
+            return None;
+        }
+        let (registry, routing) = (self.router.registry(), self.router.routing());
+        let started = self.models();
+        let target = routing.aliases.get(name).map(|alias| &*alias.model);
+        let is_model = registry.models().any(|model| model == name);
+        let model = target.filter(|_| !is_model).unwrap_or(name);
+        let is_started = started.iter().any(|status| status.name == model);
+        let is_on_demand = is_started && !has_backend(model, &registry);
+        is_on_demand.then(|| named(name, model, &started, &registry))
+    }
+
+    /// Returns the configuration of the model of `[swap]` that `name` leads to.
+    pub(crate) fn swap_model(&self, name: &str) -> Option<SwapModel> {
+        let config = self.swap_config()?;
+        let routing = self.router.routing();
+        let model = routing.aliases.get(name).map_or(name, |alias| &alias.model);
+        let mut models = config.models.iter();
+        models.find(|it| it.model.name == model).cloned()
     }
 
     /// Returns `true` if `name` is one of these names.
@@ -127,20 +161,45 @@ impl Handle {
     }
 }
 
+/// Describes a model by all endpoints that have it: what one of them takes, the model takes.
+fn named(name: &str, model: &str, started: &[ModelStatus], registry: &Registry) -> NamedModel {
+    let of_endpoints = registry.endpoints().iter().flat_map(|it| &it.models);
+    let same: Vec<&Model> = of_endpoints.filter(|it| it.name == model).collect();
+    let any = |capability: fn(&Model) -> Option<bool>| {
+        let values: Vec<_> = same.iter().map(|model| capability(model)).collect();
+        match values.contains(&Some(true)) {
+            true => Some(true),
+            false if values.contains(&None) => None,
+            false => Some(false),
+        }
+    };
+    let contexts: Option<Vec<u32>> = same.iter().map(|model| model.context_length).collect();
+    NamedModel {
+        name: name.to_owned(),
+        state: state(model, started, registry),
+        context_length: contexts.and_then(|contexts| contexts.into_iter().max()),
+        vision: any(|model| model.vision),
+        tools: any(|model| model.tools),
+        json_mode: any(|model| model.json_mode),
+    }
+}
+
 /// The state of a model. One that a backend has is always loaded.
 fn state(model: &str, started: &[ModelStatus], registry: &Registry) -> ModelState {
-    let Some(status) = started.iter().find(|status| status.name == model) else {
-        return ModelState::Loaded;
-    };
+    let status = started.iter().find(|status| status.name == model);
+    match status.filter(|_| !has_backend(model, registry)) {
+        Some(status) => status.state,
+        None => ModelState::Loaded,
+    }
+}
+
+/// Whether a backend has a model.
+fn has_backend(model: &str, registry: &Registry) -> bool {
     let mut endpoints = registry.endpoints().iter();
-    let has_backend = endpoints.any(|endpoint| {
+    endpoints.any(|endpoint| {
         let has_model = endpoint.models.iter().any(|one| one.name == model);
         has_model && !is_instance(&endpoint.name, model)
-    });
-    match has_backend {
-        true => ModelState::Loaded,
-        false => status.state,
-    }
+    })
 }
 
 /// Whether an endpoint's name is that of an instance of `model`: `model`, `model#2` and so on.

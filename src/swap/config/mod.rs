@@ -7,6 +7,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod warnings;
 
 use std::time::Duration;
 

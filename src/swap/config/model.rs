@@ -29,7 +29,8 @@ pub struct SwapModel {
     /// has to listen on loopback. The line is split into words as by a shell, and run without one.
     pub cmd: String,
     /// The base URL to which requests and health checks go, in place of `http://127.0.0.1:${PORT}`, such as that of a container.
-    /// It begins with `http://`, and all instances of the model share it. Default `None`. It can change while the model runs; a
+    /// It begins with `http://`, and all instances of the model share it. A model with one instance is not started while another
+    /// server passes its health check there. Default `None`. It can change while the model runs; a
     /// start that is in progress begins anew.
     pub proxy: Option<Uri>,
     /// Variables to add to the environment of this process. `${PORT}` is replaced as in `cmd`.
@@ -90,6 +91,11 @@ pub struct SwapModel {
     pub sleep_path: Option<String>,
     /// The path of a `POST` that wakes the model.
     pub wake_path: Option<String>,
+    /// The paths of the model's own pages that nobody asks for on purpose. A gateway that passes these pages on does not start the
+    /// model for them; a [`SwapLayer`](crate::SwapLayer) does not look at paths. Default: `/favicon.ico`.
+    pub ignore_paths: Vec<String>,
+    /// `true` if an open websocket holds no slot, so that it does not keep the model from being stopped. Default `false`.
+    pub ignore_websockets: bool,
 }
 
 /// The report of a load to a client that waits for it.
@@ -152,6 +158,8 @@ impl SwapModel {
             progress_path: None,
             sleep_path: None,
             wake_path: None,
+            ignore_paths: vec!["/favicon.ico".to_owned()],
+            ignore_websockets: false,
         }
     }
 
@@ -170,6 +178,8 @@ impl SwapModel {
             preload: false,
             start_timeout: None,
             progress_path: None,
+            ignore_paths: Vec::new(),
+            ignore_websockets: false,
             ..model.clone()
         };
         free(self) == free(old)

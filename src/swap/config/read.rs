@@ -103,6 +103,8 @@ struct ModelFile {
     progress_path: Option<String>,
     sleep_path: Option<String>,
     wake_path: Option<String>,
+    ignore_paths: Option<Vec<String>>,
+    ignore_websockets: Option<bool>,
 }
 
 impl ModelFile {
@@ -130,6 +132,8 @@ impl ModelFile {
         set(&mut all.stop_signal, self.stop_signal);
         set(&mut all.stop_grace, self.stop_grace_seconds);
         set(&mut all.settle, self.settle_seconds);
+        set(&mut all.ignore_paths, self.ignore_paths);
+        set(&mut all.ignore_websockets, self.ignore_websockets);
         SwapModel {
             proxy: self.proxy,
             env: self.env,

@@ -17,6 +17,11 @@ impl SwapDriver {
                     self.scheduler.on_load(id, &mut self.instances);
                 }
             }
+            DriverCommand::Unload(model, Unload::IfIdle) => {
+                for id in self.instances_of(model.as_deref()) {
+                    self.scheduler.on_release(id, &mut self.instances);
+                }
+            }
             DriverCommand::Unload(model, how) => self.unload(model.as_deref(), how, router),
             DriverCommand::Reconfigure(config, routes) => {
                 if let Err(error) = self.configure(&config, routes, router) {

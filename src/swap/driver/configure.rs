@@ -107,6 +107,7 @@ impl SwapDriver {
         let on_demand = known.map(|it| it.on_demand.clone());
         let on_demand = on_demand.unwrap_or_else(|| OnDemand::new(&self.demand));
         let mut endpoint = on_demand::endpoint(name, &model.model, model.concurrency, on_demand);
+        endpoint.ignores_websockets = model.ignore_websockets;
         endpoint.shows_load = model.loading_state == Some(LoadingState::Reasoning);
         if let Some(known) = known {
             endpoint.url = known.url_as(model);
@@ -138,7 +139,10 @@ impl SwapDriver {
                     if !is_changed {
                         instance.reconfigure_server(model);
                     }
-                    if model.pinned && (is_changed || !instance.model.pinned) {
+                    let ran = instance.schedule.phase != InstancePhase::Stopped;
+                    let preloads = model.preload && (is_changed && ran || !instance.model.preload);
+                    let pins = model.pinned && (is_changed || !instance.model.pinned);
+                    if preloads || pins {
                         begin.push(id);
                     }
                     let is_new = !std::mem::replace(&mut instance.is_configured, true);

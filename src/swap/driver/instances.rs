@@ -130,6 +130,10 @@ impl Instances {
         instance.status.set_state(ModelState::Unloading, None);
         instance.report_activity(); // the instance may have become idle since the last report
         instance.start += 1; // an end from now on is no crash
+        let closes_first = instance.model.proxy.is_some() && instance.server.is_some();
+        if closes_first {
+            instance.on_demand.close_idle_connections();
+        }
         // A server that has crashed can't be asked to stop.
         let is_killed = std::mem::take(&mut instance.is_killed);
         let has_crashed = instance.on_demand.end() == Some(EndpointEnd::Crashed);
@@ -142,6 +146,7 @@ impl Instances {
             server: instance.server.take(),
             killed: instance.stopping.clone(),
             may_sleep: instance.may_sleep,
+            closes_first,
         }
     }
 }

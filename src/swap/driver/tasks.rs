@@ -1,7 +1,7 @@
 //! The tasks that start, check and stop models, and that report their end to the driver.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::Uri;
 use tokio::sync::mpsc::UnboundedSender;
@@ -52,12 +52,24 @@ pub(super) struct StopTask {
     pub(super) killed: CancellationToken,
     /// `true` if the server may sleep instead.
     pub(super) may_sleep: bool,
+    /// `true` if the kept connections to the server are being closed. It listens at the same port when it is started again,
+    /// where a connection that it closes itself would be in its way.
+    pub(super) closes_first: bool,
 }
+
+/// The time that the threads which serve requests have to close kept connections.
+const CLOSES_WITHIN: Duration = Duration::from_millis(20);
 
 impl StopTask {
     /// Stops the server, and returns it if it sleeps instead.
     pub(super) async fn run(self) -> Option<Arc<dyn ModelServer>> {
-        let stop = async move { end(&self.server?, &self.killed, self.may_sleep).await };
+        let stop = async move {
+            let server = self.server?;
+            if self.closes_first {
+                sleep(CLOSES_WITHIN).await;
+            }
+            end(&server, &self.killed, self.may_sleep).await
+        };
         // In a task of its own, because a launcher may panic. The server is dropped then.
         tokio::spawn(stop).await.unwrap_or_default()
     }

@@ -30,6 +30,8 @@ pub(super) struct Engine {
     pub(super) url: Uri,
     pub(super) client: HealthClient,
     pub(super) group: ProcessGroup,
+    /// The soft limit of open files of the process and of its stop command.
+    pub(super) open_files: Option<u64>,
     pub(super) output: Output,
     pub(super) activity: Activity,
     pub(super) life: LifeReader,
@@ -53,6 +55,7 @@ impl Engine {
         prober: Prober,
         starts: &Starts,
         records: Option<&Arc<Records>>,
+        open_files: Option<u64>,
     ) -> Result<Arc<Self>, StartError> {
         let no_port = |error| StartError::new(format!("there is no free port: {error}"));
         let port = Port::choose().map_err(no_port)?;
@@ -69,6 +72,10 @@ impl Engine {
         let spawned = spawn(command, records);
         let (group, child_ends, output, record) =
             spawned.map_err(|error| StartError::new(no_process(error)))?;
+        // At once, so that the program finds the limit when it looks.
+        if let Some(limit) = open_files {
+            group.limit_files(limit);
+        }
 
         let (life_sender, life) = watch::channel(ProcessLife::Runs);
         let engine = Arc::new(Self {
@@ -78,6 +85,7 @@ impl Engine {
             url,
             client,
             group,
+            open_files,
             activity: Activity::default(),
             life: LifeReader(life),
             ready: Notify::new(),

@@ -12,9 +12,10 @@
 //! Tokio reaps a child when its `wait` or `try_wait` returns the exit status, which only [`ProcessGroup::reap`] calls, and
 //! after the child was dropped, which comes after [`ProcessGroup`]'s own drop has killed the group.
 
+use std::collections::HashSet;
 use std::io;
 use std::process::ExitStatus;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -39,6 +40,15 @@ pub(super) struct ProcessGroup {
     child: Mutex<Option<Child>>,
 }
 
+/// The leaders of all groups until they are reaped. Its lock is held while a child is started, so a process that is not in the
+/// set while the lock is held is none that a group started.
+static LEADERS: LazyLock<Mutex<HashSet<u32>>> = LazyLock::new(Mutex::default);
+
+/// Locks the set of all leaders.
+pub(super) fn leaders() -> MutexGuard<'static, HashSet<u32>> {
+    LEADERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Notifies of the end of a child of this process, whichever it is.
 pub(super) type ChildEnds = tokio::signal::unix::Signal;
 
@@ -48,7 +58,10 @@ impl ProcessGroup {
         // Before the process exists, so that its end is seen.
         let child_ends = signal(SignalKind::child())?;
         restore_signals_in_children()?;
+        let mut leaders = leaders();
         let child = command.process_group(0).kill_on_drop(true).spawn()?;
+        leaders.extend(child.id());
+        drop(leaders);
         let pid = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         let leader = pid.ok_or_else(|| io::Error::other("the process has no number"))?;
         let child = Mutex::new(Some(child));
@@ -65,6 +78,23 @@ impl ProcessGroup {
         if self.lock().is_some() {
             self.send(signal);
         }
+    }
+
+    /// Sets the soft limit of open files of the leader, and so of its children, which it has yet to start. Has an effect on
+    /// Linux only.
+    pub(super) fn limit_files(&self, limit: u64) {
+        #[cfg(target_os = "linux")]
+        if self.lock().is_some() {
+            use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
+            let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+            let current = Some(maximum.map_or(limit, |maximum| limit.min(maximum)));
+            let limits = Rlimit { current, maximum };
+            // Fails for a program that runs as another user, which keeps the limit of this one.
+            _ = prlimit(Some(self.leader), Resource::Nofile, limits);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = limit;
     }
 
     /// Ends all processes of the group at once.
@@ -85,7 +115,9 @@ impl ProcessGroup {
         let status = match child.take() {
             Some(mut leader) => {
                 self.send(Signal::KILL);
-                leader.try_wait()?
+                let status = leader.try_wait();
+                leaders().remove(&self.pid());
+                status?
             }
             None => None,
         };
@@ -129,6 +161,8 @@ impl ProcessGroup {
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
+        // Tokio reaps it, or whoever reaps orphans.
+        leaders().remove(&self.pid());
     }
 }
 

@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use super::daemons::Starts;
 use super::engine::Engine;
-use super::orphans;
 use super::records::Records;
 use super::server::{ProcessServer, until_ready};
 use super::stop::free;
+use super::{foreign, orphans, reaper};
 use crate::swap::{BoxFuture, Launch, Launcher, ModelServer, StartError};
 use crate::upstream::Prober;
 
@@ -46,6 +46,8 @@ pub struct ProcessLauncher {
     prober: Prober,
     starts: Arc<Starts>,
     prepared: Arc<OnceCell<Preparation>>,
+    open_files: Option<u64>,
+    reaps_orphans: bool,
 }
 
 /// The results of the preparation for the first start.
@@ -63,6 +65,8 @@ impl Default for ProcessLauncher {
             prober: Prober::local(),
             starts: Arc::default(),
             prepared: Arc::default(),
+            open_files: None,
+            reaps_orphans: false,
         }
     }
 }
@@ -79,9 +83,32 @@ impl Launcher for ProcessLauncher {
 }
 
 impl ProcessLauncher {
+    /// Sets the soft limit of open files of the processes, on Linux. A program that has raised its own limit sets the one that it
+    /// was started with, because many programs go through all numbers up to the limit, or use `select`. By default, processes
+    /// inherit the limit of this program.
+    #[must_use]
+    pub fn open_files(mut self, limit: u64) -> Self {
+        self.open_files = Some(limit);
+        self
+    }
+
+    /// Lets the launcher reap the processes whose parent has ended, on Linux. The system gives these to the first process of a
+    /// container (PID 1), where they would pile up. The launcher reaps every child of this program that no launcher has started,
+    /// so the program must start no other ones.
+    #[must_use]
+    pub fn reap_orphans(mut self) -> Self {
+        self.reaps_orphans = true;
+        self
+    }
+
     /// Ends the processes of killed programs, before the first start.
     async fn prepared(&self) -> &Preparation {
         let prepare = async {
+            if self.reaps_orphans
+                && let Err(error) = reaper::start()
+            {
+                tracing::warn!(%error, "processes whose parent has ended will not be reaped");
+            }
             let Some(owner) = self.starts.owner.clone() else {
                 return Preparation::default();
             };
@@ -113,8 +140,12 @@ async fn start(
     if let Ok(Some(refusal)) = refusal {
         return Err(StartError::new(refusal));
     }
+    if let Some(refusal) = foreign::refusal(&launch.model, &launcher.prober).await {
+        return Err(StartError::new(refusal));
+    }
     let records = prepared.records.as_ref();
-    let engine = Engine::spawn(launch, launcher.prober.clone(), &starts, records)?;
+    let (prober, open_files) = (launcher.prober.clone(), launcher.open_files);
+    let engine = Engine::spawn(launch, prober, &starts, records, open_files)?;
     // Ends the process if this future is dropped.
     let unready = engine.failed.clone().drop_guard();
     let gone = engine.life.clone().gone_for(engine.launch.model.settle);

@@ -302,6 +302,7 @@ mod tests {
         let process = |pid, start| Process { pid, start };
         let stat = |process, has_ended| Stat {
             process,
+            parent: 1,
             group: 7,
             has_ended,
         };

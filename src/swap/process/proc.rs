@@ -114,6 +114,8 @@ impl FromStr for Owner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) process: Process,
+    /// The number of its parent, which is another one once its first parent has ended.
+    pub(super) parent: u32,
     /// The number of the process group that it is in.
     pub(super) group: u32,
     /// `true` once it has ended and holds no memory, though it is not reaped.
@@ -142,6 +144,7 @@ impl Stat {
                 pid,
                 start: field(22)?.parse().ok()?,
             },
+            parent: field(4)?.parse().ok()?,
             group: field(5)?.parse().ok()?,
             has_ended: matches!(field(3)?, "Z" | "X"),
         })
@@ -186,14 +189,15 @@ pub(super) mod tests {
     #[test]
     fn group_start_and_end_are_read_after_the_name() {
         let process = Process { pid: 9, start: 900 };
-        let stat = |group, has_ended| Stat {
+        let stat = |parent, group, has_ended| Stat {
             process,
+            parent,
             group,
             has_ended,
         };
-        assert_eq!(parse("9 (sh) S 1 7 7"), Some(stat(7, false)));
-        assert_eq!(parse("9 (a) b) c (d) R 1 7 7"), Some(stat(7, false)));
-        assert_eq!(parse("9 (sh) Z 7 8 7"), Some(stat(8, true)));
+        assert_eq!(parse("9 (sh) S 1 7 7"), Some(stat(1, 7, false)));
+        assert_eq!(parse("9 (a) b) c (d) R 1 7 7"), Some(stat(1, 7, false)));
+        assert_eq!(parse("9 (sh) Z 7 8 7"), Some(stat(7, 8, true)));
         assert_eq!(Stat::parse(9, ""), None);
         assert_eq!(Stat::parse(9, "9 (sh) S 1 7 7"), None);
     }

@@ -102,6 +102,9 @@ async fn run(line: &str, engine: &Engine) -> Result<(), String> {
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let spawned = ProcessGroup::spawn(&mut command);
     let (group, mut child_ends) = spawned.map_err(|error| error.to_string())?;
+    if let Some(limit) = engine.open_files {
+        group.limit_files(limit);
+    }
     group.ended(&mut child_ends).await;
     match group.reap() {
         Ok(status) if status.success() => Ok(()),

@@ -132,6 +132,17 @@ impl Scheduler {
         self.decide(effects);
     }
 
+    /// Stops an instance that is idle and for which no request waits, as if it had been idle for long enough.
+    pub(crate) fn on_release(&mut self, id: InstanceId, effects: &mut impl Effects) {
+        let instance = effects.schedule(id);
+        let is_kept = instance.is_pinned() || self.settings.default == Some(id);
+        let is_unused = instance.phase == InstancePhase::Ready && instance.head.is_none();
+        if is_unused && !is_kept && effects.close_if_idle(id) {
+            self.stop(id, effects);
+        }
+        self.decide(effects);
+    }
+
     /// Lets an instance stop once it is idle, or gives up its start.
     pub(super) fn leave(&mut self, id: InstanceId, effects: &mut impl Effects) {
         match effects.schedule(id).phase {

@@ -289,6 +289,7 @@ impl Test {
                 let is_kill = verb == "kill";
                 (self.scheduler).on_unload(model, is_kill, &mut self.world);
             }
+            "release" => (self.scheduler).on_release(model, &mut self.world),
             "pass" => self.pass(object.parse().unwrap()),
             "stopped" => self.has_stopped(model),
             "ok" | "fail" => _ = self.end(verb == "ok"),

@@ -79,6 +79,8 @@ fn every_key_of_a_model_is_read() {
         start_timeout_seconds = 900
         sleep_path = "/sleep"
         wake_path = "/wake"
+        ignore_paths = ["/ws"]
+        ignore_websockets = true
         "#,
     )
     .unwrap();
@@ -106,6 +108,8 @@ fn every_key_of_a_model_is_read() {
         start_timeout: Some(seconds(900)),
         sleep_path: Some("/sleep".to_owned()),
         wake_path: Some("/wake".to_owned()),
+        ignore_paths: vec!["/ws".to_owned()],
+        ignore_websockets: true,
         ..model
     };
     let expected = SwapConfig {

@@ -256,6 +256,28 @@ fn an_abandoned_load_that_a_model_was_stopped_for_yields() {
 }
 
 #[test]
+fn a_release_stops_only_an_idle_model() {
+    let mut test = Test::with_memory(1, 2);
+    test.goes(&[
+        ("release a", ""),
+        ("ask a", "start a"),
+        ("release a", ""),
+        ("ok", "open a"),
+        ("release a", ""), // it serves
+        ("serve a", ""),
+        ("release a", "close a, stop a"),
+    ]);
+    let mut test = Test::with_memory(1, 2);
+    test.settings(A).is_pinned = true;
+    test.goes(&[
+        ("ask a", "start a"),
+        ("ok", "open a"),
+        ("serve a", ""),
+        ("release a", ""),
+    ]);
+}
+
+#[test]
 fn an_abandoned_load_goes_on_until_another_one_needs_its_memory() {
     let mut test = Test::with_memory(1, 2);
     test.goes(&[
