@@ -209,7 +209,10 @@ impl Config {
         let source = path.display().to_string();
         let mut warnings = routing_warnings(&routing, &source);
         let has_models = swap.as_ref().is_some_and(|swap| !swap.models.is_empty());
-        warnings.extend(registry_warnings(&registry, has_models, &source));
+        let is_front = durable
+            .as_ref()
+            .is_some_and(|durable| durable.role == Role::Front);
+        warnings.extend(registry_warnings(&registry, has_models, is_front, &source));
         warnings.extend(unknown_models(
             &routing,
             &registry,
@@ -305,10 +308,21 @@ fn routing_warnings(routing: &RoutingConfig, source: &str) -> Vec<String> {
 }
 
 /// `has_models`: whether `[swap]` has any.
-fn registry_warnings(registry: &Registry, has_models: bool, source: &str) -> Vec<String> {
+fn registry_warnings(
+    registry: &Registry,
+    has_models: bool,
+    is_front: bool,
+    source: &str,
+) -> Vec<String> {
     let endpoints = registry.endpoints();
     if endpoints.is_empty() && !has_models {
-        let problem = "no [[backends]]: every request for a model gets 503";
+        let problem = match is_front {
+            false => "no [[backends]]: every request for a model gets 503",
+            true => {
+                "no [[backends]]: this front stores requests for any model name, also those that no worker serves; list \
+                 the workers' [[backends]] here, too, and it refuses them"
+            }
+        };
         return vec![format!("{source}: {problem}")];
     }
     let unused = endpoints

@@ -18,7 +18,7 @@ use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderName, Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Limited};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
@@ -28,7 +28,7 @@ use tower_triage::durable::batches::{BatchApi, BatchService};
 use tower_triage::durable::webhooks::{WebhookAddresses, WebhookSecret, WebhookSender};
 use tower_triage::durable::{
     Classifier, DrainStore, Durable as DurableService, DurableHandle, DurableLayer, EmbeddedStore,
-    OpenError, RedisConfig, RedisStore, Store, StoreConfig,
+    OpenError, RedisConfig, RedisStore, StorageQuota, Store, StoreConfig,
 };
 use tower_triage::shared_limits::{SharedLimits, SharedLimitsConfig};
 use tower_triage::{QueueConfig, RouteHandle};
@@ -55,6 +55,14 @@ const ACTION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The paths at which clients are answered about stored requests, and those below.
 const PAGES: [&str; 3] = ["/requests", "/v1/files", "/v1/batches"];
+
+/// The headers that ask for a request to be stored, with more than a wish.
+const OPTIONS: [&str; 4] = [
+    "idempotency-key",
+    "cancel-after",
+    "not-before",
+    "webhook-url",
+];
 
 /// The stored requests of a gateway.
 #[derive(Clone)]
@@ -90,7 +98,11 @@ impl Durable {
         let store = open(durable, &queue, &mut tasks).await?;
         let by_model = ByModel::new(handle, config.server.paths.clone());
         let served = CancellationToken::new();
+        let tenants = handle.tenants().clone();
+        let limits = move |tenant: &[u8]| tenants.storage_limits(tenant);
+        let quota = StorageQuota::new(Arc::clone(&store), limits);
         let mut layer = DurableLayer::new(Arc::clone(&store))
+            .quota(quota.clone())
             .classify(by_model.clone())
             .store_all(stores_all)
             .max_wait(durable.max_wait)
@@ -118,7 +130,7 @@ impl Durable {
         let layers: Arc<dyn Fn(StoredRoute) -> Front + Send + Sync> = match durable.role {
             Role::Worker => Arc::new(move |routed| Front::Straight(straight(routed))),
             Role::Front | Role::Both => {
-                let batches = batches(durable, &queue, Arc::clone(&store), by_model);
+                let batches = batches(durable, &queue, Arc::clone(&store), by_model).quota(quota);
                 tasks.spawn(batches.clone().run());
                 Arc::new(move |routed| Front::Storing(batches.layer(layer.layer(straight(routed)))))
             }
@@ -162,6 +174,14 @@ impl Durable {
         let content_type = request.headers().get(CONTENT_TYPE);
         let is_form = content_type.is_some_and(|it| it.as_bytes().starts_with(b"multipart/"));
         self.stores_all || !is_form
+    }
+
+    /// Returns the first header that asks for a request to be stored, and that its client relies on. Wishes (`Prefer`) do
+    /// not count.
+    pub(crate) fn option_of<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderName> {
+        let stores = matches!(self.front, Front::Storing(_));
+        let mut names = headers.keys().filter(|_| stores);
+        names.find(|name| OPTIONS.contains(&name.as_str()))
     }
 
     /// Answers a request of a client.
@@ -291,13 +311,15 @@ fn batches(
     by_model: ByModel,
 ) -> BatchApi {
     let level = queue.room.levels.parse(BATCH_LEVEL.as_bytes());
-    let of_tenant = by_model.clone();
+    let (of_tenant, served) = (by_model.clone(), by_model.clone());
     let batches = BatchApi::new(store)
         .level(level.0)
         .file_limit(durable.file_limit_bytes)
         .line_limit(durable.body_limit_bytes)
         .retention(durable.retention)
+        .file_retention(durable.file_retention)
         .tenant(move |head| of_tenant.tenant(head))
+        .serves(move |head, endpoint| served.serves(head, endpoint))
         .queue(move |line: &Request<Bytes>| {
             let (head, body) = line.clone().into_parts();
             Ok(by_model.classify(&head, &body)?.queue)

@@ -12,7 +12,7 @@ use axum::BoxError;
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{Method, Request, Response};
+use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use tokio::time::timeout;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -165,6 +165,11 @@ impl Gateway {
             let memory = self.pages.memory.clone();
             return GatewayFuture::page(stored(durable.clone(), request, api, memory));
         }
+        let option = durable.and_then(|durable| durable.option_of(request.headers()));
+        if let Some(option) = option {
+            let refused = cannot_store(request.uri().path(), option);
+            return GatewayFuture::page(ready(pages::response_to(request.method(), refused)));
+        }
         self.route(request, api)
     }
 
@@ -286,6 +291,14 @@ impl Gateway {
             }
         }
     }
+}
+
+/// Refuses a request that asks to be stored and can't be, because its body names no model that the gateway reads.
+fn cannot_store(path: &str, option: &HeaderName) -> Response<Body> {
+    let message = format!(
+        "`{option}` is for requests that are stored, which forms and those to {path} are not: send it without"
+    );
+    pages::error_at(path, StatusCode::BAD_REQUEST, "unsupported_header", message)
 }
 
 /// Answers a request that may be stored. An answer that no backend gives counts against `memory`.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use http::header::{AUTHORIZATION, CONNECTION, FORWARDED};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use tower_triage::durable::StorageLimits;
 use tower_triage::queue::HeaderClassifier;
 use tower_triage::{Priority, QueueConfig};
 
@@ -31,6 +32,8 @@ pub(crate) struct Tenants(Arc<ArcSwapOption<Table>>);
 struct Table {
     by_key: HashMap<KeyHash, Arc<Tenant>>,
     by_name: HashMap<String, Arc<Tenant>>,
+    /// What each tenant may store, by name.
+    storage: HashMap<Vec<u8>, StorageLimits>,
     tenant_header: HeaderName,
     priority_header: HeaderName,
     levels: HeaderClassifier,
@@ -100,6 +103,20 @@ impl Tenants {
         Ok(Some(Arc::clone(tenant)))
     }
 
+    /// Returns what a tenant may store. Without `[[tenants]]` there is no limit. A tenant that was removed shares with all
+    /// others.
+    pub(crate) fn storage_limits(&self, tenant: &[u8]) -> StorageLimits {
+        let table = self.0.load();
+        let Some(table) = &*table else {
+            return StorageLimits::default();
+        };
+        table.storage.get(tenant).copied().unwrap_or(StorageLimits {
+            bytes: None,
+            files: None,
+            shares: true,
+        })
+    }
+
     /// Returns `true` if a request with these headers, which has been identified, may ask for the model of this very name.
     pub(crate) fn may_use_model(&self, headers: &HeaderMap, model: &str) -> bool {
         self.is_allowed(headers, |tenant| tenant.may_use_model(model))
@@ -133,6 +150,7 @@ impl Table {
         let mut table = Self {
             by_key: HashMap::new(),
             by_name: HashMap::new(),
+            storage: HashMap::new(),
             tenant_header: HeaderName::try_from(tenant_header)?,
             priority_header: HeaderName::try_from(&queue.priority_header)?,
             level_names: level_names.collect::<Result<_, _>>()?,
@@ -144,6 +162,12 @@ impl Table {
             table
                 .by_key
                 .extend(keys.map(|key| (key, Arc::clone(&tenant))));
+            let limits = StorageLimits {
+                bytes: config.stored_bytes,
+                files: config.stored_files,
+                shares: true,
+            };
+            table.storage.insert(config.name.clone().into(), limits);
             table.by_name.insert(config.name.clone(), tenant);
         }
         Ok(table)

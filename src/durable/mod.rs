@@ -80,6 +80,7 @@ pub mod reason;
 mod redis;
 mod rejections;
 mod request;
+mod storage_quota;
 mod store;
 mod store_health;
 #[cfg(feature = "client")]
@@ -104,6 +105,7 @@ pub use outcome::Outcome;
 #[cfg(feature = "redis")]
 pub use redis::{ConnectError, RedisConfig, RedisStore};
 pub use request::{Idempotency, NewRequest};
+pub use storage_quota::{StorageLimits, StorageQuota};
 pub use store::{
     Backlog, BacklogChange, Chunk, Chunks, DueWebhook, Enqueued, Found, FreePlace, IdleWorker,
     Pause, PauseScope, QueueHead, ResponsePart, Store, StoreFuture,

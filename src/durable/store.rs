@@ -159,6 +159,18 @@ pub trait Store: Send + Sync + 'static {
         again: Option<Duration>,
     ) -> StoreFuture<'_, ()>;
 
+    /// Returns the bytes that requests of a tenant and their responses take, which have not been forgotten. A store may
+    /// underestimate them. The default returns 0.
+    fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
+        _ = tenant;
+        Box::pin(std::future::ready(Ok(0)))
+    }
+
+    /// Returns the bytes that the store has left for new data, or `None` if it does not know. The default returns `None`.
+    fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
     /// Stores a value under a key and replaces its former value. Components on top of a store use it, such as files and
     /// batches.
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()>;

@@ -378,6 +378,18 @@ async fn check_prints_addresses_and_warnings_and_starts_nothing() {
 }
 
 #[tokio::test]
+async fn check_says_that_a_front_without_backends_takes_any_model() {
+    let front = "[durable]\npath = \"x\"\nrole = \"front\"";
+    let file = ConfigFile::new(front);
+    let (code, report, _) = output(&["check", "--config", file.path()]).await;
+    assert_eq!(code, Some(0), "{report}");
+    assert!(report.contains("any model name"), "{report}");
+    let file = ConfigFile::new(&format!("{front}\n{BACKEND}"));
+    let (_, report, _) = output(&["check", "--config", file.path()]).await;
+    assert!(!report.contains("any model name"), "{report}");
+}
+
+#[tokio::test]
 async fn check_fails_with_the_error_of_a_start() {
     let file = ConfigFile::new("[queue]\nmax_sise = 1");
     let path = file.path();

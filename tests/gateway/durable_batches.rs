@@ -134,6 +134,58 @@ async fn batch_with_an_unknown_model_runs_no_line() {
 }
 
 #[tokio::test]
+async fn batch_for_an_endpoint_that_nobody_serves_is_refused() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let tenant = "[[tenants]]\nname = \"a\"\nkeys = [\"k\"]\npaths = [\"/v1/files\", \"/v1/batches\", \"/v1/embeddings\"]";
+    let gateway = folder.setup("", &backend).sections(tenant).start().await;
+    let file = upload_by(&gateway, "k", &[line("m", 1)]).await;
+    for (endpoint, status) in [
+        ("/v1/nope", 400),
+        ("/v1/chat/completions", 400), // not for this tenant
+        ("/v1/embeddings", 200),
+    ] {
+        let batch = json!({ "input_file_id": file["id"], "endpoint": endpoint, "completion_window": "24h" });
+        let create = gateway.client().post("/v1/batches").body(batch.to_string());
+        let create = create.header("content-type", "application/json");
+        let answer = create.header("x-api-key", "k").answer().await;
+        assert_eq!(answer.status, status, "{endpoint}: {answer:?}");
+        if status == 400 {
+            answer.assert_error(400, "invalid_endpoint");
+        }
+    }
+}
+
+#[tokio::test]
+async fn options_of_stored_requests_are_refused_where_nothing_is_stored() {
+    let (folder, backend) = (Folder::new(), Backend::start().await);
+    let gateway = folder.setup("", &backend).start().await;
+    let file = upload(&gateway, &[line("m", 1)]).await;
+    let batch = json!({ "input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h" });
+    let json = "application/json";
+    let form = "--b\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nm\r\n--b--\r\n";
+    let of_form = "multipart/form-data; boundary=b";
+    for (path, content_type, body) in [
+        ("/v1/batches", json, batch.to_string()),
+        ("/v1/audio/transcriptions", of_form, form.to_owned()),
+        ("/upstream/m/v1/chat/completions", json, "{}".to_owned()),
+        ("/v1/other?model=m", json, "{}".to_owned()),
+    ] {
+        for (option, value) in [
+            ("idempotency-key", "k"),
+            ("not-before", "60"),
+            ("cancel-after", "60"),
+        ] {
+            let ask = gateway.client().post(path).body(body.clone());
+            let ask = ask.header("content-type", content_type);
+            let answer = ask.header(option, value).answer().await;
+            answer.assert_error(400, "unsupported_header");
+            assert!(answer.message().contains(option), "{answer:?}");
+        }
+    }
+    assert_eq!(backend.counts().arrived, 0);
+}
+
+#[tokio::test]
 async fn webhook_tells_the_end_of_a_request() {
     let (folder, backend) = (Folder::new(), Backend::replying("fine").await);
     let receiver = Backend::start().await;

@@ -113,6 +113,7 @@ mod swap_params;
 mod swap_unknown;
 mod tenant_keys;
 mod tenant_limit;
+mod tenant_storage;
 mod tenants;
 mod tls;
 mod uploads;

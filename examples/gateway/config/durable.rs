@@ -30,6 +30,8 @@ pub(crate) struct DurableConfig {
     pub(crate) max_wait: Duration,
     pub(crate) body_limit_bytes: usize,
     pub(crate) file_limit_bytes: u64,
+    /// The time for which a file is kept that says none itself.
+    pub(crate) file_retention: Duration,
     pub(crate) on_crash: OnCrash,
     pub(crate) retry: RetryPolicy,
     pub(crate) attempt_timeout: Duration,
@@ -161,6 +163,7 @@ impl DurableSection {
                 max_wait: self.max_wait,
                 body_limit_bytes: self.body_limit_bytes,
                 file_limit_bytes: self.file_limit_bytes,
+                file_retention: self.file_retention,
                 on_crash,
                 retry: self.retry()?,
                 attempt_timeout: self.attempt_timeout,

@@ -36,6 +36,10 @@ pub(super) struct TenantSection {
     #[serde(default)]
     concurrency: usize,
     #[serde(default)]
+    stored_bytes: u64,
+    #[serde(default)]
+    stored_files: u64,
+    #[serde(default)]
     models: Vec<String>,
     #[serde(default)]
     paths: Vec<String>,
@@ -64,6 +68,10 @@ pub(crate) struct TenantConfig {
     pub(crate) models: HashSet<String>,
     /// Empty: all.
     pub(crate) paths: Vec<String>,
+    /// The most bytes that it may store; `None`: as much as is left for all others.
+    pub(crate) stored_bytes: Option<u64>,
+    /// The most files that it may store; `None`: no limit.
+    pub(crate) stored_files: Option<u64>,
     weight: Option<u32>,
     limits: TenantLimits,
 }
@@ -130,6 +138,8 @@ impl TenantSection {
             max_level: max_level.transpose()?,
             paths: paths.map_err(|problem| InvalidTenant::Path(name.clone(), problem))?,
             models: self.models.into_iter().collect(),
+            stored_bytes: Some(self.stored_bytes).filter(|bytes| *bytes > 0),
+            stored_files: Some(self.stored_files).filter(|files| *files > 0),
             header,
             keys,
             weight: self.weight,

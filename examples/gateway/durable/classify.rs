@@ -54,10 +54,15 @@ impl ByModel {
         }
     }
 
+    /// Returns `true` if the tenant of a call may send requests to `path`, if they are stored.
+    pub(super) fn serves(&self, head: &Parts, path: &str) -> bool {
+        self.paths.allows(path) && self.tenants.may_use_path(&head.headers, path)
+    }
+
     /// Checks the path and the model of a request, which may be a line of a batch.
     fn check(&self, head: &Parts, model: &str, routing: &RoutingConfig) -> Result<(), Rejection> {
         let (headers, path) = (&head.headers, head.uri.path());
-        if !self.paths.allows(path) || !self.tenants.may_use_path(headers, path) {
+        if !self.serves(head, path) {
             let message = format!("requests for {path} may not be stored");
             return Err(Rejection::new(StatusCode::NOT_FOUND, "not_found", message));
         }

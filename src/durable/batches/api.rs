@@ -5,12 +5,13 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use serde_json::{Value, json};
 
 use super::super::StoreError;
-use super::error::{Failure, conflict, not_found};
+use super::super::headers::{CANCEL_AFTER, IDEMPOTENCY_KEY, NOT_BEFORE};
+use super::error::{Failure, bad_request, conflict, not_found};
 use super::list::{ListPage, ListQuery};
 use super::records::{self, BatchRecord, End, FileRecord, Progress};
 use super::scan::Scan;
@@ -82,7 +83,8 @@ impl BatchApi {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let (head, body) = request.into_parts();
-        let tenant = hex(&(self.settings.tenant)(&head));
+        let owner = (self.settings.tenant)(&head);
+        let tenant = files::hex(&owner);
         let path = head.uri.path();
         let page = Page::find(path).ok_or_else(|| {
             Rejection::new(
@@ -91,10 +93,12 @@ impl BatchApi {
                 format!("no such page: {path}"),
             )
         })?;
+        if head.method == Method::POST {
+            refuse_options(&head.headers)?;
+        }
         let object = match (&head.method, &page) {
             (&Method::POST, Page::Files) => {
-                let limit = self.settings.file_limit;
-                let uploaded = upload::upload(&self.store, &tenant, &head.headers, body, limit);
+                let uploaded = upload::upload(self, &owner, &head.headers, body);
                 let (id, file) = uploaded.await?;
                 records::file_object(&id, &file)
             }
@@ -109,7 +113,13 @@ impl BatchApi {
                 let file = self.file(&tenant, id).await?;
                 return Ok(self.content(id, &file));
             }
-            (&Method::DELETE, Page::File(id)) => self.delete_file(&tenant, id).await?,
+            (&Method::DELETE, Page::File(id)) => {
+                let deleted = self.delete_file(&tenant, id).await?;
+                if let Some(quota) = &self.settings.quota {
+                    quota.freed(&owner);
+                }
+                deleted
+            }
             (&Method::POST, Page::Batches) => self.create(&tenant, &head, body).await?,
             (&Method::GET, Page::Batches) => {
                 let query = ListQuery::of_batches(&head.uri)?;
@@ -227,6 +237,18 @@ impl BatchApi {
     }
 }
 
+/// Refuses the options of stored requests that a call has no use for, because its client relies on them.
+fn refuse_options(headers: &HeaderMap) -> Result<(), Rejection> {
+    let options = [IDEMPOTENCY_KEY, NOT_BEFORE, CANCEL_AFTER];
+    match options.iter().find(|option| headers.contains_key(*option)) {
+        None => Ok(()),
+        Some(option) => {
+            let message = format!("calls for files and batches have no `{option}`");
+            Err(bad_request("unsupported_header", message))
+        }
+    }
+}
+
 fn json_response<R>(object: &Value) -> Response<BatchBody<R>> {
     with_json(BatchBody::whole(object.to_string()))
 }
@@ -245,16 +267,6 @@ fn with_json<R>(body: BatchBody<R>) -> Response<BatchBody<R>> {
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);
     response
-}
-
-/// Returns the tenant in hexadecimal, as a part of keys.
-fn hex(tenant: &[u8]) -> String {
-    use std::fmt::Write;
-    let mut hex = String::with_capacity(2 * tenant.len());
-    for byte in tenant {
-        write!(hex, "{byte:02x}").expect("a String takes all");
-    }
-    hex
 }
 
 #[cfg(all(test, not(loom)))]

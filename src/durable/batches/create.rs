@@ -63,6 +63,12 @@ impl BatchApi {
         let endpoint = text(asked.endpoint, "endpoint")?;
         let completion_window = text(asked.completion_window, "completion_window")?;
         check_endpoint(&endpoint)?;
+        if !(self.settings.serves)(head, &endpoint) {
+            let message = format!("requests to `endpoint` {endpoint:?} are not served here");
+            return Err(bad_request("invalid_endpoint", message)
+                .with_param("endpoint")
+                .into());
+        }
         check_metadata(asked.metadata.as_ref())?;
         let output_lifetime = asked.output_expires_after.map(|after| {
             let (anchor, seconds) = (after.get("anchor"), after.get("seconds"));

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use http::StatusCode;
 
 use super::super::StoreError;
+use super::super::storage_quota::QuotaError;
 use crate::rejection::{Rejection, ToRejection};
 
 /// The failure of a call, caused by a mistake of the client or by the store.
@@ -40,6 +41,15 @@ impl From<Rejection> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
+    }
+}
+
+impl From<QuotaError> for Failure {
+    fn from(error: QuotaError) -> Self {
+        match error {
+            QuotaError::Full(rejection) => Self::Rejected(rejection),
+            QuotaError::Store(error) => Self::Store(error),
+        }
     }
 }
 

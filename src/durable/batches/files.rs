@@ -27,6 +27,43 @@ pub(super) async fn find(
     Ok(Some(file).filter(|file| !has_expired(file)))
 }
 
+/// The files of a tenant that have not expired.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::durable) struct FileUsage {
+    pub(in crate::durable) bytes: u64,
+    pub(in crate::durable) files: u64,
+}
+
+/// Returns the number and the size of a tenant's files.
+pub(in crate::durable) async fn file_usage(
+    store: &Arc<dyn Store>,
+    tenant: &[u8],
+) -> Result<FileUsage, StoreError> {
+    let mut usage = FileUsage::default();
+    let mut scan = Scan::new(store, keys::file(&hex(tenant), ""), RECORDS_AT_ONCE);
+    while let Some((id, value)) = scan.next().await? {
+        let file: FileRecord = records::read(&id, &value)?;
+        if !has_expired(&file) {
+            usage.bytes += file.bytes;
+            usage.files += 1;
+        }
+    }
+    Ok(usage)
+}
+
+/// The number of records of files that are read at a time.
+const RECORDS_AT_ONCE: usize = 1_000;
+
+/// Returns the tenant in hexadecimal, as a part of keys.
+pub(super) fn hex(tenant: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut hex = String::with_capacity(2 * tenant.len());
+    for byte in tenant {
+        write!(hex, "{byte:02x}").expect("a String takes all");
+    }
+    hex
+}
+
 /// Returns `true` if the file has expired.
 pub(super) fn has_expired(file: &FileRecord) -> bool {
     file.expires_at

@@ -63,5 +63,6 @@ mod upload;
 mod validator;
 
 pub use body::BatchBody;
+pub(in crate::durable) use files::{FileUsage, file_usage};
 pub use service::{BatchFuture, BatchService};
 pub use settings::BatchApi;

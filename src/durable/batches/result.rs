@@ -68,6 +68,14 @@ impl LineContext {
         request
     }
 
+    /// Returns `true` if the tenant may store a line of `bytes`.
+    async fn has_room(&self, bytes: u64) -> Result<bool, StoreError> {
+        match &self.api.settings.quota {
+            Some(quota) => quota.has_room(&self.tenant, bytes).await,
+            None => Ok(true),
+        }
+    }
+
     /// Returns the name of the queue for a line.
     pub(super) fn queue(&self, request: &Request<Bytes>) -> Result<String, LineError> {
         (self.api.settings.queue)(request).map_err(|rejection| {
@@ -144,7 +152,12 @@ impl LineTask {
     /// Stores the line as a request. Waits while the store is full, unless the batch is stopped.
     async fn store(&mut self, mut new: NewRequest) -> Result<(), StoreError> {
         let context = Arc::clone(&self.context);
+        let bytes = new.request.len() as u64;
         while self.stopped.borrow().is_none() {
+            if !context.has_room(bytes).await? {
+                self.pause().await;
+                continue;
+            }
             new.cancel_after = Some(id::until(context.deadline).max(Duration::from_millis(1)));
             match context.api.store.enqueue(new.clone()).await {
                 // A request that lacks replicas is stored all the same.
@@ -156,12 +169,17 @@ impl LineTask {
                 ) => {}
                 Err(error) => return Err(error),
             }
-            tokio::select! {
-                () = sleep(FULL) => {}
-                _ = self.stopped.changed() => {}
-            }
+            self.pause().await;
         }
         Ok(())
+    }
+
+    /// Waits for a while, or until the batch is stopped.
+    async fn pause(&mut self) {
+        tokio::select! {
+            () = sleep(FULL) => {}
+            _ = self.stopped.changed() => {}
+        }
     }
 
     /// Waits until the line has ended, and records its result.

@@ -8,11 +8,12 @@ use http::request::Parts;
 use http::{Request, Uri};
 use tokio::sync::{Notify, Semaphore};
 
-use super::super::Store;
 use super::super::front::CheckWebhook;
+use super::super::{StorageQuota, Store};
 use crate::rejection::Rejection;
 
 type TenantOf = Arc<dyn Fn(&Parts) -> Vec<u8> + Send + Sync>;
+type EndpointCheck = Arc<dyn Fn(&Parts, &str) -> bool + Send + Sync>;
 type QueueOf = Arc<dyn Fn(&Request<Bytes>) -> Result<String, Rejection> + Send + Sync>;
 
 /// OpenAI's API for files and batches over a [`Store`]. It is a Tower layer in front of a service, and a
@@ -41,7 +42,12 @@ pub(super) struct Settings {
     pub(super) file_limit: u64,
     pub(super) line_limit: usize,
     pub(super) retention: Duration,
+    /// The time after which a file expires that says none itself.
+    pub(super) file_retention: Option<Duration>,
+    pub(super) quota: Option<StorageQuota>,
     pub(super) tenant: TenantOf,
+    /// Returns `true` if the client of a call may send requests to an endpoint.
+    pub(super) serves: EndpointCheck,
     pub(super) queue: QueueOf,
     /// A check of webhook addresses, or `None` if no webhook is sent.
     pub(super) check_webhook: Option<Arc<CheckWebhook>>,
@@ -62,7 +68,10 @@ impl BatchApi {
             file_limit: 200 << 20,
             line_limit: 100 << 20,
             retention: Duration::from_secs(24 * 60 * 60),
+            file_retention: None,
+            quota: None,
             tenant: Arc::new(|_| Vec::new()),
+            serves: Arc::new(|_, _| true),
             queue: Arc::new(|_| Ok(String::new())),
             check_webhook: None,
         };
@@ -105,10 +114,34 @@ impl BatchApi {
         self
     }
 
+    /// Sets the time after which an uploaded file expires that has no `expires_after`. Without this setting, such a file is
+    /// kept until it is deleted.
+    #[must_use]
+    pub fn file_retention(mut self, retention: Duration) -> Self {
+        self.settings_mut().file_retention = Some(retention);
+        self
+    }
+
+    /// Sets the limits on what each tenant may store. An upload beyond them gets 413 `tenant_storage_full` or
+    /// `tenant_files_full`, and lines of batches wait until there is room.
+    #[must_use]
+    pub fn quota(mut self, quota: StorageQuota) -> Self {
+        self.settings_mut().quota = Some(quota);
+        self
+    }
+
     /// Sets the function that reads the tenant of a call. A tenant sees only its own files and batches.
     #[must_use]
     pub fn tenant(mut self, tenant: impl Fn(&Parts) -> Vec<u8> + Send + Sync + 'static) -> Self {
         self.settings_mut().tenant = Arc::new(tenant);
+        self
+    }
+
+    /// Sets the function that decides on the `endpoint` of a new batch, from the head of the call that creates it. The
+    /// creation of a batch for any other endpoint gets 400 `invalid_endpoint`. By default, each path of requests will do.
+    #[must_use]
+    pub fn serves(mut self, serves: impl Fn(&Parts, &str) -> bool + Send + Sync + 'static) -> Self {
+        self.settings_mut().serves = Arc::new(serves);
         self
     }
 

@@ -17,12 +17,13 @@ use pin_project_lite::pin_project;
 use serde_json::Value;
 use tokio::task::{JoinError, JoinSet};
 
+use super::super::storage_quota::{self, QuotaError};
 use super::super::{Store, StoreError};
 use super::error::{Failure, bad_request};
 use super::expires_after::read_expires_after;
 use super::files::PIECE;
 use super::records::{self, FileRecord, Unreferenced};
-use super::{files, id, keys};
+use super::{BatchApi, files, id, keys};
 use crate::http::BodyFault;
 use crate::rejection::Rejection;
 
@@ -42,16 +43,20 @@ const MAX_EXCESS: u64 = 64 << 20;
 
 /// Reads an upload and stores its file. Returns the id and the record of the file.
 pub(super) async fn upload<B>(
-    store: &Arc<dyn Store>,
-    tenant: &str,
+    api: &BatchApi,
+    owner: &[u8],
     headers: &HeaderMap,
     body: B,
-    limit: u64,
 ) -> Result<(String, FileRecord), Failure>
 where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    let (store, tenant) = (&api.store, &*files::hex(owner));
+    let quota = match &api.settings.quota {
+        Some(quota) => Some(quota.upload(owner).await?),
+        None => None,
+    };
     let boundary = headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok());
@@ -84,7 +89,9 @@ where
         store,
         id: &file_id,
         writes: JoinSet::new(),
-        limit,
+        limit: api.settings.file_limit,
+        quota,
+        refused: None,
         unparsed,
         bytes: 0,
         pieces: 0,
@@ -105,7 +112,10 @@ where
     }
     let filename = upload.filename.ok_or_else(|| missing("file"))?;
     let lifetime = match (&upload.anchor, &upload.seconds) {
-        (None, None) => None,
+        (None, None) => api
+            .settings
+            .file_retention
+            .map(|time| time.as_secs().max(1)),
         (anchor, seconds) => Some(read_expires_after(
             "expires_after",
             anchor.as_ref(),
@@ -118,12 +128,16 @@ where
         created_at,
         filename,
         purpose,
-        expires_at: lifetime.map(|lifetime| created_at + lifetime),
+        expires_at: lifetime.map(|lifetime| created_at.saturating_add(lifetime)),
     };
     store
         .put(&keys::file(tenant, &file_id), records::write(&file))
         .await?;
     unfinished.keep();
+    upload
+        .quota
+        .into_iter()
+        .for_each(storage_quota::Upload::keep);
     store.remove(&keys::upload(&file_id)).await?;
     Ok((file_id, file))
 }
@@ -143,6 +157,10 @@ struct Upload<'a> {
     /// The pieces that are being written.
     writes: JoinSet<Result<(), StoreError>>,
     limit: u64,
+    /// The count of the file's bytes against the limits of its tenant.
+    quota: Option<storage_quota::Upload>,
+    /// The reason why the rest of the file is read and discarded.
+    refused: Option<QuotaError>,
     unparsed: Arc<AtomicUsize>,
     bytes: u64,
     pieces: u64,
@@ -197,6 +215,13 @@ impl Upload<'_> {
         while let Some(data) = field.chunk().await.map_err(unreadable)? {
             self.unparsed.store(0, Relaxed);
             self.bytes += data.len() as u64;
+            if let Some(quota) = &mut self.quota
+                && let Err(refused) = quota.grow(data.len() as u64)
+            {
+                // What is discarded needs no room, so it is not counted any more.
+                (self.quota, self.refused) = (None, Some(refused));
+                self.limit = self.limit.min(self.bytes - data.len() as u64);
+            }
             if self.bytes > self.limit {
                 piece = BytesMut::new();
                 match self.bytes - self.limit > MAX_EXCESS {
@@ -208,6 +233,9 @@ impl Upload<'_> {
             while piece.len() >= PIECE {
                 self.store_piece(piece.split_to(PIECE).freeze()).await?;
             }
+        }
+        if let Some(refused) = self.refused.take() {
+            return Err(refused.into());
         }
         if self.bytes > self.limit {
             let message = format!("the file has more than {} bytes", self.limit);

@@ -163,6 +163,14 @@ impl Store for DrainStore {
         })
     }
 
+    fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
+        self.new.stored_bytes(tenant)
+    }
+
+    fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
+        self.new.free_bytes()
+    }
+
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()> {
         self.new.put(key, value)
     }

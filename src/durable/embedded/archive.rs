@@ -216,6 +216,11 @@ impl Archive<'_> {
         Ok(seqs)
     }
 
+    /// Returns the bytes that the database has left for new data, or `None` if it does not know.
+    pub(crate) fn free_bytes(self) -> Result<Option<u64>, StoreError> {
+        self.0.free_bytes()
+    }
+
     /// Returns the value that is stored under a key.
     pub(crate) fn value(self, key: &str) -> Result<Option<Bytes>, StoreError> {
         match check_key(key) {

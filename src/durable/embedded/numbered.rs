@@ -35,7 +35,7 @@ impl<S: Storage> Numbered<S> {
             path: path.to_owned(),
             source,
         };
-        std::fs::create_dir_all(path).map_err(failed)?;
+        create(path).map_err(failed)?;
         let lock = lock(path)?;
         let mut ledger = Ledger::open(path).map_err(failed)?;
         let acknowledged = ledger.acknowledged();
@@ -104,6 +104,10 @@ impl<S: Storage> Storage for Numbered<S> {
         self.numbered(ops, |ops| self.storage.commit_again(ops))
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        self.storage.free_bytes()
+    }
+
     fn has_space(&self) -> Result<(), StoreError> {
         self.storage.has_space()
     }
@@ -133,6 +137,16 @@ impl<S: Storage> Storage for Numbered<S> {
     ) -> Result<(), StoreError> {
         self.storage.scan(table, keys, order, visit)
     }
+}
+
+/// Creates the folder of a store, if it is missing. Only its owner may read it, because stored requests have the headers of
+/// clients, and their keys.
+fn create(path: &Path) -> std::io::Result<()> {
+    let mut folder = std::fs::DirBuilder::new();
+    folder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut folder, 0o700);
+    folder.create(path)
 }
 
 /// Takes the lock of a folder. Fails if another process holds it.

@@ -57,6 +57,11 @@ pub(crate) trait Storage: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Returns the bytes that are left for new data, or `None` if they are unknown.
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        Ok(None)
+    }
+
     /// Closes the database. This is its last operation.
     fn close(&self) {}
 

@@ -247,6 +247,18 @@ impl Store for EmbeddedStore {
         }))
     }
 
+    fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
+        let tenant = tenant.to_vec();
+        Box::pin(
+            self.shared
+                .read(move |state, _| state.stored_bytes(&tenant)),
+        )
+    }
+
+    fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
+        Box::pin(self.shared.load(|archive| archive.free_bytes()))
+    }
+
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()> {
         let key = key.to_owned();
         Box::pin(self.shared.grow(move |change| {

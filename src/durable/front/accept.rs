@@ -16,6 +16,7 @@ use super::object;
 use super::read_body::read_body;
 use super::request_options::RequestOptions;
 use super::shared::Front;
+use crate::durable::storage_quota::QuotaError;
 use crate::durable::{
     Idempotency, NewRequest, RequestId, RequestInfo, encode_request, fingerprint, headers,
     rejections,
@@ -71,6 +72,7 @@ where
         webhook: options.webhook.clone(),
         ..NewRequest::new(id, encode_request(&request))
     };
+    take_room(front, &new).await?;
     drop(request); // frees the body early, because the caller may wait for a long time
     // The guard comes before the store is called, because the caller may disconnect during that call.
     let guard = options
@@ -142,6 +144,21 @@ where
         headers.insert(headers::PREFERENCE_APPLIED, applied);
     }
     Ok(response)
+}
+
+/// Checks that the tenant of a request may store it, unless the store has it already.
+async fn take_room(front: &Front, new: &NewRequest) -> Result<(), Rejection> {
+    let Some(quota) = &front.quota else {
+        return Ok(());
+    };
+    match quota.take(&new.tenant, new.request.len() as u64).await {
+        Ok(()) => Ok(()),
+        Err(QuotaError::Store(error)) => Err(error.to_rejection()),
+        Err(QuotaError::Full(rejection)) => match front.store.known(new).await {
+            Ok(Some(_)) => Ok(()),
+            _ => Err(rejection),
+        },
+    }
 }
 
 /// Returns a receipt, which names the place where the caller can ask for the response.

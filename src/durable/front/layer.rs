@@ -10,7 +10,7 @@ use tower_layer::Layer;
 
 use super::shared::Front;
 use super::{Classifier, Durable, DurableHandle};
-use crate::durable::{BodyMemory, Store};
+use crate::durable::{BodyMemory, StorageQuota, Store};
 use crate::rejection::Rejection;
 
 /// A layer that stores the requests which ask for it, and passes all others on to the inner service.
@@ -127,6 +127,14 @@ impl DurableLayer {
         check: impl Fn(&Uri) -> Result<(), Rejection> + Send + Sync + 'static,
     ) -> Self {
         self.0.check_webhook = Some(Arc::new(check));
+        self
+    }
+
+    /// Sets the limits on what each tenant may store. The layer rejects a request beyond them with 429
+    /// `tenant_storage_full`.
+    #[must_use]
+    pub fn quota(mut self, quota: StorageQuota) -> Self {
+        self.0.quota = Some(quota);
         self
     }
 

@@ -10,7 +10,7 @@ use super::estimate::Estimates;
 use super::refused::Refused;
 use super::{Classifier, ClassifyHeaders};
 use crate::durable::store_health::StoreHealth;
-use crate::durable::{Found, RequestId, Store, StoreError, StoreFuture};
+use crate::durable::{Found, RequestId, StorageQuota, Store, StoreError, StoreFuture};
 use crate::http::BodyMemory;
 use crate::rejection::Rejection;
 
@@ -28,6 +28,8 @@ pub(super) struct Front {
     pub(super) body_memory: Option<BodyMemory>,
     /// A check of webhook addresses, or `None` if the layer rejects all webhooks.
     pub(super) check_webhook: Option<Arc<CheckWebhook>>,
+    /// The limits on what each tenant may store, or `None` without any.
+    pub(super) quota: Option<StorageQuota>,
     pub(super) health: Arc<StoreHealth>,
     pub(super) estimates: Arc<Estimates>,
     pub(super) refused: Arc<Refused>,
@@ -52,6 +54,7 @@ impl Front {
             body_limit: 100 << 20,
             body_memory: None,
             check_webhook: None,
+            quota: None,
             health: Arc::default(),
             estimates: Arc::default(),
             refused: Arc::default(),

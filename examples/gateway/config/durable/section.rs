@@ -29,6 +29,11 @@ pub(in crate::config) struct DurableSection {
     pub(super) body_limit_bytes: usize,
     #[serde(deserialize_with = "above_0")]
     pub(super) file_limit_bytes: u64,
+    #[serde(
+        rename = "file_retention_seconds",
+        deserialize_with = "seconds::positive"
+    )]
+    pub(super) file_retention: Duration,
     on_crash: Crash,
     /// `None` if it is not written.
     pub(super) max_attempts: Option<u32>,
@@ -88,6 +93,7 @@ impl Default for DurableSection {
             max_wait: Duration::from_secs(600),
             body_limit_bytes: 100 << 20,
             file_limit_bytes: 200 << 20,
+            file_retention: Duration::from_secs(30 * 24 * 60 * 60),
             on_crash: Crash::Fail,
             max_attempts: None,
             backoff: Duration::from_secs(1),

@@ -175,6 +175,11 @@ impl Storage for Disk {
         Ok(())
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        let free = self.space().reserve.free_bytes();
+        free.map_err(|why| tables::io_error(&why))
+    }
+
     fn close(&self) {
         self.tables.close();
     }

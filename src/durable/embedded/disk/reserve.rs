@@ -37,6 +37,12 @@ impl Reserve {
         }
     }
 
+    /// Returns the space that new requests may use, or `None` if it is unknown.
+    pub(crate) fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let free = available(&self.folder)?;
+        Ok((free < u64::MAX).then(|| free.saturating_sub(Self::BESIDE)))
+    }
+
     /// Fills the reserve, unless it is full already.
     pub(crate) fn fill(&self) -> io::Result<()> {
         if std::fs::metadata(&self.file).is_ok_and(|file| file.len() == Self::BYTES) {

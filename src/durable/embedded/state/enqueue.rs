@@ -64,6 +64,8 @@ impl State {
             ..RequestRow::new(request.id, seq)
         };
         let segment = self.segments.current(now);
+        self.segments
+            .add_bytes(segment, &row.tenant, request.request.len());
         let slot = self.insert(segment, &row);
         self.begin(slot);
         self.enter_order(slot, now);

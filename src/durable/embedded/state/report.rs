@@ -87,6 +87,11 @@ impl State {
         Some((record.segment, record.seq))
     }
 
+    /// Returns the bytes of the requests of a tenant and their responses, as far as they were stored since the opening.
+    pub(crate) fn stored_bytes(&self, tenant: &[u8]) -> u64 {
+        self.segments.bytes_of(tenant)
+    }
+
     /// Returns the pieces of a response with numbers above `after`, or `None` if the request is not in memory.
     pub(crate) fn pieces(&self, id: RequestId, after: u64) -> Option<Pieces> {
         let record = self.record(self.slot(id)?);

@@ -113,7 +113,9 @@ impl State {
             Outcome::Responded { status, response } => {
                 let record = self.record_mut(slot);
                 record.extra_mut().response_status = Some(status);
-                let (segment, seq) = (record.segment, record.seq);
+                let (segment, seq, tenant) = (record.segment, record.seq, record.tenant);
+                let tenant = self.tenants.name(tenant);
+                self.segments.add_bytes(segment, tenant, response.len());
                 self.writes.push(Write::Response {
                     segment,
                     seq,
@@ -208,6 +210,8 @@ impl State {
         let extra = record.extra_mut();
         extra.chunks += 1;
         let number = extra.chunks;
+        let tenant = self.tenants.name(self.record(slot).tenant);
+        self.segments.add_bytes(segment, tenant, data.len());
         self.writes.push(Write::Chunk {
             segment,
             seq,

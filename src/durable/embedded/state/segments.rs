@@ -1,6 +1,7 @@
 //! Segments of time. Requests that were stored in the same segment are dropped from the disk together.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::super::time::Time;
@@ -11,6 +12,8 @@ pub(super) struct Segments {
     /// The length of new segments, in seconds.
     length: u32,
     all: BTreeMap<u32, Segment>,
+    /// The bytes of all segments, by tenant.
+    bytes: HashMap<Vec<u8>, u64>,
 }
 
 #[derive(Debug)]
@@ -21,6 +24,8 @@ struct Segment {
     until: Time,
     /// `true` if the disk says that all requests of the segment have ended.
     is_sealed: bool,
+    /// The bytes that requests of each tenant and their responses have added since the store was opened.
+    bytes: HashMap<Vec<u8>, u64>,
 }
 
 impl Segments {
@@ -33,6 +38,7 @@ impl Segments {
         Self {
             length: length.max(Self::SHORTEST),
             all: BTreeMap::new(),
+            bytes: HashMap::new(),
         }
     }
 
@@ -59,6 +65,7 @@ impl Segments {
             held: 0,
             until: Time::from_micros(0),
             is_sealed: false,
+            bytes: HashMap::new(),
         })
     }
 
@@ -91,6 +98,27 @@ impl Segments {
         self.entry(segment).held -= 1;
     }
 
+    /// Counts bytes that a tenant has stored in a segment, until the segment is dropped.
+    pub(super) fn add_bytes(&mut self, segment: u32, tenant: &[u8], bytes: usize) {
+        let bytes = bytes as u64;
+        add_to(&mut self.entry(segment).bytes, tenant, bytes);
+        add_to(&mut self.bytes, tenant, bytes);
+    }
+
+    /// Returns the bytes that a tenant has stored in all segments.
+    pub(super) fn bytes_of(&self, tenant: &[u8]) -> u64 {
+        self.bytes.get(tenant).copied().unwrap_or(0)
+    }
+
+    fn forget_bytes(&mut self, tenant: Vec<u8>, bytes: u64) {
+        if let Entry::Occupied(mut count) = self.bytes.entry(tenant) {
+            *count.get_mut() -= bytes;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
     /// Seals segments that have all their requests on the disk only, and drops segments once their last request is
     /// forgotten. `latest` is the number of the latest request of the store.
     pub(super) fn advance(&mut self, now: Time, latest: u64, writes: &mut Vec<Write>) {
@@ -112,7 +140,10 @@ impl Segments {
             }
         }
         for number in dropped {
-            self.all.remove(&number);
+            let segment = self.all.remove(&number);
+            for (tenant, bytes) in segment.into_iter().flat_map(|segment| segment.bytes) {
+                self.forget_bytes(tenant, bytes);
+            }
             writes.push(Write::DropSegment(number));
         }
     }
@@ -130,5 +161,12 @@ impl Segments {
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+}
+
+fn add_to(counts: &mut HashMap<Vec<u8>, u64>, tenant: &[u8], bytes: u64) {
+    match counts.get_mut(tenant) {
+        Some(count) => *count += bytes,
+        None => drop(counts.insert(tenant.to_vec(), bytes)),
     }
 }

@@ -1,0 +1,319 @@
+//! Limits on what each tenant may store, so that one of them can't fill the storage of all.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::time::Instant;
+
+use super::batches::{FileUsage, file_usage};
+use super::{Store, StoreError};
+use crate::rejection::Rejection;
+
+/// The limits on what one tenant may store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StorageLimits {
+    /// The largest number of bytes of files, stored requests and stored responses. `None` leaves it to
+    /// [`shares`](Self::shares).
+    pub bytes: Option<u64>,
+    /// The largest number of files, or `None` for no limit.
+    pub files: Option<u64>,
+    /// Without a limit in `bytes`, `true` refuses what would make the tenant store more than half of what the storage has
+    /// left for all others. So a single tenant fills at most a third of it, and some always remains. It is not more because
+    /// a log-structured store may have new data twice for a while.
+    pub shares: bool,
+}
+
+/// A check of the [`StorageLimits`] of tenants. Clones share what they know of the use.
+///
+/// It belongs to a [`DurableLayer`](super::DurableLayer) and a [`BatchApi`](super::batches::BatchApi) of the same store. It
+/// looks up the use of a tenant at most once a second, and counts what is stored meanwhile through this process.
+#[derive(Clone)]
+pub struct StorageQuota(Arc<Shared>);
+
+struct Shared {
+    store: Arc<dyn Store>,
+    limits: Box<LimitsOf>,
+    tenants: Mutex<HashMap<Vec<u8>, Known>>,
+}
+
+type LimitsOf = dyn Fn(&[u8]) -> StorageLimits + Send + Sync;
+
+/// The use of a tenant.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// The time of the latest look-up. `None` before the first one.
+    at: Option<Instant>,
+    /// The bytes of files, requests and responses.
+    bytes: u64,
+    files: u64,
+    /// The tenant's share of the storage in bytes, as of the latest look-up. `None` if it is unknown.
+    share: Option<u64>,
+    /// The bytes and the number of the files that are being uploaded through this process.
+    uploaded: u64,
+    uploads: u64,
+}
+
+/// The time between two look-ups of the use of a tenant.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The number of tenants whose use is remembered.
+const REMEMBERED: usize = 10_000;
+
+impl StorageQuota {
+    /// Returns a check with these limits for each tenant of a store.
+    #[must_use]
+    pub fn new(
+        store: Arc<dyn Store>,
+        limits: impl Fn(&[u8]) -> StorageLimits + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            store,
+            limits: Box::new(limits),
+            tenants: Mutex::default(),
+        }))
+    }
+
+    /// Checks that a tenant may store a request of `bytes`, and counts them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the rejection of a request that does not fit.
+    pub(super) async fn take(&self, tenant: &[u8], bytes: u64) -> Result<(), QuotaError> {
+        let Some(limits) = self.look_up(tenant).await? else {
+            return Ok(());
+        };
+        let mut tenants = self.tenants();
+        let known = tenants.entry(tenant.to_vec()).or_insert(Known::UNKNOWN);
+        if let Some(limit) = known.exceeded(limits, bytes) {
+            return Err(QuotaError::Full(requests_full(known.used(), limit)));
+        }
+        known.bytes += bytes;
+        Ok(())
+    }
+
+    /// Returns `true` if a tenant may store `bytes` more.
+    pub(super) async fn has_room(&self, tenant: &[u8], bytes: u64) -> Result<bool, StoreError> {
+        let Some(limits) = self.look_up(tenant).await? else {
+            return Ok(true);
+        };
+        let mut tenants = self.tenants();
+        let known = tenants.entry(tenant.to_vec()).or_insert(Known::UNKNOWN);
+        Ok(known.exceeded(limits, bytes).is_none())
+    }
+
+    /// Begins the upload of a file.
+    pub(super) async fn upload(&self, tenant: &[u8]) -> Result<Upload, QuotaError> {
+        let limits = self.look_up(tenant).await?.unwrap_or_default();
+        let mut tenants = self.tenants();
+        let known = tenants.entry(tenant.to_vec()).or_insert(Known::UNKNOWN);
+        let files = known.files + known.uploads;
+        if let Some(limit) = limits.files
+            && files >= limit
+        {
+            return Err(QuotaError::Full(files_full(files, limit)));
+        }
+        known.uploads += 1;
+        drop(tenants);
+        let mut upload = Upload {
+            quota: self.clone(),
+            tenant: tenant.to_vec(),
+            limits,
+            bytes: 0,
+            is_kept: false,
+        };
+        upload.grow(0)?;
+        Ok(upload)
+    }
+
+    /// Looks the use of a tenant up, unless that was done lately. Returns the limits, or `None` if there are none.
+    async fn look_up(&self, tenant: &[u8]) -> Result<Option<StorageLimits>, StoreError> {
+        let limits = (self.0.limits)(tenant);
+        if limits == StorageLimits::default() {
+            return Ok(None);
+        }
+        let known = self.tenants().get(tenant).and_then(|known| known.at);
+        if known.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
+            return Ok(Some(limits));
+        }
+        let FileUsage { bytes, files } = file_usage(&self.0.store, tenant).await?;
+        let requests = self.0.store.stored_bytes(tenant).await?;
+        let free = match limits.bytes {
+            Some(_) => None,
+            None => self.0.store.free_bytes().await?,
+        };
+        let mut tenants = self.tenants();
+        if tenants.len() >= REMEMBERED {
+            tenants.retain(|_, known| known.uploads > 0);
+        }
+        let known = tenants.entry(tenant.to_vec()).or_insert(Known::UNKNOWN);
+        known.at = Some(Instant::now());
+        (known.bytes, known.files) = (bytes + requests, files);
+        known.share = free.map(|free| share(free, known.bytes));
+        Ok(Some(limits))
+    }
+
+    fn tenants(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Known>> {
+        let tenants = self.0.tenants.lock();
+        tenants.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the use of a tenant that has deleted something.
+    pub(super) fn freed(&self, tenant: &[u8]) {
+        if let Some(known) = self.tenants().get_mut(tenant) {
+            known.at = None;
+        }
+    }
+}
+
+impl Known {
+    const UNKNOWN: Self = Self {
+        at: None,
+        bytes: 0,
+        files: 0,
+        share: None,
+        uploaded: 0,
+        uploads: 0,
+    };
+
+    fn used(&self) -> u64 {
+        self.bytes + self.uploaded
+    }
+
+    /// Returns the limit that the tenant would exceed with `more` bytes.
+    fn exceeded(&self, limits: StorageLimits, more: u64) -> Option<u64> {
+        let share = self.share.filter(|_| limits.shares);
+        let limit = limits.bytes.or(share)?;
+        (self.used().saturating_add(more) > limit).then_some(limit)
+    }
+}
+
+/// Returns the share of a tenant that stores `used` bytes of a storage that has `free` bytes left.
+fn share(free: u64, used: u64) -> u64 {
+    free.saturating_add(used) / 3
+}
+
+/// A file that is being uploaded. Its bytes count until it is dropped, and then as those of the file.
+pub(super) struct Upload {
+    quota: StorageQuota,
+    tenant: Vec<u8>,
+    limits: StorageLimits,
+    bytes: u64,
+    is_kept: bool,
+}
+
+impl Upload {
+    /// Counts `bytes` more of the file.
+    pub(super) fn grow(&mut self, bytes: u64) -> Result<(), QuotaError> {
+        let mut tenants = self.quota.tenants();
+        let Some(known) = tenants.get_mut(&self.tenant) else {
+            return Ok(());
+        };
+        // A file has at least one byte, so that a tenant at its limit uploads none.
+        if let Some(limit) = known.exceeded(self.limits, bytes.max(1)) {
+            return Err(QuotaError::Full(storage_full(known.used(), limit)));
+        }
+        known.uploaded += bytes;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Counts the upload as a file of its tenant from now on.
+    pub(super) fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(known) = self.quota.tenants().get_mut(&self.tenant) {
+            known.uploads -= 1;
+            known.uploaded -= self.bytes;
+            if self.is_kept {
+                known.files += 1;
+                known.bytes += self.bytes;
+            }
+        }
+    }
+}
+
+/// The reason why a tenant may not store something now.
+#[derive(Debug)]
+pub(super) enum QuotaError {
+    Full(Rejection),
+    Store(StoreError),
+}
+
+impl From<StoreError> for QuotaError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+const FREE: &str =
+    "delete files with `DELETE /v1/files/{id}`, or wait until stored requests are forgotten";
+
+fn storage_full(used: u64, limit: u64) -> Rejection {
+    let message = format!("the tenant stores {used} of the {limit} bytes that it may: {FREE}");
+    Rejection::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "tenant_storage_full",
+        message,
+    )
+}
+
+fn requests_full(used: u64, limit: u64) -> Rejection {
+    let message = format!("the tenant stores {used} of the {limit} bytes that it may: {FREE}");
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    let rejection = Rejection::new(status, "tenant_storage_full", message);
+    rejection.with_retry_after(Duration::from_secs(60))
+}
+
+fn files_full(files: u64, limit: u64) -> Rejection {
+    let message = format!(
+        "the tenant stores {files} of the {limit} files that it may: delete some with `DELETE /v1/files/{{id}}`"
+    );
+    Rejection::new(StatusCode::PAYLOAD_TOO_LARGE, "tenant_files_full", message)
+}
+
+impl fmt::Debug for StorageQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StorageQuota").finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn known(bytes: u64, free: u64) -> Known {
+        Known {
+            bytes,
+            share: Some(share(free, bytes)),
+            ..Known::UNKNOWN
+        }
+    }
+
+    #[test]
+    fn a_share_leaves_twice_as_much_for_all_others() {
+        let limits = StorageLimits {
+            shares: true,
+            ..StorageLimits::default()
+        };
+        assert_eq!(known(0, 300).exceeded(limits, 100), None);
+        assert_eq!(known(0, 300).exceeded(limits, 101), Some(100));
+        assert_eq!(known(100, 200).exceeded(limits, 1), Some(100));
+        assert_eq!(known(0, 200).exceeded(limits, 66), None);
+    }
+
+    #[test]
+    fn a_limit_of_bytes_takes_the_place_of_a_share() {
+        let limits = StorageLimits {
+            bytes: Some(10),
+            ..StorageLimits::default()
+        };
+        assert_eq!(known(9, 1_000).exceeded(limits, 1), None);
+        assert_eq!(known(9, 1_000).exceeded(limits, 2), Some(10));
+    }
+}
