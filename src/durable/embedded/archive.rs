@@ -85,7 +85,10 @@ impl Archive<'_> {
 
     /// Returns the body of a request.
     pub(crate) fn body(self, segment: u32, seq: u64) -> Result<Option<Bytes>, StoreError> {
-        self.0.get(Table::Bytes(segment), &keys::body(seq))
+        match self.0.get(Table::Bytes(segment), &keys::body(seq))? {
+            Some(body) => Ok(Some(body)),
+            None => self.0.get(Table::Rows(segment), &keys::kept_body(seq)),
+        }
     }
 
     /// Returns the response to a request.

@@ -168,7 +168,7 @@ fn run_batch(shared: &Shared, mut commands: Vec<Command>) {
     writes.append(&mut batch.grown_writes);
     let failed = match writes.is_empty() {
         true => None,
-        false => ops(&writes)
+        false => ops(&writes, Archive(&*shared.storage, &shared.levels))
             .and_then(|ops| shared.storage.commit(ops))
             .err(),
     };
@@ -236,7 +236,10 @@ fn fail(shared: &Shared, mut batch: Batch, writes: Vec<Write>, why: &StoreError)
         answer(Err(why.clone()));
     }
     let mut is_first = true;
-    let write_down = || ops(&kept).and_then(|ops| shared.storage.commit_again(ops));
+    let write_down = || {
+        ops(&kept, Archive(&*shared.storage, &shared.levels))
+            .and_then(|ops| shared.storage.commit_again(ops))
+    };
     while let Err(why) = write_down() {
         if is_first {
             tracing::error!("the store can't write down outcomes, and tries again: {why}");

@@ -63,6 +63,11 @@ pub(crate) fn body(seq: u64) -> Vec<u8> {
     key(&[&seq.to_be_bytes(), b"b"])
 }
 
+/// Returns the key of the body of a request in the table of rows, to which it moves when the table of bytes is dropped.
+pub(crate) fn kept_body(seq: u64) -> Vec<u8> {
+    key(&[b"b", &seq.to_be_bytes()])
+}
+
 /// Returns the key of a request's response.
 pub(crate) fn response(seq: u64) -> Vec<u8> {
     key(&[&seq.to_be_bytes(), b"r"])

@@ -32,6 +32,9 @@ impl Storage for Memory {
                 Op::Remove(table, key) => {
                     tables.get_mut(&table).and_then(|rows| rows.remove(&key));
                 }
+                Op::DropBytes(segment) => {
+                    tables.remove(&Table::Bytes(segment));
+                }
                 Op::DropSegment(segment) => {
                     tables.remove(&Table::Rows(segment));
                     tables.remove(&Table::Bytes(segment));

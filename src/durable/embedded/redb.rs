@@ -64,6 +64,11 @@ impl Storage for Redb {
                         Op::Remove(table, key) => {
                             rows.remove((table.number(), &key[..])).map_err(error)?;
                         }
+                        Op::DropBytes(segment) => {
+                            let number = Table::Bytes(*segment).number();
+                            let all = (number, &[][..])..(number + 1, &[][..]);
+                            rows.retain_in(all, |_, _| false).map_err(error)?;
+                        }
                         Op::DropSegment(segment) => {
                             // The two tables of a segment have adjacent numbers, so one range covers both.
                             let first = Table::Rows(*segment).number();

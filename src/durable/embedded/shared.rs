@@ -168,7 +168,10 @@ impl Shared {
         });
         locked.state.take_undo();
         let ended = locked.state.take_ended();
-        let ops = ops(&locked.state.take_writes());
+        let ops = ops(
+            &locked.state.take_writes(),
+            Archive(&*self.storage, &self.levels),
+        );
         let committed = ops.and_then(|ops| self.storage.commit(ops));
         let number = locked.applied;
         drop(locked);

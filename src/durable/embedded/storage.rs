@@ -26,6 +26,8 @@ pub(crate) enum Op {
     Remove(Table, Vec<u8>),
     /// The removal of both tables of a segment.
     DropSegment(u32),
+    /// The removal of the table of bytes of a segment. Later operations may create it again.
+    DropBytes(u32),
 }
 
 /// The bounds of the keys that a scan visits.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
+use super::archive::Archive;
 use super::keys::{self, Kind};
 use super::rows::{PauseRow, RequestRow, SealedRow, StateRow, encode};
 use super::storage::{Op, Table};
@@ -58,6 +59,11 @@ pub(crate) enum Write {
         segment: u32,
     },
     DropSegment(u32),
+    /// The removal of the bodies and responses of a segment, but for the bodies of these requests.
+    DropBytes {
+        segment: u32,
+        kept: Vec<u64>,
+    },
     Pauses(Vec<PauseRow>),
     Put {
         key: String,
@@ -71,6 +77,9 @@ pub(crate) enum Write {
 /// The number of bytes of a response in one row. A longer response has several rows, so that a reader needs memory for
 /// one of them only.
 pub(crate) const RESPONSE_PART: usize = 128 << 10;
+
+/// The largest size in bytes of the bodies that move when the other bytes of a segment are dropped.
+const MOST_MOVED: usize = 16 << 20;
 
 /// The key of the row that lists the pauses in force.
 pub(crate) const PAUSES: &[u8] = b"pauses";
@@ -95,7 +104,7 @@ impl Write {
         instead.collect()
     }
 
-    fn add(&self, ops: &mut Vec<Op>) -> Result<(), StoreError> {
+    fn add(&self, ops: &mut Vec<Op>, archive: Archive<'_>) -> Result<(), StoreError> {
         match self {
             Self::Request { segment, row, body } => {
                 let (table, encoded) = (Table::Rows(*segment), encode(row)?);
@@ -109,7 +118,7 @@ impl Write {
             }
             Self::Undo(write) => {
                 let mut made = Vec::new();
-                write.add(&mut made)?;
+                write.add(&mut made, archive)?;
                 ops.extend(made.into_iter().map(|op| match op {
                     Op::Put(table, key, _) => Op::Remove(table, key),
                     other => other,
@@ -186,6 +195,20 @@ impl Write {
                 ops.push(Op::Remove(Table::Meta, sealed(*segment)));
                 ops.push(Op::DropSegment(*segment));
             }
+            Self::DropBytes { segment, kept } => {
+                let (table, mut moved) = (Table::Rows(*segment), Vec::new());
+                let mut bytes = 0;
+                for seq in kept {
+                    let body = archive.body(*segment, *seq)?.unwrap_or_default();
+                    bytes += body.len();
+                    if bytes > MOST_MOVED {
+                        return Ok(()); // the segment is dropped with its last request
+                    }
+                    moved.push(Op::Put(table, keys::kept_body(*seq), body));
+                }
+                ops.append(&mut moved);
+                ops.push(Op::DropBytes(*segment));
+            }
             Self::Pauses(rows) => {
                 ops.push(Op::Put(Table::Meta, PAUSES.to_vec(), encode(rows)?));
             }
@@ -201,11 +224,11 @@ impl Write {
     }
 }
 
-/// Converts writes into operations of the database.
-pub(crate) fn ops(writes: &[Write]) -> Result<Vec<Op>, StoreError> {
+/// Converts writes into operations of the database, from which the archive reads.
+pub(crate) fn ops(writes: &[Write], archive: Archive<'_>) -> Result<Vec<Op>, StoreError> {
     let mut ops = Vec::with_capacity(4 * writes.len());
     for write in writes {
-        write.add(&mut ops)?;
+        write.add(&mut ops, archive)?;
     }
     Ok(ops)
 }

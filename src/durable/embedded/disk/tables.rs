@@ -65,9 +65,13 @@ impl Tables {
         batch.insert(&meta, TABLES, self.list(ops));
         batch.commit().map_err(error)?;
         for op in ops {
-            if let Op::DropSegment(segment) = op {
-                self.drop_table(Table::Rows(*segment));
-                self.drop_table(Table::Bytes(*segment));
+            match op {
+                Op::DropSegment(segment) => {
+                    self.drop_table(Table::Rows(*segment));
+                    self.drop_table(Table::Bytes(*segment));
+                }
+                Op::DropBytes(segment) => self.drop_table(Table::Bytes(*segment)),
+                Op::Put(..) | Op::Remove(..) => {}
             }
         }
         Ok(())
@@ -78,7 +82,8 @@ impl Tables {
         let is_dropped = |table: &Table| {
             ops.iter().any(|op| match op {
                 Op::DropSegment(segment) => table.segment() == Some(*segment),
-                _ => false,
+                Op::DropBytes(segment) => *table == Table::Bytes(*segment),
+                Op::Put(..) | Op::Remove(..) => false,
             })
         };
         let open = self.lock();
@@ -112,7 +117,7 @@ impl Tables {
         match op {
             Op::Put(table, key, row) => batch.insert(&self.keyspace(*table)?, &key[..], &row[..]),
             Op::Remove(table, key) => batch.remove(&self.keyspace(*table)?, &key[..]),
-            Op::DropSegment(_) => {}
+            Op::DropSegment(_) | Op::DropBytes(_) => {}
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ mod webhooks;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use slab::Slab;
 
@@ -44,11 +45,14 @@ use super::keys::Name;
 use super::rows::{Retention, StateRow, Stored, forgotten_at};
 use super::time::Time;
 use super::write::Write;
-use crate::durable::{Pause, RequestId, StoreConfig, StoreError};
+use crate::durable::{Pause, RequestId, RequestStatus, StoreConfig, StoreError};
 
 pub(crate) use self::recover::Recovery;
 pub(crate) use self::report::Pieces;
 pub(crate) use self::run::Started;
+
+/// The time after which a segment is looked at again, whose bytes could not be dropped.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// The waiting and running requests of a store, their order, and the events that are due.
 pub(crate) struct State {
@@ -238,6 +242,25 @@ impl State {
             self.remove(slot);
         }
         self.segments.advance(now, self.latest, &mut self.writes);
+        for segment in self.segments.take_held_up(now) {
+            self.drop_bytes(segment, now);
+        }
+    }
+
+    /// Drops the bodies and responses of the forgotten requests of a segment, in which others still wait. Puts it off while
+    /// one of these runs or has ended, because then there is more to keep than its body.
+    fn drop_bytes(&mut self, segment: u32, now: Time) {
+        let records = self.requests.iter().map(|(_, record)| record);
+        let held: Vec<_> = records.filter(|record| record.segment == segment).collect();
+        if held
+            .iter()
+            .any(|record| record.status() != RequestStatus::Queued)
+        {
+            self.segments.hold_up_until(segment, now.after(LOOK_AGAIN));
+            return;
+        }
+        let kept = held.iter().map(|record| record.seq).collect();
+        self.writes.push(Write::DropBytes { segment, kept });
     }
 
     /// Returns the time at which to call [`advance`](Self::advance) next.

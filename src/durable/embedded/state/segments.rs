@@ -24,6 +24,9 @@ struct Segment {
     until: Time,
     /// `true` if the disk says that all requests of the segment have ended.
     is_sealed: bool,
+    /// The time from which the bytes of its forgotten requests may be dropped, although others are in memory. `None` if
+    /// there are none.
+    drops_bytes: Option<Time>,
     /// The bytes that requests of each tenant and their responses have added since the store was opened.
     bytes: HashMap<Vec<u8>, u64>,
 }
@@ -65,6 +68,7 @@ impl Segments {
             held: 0,
             until: Time::from_micros(0),
             is_sealed: false,
+            drops_bytes: None,
             bytes: HashMap::new(),
         })
     }
@@ -84,6 +88,7 @@ impl Segments {
     pub(super) fn keep(&mut self, segment: u32, until: Time) {
         let entry = self.entry(segment);
         entry.until = entry.until.max(until);
+        entry.drops_bytes = Some(entry.until);
     }
 
     /// Counts one more request of a segment in memory. Returns `true` if the segment was sealed, which it is no longer.
@@ -148,12 +153,34 @@ impl Segments {
         }
     }
 
+    /// Returns the segments in which all ended requests are forgotten, while others are in memory. They are returned once,
+    /// until another request ends.
+    pub(super) fn take_held_up(&mut self, now: Time) -> Vec<u32> {
+        let current = self.at(now);
+        let mut held_up = Vec::new();
+        for (&number, segment) in self.all.range_mut(..current) {
+            if segment.held > 0 && segment.drops_bytes.is_some_and(|time| time <= now) {
+                segment.drops_bytes = None;
+                held_up.push(number);
+            }
+        }
+        held_up
+    }
+
+    /// Lets a segment be returned by [`take_held_up`](Self::take_held_up) again at a later time.
+    pub(super) fn hold_up_until(&mut self, segment: u32, time: Time) {
+        self.entry(segment).drops_bytes = Some(time);
+    }
+
     /// Returns the time at which to call [`advance`](Self::advance) next.
     pub(super) fn next_event(&self) -> Option<Time> {
-        let empty = self.all.iter().filter(|(_, segment)| segment.held == 0);
-        let due = empty.map(|(&number, segment)| match segment.is_sealed {
-            true => segment.until.max(self.end(number)),
-            false => self.end(number),
+        let due = self.all.iter().filter_map(|(&number, segment)| {
+            let end = self.end(number);
+            match (segment.held, segment.is_sealed) {
+                (0, true) => Some(segment.until.max(end)),
+                (0, false) => Some(end),
+                (_, _) => segment.drops_bytes.map(|time| time.max(end)),
+            }
         });
         due.min()
     }

@@ -24,7 +24,7 @@ impl Paper {
 
     /// Writes down what has changed.
     fn write(&self, state: &mut State) {
-        let ops = ops(&state.take_writes()).unwrap();
+        let ops = ops(&state.take_writes(), self.archive()).unwrap();
         self.0.commit(ops).unwrap();
         let ended = state.take_ended();
         state.release_ended(&ended);
@@ -132,6 +132,52 @@ fn a_segment_is_dropped_with_its_last_request() {
     assert!(paper.archive().by_id(id(3)).unwrap().is_some());
     assert!(paper.get(&state, id(3), at(901)).is_none());
     assert!(paper.get(&state, id(4), at(901)).is_some());
+}
+
+#[test]
+fn a_waiting_request_keeps_no_bytes_of_forgotten_ones() {
+    let paper = Paper::default();
+    let retention = std::time::Duration::from_secs(100);
+    let config = StoreConfig::default().retention(retention);
+    let mut state = State::new(config.clone(), 1);
+    let waiting = NewRequest {
+        request: Bytes::from_static(b"body"),
+        delay: Some(std::time::Duration::from_secs(1_000_000)),
+        ..new(1)
+    };
+    state.put(&paper, waiting, at(0)).unwrap();
+    state.put(&paper, new(2), at(0)).unwrap();
+    let lease = state.fetch("", 1, at(0)).remove(0).lease;
+    let response = Bytes::from(vec![0; 300_000]);
+    let outcome = Outcome::Responded {
+        status: 200,
+        response,
+    };
+    assert!(state.finish(&lease, outcome, at(1)));
+    paper.write(&mut state);
+    let [(kept, seq), (segment, ended)] = [1, 2].map(|id| {
+        let stored = paper.archive().by_id(RequestId::from_bits(id));
+        stored.unwrap().unwrap().place()
+    });
+    assert_eq!(kept, segment);
+    let response = || paper.archive().response(segment, ended).unwrap();
+    state.advance(at(100));
+    paper.write(&mut state);
+    assert_eq!(response().map(|response| response.len()), Some(300_000));
+    assert!(state.next_event().unwrap() <= at(101));
+    state.advance(at(101));
+    paper.write(&mut state);
+    assert_eq!(response(), None);
+    let body = paper.archive().body(kept, seq).unwrap();
+    assert_eq!(body.unwrap(), "body");
+    // It does so once, and again after a reopen.
+    assert!(state.next_event().unwrap() > at(1_000));
+    let mut state = paper.read(config, at(102));
+    paper.write(&mut state);
+    let body = paper.archive().body(kept, seq).unwrap();
+    assert_eq!(body.unwrap(), "body");
+    state.advance(at(1_000_001));
+    assert_eq!(state.fetch("", 9, at(1_000_001)).len(), 1);
 }
 
 #[test]
