@@ -150,6 +150,8 @@ pub(crate) enum RequestEnd {
     ClientLeft,
     /// The body of the response broke off at the endpoint.
     BrokeOff,
+    /// The whole response was sent. It is an error, or has one in it, although its status says success.
+    ErrorInStream,
     /// An operator has cancelled the request.
     Cancelled,
 }
@@ -160,6 +162,7 @@ impl RequestEnd {
             Self::Complete => "complete",
             Self::ClientLeft => "client_disconnected",
             Self::BrokeOff => "broke_off",
+            Self::ErrorInStream => "error_in_stream",
             Self::Cancelled => "cancelled",
         }
     }

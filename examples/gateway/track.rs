@@ -294,6 +294,9 @@ impl Drop for Tracked {
         self.measure(now);
         let end = match self.record.is_cancelled() {
             true => RequestEnd::Cancelled,
+            false if self.end == RequestEnd::Complete && self.record.has_error_in_stream() => {
+                RequestEnd::ErrorInStream
+            }
             false => self.end,
         };
         if let Some(line) = self.line.take() {

@@ -135,7 +135,9 @@ impl Backend {
             return None;
         }
         let seen = self.state.word.load();
-        let may = seen.flags().are_offered(last_resort) && !query.excludes(&self.state);
+        let may = seen.flags().are_offered(last_resort)
+            && !query.excludes(&self.state)
+            && !query.avoids(&self.state);
         may.then_some(seen)
     }
 

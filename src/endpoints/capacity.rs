@@ -154,6 +154,7 @@ impl Capacity for Endpoints {
             probe: candidate.is_probe().then(|| candidate.seen.next_probe()),
             called: None,
             in_flight: candidate.in_flight() + 1,
+            activity: 0,
             tokens: TokenBounds::default(),
             #[cfg(feature = "swap")]
             is_end_noted: false,
@@ -301,6 +302,16 @@ impl Demand {
         self.asked.failed_at = Some(others.chain([last]).collect());
         self
     }
+
+    /// Returns the demand that takes `endpoints` for busy, because they refused the request a moment ago.
+    pub(crate) fn refused_by<'a>(
+        mut self,
+        endpoints: impl IntoIterator<Item = &'a EndpointRef>,
+    ) -> Self {
+        let ids = endpoints.into_iter().map(|it| it.state().cold.id);
+        self.asked.refused_by = Some(ids.collect());
+        self
+    }
 }
 
 /// A slot of an endpoint, which has to be given back with [`Capacity::release`].
@@ -314,6 +325,8 @@ pub struct EndpointLease {
     pub(crate) called: Option<Instant>,
     /// The number of requests that the endpoint served once it had this one, too.
     pub(crate) in_flight: u32,
+    /// The activity of the endpoint at the time at which the inner service was called.
+    pub(crate) activity: u32,
     /// Bounds on the tokens that the request may cost.
     pub(crate) tokens: TokenBounds,
     /// `true` if the body of the response records the time of its end, so that `release` keeps that time.

@@ -104,3 +104,20 @@ pub enum NoResponse {
     /// The head of the response did not arrive in time. The endpoint may have worked on the request.
     Timeout,
 }
+
+/// The error that the body of an endpoint's answer says, as an extension of the response. The status alone says something
+/// else: an error may be the first event of a 200, and an engine that is full may say so by a code in the body of a 503.
+///
+/// `Forward` sets the extension and a `RouteLayer` reads it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorInBody {
+    /// The endpoint refuses the request because it has too much to do.
+    Overloaded,
+    /// The endpoint refuses the request because a budget is used up, so the same request will not be served there soon.
+    QuotaExceeded,
+    /// The endpoint failed. A stream that ends without an event is such a failure, too.
+    Failed,
+    /// The request is at fault.
+    Rejected,
+}

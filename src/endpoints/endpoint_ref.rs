@@ -13,8 +13,10 @@ use super::ejection::Ejection;
 use super::endpoint_word::{EndpointWord, HealthFlags};
 use super::health::{EndpointHealth, HealthRecord};
 use super::latency::{CoarseInstant, Latency};
+use super::refusals::Refusals;
 use super::slot_lease::SlotLease;
 use super::strategy::{Candidate, forbid_in_strategy};
+use super::tenants::TenantRecord;
 use crate::admit::{Limiter, PoolId};
 
 /// A handle to an endpoint in service, with its configuration and its live numbers. Clones are cheap and refer to the
@@ -56,6 +58,12 @@ pub(crate) struct ColdState {
     pub(crate) failures: AtomicU64,
     /// The number of requests that were tried again after they failed at the endpoint.
     pub(crate) retries: AtomicU64,
+    /// The number of requests that the endpoint refused because it was full.
+    pub(crate) refused: AtomicU64,
+    /// The bound that refusals put on the limit.
+    pub(crate) refusals: Refusals,
+    /// The tenants that the endpoint served, and those that had trouble there.
+    pub(crate) tenants: TenantRecord,
     /// The number of parts of responses that the endpoint has sent, without the answers to checks. It wraps around. A
     /// backend with one thread misses checks while it streams, and this count shows that it still works.
     pub(crate) activity: AtomicU32,
@@ -121,6 +129,9 @@ impl EndpointRef {
                 health: HealthRecord::new(),
                 failures: AtomicU64::new(0),
                 retries: AtomicU64::new(0),
+                refused: AtomicU64::new(0),
+                refusals: Refusals::default(),
+                tenants: TenantRecord::default(),
                 activity: AtomicU32::new(0),
                 id: EndpointId::next(),
                 lease: SlotLease::new(slots),
@@ -271,10 +282,17 @@ impl EndpointRef {
     }
 
     /// Returns the number of requests that the endpoint failed since it entered service: those without a response, those
-    /// with a status of 5xx, and those whose response broke off. Each attempt of a request counts.
+    /// with a status of 5xx that is no [refusal](Self::refusals), and those whose response broke off. Each attempt of a request counts.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.state().cold.failures.load(Relaxed)
+    }
+
+    /// Returns the number of requests that the endpoint refused because it was full: with 429, 529, or 503 and a
+    /// `Retry-After`. They are neither failures nor successes, and most of them are served later or elsewhere.
+    #[must_use]
+    pub fn refusals(&self) -> u64 {
+        self.state().cold.refused.load(Relaxed)
     }
 
     /// Returns the number of requests that were tried again after they failed at this endpoint.

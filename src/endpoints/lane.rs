@@ -18,6 +18,9 @@ pub struct Lane {
     pub(super) without_fallbacks: bool,
     /// The endpoints at which a retried request has failed, which may not serve it again.
     pub(super) failed_at: Option<Arc<[EndpointId]>>,
+    /// The endpoints that refused the request a moment ago. They count as busy, so the request waits for them without
+    /// getting a slot there.
+    pub(super) refused_by: Option<Arc<[EndpointId]>>,
 }
 
 impl Lane {
@@ -26,6 +29,13 @@ impl Lane {
     pub(super) fn excludes(&self, endpoint: &EndpointState) -> bool {
         let failed_at = self.failed_at.as_deref();
         failed_at.is_some_and(|failed_at| failed_at.contains(&endpoint.cold.id))
+    }
+
+    /// Returns `true` if `endpoint` refused the request a moment ago.
+    #[inline]
+    pub(super) fn avoids(&self, endpoint: &EndpointState) -> bool {
+        let refused_by = self.refused_by.as_deref();
+        refused_by.is_some_and(|refused_by| refused_by.contains(&endpoint.cold.id))
     }
 
     /// Returns the number of endpoints at which the request has failed.

@@ -19,7 +19,24 @@ pub(crate) struct Latency {
     pub(crate) total: Average,
 }
 
+/// The number of usual times after which a caller that leaves says something about the endpoint.
+const MANY_TIMES: u32 = 8;
+
+/// The number of microseconds within which a caller that leaves says nothing about the endpoint.
+const LEAST_GIVEN_UP: u32 = 100_000;
+
 impl Latency {
+    /// Records that a caller left after the time `took` without a response, which would have taken longer. Returns `true` if
+    /// that is many times the usual time of a whole response.
+    pub(crate) fn given_up(&self, took: Duration, now: CoarseInstant) -> bool {
+        let sample = micros(took);
+        if sample > self.first_byte.micros(now) {
+            self.answered(took, now);
+        }
+        let usual = self.total.last();
+        usual > 0 && sample > LEAST_GIVEN_UP && sample / MANY_TIMES > usual
+    }
+
     /// Records that the head of a response arrived after the time `took`.
     pub(crate) fn answered(&self, took: Duration, now: CoarseInstant) {
         self.first_byte.add(took, now);
@@ -86,6 +103,11 @@ impl Average {
     pub(crate) fn micros(&self, now: CoarseInstant) -> u32 {
         let (micros, since) = unpack(self.0.load(Relaxed));
         decayed(micros, now.since(since))
+    }
+
+    /// Returns the average in microseconds as it was after the last sample, or 0 before the first one.
+    fn last(&self) -> u32 {
+        unpack(self.0.load(Relaxed)).0
     }
 
     /// Adds a sample, which moves the average towards it by an eighth.
@@ -196,6 +218,25 @@ mod tests {
         assert_eq!(average.micros(CoarseInstant(4)), 8_000);
         average.add(16 * MS, CoarseInstant(4));
         assert_eq!(average.micros(CoarseInstant(5)), 9_000);
+    }
+
+    #[test]
+    fn a_caller_that_leaves_after_many_times_the_usual_time_is_told() {
+        let latency = Latency::default();
+        let now = CoarseInstant(9);
+        assert!(!latency.given_up(500 * MS, now), "nothing is usual yet");
+        let latency = Latency::default();
+        latency.answered(20 * MS, now);
+        latency.total.add(20 * MS, now);
+        for (took, expected) in [(99, false), (150, false), (500, true), (500, true)] {
+            assert_eq!(latency.given_up(took * MS, now), expected, "{took}");
+        }
+        assert!(
+            latency.first_byte.micros(now) > 100_000,
+            "others are preferred now"
+        );
+        latency.total.add(800 * MS, now);
+        assert!(!latency.given_up(800 * MS, now));
     }
 
     #[test]

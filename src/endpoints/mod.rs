@@ -44,12 +44,14 @@ mod max_concurrent;
 #[cfg(feature = "swap")]
 pub(crate) mod on_demand;
 pub(crate) mod params;
+mod refusals;
 mod registry;
 mod requirements;
 mod resolve;
 mod slot_lease;
 pub(crate) mod strategy;
 mod table;
+mod tenants;
 
 #[cfg(test)]
 mod tests;
@@ -58,7 +60,7 @@ pub use capacity::{Demand, EndpointLease, Endpoints};
 pub use change::Changes;
 pub(crate) use config::{Alias, RoutingConfig};
 pub use config::{ModelRoom, RoutingRules};
-pub use decision::{Decision, NoResponse, Via};
+pub use decision::{Decision, ErrorInBody, NoResponse, Via};
 pub use endpoint::{Endpoint, Model};
 pub use endpoint_ref::EndpointRef;
 pub(crate) use endpoint_word::{HealthChange, HealthFlags};
@@ -70,6 +72,7 @@ pub use lane::Lane;
 #[cfg(feature = "serde")]
 pub use max_concurrent::MaxConcurrent;
 pub use params::{InvalidParam, SetParams};
+pub(crate) use refusals::RefusalBound;
 pub use registry::{InvalidRegistry, Registry};
 pub use requirements::Requirements;
 pub(crate) use requirements::TokenBounds;

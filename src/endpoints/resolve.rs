@@ -150,23 +150,6 @@ impl Resolution {
         }
     }
 
-    /// Returns `true` if a request may be attempted again. That is at another endpoint, or at the only one if that has a
-    /// limit that adapts or is started on demand.
-    pub(super) fn may_attempt_again(&self) -> bool {
-        let [only] = &*self.targets else {
-            return true;
-        };
-        if only.via == Via::Fallback {
-            return true; // the error names the chain
-        }
-        let served = only.served.as_ref();
-        match served.map_or(&[][..], |served| &served.backends) {
-            [] => false,
-            [one] => one.endpoint.is_adaptive() || one.endpoint.config().is_on_demand(),
-            _ => true,
-        }
-    }
-
     /// Returns the model that the name is an alias of, if it is an alias.
     pub(super) fn alias_of(&self) -> Option<&Arc<str>> {
         let mut targets = self.targets.iter();

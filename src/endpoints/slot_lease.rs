@@ -1,4 +1,4 @@
-//! Slots that an endpoint has only for a while, by a bound on its limit that ends on its own.
+//! The bounds on an endpoint's limit, and slots that it has only for a while, by a bound that ends on its own.
 //!
 //! Processes that share a backend must not use slots that another process may have been given meanwhile. A process may be
 //! stopped and continued at any point, so every request that takes a slot reads the clock to see if the lease has ended.
@@ -21,13 +21,15 @@ pub(super) struct SlotLease {
     bounds: Mutex<Bounds>,
 }
 
-/// The endpoint's limit is the lower one of both.
+/// The endpoint's limit is the lowest one of all.
 #[derive(Debug)]
 struct Bounds {
     /// The limit that the configuration, an operator or measurements have set.
     own: u32,
     /// The number of leased slots, or `u32::MAX` for an endpoint that is [`UNBOUNDED`].
     leased: u32,
+    /// The number of requests that the endpoint took when it refused others, or `u32::MAX` if it refused none lately.
+    taken: u32,
 }
 
 /// The value of `until` for an endpoint that has all slots of its own limit.
@@ -47,6 +49,7 @@ impl SlotLease {
             bounds: Mutex::new(Bounds {
                 own: own.min(MAX_SLOTS),
                 leased: u32::MAX,
+                taken: u32::MAX,
             }),
         }
     }
@@ -108,6 +111,13 @@ impl SlotLease {
         bounds.apply(word)
     }
 
+    /// Sets the bound that the endpoint's refusals put on its limit, or removes it. Returns `true` if the limit is higher now.
+    pub(super) fn set_taken(&self, word: &EndpointWord, taken: Option<u32>) -> bool {
+        let mut bounds = self.lock();
+        bounds.taken = taken.unwrap_or(u32::MAX);
+        bounds.apply(word)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Bounds> {
         self.bounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,9 +129,9 @@ impl Bounds {
         self.apply(word)
     }
 
-    /// Sets the limit by both bounds. Returns `true` if it is higher than before.
+    /// Sets the limit by all bounds. Returns `true` if it is higher than before.
     fn apply(&self, word: &EndpointWord) -> bool {
-        let limit = self.own.min(self.leased);
+        let limit = self.own.min(self.leased).min(self.taken);
         let before = word.load().limit(); // changes only under the lock
         if before != limit {
             word.set_limit(limit);
@@ -131,8 +141,8 @@ impl Bounds {
 }
 
 impl EndpointRef {
-    /// Returns the number of requests that the endpoint could serve at a time without the bound by
-    /// [leased slots](crate::route::RouteHandle::lease_slots).
+    /// Returns the number of requests that the endpoint could serve at a time without the bounds by
+    /// [leased slots](crate::route::RouteHandle::lease_slots) and by its own refusals.
     #[must_use]
     pub fn own_limit(&self) -> u32 {
         self.state().cold.lease.lock().own

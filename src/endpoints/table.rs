@@ -10,7 +10,7 @@ use tower::retry::budget::TpsBudget;
 
 use super::backends::{Backend, ModelBackends};
 use super::config::RoutingConfig;
-use super::endpoint_word::HealthFlags;
+use super::endpoint_word::{HealthFlags, Snapshot};
 use super::lane::Capabilities;
 use super::resolve::{Resolution, Target, resolve_all};
 use super::strategy::{Candidate, Candidates, Choice, ask};
@@ -100,6 +100,7 @@ impl RoutingTable {
             context_length: asked.context_tokens.unwrap_or(asked.estimated_tokens),
             without_fallbacks: asked.without_fallbacks,
             failed_at: None,
+            refused_by: None,
         };
         if let Some(resolution) = resolution {
             let any_length = asked.any_length == Some(true);
@@ -261,10 +262,13 @@ impl RoutingTable {
         let mut pools = Vec::new();
         for model in self.served(lane) {
             let able = model.backends.iter();
-            let able = able.filter(|backend| backend.may_serve(lane));
+            let mut able = able.filter(|backend| backend.may_serve(lane)).peekable();
+            let is_served = able.peek().is_some();
+            // A slot of an endpoint that refused the request is of no use to it, but the model is still waited for.
+            let able = able.filter(|backend| !lane.avoids(&backend.state));
             pools.extend(able.map(|backend| backend.state.pool));
-            if self.waits_for_first() && !pools.is_empty() {
-                break;
+            if self.waits_for_first() && is_served {
+                return pools;
             }
         }
         if pools.is_empty() {
@@ -272,6 +276,17 @@ impl RoutingTable {
             pools.extend(expected.map(|backend| backend.state.pool));
         }
         pools
+    }
+
+    /// Returns `true` if an endpoint would give `demand` a slot now.
+    pub(crate) fn has_free_slot(&self, demand: &Demand) -> bool {
+        let lane = &demand.asked;
+        let mut backends = self.served(lane).flat_map(|model| &model.backends);
+        backends.any(|backend| {
+            let mut seen = [false, true].into_iter();
+            let seen = seen.find_map(|last_resort| backend.offer(lane, last_resort));
+            seen.is_some_and(Snapshot::is_free)
+        })
     }
 
     /// Returns the reason why the endpoints will not serve `lane`.
@@ -326,12 +341,6 @@ impl RoutingTable {
         known.or_else(|| self.resolution(name))
     }
 
-    /// Returns `true` if a request with this demand may be attempted a second time.
-    pub(crate) fn may_attempt_again(&self, demand: &Demand) -> bool {
-        let resolution = self.resolution_of(demand);
-        resolution.is_some_and(Resolution::may_attempt_again)
-    }
-
     /// Returns the models that requests of `lane` may go to, in order.
     fn served(&self, lane: &Lane) -> impl Iterator<Item = &ModelBackends> {
         let resolution = self.resolution(&lane.name).into_iter();
@@ -383,6 +392,13 @@ impl RoutingTable {
             let most = share.max(usize::from(percent > 0 && has_fallback));
             ejected.count() < most && substitutes().next().is_some()
         })
+    }
+
+    /// Returns `true` if no other endpoint is in service for one of the models of `endpoint`, and none of a fallback.
+    #[cfg(feature = "client")]
+    pub(crate) fn is_last(&self, endpoint: &EndpointRef) -> bool {
+        let mut models = self.models_of(endpoint);
+        models.any(|model| self.substitutes(&model.model, endpoint).next().is_none())
     }
 
     /// Returns the models that requests for `name` could go to at another endpoint in service than `endpoint`.

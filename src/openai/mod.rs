@@ -5,6 +5,9 @@
 
 mod content_type;
 mod edit;
+mod error_in_answer;
+#[cfg(feature = "client")]
+mod first_event;
 mod form;
 mod json;
 mod prefix;
@@ -19,6 +22,9 @@ mod usage;
 pub use crate::http::{BodyMemory, MemoryShare};
 pub(crate) use content_type::BodyKind;
 pub(crate) use edit::Edits;
+pub(crate) use error_in_answer::{ErrorForm, ErrorReader};
+#[cfg(feature = "client")]
+pub(crate) use first_event::{FirstEvent, refusal_in};
 pub(crate) use form::{FormStart, ReadForm, RestOfForm};
 pub use read_body::ReadBody;
 pub(crate) use usage::{AnswerForm, UsageReader};

@@ -2,8 +2,8 @@
 
 /// A request extension that lets at most one endpoint work on the request.
 ///
-/// A router retries such a request only if the connection to the endpoint failed, or if the endpoint refused it with 429 or
-/// 503. `Forward` sends it over a new connection, because a request that is lost on a kept connection would have to be sent
+/// A router retries such a request only if the connection to the endpoint failed, or if the endpoint refused it because it was
+/// full, with 429, 503 or 529. `Forward` sends it over a new connection, because a request that is lost on a kept connection would have to be sent
 /// again. A [durable worker] sets this extension unless its requests are started again after a crash.
 ///
 /// ```

@@ -317,6 +317,7 @@ where
         }
         let now = gate::now();
         lease.called = Some(now);
+        lease.activity = lease.endpoint().state().cold.activity.load(Relaxed);
         // The prompt stays that of the client, for which the ticket was charged.
         let prompt = self.tokens.prompt;
         lease.tokens = rewritten.unwrap_or(self.tokens);

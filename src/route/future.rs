@@ -14,6 +14,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
+use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::RouteBody;
@@ -29,6 +30,8 @@ use super::response::next_step;
 use super::response_body::{BoxError, RouteResponseBody, Routed, RoutedBody};
 use super::retry::{NotRetryable, RetryState, Retryable};
 use super::shared::RouterShared;
+use crate::admit::Tenant;
+use crate::clock;
 use crate::endpoints::{EndpointLease, Endpoints, Requirements};
 use crate::gate::{QueuePlace, Shared};
 use crate::http::PermitBody;
@@ -94,9 +97,13 @@ pin_project! {
             let this = this.project();
             if let Some(metrics) = this.metrics {
                 let lease = match this.state.project() {
-                    StateProj::Admitted { admission } => admission.lease(),
+                    StateProj::Admitted { admission, .. } => admission.lease(),
                     _ => None,
                 };
+                if let Some(lease) = lease {
+                    let tenant = || this.retry.as_ref().map_or(Tenant::NONE, |it| it.tenant());
+                    metrics.shared.given_up(lease, tenant);
+                }
                 let failed = || Some(&this.retry.as_ref().ok()?.failed.as_ref()?.decision);
                 metrics.decision = lease.map(EndpointLease::decision).or_else(failed).cloned();
             }
@@ -111,8 +118,9 @@ pin_project! {
         Reading { #[pin] body: ReadRequest<B>, head: Option<RequestHead<S>> },
         /// The demand is read from the head of the request, while the body is streamed.
         Streaming { body: Option<B>, head: Option<RequestHead<S>> },
-        /// An attempt waits for a slot or for the inner service's response.
-        Admitted { #[pin] admission: A },
+        /// An attempt waits for a slot or for the inner service's response. After a refusal, it waits for other endpoints than
+        /// those that refused it until the timer fires.
+        Admitted { #[pin] admission: A, pause: Option<Pin<Box<Sleep>>> },
         /// The attempt failed, and its response is read before the next attempt.
         Failed { response: Pin<Box<ReadFailed<R>>> },
     }
@@ -153,7 +161,7 @@ where
         };
         Self {
             state,
-            retry: Err(NotRetryable::NoRetries),
+            retry: Err(NotRetryable::NotKept),
             metrics,
         }
     }
@@ -202,12 +210,17 @@ where
                     let parsed = head.parse_head(take_once(body));
                     first_attempt(head, parsed, this.metrics, this.retry)
                 }
-                StateProj::Admitted { admission } => {
-                    let Some(outcome) = ready!(admission.poll(cx)) else {
-                        return Poll::Ready(None);
-                    };
-                    after_attempt(outcome, this.metrics, this.retry)
-                }
+                StateProj::Admitted {
+                    mut admission,
+                    pause,
+                } => match admission.as_mut().poll(cx) {
+                    Poll::Ready(Some(outcome)) => after_attempt(outcome, this.metrics, this.retry),
+                    Poll::Ready(None) => return Poll::Ready(None),
+                    Poll::Pending => {
+                        ready!(poll_pause(admission, pause, cx));
+                        ControlFlow::Continue(after_pause(this.retry))
+                    }
+                },
                 StateProj::Failed { response } => {
                     let failed = ready!(response.as_mut().poll(cx));
                     ControlFlow::Continue(later_attempt(failed, this.retry))
@@ -225,16 +238,16 @@ where
     #[inline(never)]
     fn status_response(self: Pin<&mut Self>) -> Result<Routed<R>, S::Error> {
         let this = self.project();
-        let (admission, form) = match this.state.project() {
-            StateProj::Admitted { admission } => {
+        let (admission, pause, form) = match this.state.project() {
+            StateProj::Admitted { admission, pause } => {
                 let parts = admission.queued_parts();
                 let form = parts.and_then(|(attempt, request)| attempt.status_form(request));
-                (admission.take_queued(), form)
+                (admission.take_queued(), pause.take(), form)
             }
-            _ => (None, None),
+            _ => (None, None, None),
         };
         let asked = this.metrics.as_ref().and_then(|it| it.asked.clone());
-        let mut retry = std::mem::replace(this.retry, Err(NotRetryable::NoRetries));
+        let mut retry = std::mem::replace(this.retry, Err(NotRetryable::NotKept));
         if let Ok(retry) = &mut retry {
             retry.ask_for_identity();
         }
@@ -242,7 +255,7 @@ where
             unreachable!("only a request that waits is answered meanwhile");
         };
         let pending = Self {
-            state: State::Admitted { admission },
+            state: State::Admitted { admission, pause },
             retry,
             metrics: this.metrics.take(),
         };
@@ -276,7 +289,7 @@ where
 
     fn place(&self) -> Option<QueuePlace> {
         match &self.state {
-            State::Admitted { admission } => admission.place(),
+            State::Admitted { admission, .. } => admission.place(),
             _ => None,
         }
     }
@@ -319,7 +332,8 @@ where
             }
             *retry = RetryState::keep(&head, &demand); // before the request goes on
             let admission = head.admit(demand, body);
-            ControlFlow::Continue(State::Admitted { admission })
+            let pause = None;
+            ControlFlow::Continue(State::Admitted { admission, pause })
         }
         Err(why) => {
             let headers = &head.head.headers;
@@ -361,7 +375,44 @@ where
     };
     retry.failed_with(failed);
     let admission = retry.next_attempt();
-    State::Admitted { admission }
+    let pause = retry.pause().and_then(clock::sleep_until).map(Box::pin);
+    State::Admitted { admission, pause }
+}
+
+/// Waits for the end of a pause, for as long as the request waits for a slot. Without a pause, it waits for ever.
+fn poll_pause<S, B, R>(
+    admission: Pin<&mut Admitted<S, B, R>>,
+    pause: &mut Option<Pin<Box<Sleep>>>,
+    cx: &mut Context<'_>,
+) -> Poll<()>
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+    R: Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    let Some(sleep) = pause else {
+        return Poll::Pending;
+    };
+    if admission.place().is_none() {
+        *pause = None; // it has a slot
+        return Poll::Pending;
+    }
+    sleep.as_mut().poll(cx)
+}
+
+/// Lets a refused request wait for all endpoints again.
+fn after_pause<S, B, R, E>(retry: &mut Retryable<S, E>) -> AttemptsState<S, B, R>
+where
+    S: Service<Request<RouteBody<B>>, Response = Response<R>, Error = E> + Clone,
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+    R: Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    let Ok(retry) = retry else {
+        unreachable!("only a request that is kept was refused");
+    };
+    let admission = retry.after_pause();
+    let pause = None;
+    State::Admitted { admission, pause }
 }
 
 /// Takes a value that exists until the future is answered.

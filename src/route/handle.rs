@@ -258,6 +258,11 @@ impl RouteHandle {
         }
     }
 
+    /// Returns `true` if `endpoint` is the last one in service for a model that no fallback can take over.
+    pub(crate) fn is_last(&self, endpoint: &EndpointRef) -> bool {
+        self.0.endpoints().table.load().is_last(endpoint)
+    }
+
     /// Forgets the past checks of `endpoint`, because it is not checked any more.
     pub(crate) fn forget_checks(&self, endpoint: &EndpointRef) {
         let change = endpoint.state().word.forget_checks();

@@ -76,10 +76,22 @@
 //! endpoint. It keeps its position in the order, and a [budget](RoutingConfig::retry_share) bounds the retries. If no other
 //! endpoint could serve it, the failure is its response.
 //!
-//! An endpoint that fails five times in a row is ejected for a while, and then probed with one request, as far as
-//! [`max_ejected_percent`](RoutingConfig::max_ejected_percent) allows. A new endpoint with a check gets one request at a
+//! An endpoint that fails five times in a row, or half of its last 20 requests, is ejected for a while, and then probed with one
+//! request, as far as [`max_ejected_percent`](RoutingConfig::max_ejected_percent) allows. A status of 4xx is neither failure
+//! nor success. An error in the body of a 200, be it an event of a stream, is a failure. If it is the first event, `Forward`
+//! finds it while the head still waits, so that another endpoint may be tried. The failures of one tenant do not count while
+//! the endpoint serves others, because its requests may be their cause. A new endpoint with a check gets one request at a
 //! time until it has answered, or the check has passed. One without a check counts as healthy until requests fail. Where no
 //! other endpoint could serve, requests wait for an ejected one.
+//!
+//! # When an endpoint is full
+//!
+//! An endpoint refuses a request by 429, 529, 503 with a `Retry-After`, or an error in the body that says so. It did not run the
+//! request, so that is neither failure nor success. The request goes to another endpoint that is free, or back to its position
+//! in the order, until its wait ends. Neither costs a retry. The limit of the endpoint falls to what it takes, and rises again in
+//! steps after pauses of 10 ms to 1 s, which double while steps are refused. An endpoint that takes nothing is left alone for
+//! such a pause, or for up to 10 s if its `Retry-After` says so. While the endpoint serves other tenants, the refusals of one
+//! tenant only keep their own requests away, because its own budget may be used up.
 //!
 //! # Live requests
 //!
@@ -100,9 +112,10 @@
 //!
 //! | metric | labels | meaning |
 //! |---|---|---|
-//! | `triage_requests_total` | `endpoint`, `model`, `outcome` | requests, by how they ended: `ok`, `client_error`, `server_error`, `broke_off`, `failed`, `cancelled`, or a rejection's `code`. Names that are not configured are `other`; `endpoint` is `none` for a request that got none, and `model` for one that names none |
+//! | `triage_requests_total` | `endpoint`, `model`, `outcome` | requests, by how they ended: `ok`, `client_error`, `server_error`, `broke_off`, `error_in_stream` (an error although its status says success), `failed`, `cancelled`, or a rejection's `code`. Names that are not configured are `other`; `endpoint` is `none` for a request that got none, and `model` for one that names none |
 //! | `triage_queue_wait_seconds` | `priority` | histogram of the waits of requests that waited |
 //! | `triage_retries_total` | `endpoint` | attempts after a failure there |
+//! | `triage_endpoint_refusals_total` | `endpoint` | requests that the endpoint refused because it was full |
 //! | `triage_fallbacks_total` | `asked`, `model` | requests that another model served |
 //! | `triage_endpoint_health_changes_total` | `endpoint` | how often the endpoint went out of service or came back |
 //! | `triage_queue_depth`, `triage_running` | | requests that wait, and requests that are being served |

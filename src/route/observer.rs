@@ -100,6 +100,10 @@ pub trait RouteObserver: Send + Sync + 'static {
     /// [charged for tokens](super::FairBy::Tokens). While a stream goes on, they are an estimate. They stay an estimate if
     /// the answer ends without a `usage`, which the missing number of the prompt shows.
     fn on_tokens(&self, _prompt: Option<u64>, _output: u64) {}
+
+    /// Records that the answer is an error although its status says success: an event of a stream, a stream without an
+    /// event, or the body.
+    fn on_error_in_stream(&self) {}
 }
 
 /// Returns the observer of a request with these extensions.

@@ -9,7 +9,7 @@ use super::RouteObserver;
 use super::metrics::RequestOutcome;
 use super::response_body::Routed;
 use super::shared::RouterShared;
-use crate::admit::RejectReason;
+use crate::admit::{RejectReason, Tenant};
 use crate::endpoints::{Decision, RouteError};
 use crate::http::{PermitBody, wants_stream};
 
@@ -28,6 +28,8 @@ pub(super) struct RequestMetrics {
     /// `true` after an attempt failed. That failure counted against its endpoint, and later failures count against no
     /// other endpoint, because the request may be at fault.
     pub(super) has_failed: bool,
+    /// The tenant of the request, once it is needed.
+    pub(super) tenant: Tenant,
     pub(super) outcome: RequestOutcome,
 }
 
@@ -40,6 +42,7 @@ impl RequestMetrics {
             wants_stream: false,
             decision: None,
             has_failed: false,
+            tenant: Tenant::NONE,
             outcome: RequestOutcome::Cancelled,
         }
     }

@@ -1,10 +1,9 @@
 //! The step after an attempt, which is a response to the client or another attempt.
 
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed; // a counter that guards no other memory
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
 use http::{HeaderName, Response, StatusCode};
 use http_body::Body;
 
@@ -15,14 +14,15 @@ use super::head_at::HeadAt;
 use super::metrics::RequestOutcome;
 use super::request_metrics::RequestMetrics;
 use super::response_body::{BoxError, Routed};
-use super::response_class::{ResponseClass, Retry};
+use super::response_class::{Refusal, ResponseClass, Retry};
 use super::retry::{FailedResponse, RetryState, Retryable};
-use crate::admit::RejectReason;
+use crate::admit::{RejectReason, Tenant};
 #[cfg(feature = "swap")]
 use crate::endpoints::on_demand::SuspicionSettled;
-use crate::endpoints::{Decision, NoResponse, RouteError};
+use crate::endpoints::{Decision, ErrorInBody, NoResponse, RouteError};
 use crate::gate;
 use crate::http::{LimitedHold, PermitBody};
+use crate::openai::{ErrorForm, ErrorReader};
 use crate::service::{hold_in_body, insert_waited};
 
 /// The step after an attempt: the response to the client, or another attempt once the response of the failed one has been
@@ -91,8 +91,12 @@ fn answered<S, R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
     retry: &mut Retryable<S, E>,
 ) -> NextStep<R, E> {
     let class = ResponseClass::of(&answer.result);
-    let requeues = learn(&mut answer, class, &mut metrics, retry);
-    if attempts_again(&mut answer, class, requeues, retry)
+    let class = match may_be_too_many(&answer) {
+        true => ResponseClass::Refused(Refusal::default()),
+        false => class,
+    };
+    let (awaits_start, is_own) = learn(&mut answer, class, &mut metrics, retry);
+    if attempts_again(&mut answer, class, (awaits_start, is_own), retry)
         && let Ok(retry) = retry
     {
         return ControlFlow::Continue((keep_failed(answer, retry), metrics));
@@ -106,32 +110,71 @@ fn answered<S, R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
         let why = RejectReason::Unservable(exhausted);
         return ControlFlow::Break(Ok(metrics.reject(retry.headers(), &why, waited)));
     }
+    // A body that breaks off later may be the trouble of the request's tenant alone.
+    if let (Ok(response), Ok(retry)) = (&answer.result, retry)
+        && !response.body().is_end_stream()
+    {
+        metrics.tenant = retry.tenant();
+    }
     ControlFlow::Break(pass_on(answer, class, metrics))
 }
 
-/// Updates the endpoint's limit and health by its answer. Returns `true` if the request may wait for a slot again, because
-/// the endpoint refused it as one too many or may be started again.
+/// Returns `true` if an endpoint whose limit adapts answers 503 to one of many requests. It may not say that it is full, but a
+/// lower limit helps.
+fn may_be_too_many<R, E>(answer: &Answer<R, E>) -> bool {
+    let is_503 = |it: &Response<R>| {
+        it.status() == StatusCode::SERVICE_UNAVAILABLE
+            && it.extensions().get::<NoResponse>().is_none()
+    };
+    if !answer.result.as_ref().is_ok_and(is_503) {
+        return false;
+    }
+    let lease = answer.permit.lease();
+    let endpoint = lease.endpoint();
+    let in_flight = lease.in_flight.max(endpoint.in_flight());
+    endpoint.config().limit.is_some_and(|limit| {
+        in_flight as usize > limit.min && in_flight.saturating_mul(2) > endpoint.limit()
+    })
+}
+
+/// Updates the endpoint's limit and health by its answer. Returns `true` if the request may wait for a slot again because the
+/// endpoint may be started again, and `true` if the trouble may be that of the request's tenant alone.
 fn learn<S, R, E>(
     answer: &mut Answer<R, E>,
     class: ResponseClass,
     metrics: &mut RequestMetrics,
     retry: &mut Retryable<S, E>,
-) -> bool {
+) -> (bool, bool) {
     let Answer { result, permit, .. } = answer;
     let now = HeadAt::of(result).unwrap_or_else(gate::now);
-    let is_refused_probe = metrics.shared.measure(permit, result, class, now);
+    let tenant = || retry.as_ref().map_or(Tenant::NONE, |it| it.tenant());
+    let endpoint = permit.lease().endpoint();
+    let mut is_own = false;
+    if class.may_be_a_tenants_own() && !metrics.has_failed {
+        is_own = metrics.shared.is_own_trouble(endpoint, tenant(), now);
+    } else if class == ResponseClass::Success {
+        endpoint.state().cold.tenants.served(tenant, now);
+    }
+    metrics.shared.measure(permit, result, class, is_own, now);
+    if let ResponseClass::Refused(refusal) = class {
+        endpoint.state().cold.refused.fetch_add(1, Relaxed);
+        metrics.shared.metrics.refused(endpoint);
+        if !is_own {
+            metrics.shared.refused(endpoint, refusal.retry_after);
+        }
+    }
     #[cfg(feature = "swap")]
     if class.is_unreachable() && !is_suspicion_settled(result) {
-        permit.lease().endpoint().suspect(); // before the slot comes back
+        endpoint.suspect(); // before the slot comes back
     }
-    let is_on_demand = permit.lease().endpoint().config().is_on_demand();
-    let may_have_ended = is_on_demand && has_no_connection(result);
-    let requeues = retry.as_mut().is_ok_and(|retry| {
-        is_refused_probe && retry.may_requeue() || may_have_ended && retry.may_await_start()
-    });
-    // A limit that was probed and the end of an idle process do not count as failures of the endpoint.
-    if !requeues {
-        metrics.shared.learn(permit, class, metrics.has_failed, now);
+    let may_have_ended = endpoint.config().is_on_demand() && has_no_connection(result);
+    let awaits_start = retry
+        .as_mut()
+        .is_ok_and(|retry| may_have_ended && retry.may_await_start());
+    // The end of an idle process does not count as a failure of the endpoint.
+    if !awaits_start {
+        let counts = !metrics.has_failed && !is_own;
+        metrics.shared.learn(permit, class, counts, now);
         if let Some(observer) = &metrics.observer
             && class.is_answered()
         {
@@ -139,17 +182,14 @@ fn learn<S, R, E>(
         }
         metrics.has_failed |= class.is_failure();
     }
-    if let Some(after) = result.as_ref().ok().and_then(asks_for_pause) {
-        metrics.shared.keep_off(permit.lease().endpoint(), after);
-    }
-    requeues
+    (awaits_start, is_own)
 }
 
 /// Returns `true` if the request is attempted again, and sets the total wait of its attempts.
 fn attempts_again<S, R, E>(
     answer: &mut Answer<R, E>,
     class: ResponseClass,
-    requeues: bool,
+    (awaits_start, is_own): (bool, bool),
     retry: &mut Retryable<S, E>,
 ) -> bool {
     let lease = answer.permit.lease();
@@ -161,14 +201,17 @@ fn attempts_again<S, R, E>(
                 .and_then(|called| called.checked_sub(answer.waited));
             let arrived = arrived.unwrap_or_else(gate::now); // rarely, because a look at the clock costs time
             answer.waited = retry.attempted(&decision.model, arrived, answer.waited);
+            if let ResponseClass::Refused(refusal) = class {
+                return retry.may_wait_again(decision, refusal, is_own);
+            }
             let advice = match retry.is_at_most_once() {
-                true if ResponseClass::may_have_worked(&answer.result) => Retry::No,
+                true if class.may_have_worked(&answer.result) => Retry::No,
                 _ => class.retry(),
             };
-            requeues || retry.may_retry(decision, advice)
+            awaits_start || retry.may_retry(decision, advice)
         }
         Err(why) => {
-            if class.retry() != Retry::No {
+            if class.retry() != Retry::No || matches!(class, ResponseClass::Refused(_)) {
                 why.log(decision);
             }
             false
@@ -208,8 +251,7 @@ fn pass_on<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
     record_decision(&mut answer.result, decision, &mut metrics);
     let response = answer.result?;
     // The duration describes the endpoint only if the response does.
-    let is_unknown = matches!(class, ResponseClass::Unknown { .. });
-    let is_measured = !is_unknown && !response.status().is_server_error();
+    let is_measured = class == ResponseClass::Success;
     let called = answer.permit.lease().called.filter(|_| is_measured);
     #[cfg(feature = "swap")]
     {
@@ -236,9 +278,19 @@ fn pass_on<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
         StatusCode::SWITCHING_PROTOCOLS => hold.without_idle(),
         _ => hold,
     });
+    if response.status().is_success() && response.extensions().get::<ErrorInBody>().is_some() {
+        metrics.outcome = RequestOutcome::ErrorInStream;
+        if let Some(observer) = &metrics.observer {
+            observer.on_error_in_stream();
+        }
+    }
+    let form = ErrorForm::of(response.headers()).filter(|form| form.is_stream());
+    let errors = form
+        .filter(|_| response.status().is_success())
+        .map(ErrorReader::new);
     let response = response.map(|body| {
         let stall = hold.as_ref().and_then(|hold| hold.stall.clone());
-        let body = RouteResponseBody::new(body, metrics, called, tokens, stall);
+        let body = RouteResponseBody::new(body, metrics, called, tokens, errors, stall);
         let permit = permit.take_if(|_| hold.is_some());
         match hold.zip(permit) {
             None => body,
@@ -259,16 +311,6 @@ fn has_no_connection<R, E>(result: &Result<Response<R>, E>) -> bool {
 fn is_suspicion_settled<R, E>(result: &Result<Response<R>, E>) -> bool {
     let extensions = result.as_ref().map(Response::extensions);
     extensions.is_ok_and(|it| it.get::<SuspicionSettled>().is_some())
-}
-
-/// Returns the `Retry-After` of a 429 if it is given in seconds. Dates are ignored.
-fn asks_for_pause<R>(response: &Response<R>) -> Option<Duration> {
-    if response.status() != StatusCode::TOO_MANY_REQUESTS {
-        return None;
-    }
-    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
-    let seconds: u64 = seconds.trim().parse().ok()?;
-    (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
 const X_TRIAGE_ENDPOINT: HeaderName = HeaderName::from_static("x-triage-endpoint");

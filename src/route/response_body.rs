@@ -20,6 +20,7 @@ use crate::endpoints::Endpoints;
 use crate::endpoints::latency::CoarseInstant;
 use crate::gate::{self, ClientStall, Permit};
 use crate::http::{HoldError, LimitedHold, PermitBody};
+use crate::openai::ErrorReader;
 use crate::service::StatusStream;
 
 pin_project! {
@@ -76,6 +77,10 @@ struct Measure {
     /// The meter that charges the tenant for the tokens of the response. `None` if tokens are not charged.
     tokens: Option<Box<TokenMeter>>,
     wait: ClientWait,
+    /// The reader that looks for errors in a stream. `None` for other bodies, and once an error was found.
+    errors: Option<ErrorReader>,
+    /// `true` if the answer is an error, or has one in it, although its status says success.
+    has_error: bool,
 }
 
 impl<B: Body> RouteResponseBody<B> {
@@ -86,6 +91,7 @@ impl<B: Body> RouteResponseBody<B> {
         mut metrics: RequestMetrics,
         called: Option<Instant>,
         tokens: Option<Box<TokenMeter>>,
+        errors: Option<ErrorReader>,
         stall: Option<Arc<ClientStall>>,
     ) -> Self {
         // If the body is dropped before its end, the request counts as cancelled.
@@ -100,6 +106,8 @@ impl<B: Body> RouteResponseBody<B> {
             outcome,
             tokens,
             wait,
+            errors,
+            has_error: false,
         }));
         if body.is_end_stream() {
             finish(&mut measure, Measure::end);
@@ -138,13 +146,18 @@ impl<B> RouteResponseBody<B> {
 impl Measure {
     /// Records that the body was read to its end.
     fn end(&mut self) {
+        if self.metrics.wants_stream && self.errors.take_if(|it| !it.has_event()).is_some() {
+            self.error_in_stream(); // a stream without an event is no answer
+        }
         if let (Some(called), Some(decision)) = (self.called, &self.metrics.decision) {
             let now = gate::now();
             let took = now.saturating_duration_since(called);
             let now = CoarseInstant::at(now);
             let state = decision.endpoint.state();
             state.latency.total.add(took, now);
-            state.ejection.resets.end();
+            if !self.has_error {
+                state.ejection.resets.end();
+            }
             #[cfg(feature = "swap")]
             decision.endpoint.note_end(now);
         }
@@ -156,6 +169,13 @@ impl Measure {
 
     /// Counts a frame of the body for the token meter and as activity of the endpoint.
     fn frame(&mut self, frame: &Frame<Bytes>) {
+        if let Some(errors) = &mut self.errors
+            && let Some(data) = frame.data_ref()
+            && errors.read(data)
+        {
+            self.errors = None;
+            self.error_in_stream();
+        }
         if let Some(tokens) = &mut self.tokens {
             tokens.read(frame);
         }
@@ -179,18 +199,39 @@ impl Measure {
         }
     }
 
+    /// Records an error in a stream whose status says success.
+    #[cold]
+    fn error_in_stream(&mut self) {
+        self.has_error = true;
+        self.outcome = RequestOutcome::ErrorInStream;
+        if let Some(observer) = &self.metrics.observer {
+            observer.on_error_in_stream();
+        }
+        self.failed();
+    }
+
+    /// Counts the failure of a body, unless the request has failed before.
+    fn failed(&mut self) {
+        if let Some(decision) = &self.metrics.decision
+            && !self.metrics.has_failed
+        {
+            let shared = &self.metrics.shared;
+            let tenant = std::mem::take(&mut self.metrics.tenant);
+            let is_own = shared.is_own_trouble(&decision.endpoint, tenant, gate::now());
+            shared.body_failed(&decision.endpoint, is_own);
+            self.metrics.has_failed = true;
+        }
+    }
+
     /// Records that the body broke off, which counts against the endpoint unless the request has failed elsewhere.
     fn reset(&mut self) {
         self.cut_short();
         self.metrics.outcome = RequestOutcome::Reset;
+        #[cfg(feature = "swap")]
         if let Some(decision) = &self.metrics.decision {
-            let shared = &self.metrics.shared;
-            #[cfg(feature = "swap")]
             decision.endpoint.suspect(); // before the slot comes back
-            if !self.metrics.has_failed {
-                shared.body_reset(&decision.endpoint);
-            }
         }
+        self.failed();
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{RETRY_AFTER, TRAILER};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use tower::retry::budget::Budget;
 use tower_service::Service;
@@ -12,8 +12,10 @@ use tower_service::Service;
 use super::attempt::Admitted;
 use super::parsed_request::RequestHead;
 use super::response_body::BoxError;
-use super::response_class::Retry;
+use super::response_class::{Refusal, Retry};
 use super::{AtMostOnce, RouteBody};
+use crate::admit::Tenant;
+use crate::clock;
 use crate::endpoints::{Decision, Demand, EndpointRef, RouteError};
 use crate::gate;
 use crate::http::Rejection;
@@ -30,9 +32,30 @@ pub(super) struct RetryState<S, E> {
     retries_left: u32,
     /// `true` once the request has waited for its endpoint to be started again.
     has_awaited_start: bool,
+    /// The refusals of endpoints that were too full for the request.
+    refusals: RefusedBy,
     /// The response to send if the request can be served nowhere else.
     pub(super) failed: Option<Box<FailedResponse<E>>>,
 }
+
+/// The endpoints that refused a request because they were too full for it.
+#[derive(Default)]
+struct RefusedBy {
+    /// The endpoints that refused the request since its last pause.
+    endpoints: Vec<EndpointRef>,
+    /// `true` if one of them refused only this request's tenant, so that its slots stay as they are.
+    any_own: bool,
+    /// The number of pauses so far.
+    pauses: u32,
+    /// The end of the pause, from which on the request may go to these endpoints again.
+    until: Option<Instant>,
+}
+
+/// The first pause before a refused request may go to the same endpoint again. Each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// The longest pause before a refused request may go to the same endpoint again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The state for retries of the request, or the reason why the request cannot be retried.
 pub(super) type Retryable<S, E> = Result<Box<RetryState<S, E>>, NotRetryable>;
@@ -49,10 +72,8 @@ pub(super) struct FailedResponse<E> {
 /// The reason why a request cannot be retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotRetryable {
-    /// Retries are switched off, and the endpoints have neither adaptive limits nor a start on demand.
-    NoRetries,
-    /// One endpoint alone could serve the request when it arrived.
-    OneEndpoint,
+    /// The request has not been read yet, or its retries are used elsewhere.
+    NotKept,
     /// The body of the request is too large to be kept.
     TooLarge,
     /// The body of the request is streamed.
@@ -64,13 +85,7 @@ impl NotRetryable {
     pub(super) fn log(self, decision: &Decision) {
         let endpoint = decision.endpoint.name();
         match self {
-            Self::NoRetries => {}
-            Self::OneEndpoint => {
-                tracing::debug!(
-                    endpoint,
-                    "request not retried: no other endpoint could serve it"
-                )
-            }
+            Self::NotKept => {}
             Self::TooLarge => tracing::warn!(
                 endpoint,
                 "request not retried: its body is larger than `retry_body_limit_bytes`"
@@ -88,17 +103,9 @@ impl<S: Clone, E> RetryState<S, E> {
         let attempt = &request.attempt;
         let table = attempt.shared.endpoints().table.load();
         let routing = &table.rules.config;
-        let mut endpoints = table.endpoints.iter();
-        let may_requeue = |it: &EndpointRef| it.is_adaptive() || it.config().is_on_demand();
-        if routing.max_retries == 0 && !endpoints.any(may_requeue) {
-            return Err(NotRetryable::NoRetries);
-        }
         let body = attempt.body.as_ref().ok_or(NotRetryable::Streamed)?;
         if body.bytes.len() > routing.retry_body_limit_bytes {
             return Err(NotRetryable::TooLarge);
-        }
-        if !table.may_attempt_again(demand) {
-            return Err(NotRetryable::OneEndpoint);
         }
         Ok(Box::new(Self {
             request: request.clone(),
@@ -106,6 +113,7 @@ impl<S: Clone, E> RetryState<S, E> {
             requeued_after: Duration::ZERO,
             retries_left: routing.max_retries,
             has_awaited_start: false,
+            refusals: RefusedBy::default(),
             failed: None,
         }))
     }
@@ -190,10 +198,79 @@ impl<S, E> RetryState<S, E> {
         &self.request.head.headers
     }
 
-    /// Returns `true` if the request may wait for another slot, because the endpoint refused it as one too many. Such a wait
-    /// costs neither a retry nor a part of the budget.
-    pub(super) fn may_requeue(&self) -> bool {
-        !self.is_too_late()
+    /// Returns `true` if the request may go elsewhere or back to its place in line, because the endpoint of `refused` was too
+    /// full for it and did not run it. That costs neither a retry nor a part of the budget. If the refusal `is_own` trouble of
+    /// the request's tenant, the endpoint goes on to serve others.
+    pub(super) fn may_wait_again(
+        &mut self,
+        refused: &Decision,
+        refusal: Refusal,
+        is_own: bool,
+    ) -> bool {
+        let now = gate::now();
+        let end = self.end_of_wait(now);
+        // Without a timer, neither the request's pause nor the endpoint's would end.
+        if end.is_some_and(|end| end <= now) || clock::sleep_until(now).is_none() {
+            return false;
+        }
+        let is_late = |at: Instant| end.is_some_and(|end| at > end);
+        let comes_too_late = |after| now.checked_add(after).is_none_or(is_late);
+        if refusal.is_final || refusal.retry_after.is_some_and(comes_too_late) {
+            // Another endpoint may be in time.
+            self.demand = self.demand.clone().retry(&refused.endpoint);
+            let table = self.request.attempt.shared.endpoints().table.load();
+            return !table.pools_in_order(&self.demand.asked).is_empty();
+        }
+        let refusals = &mut self.refusals;
+        if refusals.endpoints.is_empty() {
+            let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(refusals.pauses));
+            refusals.until = Some(now + pause.min(LONGEST_PAUSE));
+        }
+        refusals.endpoints.push(refused.endpoint.clone());
+        refusals.any_own |= is_own;
+        true
+    }
+
+    /// Returns the demand of the next attempt. After refusals, the request goes to an endpoint that has not refused it, if one
+    /// is free. Otherwise it waits for any endpoint, or for others while those that refused it are to be left alone.
+    fn next_demand(&mut self) -> Demand {
+        let RefusedBy {
+            endpoints, any_own, ..
+        } = &self.refusals;
+        if endpoints.is_empty() {
+            return self.demand.clone();
+        }
+        let others = endpoints.iter().fold(self.demand.clone(), Demand::retry);
+        let table = self.request.attempt.shared.endpoints().table.load();
+        if table.has_free_slot(&others) {
+            return others;
+        }
+        if *any_own {
+            return self.demand.clone().refused_by(endpoints);
+        }
+        // The endpoints that refused the request are at their limit now, so it gets a slot when one is free there.
+        self.end_pause();
+        self.demand.clone()
+    }
+
+    /// Returns the end of the pause after a refusal. From then on the request may go to any endpoint again.
+    pub(super) fn pause(&self) -> Option<Instant> {
+        self.refusals.until
+    }
+
+    /// Ends the pause after a refusal.
+    pub(super) fn end_pause(&mut self) {
+        let pauses = self.refusals.pauses + 1;
+        self.refusals = RefusedBy {
+            pauses,
+            ..RefusedBy::default()
+        };
+    }
+
+    /// Returns the tenant of the request.
+    pub(super) fn tenant(&self) -> Tenant {
+        let head = queue::RequestHead::of_parts(&self.request.head);
+        self.request.attempt.classify(&head, gate::now()).tenant
     }
 
     /// Returns `true`, once, if the request may wait for a slot again because an on-demand endpoint, which may have ended a
@@ -218,9 +295,22 @@ impl<S, E> RetryState<S, E> {
 
     fn is_too_late(&self) -> bool {
         let now = gate::now();
+        self.deadline(now).is_some_and(|deadline| deadline <= now)
+    }
+
+    fn deadline(&self, now: Instant) -> Option<Instant> {
         let head = queue::RequestHead::of_parts(&self.request.head);
-        let ticket = self.request.attempt.classify(&head, now);
-        ticket.deadline.is_some_and(|deadline| deadline <= now)
+        self.request.attempt.classify(&head, now).deadline
+    }
+
+    /// Returns the instant at which the request stops to wait for a slot, unless it may wait for ever.
+    fn end_of_wait(&self, now: Instant) -> Option<Instant> {
+        let attempt = &self.request.attempt;
+        let max_wait = attempt.shared.state.settings().config.room.max_wait;
+        let arrived = attempt.first_arrival.unwrap_or(now);
+        let longest = max_wait.and_then(|max_wait| arrived.checked_add(max_wait));
+        let ends = [longest, self.deadline(now)];
+        ends.into_iter().flatten().min()
     }
 
     /// Completes the response of the failed attempt with its body. If the body could not be read, only the status and
@@ -237,7 +327,10 @@ impl<S, E> RetryState<S, E> {
             *response.body_mut() = body;
             return;
         }
-        let status = response.status();
+        let status = match response.status() {
+            status if status.is_success() => StatusCode::BAD_GATEWAY, // its body says that it is an error
+            status => status,
+        };
         let why = format!(
             "Endpoint '{}' answered {status}, at such length that nothing else of it was kept while \
              another endpoint was looked for",
@@ -263,8 +356,31 @@ impl<S, E> RetryState<S, E> {
         let now = gate::now();
         let first_arrival = *attempt.first_arrival.get_or_insert(now);
         self.requeued_after = now.saturating_duration_since(first_arrival);
-        attempt.failed_at = self.failed.as_ref().map(|it| it.decision.endpoint.clone());
-        let body = attempt.body.clone().unwrap_or_default().unchanged();
-        self.request.clone().admit(self.demand.clone(), body)
+        let is_refused = !self.refusals.endpoints.is_empty();
+        let failed = self.failed.as_ref().filter(|_| !is_refused);
+        attempt.failed_at = failed.map(|it| it.decision.endpoint.clone());
+        self.admit()
+    }
+
+    /// Lets the request wait again at the end of a pause, in its place in line and for all endpoints.
+    pub(super) fn after_pause<B, R>(&mut self) -> Admitted<S, B, R>
+    where
+        S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
+        R: Body<Data = Bytes>,
+    {
+        self.end_pause();
+        self.admit()
+    }
+
+    fn admit<B, R>(&mut self) -> Admitted<S, B, R>
+    where
+        S: Service<Request<RouteBody<B>>, Response = Response<R>> + Clone,
+        B: Body<Data = Bytes, Error: Into<BoxError>>,
+        R: Body<Data = Bytes>,
+    {
+        let demand = self.next_demand();
+        let body = self.request.attempt.body.clone().unwrap_or_default();
+        self.request.clone().admit(demand, body.unchanged())
     }
 }

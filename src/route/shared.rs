@@ -12,11 +12,14 @@ use super::builder::RouteOptions;
 use super::metrics::Metrics;
 use super::response_class::ResponseClass;
 use super::{InvalidRoute, RouteLayerBuilder};
+use crate::admit::Tenant;
 use crate::clock;
 use crate::endpoints::HealthChange;
 use crate::endpoints::latency::CoarseInstant;
-use crate::endpoints::{Changes, EndpointRef, Endpoints, Registry, RoutingRules};
-use crate::gate::{Gate, Permit};
+use crate::endpoints::{
+    Changes, EndpointLease, EndpointRef, Endpoints, RefusalBound, Registry, RoutingRules,
+};
+use crate::gate::{self, Gate, Permit};
 use crate::openai::BodyMemory;
 use crate::service::LayerState;
 
@@ -82,92 +85,142 @@ impl RouterShared {
         self.state.gate.capacity()
     }
 
-    /// Updates the health of the permit's endpoint after a response of the class `class` at `now`. If the request `has_failed`
-    /// elsewhere, its failure does not count, because the request may be at fault.
+    /// Updates the health of the permit's endpoint after a response of the class `class` at `now`. A failure that does not
+    /// `count` may be the request's own fault, because it failed elsewhere, too, or because only its tenant has failures.
     #[inline]
     pub(super) fn learn(
         self: &Arc<Self>,
         permit: &mut Permit<Endpoints>,
         class: ResponseClass,
-        has_failed: bool,
+        counts: bool,
         now: Instant,
     ) {
         let lease = permit.lease_mut();
         let endpoint = &lease.decision.endpoint;
         let state = endpoint.state();
-        if let ResponseClass::Success | ResponseClass::Failure { answered: true, .. } = class {
+        if class.is_answered() {
             state.cold.activity.fetch_add(1, Relaxed);
             if let Some(change) = state.word.answered() {
                 self.health_changed(endpoint, change);
             }
         }
-        if class.is_failure() {
-            state.cold.failures.fetch_add(1, Relaxed);
-        }
-        // An unknown result decides nothing about a probe, so the next request probes again. Nor does a request that may be
-        // at fault itself.
-        let decides = match class {
-            ResponseClass::Unknown { .. } => false,
-            ResponseClass::Failure { .. } => !has_failed,
-            ResponseClass::Success => true,
+        // What the endpoint did not serve decides nothing about a probe, so the next request probes again.
+        let has_failed = match class {
+            ResponseClass::Unknown { .. } | ResponseClass::Rejected | ResponseClass::Refused(_) => {
+                return;
+            }
+            ResponseClass::Failure { .. } => {
+                state.cold.failures.fetch_add(1, Relaxed);
+                true
+            }
+            ResponseClass::Success => false,
         };
-        if !decides {
+        if has_failed && !counts {
             return;
         }
         let probe = lease.probe.take();
         let is_probe = probe.is_some_and(|probe| state.word.load().is_probed_by(probe));
-        if class.is_failure() {
-            let routing = self.endpoints().routing();
-            if state.ejection.failures.failed(routing.eject_after) {
-                let count = routing.eject_after;
-                self.eject(endpoint, || format!("{count} requests in a row failed"));
-            } else if is_probe {
-                self.eject(endpoint, || "the probe failed".to_owned());
-            }
-            return;
+        if has_failed {
+            return self.failed(endpoint, is_probe);
         }
         if let Some(called) = lease.called {
             let took = now.saturating_duration_since(called);
             state.latency.answered(took, CoarseInstant::at(now));
         }
+        state.cold.refusals.served(lease.in_flight);
         if is_probe {
             state.ejection.closed();
             self.health_changed(endpoint, state.word.close());
         } else {
-            state.ejection.failures.end(); // nearly every request is not a probe
+            state.ejection.served(); // nearly every request is not a probe
         }
     }
 
-    /// Counts a response body of the endpoint that broke off, and ejects the endpoint if there were too many.
-    pub(super) fn body_reset(self: &Arc<Self>, endpoint: &EndpointRef) {
+    /// Counts a failure of `endpoint`, and ejects the endpoint if there were too many, or if a probe failed.
+    #[cold]
+    fn failed(self: &Arc<Self>, endpoint: &EndpointRef, is_probe: bool) {
+        let eject_after = self.endpoints().routing().eject_after;
+        if let Some(why) = endpoint.state().ejection.failed(eject_after) {
+            self.eject(endpoint, || why);
+        } else if is_probe {
+            self.eject(endpoint, || "the probe failed".to_owned());
+        }
+    }
+
+    /// Learns from a request whose caller left before a response came. If that took many times the usual time, and the endpoint
+    /// gave no sign of life meanwhile, it counts as a failure.
+    #[cold]
+    pub(super) fn given_up(
+        self: &Arc<Self>,
+        lease: &EndpointLease,
+        tenant: impl FnOnce() -> Tenant,
+    ) {
+        let Some(called) = lease.called else {
+            return;
+        };
+        let (endpoint, now) = (lease.endpoint(), gate::now());
+        let state = endpoint.state();
+        let took = now.saturating_duration_since(called);
+        let is_silent = state.cold.activity.load(Relaxed) == lease.activity;
+        if state.latency.given_up(took, CoarseInstant::at(now))
+            && is_silent
+            && !self.is_own_trouble(endpoint, tenant(), now)
+        {
+            let word = state.word.load();
+            let is_probe = lease.probe.is_some_and(|probe| word.is_probed_by(probe));
+            self.failed(endpoint, is_probe);
+        }
+    }
+
+    /// Returns `true` if trouble of a request of `tenant` at `endpoint`, a failure or a refusal, may be the tenant's own. Other
+    /// tenants are served there, so it must not take the endpoint away from them.
+    #[cold]
+    pub(super) fn is_own_trouble(
+        &self,
+        endpoint: &EndpointRef,
+        tenant: Tenant,
+        now: Instant,
+    ) -> bool {
+        endpoint.state().cold.tenants.trouble(tenant, now)
+    }
+
+    /// Counts a response body of the endpoint that broke off or had an error in it, and ejects the endpoint if there were too
+    /// many. If it `is_own` trouble of one tenant, it does not count.
+    pub(super) fn body_failed(self: &Arc<Self>, endpoint: &EndpointRef, is_own: bool) {
         let routing = self.endpoints().routing();
         let state = endpoint.state();
         state.cold.failures.fetch_add(1, Relaxed);
-        if state.ejection.resets.failed(routing.eject_after) {
+        if !is_own && state.ejection.resets.failed(routing.eject_after) {
             let count = routing.eject_after;
-            self.eject(endpoint, || format!("{count} responses in a row broke off"));
+            self.eject(endpoint, || {
+                format!("{count} responses in a row broke off or had an error in them")
+            });
         }
     }
 
-    /// Keeps new requests off an endpoint that answered 429, for as long as the response asks, but for 60 s at most.
-    /// The last endpoint that could serve stays in service.
-    pub(super) fn keep_off(self: &Arc<Self>, endpoint: &EndpointRef, retry_after: Duration) {
+    /// Bounds the limit of an endpoint that refused a request to what it takes, and begins to raise it again.
+    #[cold]
+    pub(super) fn refused(self: &Arc<Self>, endpoint: &EndpointRef, retry_after: Option<Duration>) {
         let Some(runtime) = timed_runtime() else {
-            return; // without a timer, the pause would last for ever
+            return; // without a timer, the bound would stay for ever
         };
-        let Some(change) = self.endpoints().eject(endpoint).filter(|it| it.is_new()) else {
+        let in_flight = endpoint.in_flight(); // with the refused request
+        let (needs_timer, _) =
+            endpoint.change_refusals(|refusals| refusals.refused(in_flight, retry_after));
+        tracing::debug!(
+            endpoint = endpoint.name(),
+            in_flight,
+            "the endpoint is full"
+        );
+        if !needs_timer {
             return;
+        }
+        let recovery = Recovery {
+            shared: Arc::downgrade(self), // weak, so that the task does not keep the router alive
+            endpoint: endpoint.clone(),
+            is_over: false,
         };
-        let state = endpoint.state();
-        let duration = state.ejection.requested_duration(retry_after);
-        state
-            .cold
-            .health
-            .set_reason("it answered 429 and asked for a pause");
-        let name = endpoint.name();
-        tracing::info!(endpoint = name, ?duration, "endpoint asked for no requests");
-        self.health_changed(endpoint, change);
-        self.end_ejection(&runtime, endpoint, duration);
+        runtime.spawn(recovery.run());
     }
 
     /// Ejects an endpoint for a while on behalf of an operator. Returns `false` if it has to stay in service.
@@ -273,6 +326,49 @@ impl RouterShared {
 fn timed_runtime() -> Option<Handle> {
     _ = clock::sleep_until(clock::now())?;
     Handle::try_current().ok()
+}
+
+/// The task that raises the limit of an endpoint that refused requests, step by step. If it is dropped before the last step,
+/// the bound goes at once, because the runtime that would have measured the pauses has ended.
+struct Recovery {
+    shared: Weak<RouterShared>,
+    endpoint: EndpointRef,
+    is_over: bool,
+}
+
+impl Recovery {
+    async fn run(mut self) {
+        while let Some(mut pause) = self.endpoint.pause_for_refusals() {
+            tokio::time::sleep(pause).await;
+            // A refusal in the meantime may ask for a longer pause.
+            while let Some(longer) = self.endpoint.pause_for_refusals().filter(|it| *it > pause) {
+                tokio::time::sleep(longer - pause).await;
+                pause = longer;
+            }
+            let own = self.endpoint.own_limit();
+            let has_more = self
+                .endpoint
+                .change_refusals(|refusals| refusals.grow(own))
+                .1;
+            self.notify(has_more);
+        }
+        self.is_over = true;
+    }
+
+    fn notify(&self, has_more: bool) {
+        if has_more && let Some(shared) = self.shared.upgrade() {
+            shared.state.gate.capacity_changed();
+        }
+    }
+}
+
+impl Drop for Recovery {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let ((), has_more) = self.endpoint.change_refusals(RefusalBound::lift);
+            self.notify(has_more);
+        }
+    }
 }
 
 /// A guard that ends an ejection when it is dropped. This happens after the ejection's time, or at the end of the

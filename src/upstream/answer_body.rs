@@ -1,5 +1,7 @@
 //! The body of an endpoint's answer, with the connection that it comes over.
 
+use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -20,6 +22,10 @@ pub(super) struct AnswerBody {
     connection: Option<Box<dyn Release>>,
     /// The first piece, which was read before the head of the answer was passed on.
     first: Option<Frame<Bytes>>,
+    /// Further pieces that were read before the head was passed on, for a first event that comes in several.
+    further: VecDeque<Frame<Bytes>>,
+    /// `true` once the body has been read to its end.
+    is_over: bool,
     idle: IdleTimer,
 }
 
@@ -30,6 +36,8 @@ impl AnswerBody {
             body: Some(body),
             connection: Some(connection),
             first: None,
+            further: VecDeque::new(),
+            is_over: false,
             idle: IdleTimer::new(idle),
         };
         if is_empty {
@@ -61,6 +69,27 @@ impl AnswerBody {
         })
     }
 
+    /// Waits for one more piece, which is kept behind those that were read before, or for the end.
+    pub(super) fn poll_further(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        let frame = ready!(self.poll_piece(cx)).transpose()?;
+        self.further.extend(frame);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Returns the pieces that were read before the head of the answer is passed on, and `true` if nothing follows.
+    pub(super) fn beginning(&self) -> (Cow<'_, [u8]>, bool) {
+        let is_over = self.is_over || self.body.as_ref().is_none_or(Body::is_end_stream);
+        let first = self.first.as_ref().and_then(Frame::data_ref);
+        let first = first.map_or(&[][..], |data| &data[..]);
+        if self.further.is_empty() {
+            return (Cow::Borrowed(first), is_over);
+        }
+        let further = self.further.iter().filter_map(Frame::data_ref);
+        let mut all = first.to_vec();
+        further.for_each(|data| all.extend_from_slice(data));
+        (Cow::Owned(all), is_over)
+    }
+
     /// Returns the time since which a piece is awaited, or `None` if the reader awaits none.
     pub(super) fn awaited_since(&self) -> Option<Instant> {
         self.idle.since()
@@ -70,7 +99,7 @@ impl AnswerBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(first) = self.first.take() {
+        if let Some(first) = self.first.take().or_else(|| self.further.pop_front()) {
             return Poll::Ready(Some(Ok(first)));
         }
         if let Poll::Ready(frame) = self.poll_piece(cx) {
@@ -81,7 +110,9 @@ impl AnswerBody {
     }
 
     pub(super) fn is_end_stream(&self) -> bool {
-        self.first.is_none() && self.body.as_ref().is_none_or(Body::is_end_stream)
+        self.first.is_none()
+            && self.further.is_empty()
+            && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
@@ -89,14 +120,19 @@ impl AnswerBody {
             .body
             .as_ref()
             .map_or(SizeHint::with_exact(0), Body::size_hint);
-        let Some(first) = self.first.as_ref().and_then(Frame::data_ref) else {
+        let held = self.first.iter().chain(&self.further);
+        let held = held
+            .filter_map(Frame::data_ref)
+            .map(Bytes::len)
+            .sum::<usize>();
+        if held == 0 {
             return rest;
-        };
-        let first = first.len() as u64;
+        }
+        let held = held as u64;
         let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower().saturating_add(first));
+        hint.set_lower(rest.lower().saturating_add(held));
         if let Some(upper) = rest.upper() {
-            hint.set_upper(upper.saturating_add(first));
+            hint.set_upper(upper.saturating_add(held));
         }
         hint
     }
@@ -111,6 +147,7 @@ impl AnswerBody {
         };
         let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
         self.idle.on_piece();
+        self.is_over |= frame.is_none();
         match &frame {
             // A body of known length is over with its last frame.
             Some(Ok(_)) if !body.is_end_stream() => {}

@@ -1,5 +1,6 @@
 //! The body of a response, which is either the endpoint's, as a stream, or an error message of this crate.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -83,6 +84,22 @@ impl ForwardBody {
         match &mut self.0 {
             Content::Answer(answer) => answer.poll_first(limit, cx),
             Content::Full(_) | Content::Tunnel(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Waits for one more piece behind those that are kept for the reader, or for the end.
+    pub(super) fn poll_further(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+        match &mut self.0 {
+            Content::Answer(answer) => answer.poll_further(cx),
+            Content::Full(_) | Content::Tunnel(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Returns the pieces of an endpoint's answer that are kept for the reader, and `true` if nothing follows.
+    pub(super) fn beginning(&self) -> Option<(Cow<'_, [u8]>, bool)> {
+        match &self.0 {
+            Content::Answer(answer) => Some(answer.beginning()),
+            Content::Full(_) | Content::Tunnel(_) => None,
         }
     }
 

@@ -1,18 +1,21 @@
 //! The wait for the first piece of an answer's body, before the answer's head is passed on.
 //!
 //! A body that breaks before its first byte would make an empty answer of the head. As long as the head is still here, the
-//! client can get an error with a status instead, and a router can try another endpoint.
+//! client can get an error with a status instead, and a router can try another endpoint. The same holds for a stream whose
+//! first event is an error.
 
 use std::future::poll_fn;
 use std::time::Duration;
 
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Response, StatusCode};
 use http_body::Body;
+use tokio::time::{Instant, timeout_at};
 
 use super::ForwardBody;
 use super::failure::Failure;
 use crate::http::is_event_stream;
+use crate::openai::{ErrorForm, FirstEvent, refusal_in};
 use crate::route::HeadAt;
 
 /// The longest time for which the head of a stream, or of an error, waits for the first piece. The client of a stream may
@@ -30,6 +33,7 @@ pub(super) async fn first_piece(
     answer: &mut Response<ForwardBody>,
     endpoint: &str,
     is_sent: bool,
+    is_post: bool,
 ) -> Result<(), Failure> {
     let has_length = answer.body().size_hint().exact().is_some();
     let waits =
@@ -54,6 +58,56 @@ pub(super) async fn first_piece(
     }
     if let Some(at) = head_at {
         answer.extensions_mut().insert(HeadAt(at));
+    }
+    first_event(answer, endpoint, is_post).await
+}
+
+/// Looks for an error in the beginning of the answer, and waits for the first event of a stream for [`HEAD_DELAY`] at most.
+/// Returns the failure of an endpoint that answers a `POST` by a stream without any event.
+async fn first_event(
+    answer: &mut Response<ForwardBody>,
+    endpoint: &str,
+    is_post: bool,
+) -> Result<(), Failure> {
+    let status = answer.status();
+    let Some(form) = ErrorForm::of(answer.headers()) else {
+        return Ok(());
+    };
+    let mut end = None;
+    let error = loop {
+        let Some((beginning, is_over)) = answer.body().beginning() else {
+            return Ok(());
+        };
+        if status == StatusCode::TOO_MANY_REQUESTS || status == StatusCode::SERVICE_UNAVAILABLE {
+            break refusal_in(&beginning);
+        }
+        if status != StatusCode::OK || beginning.is_empty() && !is_over {
+            return Ok(()); // the wait for the first piece is over
+        }
+        match form.first_event(&beginning, is_over) {
+            FirstEvent::Answer => return Ok(()),
+            FirstEvent::Error(error) => break Some(error),
+            FirstEvent::Missing if is_post => {
+                tracing::warn!(endpoint, "the endpoint answered by an empty stream");
+                return Err(Failure::Reset(endpoint.to_owned()));
+            }
+            FirstEvent::Missing => return Ok(()),
+            FirstEvent::Awaited => {
+                let end = *end.get_or_insert_with(|| Instant::now() + HEAD_DELAY);
+                let further = poll_fn(|cx| answer.body_mut().poll_further(cx));
+                match timeout_at(end, further).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => {
+                        tracing::warn!(endpoint, %error, "the endpoint broke off before its first event");
+                        return Err(Failure::Reset(endpoint.to_owned()));
+                    }
+                    Err(_) => return Ok(()),
+                }
+            }
+        }
+    };
+    if let Some(error) = error {
+        answer.extensions_mut().insert(error);
     }
     Ok(())
 }

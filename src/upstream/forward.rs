@@ -54,6 +54,9 @@ use crate::route::{AtMostOnce, RouteHandle};
 /// - The head of an answer waits for the first piece of its body, so an endpoint that breaks off before it is a failure
 ///   with a status of its own. The head of an error, of a stream of events, of gRPC, or of an answer of unknown length
 ///   whose request is still being sent, waits for 100 ms at most, because its first piece may come much later.
+/// - The head of a stream of events waits for its first event, if that begins in time. If the event is an error, or the body of
+///   a 200 is one, the response has an [`ErrorInBody`](crate::endpoints::ErrorInBody) in its extensions. So has a 429 or 503
+///   whose body says that the endpoint is full. A stream that answers a `POST` without an event counts as broken off.
 /// - If an answer comes before the request's body is sent, the answer is passed on while the rest of the body goes out.
 ///   If a part of the body is still unsent when the answer is over, the connection is closed instead.
 /// - Connections are kept and used again. An idle one is closed after 3 s to 4 s, and each one at an

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -57,6 +57,7 @@ impl ForwardFuture {
         #[cfg(feature = "swap")]
         let starts = exchange.endpoint.on_demand().map(OnDemand::starts);
         let progress = request.body().progress();
+        let is_post = *request.method() == Method::POST;
         // Outside of the future, which would have to be large enough for the request.
         let begun = exchange.begin(request);
         Self::boxed(async move {
@@ -68,7 +69,7 @@ impl ForwardFuture {
                     let to = (&exchange.endpoint, mount.as_deref());
                     let mut answer = answered_by(answer, to, timeouts.idle, upgrade);
                     let is_sent = progress.as_ref().is_none_or(Progress::has_ended);
-                    match first_piece(&mut answer, name, is_sent).await {
+                    match first_piece(&mut answer, name, is_sent, is_post).await {
                         Ok(()) => return answer,
                         Err(failure) => failure,
                     }

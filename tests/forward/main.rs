@@ -10,6 +10,7 @@ mod upstream;
 mod bodies;
 mod early_answers;
 mod failed_answers;
+mod first_events;
 mod first_piece;
 mod grpc;
 mod http2;

@@ -35,14 +35,14 @@ async fn in_service(gateway: &Gateway) -> usize {
 }
 
 #[tokio::test]
-async fn five_poison_requests_eject_one_of_three_backends() {
+async fn poison_requests_eject_one_of_three_backends() {
     let backends = [fragile().await, fragile().await, fragile().await];
     let gateway = gateway(&backends, "").await;
-    fail(&gateway, "poison", 5).await;
+    fail(&gateway, "poison", 13).await; // at least 5 of them went to the same backend first
     let tries: usize = backends.iter().map(|b| b.counts().arrived).sum();
     assert_eq!(
         (in_service(&gateway).await, tries),
-        (2, 10),
+        (2, 26),
         "one of three is ejected, and each request was retried once"
     );
     for _ in 0..20 {

@@ -65,8 +65,39 @@ async fn an_endpoint_that_streams_is_busy_not_down() {
     }
     let (silent, _) = check_at(&upstream).await;
     assert!(router.endpoint("a").healthy());
-    // A check without any activity counts.
+    // A check without any activity counts once nothing runs there.
+    drop(body);
     soon(silent.closed()).await;
+    until(|| !router.endpoint("a").healthy()).await;
+}
+
+#[tokio::test]
+async fn late_checks_are_no_proof_against_the_last_endpoint_at_work() {
+    let upstream = Upstream::bind().await;
+    let router = TestRouter::of([endpoint("a", &upstream).health(one_failure_is_enough())]);
+    let _checks = router.checks();
+    let (running, check) = busy(&router, &upstream).await;
+    let waits = router.ask("m");
+    soon(check.closed()).await;
+    let (next, _) = check_at(&upstream).await;
+    assert!(router.endpoint("a").healthy());
+    soon(next.closed()).await;
+    assert!(!waits.is_finished(), "it loses nothing by waiting");
+    router.go.add_permits(2);
+    assert_eq!(soon(running).await.unwrap().0, 200);
+    assert_eq!(soon(waits).await.unwrap().0, 200);
+    until(|| !router.endpoint("a").healthy()).await; // nothing runs there any more
+}
+
+#[tokio::test]
+async fn late_checks_count_where_another_endpoint_is_in_service() {
+    let upstream = Upstream::bind().await;
+    let checked = endpoint("a", &upstream).health(one_failure_is_enough());
+    let other = endpoint("b", &upstream).priority(90);
+    let router = TestRouter::of([checked, other]);
+    let _checks = router.checks();
+    let (_running, check) = busy(&router, &upstream).await;
+    soon(check.closed()).await;
     until(|| !router.endpoint("a").healthy()).await;
 }
 

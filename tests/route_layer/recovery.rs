@@ -114,35 +114,3 @@ fn an_ejection_ends_with_the_runtime_of_the_request_that_failed() {
         assert_eq!(probed.await.unwrap().status(), 200);
     });
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_429_keeps_requests_off_for_its_retry_after() {
-    for (said, seconds) in [("30", 30), ("4000000000", 60)] {
-        let endpoints = [endpoint("a", 8, &["m"]), endpoint("b", 8, &["m"])];
-        let routing = RoutingConfig::default().max_retries(0);
-        let mut router = TestRouter::new(endpoints, routing);
-        let first = router.ask("m");
-        let call = router.call().await;
-        let busy = call.endpoint().to_owned();
-        let mut answer = status(429);
-        let after = http::HeaderValue::from_static(said);
-        answer.headers_mut().insert("retry-after", after);
-        call.answer(answer);
-        assert_eq!(first.await.unwrap().status(), 429);
-        tokio::time::advance(SECOND * (seconds - 1)).await;
-        for _ in 0..4 {
-            let asked = router.ask("m");
-            let call = router.call().await;
-            assert_ne!(call.endpoint(), busy);
-            call.ok();
-            asked.await.unwrap();
-        }
-        tokio::time::advance(SECOND * 2).await;
-        settle().await;
-        let asked = router.ask("m");
-        let call = router.call().await;
-        assert_eq!(call.endpoint(), busy, "it is probed");
-        call.ok();
-        asked.await.unwrap();
-    }
-}

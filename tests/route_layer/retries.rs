@@ -283,7 +283,8 @@ impl Service<Request<RouteBody<Full<Bytes>>>> for Once {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_never_ready_gets_the_first_failure() {
-    let registry = Registry::new(vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])]).unwrap();
+    let other = endpoint("b", 1, &["m"]).priority(90);
+    let registry = Registry::new(vec![endpoint("a", 1, &["m"]), other]).unwrap();
     let layer = RouteLayer::builder(registry).build();
     let once = Once {
         calls: Default::default(),
@@ -296,7 +297,8 @@ async fn a_retry_never_ready_gets_the_first_failure() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bodyless_request_is_retried_from_any_source() {
-    let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+    let other = endpoint("b", 1, &["m"]).priority(90);
+    let endpoints = vec![endpoint("a", 1, &["m"]), other];
     let router = RouteLayer::builder(Registry::new(endpoints).unwrap())
         .routing(RoutingConfig::default().alias("alias", "m"))
         .demand_from_header(HeaderName::from_static("x-service"));

@@ -90,7 +90,7 @@ fn broken_off() -> Response<BoxBody<Bytes, std::io::Error>> {
 async fn broken_responses_eject_all_but_the_last_endpoint() {
     for (others, healthy) in [(0, true), (1, false)] {
         let mut endpoints = vec![endpoint("a", 1, &["m"])];
-        endpoints.extend((0..others).map(|_| endpoint("b", 1, &["m"])));
+        endpoints.extend((0..others).map(|_| endpoint("b", 1, &["m"]).priority(90)));
         let layer = RouteLayer::builder(Registry::new(endpoints).unwrap()).build();
         let inner =
             service_fn(
@@ -151,7 +151,8 @@ impl<S: Service<R>, R> Service<R> for Door<S> {
 async fn a_probe_that_a_retry_returns_goes_to_a_waiter() {
     let mut routing = RoutingConfig::default();
     routing.eject_after = 1;
-    let endpoints = vec![endpoint("a", 1, &["m"]), endpoint("b", 1, &["m"])];
+    let other = endpoint("b", 1, &["m"]).priority(90);
+    let endpoints = vec![endpoint("a", 1, &["m"]), other];
     let router = RouteLayer::builder(Registry::new(endpoints).unwrap()).routing(routing);
     let layer = router
         .queue(QueueConfig::default().max_wait(5 * SECOND))

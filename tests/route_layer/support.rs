@@ -11,9 +11,13 @@ use http_body_util::{BodyExt, Full};
 use tokio::sync::{mpsc, oneshot};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::endpoints::{Decision, Endpoint, EndpointRef, Model, Registry};
+use tower_triage::endpoints::{
+    Candidates, Choice, Decision, Endpoint, EndpointRef, Model, Registry, Strategy,
+};
 use tower_triage::gate::PermitBody;
-use tower_triage::route::{RouteBody, RouteLayerBuilder, RouteResponseBody, RoutingConfig};
+use tower_triage::route::{
+    RouteBody, RouteLayerBuilder, RouteResponseBody, RoutingConfig, StrategyChoice,
+};
 use tower_triage::{QueueConfig, RouteHandle, RouteLayer};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
@@ -60,6 +64,24 @@ impl Call {
     }
 }
 
+/// The first endpoint that is free, where `smart` would draw one of several equal ones.
+#[derive(Debug)]
+struct First;
+
+impl Strategy for First {
+    fn name(&self) -> &'static str {
+        "first"
+    }
+
+    fn reads_prefixes(&self) -> bool {
+        false
+    }
+
+    fn choose<'a>(&self, candidates: &Candidates<'a>) -> Option<Choice<'a>> {
+        candidates.free().next().map(Choice::new)
+    }
+}
+
 /// A router, and the calls that reach its inner service.
 pub(crate) struct TestRouter {
     pub(crate) route: tower_triage::Route<Inner>,
@@ -72,12 +94,17 @@ impl TestRouter {
         Self::with_queue(endpoints, routing, QueueConfig::default())
     }
 
+    /// A router that prefers the first endpoint that is free, unless the test chose a strategy.
     pub(crate) fn with_queue(
         endpoints: impl Into<Vec<Endpoint>>,
-        routing: RoutingConfig,
+        mut routing: RoutingConfig,
         queue: QueueConfig,
     ) -> Self {
-        let registry = Registry::new(endpoints.into()).unwrap();
+        let endpoints = endpoints.into();
+        if endpoints.len() > 1 && matches!(routing.strategy, StrategyChoice::Smart) {
+            routing.strategy = StrategyChoice::Custom(Arc::new(First));
+        }
+        let registry = Registry::new(endpoints).unwrap();
         let builder = RouteLayer::builder(registry).routing(routing).queue(queue);
         Self::of(builder)
     }

@@ -50,6 +50,8 @@ pub(crate) struct Facts {
     pub(crate) tries: u32,
     pub(crate) prompt_tokens: Option<u64>,
     pub(crate) tokens: Option<u64>,
+    /// `true` if the answer is an error, or has one in it, although its status says success.
+    pub(crate) has_error_in_stream: bool,
 }
 
 /// The phase of a request that the router works on.
@@ -97,6 +99,11 @@ impl Record {
     /// Passes the facts to `read`, while the record is locked.
     pub(crate) fn with_facts<T>(&self, read: impl FnOnce(&Facts) -> T) -> T {
         read(&self.lock())
+    }
+
+    /// Returns `true` if the answer is an error, or has one in it, although its status says success.
+    pub(crate) fn has_error_in_stream(&self) -> bool {
+        self.lock().has_error_in_stream
     }
 
     /// Returns `true` if the router has seen the request.
@@ -195,6 +202,10 @@ impl RouteObserver for Record {
         facts.answered = None;
     }
 
+    fn on_error_in_stream(&self) {
+        self.lock().has_error_in_stream = true;
+    }
+
     fn on_called(&self, decision: &Decision, at: Instant) {
         let mut facts = self.lock();
         facts.begin(Phase::Running, at);
@@ -202,6 +213,7 @@ impl RouteObserver for Record {
         facts.queued = None;
         (facts.called, facts.answered) = (Some(at), None);
         facts.decision = Some(decision.clone());
+        facts.has_error_in_stream = false;
         facts.tries += 1;
     }
 

@@ -64,8 +64,11 @@ pub struct RoutingConfig {
     /// The largest request body in bytes that is kept for a retry. Default 1 MiB.
     pub retry_body_limit_bytes: usize,
     /// The number of failures in a row that take an endpoint out of service for a while. Default 5. With 0, endpoints
-    /// are not ejected. Responses that break off are counted apart. A request that fails at several endpoints counts
-    /// against the first one only.
+    /// are not ejected. Twice as many failures among four times as many requests do the same, if that is at most 64 requests.
+    ///
+    /// Responses that break off are counted apart. A request that fails at several endpoints counts against the first one
+    /// only. The failures of one tenant do not count while the endpoint serves others. Refusals of an endpoint that is full are
+    /// no failures.
     pub eject_after: u32,
     /// The share of a model's endpoints that may be ejected at a time, in per cent from 0 to 100 and rounded down.
     /// Default 50.

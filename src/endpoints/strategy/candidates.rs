@@ -55,15 +55,20 @@ impl<'a> Candidates<'a> {
         self.all().filter(|candidate| candidate.is_free())
     }
 
-    /// Returns the first of the best free candidates. It loops by hand because `min_by` would move each candidate.
+    /// Returns one of the best free candidates, each with the same probability. Otherwise one that is frozen and idle could
+    /// get all requests. It loops by hand because `min_by` would move each candidate.
     pub(super) fn best(
         &self,
         better: impl Fn(&Candidate<'a>, &Candidate<'a>) -> bool,
     ) -> Option<Choice<'a>> {
         let mut free = self.free();
         let mut best = free.next()?;
+        let mut ties = Ties::default();
         for next in free {
             if better(&next, &best) {
+                best = next;
+                ties = Ties::default();
+            } else if !better(&best, &next) && ties.takes_next() {
                 best = next;
             }
         }
@@ -139,6 +144,25 @@ impl<'a> Candidates<'a> {
 impl fmt::Debug for Candidates<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.all()).finish()
+    }
+}
+
+/// The number of equal candidates so far, of which one is drawn.
+#[derive(Debug)]
+pub(super) struct Ties(u32);
+
+impl Default for Ties {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl Ties {
+    /// Counts one more candidate. Returns `true` if it takes the place of the one before, which happens with probability
+    /// 1/n for the nth, so that all have the same probability in the end.
+    pub(super) fn takes_next(&mut self) -> bool {
+        self.0 += 1;
+        fastrand::u32(..self.0) == 0
     }
 }
 

@@ -1,4 +1,4 @@
-//! The strategies that need a few lines each. Of equal endpoints, the first in the registry wins.
+//! The strategies that need a few lines each. Of equal endpoints, each wins with the same probability.
 
 use super::{Candidates, Choice};
 

@@ -365,20 +365,28 @@ impl Naive {
                 let preferred = self.priority(*a).cmp(&self.priority(*b));
                 preferred.then(share(*a).total_cmp(&share(*b)))
             };
-            let idlest = among.iter().copied().min_by(by_priority_and_share);
-            vec![idlest.unwrap()]
+            let idlest = among
+                .iter()
+                .min_by(|a, b| by_priority_and_share(a, b))
+                .unwrap();
+            let is_equal = |at: &usize| by_priority_and_share(at, idlest).is_eq();
+            among.iter().copied().filter(is_equal).collect()
         };
         match self.routing.strategy {
             StrategyChoice::Smart => {
                 let score = |at: usize| {
                     let state = self.endpoints[at].state.borrow();
-                    let latency = 100 - (state.latency_ms.unwrap_or(0) / 10).min(100);
-                    let load = 100 - state.in_use.min(100);
+                    let seconds = f64::from(state.latency_ms.unwrap_or(0)) / 1e3;
+                    let late = (1.0 + 20.0 * seconds).ln() / 21.0_f64.ln() * 100.0 + 1e-5;
+                    let latency = 100 - (late as u32).min(100);
+                    let load = 100 - state.in_use * 100 / state.limit;
                     ((100 - self.priority(at)) * 50 + load * 30 + latency * 20) / 100
                 };
                 let best = free.iter().map(|&at| score(at)).max().unwrap();
-                let first = free.iter().copied().find(|&at| score(at) == best);
-                vec![first.unwrap()]
+                free.iter()
+                    .copied()
+                    .filter(|&at| score(at) == best)
+                    .collect()
             }
             StrategyChoice::RoundRobin => {
                 let rotation = self.rotations.entry(model.to_owned()).or_default();
@@ -388,8 +396,9 @@ impl Naive {
                 vec![*in_turn.find(|at| free.contains(at)).unwrap()]
             }
             StrategyChoice::PriorityOnly => {
-                let first = free.iter().copied().min_by_key(|&at| self.priority(at));
-                vec![first.unwrap()]
+                let least = free.iter().map(|&at| self.priority(at)).min();
+                let is_preferred = |at: &usize| Some(self.priority(*at)) == least;
+                free.iter().copied().filter(is_preferred).collect()
             }
             StrategyChoice::LeastLoaded => idlest(free),
             StrategyChoice::PrefixAffinity => {

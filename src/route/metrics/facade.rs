@@ -18,6 +18,7 @@ use crate::gate::{GateStatus, LevelStatus};
 const REQUESTS: &str = "triage_requests_total";
 const QUEUE_WAIT: &str = "triage_queue_wait_seconds";
 const RETRIES: &str = "triage_retries_total";
+const REFUSALS: &str = "triage_endpoint_refusals_total";
 const FALLBACKS: &str = "triage_fallbacks_total";
 const HEALTH_CHANGES: &str = "triage_endpoint_health_changes_total";
 const QUEUE_DEPTH: &str = "triage_queue_depth";
@@ -37,10 +38,12 @@ const HEALTHY: &str = "triage_endpoint_healthy";
 fn describe() {
     let fallbacks = "Requests that another model served because the one asked for could not.";
     let retries = "Requests that were tried again after they failed at this endpoint.";
+    let refusals = "Requests that an endpoint refused because it was full.";
     let health_changes = "How often an endpoint went out of service or came back.";
     for (counter, what) in [
         (REQUESTS, "Requests, by how they ended."),
         (RETRIES, retries),
+        (REFUSALS, refusals),
         (FALLBACKS, fallbacks),
         (HEALTH_CHANGES, health_changes),
         (LEVEL_REJECTED, "Requests that the queue refused, by level."),
@@ -166,6 +169,11 @@ impl Metrics {
         counter!(RETRIES, "endpoint" => endpoint.name().to_owned()).increment(1);
     }
 
+    /// Counts a request that `endpoint` refused because it was full.
+    pub(in crate::route) fn refused(&self, endpoint: &EndpointRef) {
+        counter!(REFUSALS, "endpoint" => endpoint.name().to_owned()).increment(1);
+    }
+
     pub(in crate::route) fn health_changed(&self, endpoint: &EndpointRef) {
         counter!(HEALTH_CHANGES, "endpoint" => endpoint.name().to_owned()).increment(1);
     }
@@ -256,13 +264,14 @@ fn shared(name: &Arc<str>) -> SharedString {
 
 impl RequestOutcome {
     /// The labels of the outcomes of requests that an endpoint served.
-    const SERVED: [&'static str; 6] = [
+    const SERVED: [&'static str; 7] = [
         "ok",
         "client_error",
         "server_error",
         "broke_off",
         "failed",
         "cancelled",
+        "error_in_stream",
     ];
 
     /// Returns the number of the outcome in [`SERVED`](Self::SERVED), or the code of a rejection.
@@ -274,6 +283,7 @@ impl RequestOutcome {
             Self::Reset => 3,
             Self::Failed => 4,
             Self::Cancelled => 5,
+            Self::ErrorInStream => 6,
             Self::Rejected(code) => return Err(code),
         })
     }

@@ -39,6 +39,8 @@ impl Metrics {
 
     pub(super) fn retried(&self, _: &crate::endpoints::EndpointRef) {}
 
+    pub(super) fn refused(&self, _: &crate::endpoints::EndpointRef) {}
+
     pub(super) fn health_changed(&self, _: &crate::endpoints::EndpointRef) {}
 }
 
@@ -49,6 +51,8 @@ pub(super) enum RequestOutcome {
     Answered(StatusCode),
     /// The body of the response broke off.
     Reset,
+    /// The response was passed on to its end, and is an error or has one in it although its status says success.
+    ErrorInStream,
     /// The request was rejected with this code.
     Rejected(&'static str),
     /// The inner service failed without a response.

@@ -193,7 +193,9 @@ impl Checker {
             }
         };
         let activity = || endpoint.state().cold.activity.load(Relaxed);
-        run_checks(check, probe, activity, report).await;
+        // Long answers that are not streamed may keep a model's only engine from its checks.
+        let is_needed = || endpoint.in_flight() > 0 && self.router.is_last(&endpoint);
+        run_checks(check, probe, activity, is_needed, report).await;
     }
 }
 

@@ -10,11 +10,13 @@ use crate::endpoints::HealthCheck;
 /// Checks an endpoint for ever. `probe` makes one check. `report` gets each result, and the new health of the endpoint
 /// if the result changes it.
 ///
-/// A check that times out is ignored if `activity` has changed meanwhile, because the endpoint is then only busy.
+/// A check that times out is ignored if `activity` has changed meanwhile, because the endpoint is then only busy. It is also
+/// ignored while the endpoint `is_needed`, because its waiters lose nothing by waiting.
 pub(super) async fn run_checks<F>(
     check: &HealthCheck,
     probe: impl Fn() -> F,
     activity: impl Fn() -> u32,
+    is_needed: impl Fn() -> bool,
     mut report: impl FnMut(Option<bool>, Result<(), CheckError>),
 ) where
     F: Future<Output = Result<(), CheckError>>,
@@ -28,7 +30,7 @@ pub(super) async fn run_checks<F>(
             Err(_) => Err(CheckError::Late(check.timeout)),
         };
         let counts = match &result {
-            Err(error) if error.is_late() => activity() == activity_before,
+            Err(error) if error.is_late() => activity() == activity_before && !is_needed(),
             Err(error) => !error.is_our_own(),
             Ok(()) => true,
         };
@@ -114,7 +116,11 @@ mod tests {
             }
         };
         let begun = Instant::now();
-        _ = timeout(INTERVAL * 100, run_checks(&check, get, || 0, |_, _| {})).await;
+        _ = timeout(
+            INTERVAL * 100,
+            run_checks(&check, get, || 0, || false, |_, _| {}),
+        )
+        .await;
         let starts = starts.into_inner();
         assert_eq!(starts[0], begun);
         assert!((90..=112).contains(&starts.len()), "{}", starts.len());
@@ -142,7 +148,7 @@ mod tests {
             told.borrow_mut().push(up);
         };
         let begun = Instant::now();
-        _ = timeout(INTERVAL * 10, run_checks(&check, get, || 0, tell)).await;
+        _ = timeout(INTERVAL * 10, run_checks(&check, get, || 0, || false, tell)).await;
         assert_eq!(begun.elapsed(), INTERVAL * 10);
         assert_eq!(*told.borrow(), [Some(false), None, None]);
     }
