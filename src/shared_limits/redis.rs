@@ -307,7 +307,7 @@ mod tests {
             let (sender, _) = mpsc::unbounded_channel();
             redis.connect(sender).await.unwrap()
         };
-        let mut short = connect("short", Duration::from_millis(300)).await;
+        let mut holder = connect("holder", Duration::from_secs(60)).await;
         let mut other = connect("other", Duration::from_secs(60)).await;
         let ask = |seq| Ask {
             seq,
@@ -316,12 +316,18 @@ mod tests {
             ahead: 0,
             slots: 8,
         };
-        let taken = short.ask(&[(endpoints[0].clone(), ask(1))]).await.unwrap();
+        let taken = holder.ask(&[(endpoints[0].clone(), ask(1))]).await.unwrap();
         assert_eq!(taken[0].grant.slots, 8);
-        assert_eq!(short.present(false).await.unwrap(), 1);
+        assert_eq!(holder.present(false).await.unwrap(), 1);
         assert_eq!(other.present(false).await.unwrap(), 2);
+        let asked = other.ask(&[(endpoints[0].clone(), ask(1))]).await;
+        assert!(asked.unwrap()[0].grant.slots < 8, "they are taken");
+        // The last renewal is for a short time, which begins now.
+        let mut last = connect("holder", Duration::from_millis(50)).await;
+        last.present(false).await.unwrap();
+        last.ask(&[(endpoints[0].clone(), ask(2))]).await.unwrap();
         let freed = async {
-            for seq in 1.. {
+            for seq in 2.. {
                 let asked = other.ask(&[(endpoints[0].clone(), ask(seq))]).await;
                 if asked.unwrap()[0].grant.slots == 8 {
                     break;

@@ -5,11 +5,13 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use bytes::{Bytes, BytesMut};
 
+use super::clock::ClockRow;
 use super::keys::{self, Kind, Name};
 use super::rows::{PauseRow, RequestRow, Retention, StateRow, Stored, decode};
 use super::state::Recovery;
 use super::storage::{Order, Storage, Table};
-use super::write::{PAUSES, RESPONSE_PART, sealed};
+use super::time::Time;
+use super::write::{CLOCK, PAUSES, RESPONSE_PART, sealed};
 use crate::PriorityLevels;
 use crate::durable::{Chunk, Page, RequestId, RequestStatus, ResponsePart, StoreError};
 
@@ -258,6 +260,30 @@ impl Archive<'_> {
         };
         self.0.scan(Table::Values, keys, Order::Ascending, visit)?;
         Ok(values)
+    }
+
+    /// Returns the row of the store's clock.
+    pub(crate) fn clock(self) -> Result<Option<ClockRow>, StoreError> {
+        let row = self.0.get(Table::Meta, CLOCK)?;
+        row.map(|row| decode(&row, "the clock")).transpose()
+    }
+
+    /// Returns the time at which the latest request was stored.
+    pub(crate) fn latest(self) -> Result<Option<Time>, StoreError> {
+        let mut latest = None;
+        let Some(segment) = self.0.segments()?.pop() else {
+            return Ok(latest);
+        };
+        for kind in [Kind::Listed, Kind::Unlisted] {
+            let (from, to) = (keys::row(kind, 0), keys::row(kind, u64::MAX));
+            let keys = (Included(&from[..]), Included(&to[..]));
+            let table = Table::Rows(segment);
+            self.0.scan(table, keys, Order::Descending, &mut |key, _| {
+                latest = latest.max(Some(Time::of_seq(seq(key)?)));
+                Ok(false)
+            })?;
+        }
+        Ok(latest)
     }
 
     /// Loads the rows that the state needs in memory: the pauses, and the requests that have not ended.

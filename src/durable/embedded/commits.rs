@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::archive::Archive;
 use super::shared::{Change, Shared};
@@ -53,6 +53,9 @@ struct Queue {
     commands: VecDeque<Command>,
     is_closed: bool,
 }
+
+/// The longest time between two looks at the system's clock.
+const CHECK: Duration = Duration::from_secs(60);
 
 /// The pause between two attempts to write a batch that must not be lost.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -98,13 +101,14 @@ impl Commits {
         }
     }
 
-    /// Waits for changes, and takes all that wait. Returns `None` once the queue is closed and empty.
+    /// Waits for changes, and takes all that wait. After a while without one, it returns none, so that a step of the
+    /// system's clock is noticed. Returns `None` once the queue is closed and empty.
     fn take(&self) -> Option<Vec<Command>> {
         let queue = lock(&self.queue);
         let waits = |queue: &mut Queue| queue.commands.is_empty() && !queue.is_closed;
-        let queue = self.came.wait_while(queue, waits);
-        let mut queue = queue.unwrap_or_else(PoisonError::into_inner);
-        match queue.commands.is_empty() {
+        let waited = self.came.wait_timeout_while(queue, CHECK, waits);
+        let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match queue.commands.is_empty() && queue.is_closed {
             true => None,
             false => Some(queue.commands.drain(..).collect()),
         }
@@ -165,6 +169,7 @@ fn run_batch(shared: &Shared, mut commands: Vec<Command>) {
         answer(has_space.clone());
     }
     let mut writes = std::mem::take(&mut batch.writes);
+    writes.extend(shared.clock.check(SystemTime::now()).map(Write::Clock));
     writes.append(&mut batch.grown_writes);
     let failed = match writes.is_empty() {
         true => None,

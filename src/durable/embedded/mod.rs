@@ -5,10 +5,12 @@
 //! - `numbered.rs` numbers the commits of a database, and `ledger.rs` has the number of the last one in a file.
 //! - `write.rs`, `rows.rs` and `keys.rs` define the rows in a database, and `archive.rs` reads them.
 //! - `shared.rs` combines state and storage behind a lock. `commits.rs` is the thread that writes changes to the disk.
+//! - `clock.rs` is the clock of a store, which goes on when the system's clock is set.
 //! - `driver.rs` is the task that handles due events. `waits.rs` wakes callers that wait for a request.
 //! - `store.rs` has the operations of the store.
 
 mod archive;
+mod clock;
 mod commits;
 mod disk;
 mod driver;
@@ -34,6 +36,8 @@ mod write;
 use std::path::Path;
 use std::sync::Arc;
 
+use self::archive::Archive;
+use self::clock::{Clock, Machine};
 use self::commits::Commits;
 use self::disk::Disk;
 pub use self::error::OpenError;
@@ -41,7 +45,7 @@ use self::memory::Memory;
 use self::numbered::Numbered;
 use self::shared::Shared;
 use self::storage::Storage;
-use super::{InvalidStoreConfig, RequestId, StoreConfig};
+use super::{InvalidStoreConfig, RequestId, StoreConfig, StoreError};
 
 /// A [`Store`](super::Store) for one process, in a folder.
 ///
@@ -58,8 +62,8 @@ use super::{InvalidStoreConfig, RequestId, StoreConfig};
 /// take.
 ///
 /// The store needs a Tokio runtime with its timer enabled. From the first operation until the store is closed or
-/// dropped, a task handles deadlines, delays and retention. The store reads the system's time once when it is opened,
-/// and then follows Tokio's clock.
+/// dropped, a task handles deadlines, delays and retention. These go on as before when the system's clock is set, also
+/// while the store is closed, and the times that callers see follow the system's clock.
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
 }
@@ -77,7 +81,7 @@ impl EmbeddedStore {
         let opening = RequestId::random().map_err(OpenError::NoRandomness)?;
         let path = path.as_ref();
         let disk = Numbered::open(path, false, |known| Disk::open(path, known))?;
-        Self::start(path, config, opening, Arc::new(disk))
+        Self::start(path, config, opening, Arc::new(disk), &Machine::now())
     }
 
     /// Opens what is whole of a damaged store, which [`open`](Self::open) refuses. The damaged files are kept as they
@@ -94,7 +98,7 @@ impl EmbeddedStore {
         let opening = RequestId::random().map_err(OpenError::NoRandomness)?;
         let path = path.as_ref();
         let disk = Numbered::open(path, true, |_| Disk::salvage(path))?;
-        Self::start(path, config, opening, Arc::new(disk))
+        Self::start(path, config, opening, Arc::new(disk), &Machine::now())
     }
 
     /// Opens the store in a folder, with redb as its database.
@@ -109,7 +113,7 @@ impl EmbeddedStore {
         let opening = RequestId::random().map_err(OpenError::NoRandomness)?;
         let path = path.as_ref();
         let disk = Numbered::open(path, false, |_| redb::Redb::open(path))?;
-        Self::start(path, config, opening, Arc::new(disk))
+        Self::start(path, config, opening, Arc::new(disk), &Machine::now())
     }
 
     fn start(
@@ -117,15 +121,21 @@ impl EmbeddedStore {
         config: StoreConfig,
         opening: RequestId,
         storage: Arc<dyn Storage>,
+        machine: &Machine,
     ) -> Result<Self, OpenError> {
         // The lower half of the id is as random as the whole.
         let opening = opening.bits() as u64;
-        let commits = Some(Commits::default());
-        let shared = Arc::new(Shared::new(config, opening, storage, commits));
-        shared.recover().map_err(|why| OpenError::Log {
+        let unreadable = |why: StoreError| OpenError::Log {
             path: path.to_owned(),
             why: why.to_string(),
-        })?;
+        };
+        let archive = Archive(&*storage, &config.order.levels);
+        let (row, latest) = (archive.clock(), archive.latest());
+        let (row, latest) = (row.map_err(unreadable)?, latest.map_err(unreadable)?);
+        let clock = Clock::resume(machine, row, latest);
+        let commits = Some(Commits::default());
+        let shared = Arc::new(Shared::new(config, opening, clock, storage, commits));
+        shared.recover().map_err(unreadable)?;
         let store = Self { shared };
         if let Some(commits) = &store.shared.commits {
             let started = commits.start(&store.shared);
@@ -145,7 +155,8 @@ impl EmbeddedStore {
     /// Fails if the configuration is invalid.
     pub fn in_memory(config: StoreConfig) -> Result<Self, InvalidStoreConfig> {
         config.validate()?;
-        let shared = Arc::new(Shared::new(config, 0, Arc::new(Memory::default()), None));
+        let (clock, storage) = (Clock::start(), Arc::new(Memory::default()));
+        let shared = Arc::new(Shared::new(config, 0, clock, storage, None));
         Ok(Self { shared })
     }
 }

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::archive::Archive;
+use super::clock::Clock;
 use super::commits::{Answer, Command, Commits, Kind};
 use super::driver::Driver;
 use super::state::{Recovery, State};
 use super::storage::Storage;
-use super::time::{Clock, Time};
+use super::time::Time;
 use super::waits::Waits;
-use super::write::ops;
+use super::write::{Write, ops};
 use crate::PriorityLevels;
 use crate::durable::{RequestId, StoreConfig, StoreError};
 
@@ -62,6 +63,7 @@ impl Shared {
     pub(crate) fn new(
         config: StoreConfig,
         opening: u64,
+        clock: Clock,
         storage: Arc<dyn Storage>,
         commits: Option<Commits>,
     ) -> Self {
@@ -75,7 +77,7 @@ impl Shared {
             }),
             storage,
             commits,
-            clock: Clock::start(),
+            clock,
             waits: Waits::default(),
             version: watch::Sender::new(0),
             progress: watch::Sender::new(Progress::default()),
@@ -91,6 +93,7 @@ impl Shared {
         let mut recovery = Recovery::new(state, self.clock.now());
         Archive(&*self.storage, &self.levels).recover(&mut recovery)?;
         recovery.finish();
+        state.write(Write::Clock(self.clock.row()));
         Ok(())
     }
 

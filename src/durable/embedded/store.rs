@@ -26,7 +26,7 @@ impl Store for EmbeddedStore {
             let (archive, now) = (change.archive, change.now);
             change.state.enqueue(request, archive, now)
         };
-        Box::pin(shared.grow(store))
+        Box::pin(async move { Ok(shared.clock.shown(shared.grow(store).await?)) })
     }
 
     fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
@@ -35,11 +35,14 @@ impl Store for EmbeddedStore {
             let (archive, now) = (change.archive, change.now);
             change.state.known(&request, archive, now)
         };
-        Box::pin(self.shared.change(known))
+        Box::pin(async move { Ok(self.shared.clock.shown(self.shared.change(known).await?)) })
     }
 
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
-        Box::pin(self.find(id, move |state| state.get(id), |stored| stored.info()))
+        Box::pin(async move {
+            let found = self.find(id, move |state| state.get(id), |stored| stored.info());
+            Ok(self.shared.clock.shown(found.await?))
+        })
     }
 
     fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>> {
@@ -83,7 +86,7 @@ impl Store for EmbeddedStore {
             let (archive, now) = (change.archive, change.now);
             change.state.cancel(id, archive, now)
         };
-        Box::pin(shared.change(cancel))
+        Box::pin(async move { Ok(shared.clock.shown(shared.change(cancel).await?)) })
     }
 
     fn retry(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
@@ -92,11 +95,15 @@ impl Store for EmbeddedStore {
             let (archive, now) = (change.archive, change.now);
             change.state.retry(id, archive, now)
         };
-        Box::pin(shared.change(retry))
+        Box::pin(async move { Ok(shared.clock.shown(shared.change(retry).await?)) })
     }
 
     fn list(&self, listing: Listing) -> StoreFuture<'_, Page> {
-        Box::pin(self.list(listing))
+        Box::pin(async move {
+            let mut page = self.list(listing).await?;
+            page.requests = self.shared.clock.shown(page.requests);
+            Ok(page)
+        })
     }
 
     fn backlog(&self) -> StoreFuture<'_, Backlog> {
@@ -104,7 +111,7 @@ impl Store for EmbeddedStore {
             // The version is read before the state, so that a change in between is announced once more.
             let version = *self.shared.version.borrow();
             let backlog = self.shared.read(|state, _| state.backlog(version));
-            backlog.await
+            Ok(self.shared.clock.shown(backlog.await?))
         })
     }
 
@@ -129,7 +136,7 @@ impl Store for EmbeddedStore {
                     started,
                 })
             });
-            taken.await?.load().await
+            Ok(shared.clock.shown(taken.await?.load().await?))
         })
     }
 
@@ -207,6 +214,7 @@ impl Store for EmbeddedStore {
     }
 
     fn pause(&self, pause: Pause) -> StoreFuture<'_, ()> {
+        let pause = self.shared.clock.read(pause);
         Box::pin(self.shared.change(|change| {
             change.state.pause(pause, change.now);
             Ok(())
@@ -219,7 +227,10 @@ impl Store for EmbeddedStore {
     }
 
     fn pauses(&self) -> StoreFuture<'_, Vec<Pause>> {
-        Box::pin(self.shared.read(|state, _| state.pauses()))
+        Box::pin(async move {
+            let pauses = self.shared.read(|state, _| state.pauses()).await?;
+            Ok(self.shared.clock.shown(pauses))
+        })
     }
 
     fn depths(&self) -> StoreFuture<'_, Vec<QueueDepth>> {
@@ -232,7 +243,10 @@ impl Store for EmbeddedStore {
 
     fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>> {
         let shared = &self.shared;
-        Box::pin(shared.change(move |change| Ok(change.state.due_webhooks(max, change.now))))
+        Box::pin(async move {
+            let due = move |change: &mut Change<'_>| Ok(change.state.due_webhooks(max, change.now));
+            Ok(shared.clock.shown(shared.change(due).await?))
+        })
     }
 
     fn settle_webhook(

@@ -1,10 +1,11 @@
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
 use super::archive::Archive;
+use super::clock::{Boot, Machine};
 use super::storage::{Keys, Op, Order, Table, Visit};
 use super::*;
 use crate::PriorityLevels;
@@ -48,9 +49,14 @@ impl Storage for Faulty {
 }
 
 fn open(storage: &Arc<Faulty>) -> EmbeddedStore {
+    open_on(storage, &Machine::now())
+}
+
+fn open_on(storage: &Arc<Faulty>, machine: &Machine) -> EmbeddedStore {
     let opening = RequestId::random().unwrap();
     let storage = Arc::clone(storage) as Arc<dyn Storage>;
-    EmbeddedStore::start(Path::new(""), StoreConfig::default(), opening, storage).unwrap()
+    let path = Path::new("");
+    EmbeddedStore::start(path, StoreConfig::default(), opening, storage, machine).unwrap()
 }
 
 fn new(id: u128) -> NewRequest {
@@ -156,4 +162,54 @@ async fn a_failed_write_refuses_what_is_new_and_keeps_what_ends() {
         .collect();
     ids.sort_unstable();
     assert_eq!(ids, stored);
+}
+
+#[tokio::test]
+async fn a_clock_that_was_corrected_before_a_restart_forgets_and_starts_nothing() {
+    let storage = Arc::new(Faulty::default());
+    let hour = Duration::from_secs(60 * 60);
+    let day = 24 * hour;
+    let wrong = |uptime, behind| Machine {
+        system: SystemTime::now() - behind,
+        boot: Some(Boot {
+            id: "a run of the machine".to_owned(),
+            uptime,
+        }),
+    };
+    let store = open_on(&storage, &wrong(hour, 300 * day));
+    store.enqueue(new(1)).await.unwrap();
+    let fetched = store.fetch("", 1).await.unwrap().remove(0);
+    let outcome = Outcome::Responded {
+        status: 200,
+        response: Bytes::new(),
+    };
+    assert!(store.finish(fetched.lease, outcome).await.unwrap());
+    let mut later = new(2);
+    later.delay = Some(Duration::from_secs(30 * 60));
+    store.enqueue(later).await.unwrap();
+    drop(store);
+
+    let store = open_on(
+        &storage,
+        &wrong(hour + Duration::from_secs(2), Duration::ZERO),
+    );
+    let ended = store.get(RequestId::from_bits(1)).await.unwrap();
+    let ended = ended.expect("it ended just now");
+    assert_eq!(ended.status, RequestStatus::Succeeded);
+    let age = SystemTime::now().duration_since(ended.created).unwrap();
+    assert!(age < hour, "it says {age:?}");
+    assert!(
+        store.fetch("", 1).await.unwrap().is_empty(),
+        "it may not start yet"
+    );
+    let delayed = store.get(RequestId::from_bits(2)).await.unwrap().unwrap();
+    let wait = delayed
+        .not_before
+        .unwrap()
+        .duration_since(SystemTime::now());
+    assert!(wait.unwrap() > Duration::from_secs(20 * 60));
+    drop(store);
+
+    let store = open_on(&storage, &wrong(2 * hour, Duration::ZERO));
+    assert_eq!(store.fetch("", 1).await.unwrap().len(), 1);
 }

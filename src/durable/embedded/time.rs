@@ -1,7 +1,7 @@
 //! The time of a store, in microseconds since 1970, so that it keeps its meaning across restarts.
 
 use std::num::NonZeroU64;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -51,36 +51,6 @@ impl Time {
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// A clock that starts at the system's time, and then runs like Tokio's clock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
-    time: Time,
-    instant: Instant,
-}
-
-impl Clock {
-    pub(crate) fn start() -> Self {
-        Self {
-            time: Time::from_system(SystemTime::now()),
-            instant: now(),
-        }
-    }
-
-    pub(crate) fn now(self) -> Time {
-        self.time
-            .after(now().saturating_duration_since(self.instant))
-    }
-
-    /// Returns the instant at which the clock shows `time`, or `None` if an `Instant` can't represent it.
-    pub(crate) fn instant(self, time: Time) -> Option<Instant> {
-        self.instant.checked_add(time.since(self.time))
-    }
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 #[cfg(all(test, not(loom)))]

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 
 use super::archive::Archive;
+use super::clock::ClockRow;
 use super::keys::{self, Kind};
 use super::rows::{PauseRow, RequestRow, SealedRow, StateRow, encode};
 use super::storage::{Op, Table};
@@ -65,6 +66,7 @@ pub(crate) enum Write {
         kept: Vec<u64>,
     },
     Pauses(Vec<PauseRow>),
+    Clock(ClockRow),
     Put {
         key: String,
         value: Bytes,
@@ -83,6 +85,9 @@ const MOST_MOVED: usize = 16 << 20;
 
 /// The key of the row that lists the pauses in force.
 pub(crate) const PAUSES: &[u8] = b"pauses";
+
+/// The key of the row of the store's clock.
+pub(crate) const CLOCK: &[u8] = b"clock";
 
 impl Write {
     /// Returns the writes to make instead, once all changes that need new space were undone.
@@ -212,6 +217,7 @@ impl Write {
             Self::Pauses(rows) => {
                 ops.push(Op::Put(Table::Meta, PAUSES.to_vec(), encode(rows)?));
             }
+            Self::Clock(row) => ops.push(Op::Put(Table::Meta, CLOCK.to_vec(), encode(row)?)),
             Self::Put { key, value } => {
                 let key = key.clone().into_bytes();
                 ops.push(Op::Put(Table::Values, key, value.clone()));
