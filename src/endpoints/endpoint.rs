@@ -15,7 +15,7 @@ use crate::setters::setters;
 /// use tower_triage::endpoints::Model;
 ///
 /// let model = Model::new("llava:13b").context_length(8192).vision(true);
-/// assert!(!model.tools);
+/// assert_eq!(model.tools, Some(false));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]

@@ -51,6 +51,7 @@ impl<C: Capacity> Permit<C> {
         }
     }
 
+    #[cfg(feature = "route")]
     pub(crate) fn lease_mut(&mut self) -> &mut C::Lease {
         match &mut self.held {
             Some(held) => &mut held.lease,

@@ -48,6 +48,7 @@ impl Rejection {
     /// |---|---|---|
     /// | 400 | `invalid_request_error` | 3 `INVALID_ARGUMENT` |
     /// | 404 | `invalid_request_error` | 5 `NOT_FOUND` |
+    /// | 408 | `invalid_request_error` | 4 `DEADLINE_EXCEEDED` |
     /// | 413 | `invalid_request_error` | 8 `RESOURCE_EXHAUSTED` |
     /// | 429 | `rate_limit_error` | 8 `RESOURCE_EXHAUSTED` |
     /// | 503 | `server_error` | 14 `UNAVAILABLE` |
@@ -355,7 +356,7 @@ fn grpc_status(status: StatusCode) -> i32 {
         413 | 429 => 8,
         415 => 12,
         503 => 14,
-        504 => 4,
+        408 | 504 => 4,
         _ => 2,
     }
 }
@@ -416,7 +417,11 @@ mod tests {
             assert_eq!(rejection.status(), status, "{reason:?}");
             assert_eq!(rejection.grpc_status(), grpc_status, "{reason:?}");
             assert_eq!(rejection.code(), code, "{reason:?}");
-            assert_eq!(rejection.is_retryable(), status != 504, "{reason:?}");
+            assert_eq!(
+                rejection.is_retryable(),
+                ![408, 504].contains(&status),
+                "{reason:?}"
+            );
         }
     }
 
@@ -498,7 +503,11 @@ mod tests {
         let wait = Duration::from_secs(3);
         for (reason, status, ..) in REASONS {
             let retry_after = reason.to_rejection().with_retry_after(wait).retry_after();
-            assert_eq!(retry_after.is_some(), status != 504, "{reason:?}");
+            assert_eq!(
+                retry_after.is_some(),
+                ![408, 504].contains(&status),
+                "{reason:?}"
+            );
         }
     }
 

@@ -249,6 +249,9 @@ async fn authority_headers_and_trailers_arrive() {
         ("trailer", "x-sum"),
         ("authorization", "Bearer x"),
         ("x-forwarded-for", "192.0.2.7"),
+        ("x-forwarded-host", "gateway"),
+        ("x-forwarded-proto", "http"),
+        ("forwarded", "for=192.0.2.7;host=\"gateway\";proto=http"),
     ];
     let expected = expected.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
     assert_eq!(head.headers, HeaderMap::from_iter(expected));

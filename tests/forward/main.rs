@@ -165,8 +165,11 @@ async fn a_request_arrives_unchanged_except_hop_by_hop_headers() {
         [
             "authorization: bearer x",
             "content-length: 13",
+            "forwarded: for=192.0.2.7;host=\"gateway\";proto=http",
             &host,
-            "x-forwarded-for: 192.0.2.7"
+            "x-forwarded-for: 192.0.2.7",
+            "x-forwarded-host: gateway",
+            "x-forwarded-proto: http",
         ]
     );
     assert_eq!(body, "{\"model\":\"m\"}");

@@ -40,7 +40,7 @@ async fn paths_without_a_model_go_to_the_default_backend() {
         assert_eq!(answer.header("x-triage-endpoint"), Some("gpu-2"));
         assert_eq!(answer.header("x-triage-model"), None);
     }
-    for path in ["/", "/api/delete", "/v2/x"] {
+    for path in ["/", "/apis/delete", "/v2/x"] {
         let answer = gateway.get(path).answer().await;
         answer.assert_error(404, "not_found");
     }

@@ -521,7 +521,7 @@ async fn a_failed_request_runs_again_where_the_policy_allows_it() {
     let gateway = folder.setup(lines, &backend).routing(routing).start().await;
     let client = gateway.client();
     let passes = id(&stored(client, "").answer().await);
-    for code in [500, 429] {
+    for code in [500, 502] {
         backend.next().await.respond(status(code));
     }
     let third = backend.next().await;

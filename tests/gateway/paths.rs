@@ -28,7 +28,7 @@ async fn by_default_the_paths_of_known_apis_reach_backends() {
     for path in [
         "/",
         "/v1/load_lora_adapter",
-        "/api/delete",
+        "/apis/delete",
         "/v1/chat/completions/x",
     ] {
         let answer = gateway.ask("m").path(path).answer().await;

@@ -96,7 +96,7 @@ async fn an_error_in_a_stream_is_logged_as_such() {
     gateway
         .logs(&["path=\"/v1/embeddings\"", "result=\"error_in_stream\""])
         .await;
-    let metrics = gateway.admin().get("/metrics").answer().await;
+    let metrics = gateway.get("/metrics").answer().await;
     assert!(
         metrics.text().contains("outcome=\"error_in_stream\"} 2"),
         "{}",

@@ -100,12 +100,17 @@ async fn a_silent_backend_ends_its_answer_and_is_disconnected() {
     gateway.idle().await;
 }
 
+/// The lines of a backend that serves `m` with this priority.
+fn serves_at(priority: u32) -> String {
+    format!("max_concurrent = 2\npriority = {priority}\nmodels = [{{ name = \"m\" }}]")
+}
+
 #[tokio::test]
 async fn an_answer_that_breaks_before_its_first_byte_is_tried_elsewhere() {
     let (broken, fine) = (Backend::start().await, Backend::start().await);
     let setup = Setup::new()
-        .backend("broken", &broken, 1, &["m"])
-        .backend("fine", &fine, 2, &["m"])
+        .backend_with("broken", &broken.url(), &serves_at(90))
+        .backend_with("fine", &fine.url(), &serves_at(10))
         .routing("strategy = \"priority_only\"");
     let gateway = setup.start().await;
     let asked = gateway.ask("m").send();

@@ -44,9 +44,7 @@ async fn an_engine_that_is_frozen_is_taken_for_ended() {
     let (service, handle) = layer(model);
     assert_eq!(ask(&service, "/asks").await.0, StatusCode::OK);
     send(Signal::STOP, mark.pids()[0]);
-    let (status, body) = ask(&service, "/asks").await;
-    assert_eq!(status, StatusCode::BAD_GATEWAY);
-    assert!(body.contains("model_crashed"), "{body}");
+    // It has not read the request, so the next process serves it.
     assert_eq!(ask(&service, "/asks").await.0, StatusCode::OK);
     soon(handle.shutdown()).await;
     mark.until_count(0).await;

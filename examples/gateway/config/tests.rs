@@ -634,7 +634,8 @@ fn names_that_lead_to_no_model_are_warned_of() {
     let routing = "[routing]\naliases = { gpt = 'gone', here = 'm', started = 's' }\n\
                    fallbacks = { old = ['m', 'lost'], m = ['s'] }\n\
                    rooms = { nowhere = {}, m = {}, s = {} }\n";
-    let models = format!("{BACKEND}models = [{{ name = 'm' }}]\n[swap.models.s]\ncmd = 's'");
+    let models =
+        format!("{BACKEND}models = [{{ name = 'm' }}]\n[swap.models.s]\ncmd = 's ${{PORT}}'");
     let warnings = read(&format!("{routing}{models}")).unwrap().warnings;
     let expected = [
         "alias \"gpt\" stands for \"gone\"",
