@@ -351,7 +351,7 @@ mod tests {
                 RouteError::BodyTimedOut,
                 "request_body_timeout",
                 408,
-                2,
+                4,
                 None,
             ),
             (

@@ -55,6 +55,10 @@ mod origin;
 mod permit;
 mod permit_extension;
 pub(crate) mod reserve;
+#[cfg_attr(
+    not(feature = "route"),
+    expect(dead_code, reason = "routers alone tell which slots wait for clients")
+)]
 mod stall;
 mod state;
 mod status;

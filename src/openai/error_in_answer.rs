@@ -50,6 +50,7 @@ fn has_word(kind: &[u8], word: &[u8]) -> bool {
 pub(super) const LINE: usize = 64;
 
 /// Returns the first bytes of a line, without spaces.
+#[cfg(feature = "client")]
 pub(super) fn squeezed(line: &[u8]) -> Vec<u8> {
     let bytes = line.iter().copied();
     bytes

@@ -109,8 +109,8 @@ fn serves_at(priority: u32) -> String {
 async fn an_answer_that_breaks_before_its_first_byte_is_tried_elsewhere() {
     let (broken, fine) = (Backend::start().await, Backend::start().await);
     let setup = Setup::new()
-        .backend_with("broken", &broken.url(), &serves_at(90))
-        .backend_with("fine", &fine.url(), &serves_at(10))
+        .backend_with("broken", &broken.url(), &serves_at(1))
+        .backend_with("fine", &fine.url(), &serves_at(2))
         .routing("strategy = \"priority_only\"");
     let gateway = setup.start().await;
     let asked = gateway.ask("m").send();
