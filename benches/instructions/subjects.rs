@@ -211,12 +211,15 @@ fn crowded(handle: Handle, headers: HeaderMap, way: &str) -> Run {
             headers,
             PrioritySemaphoreLimit::new(inner, SLOTS),
         )),
-        "queue" => Box::new(crowd(
-            runtime(),
-            handle,
-            headers,
-            QueueLayer::new(QueueConfig::new(SLOTS)).layer(inner),
-        )),
+        "queue" => {
+            let layer = QueueLayer::new(QueueConfig::new(SLOTS));
+            let queue = layer.handle();
+            let mut serve = crowd(runtime(), handle, headers, layer.layer(inner));
+            Box::new(move |n| {
+                serve(n);
+                assert_eq!(queue.status().served, n, "none is rejected");
+            })
+        }
         _ => panic!("there is no way {way}"),
     }
 }
