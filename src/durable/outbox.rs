@@ -76,10 +76,8 @@ impl Outbox {
         store: &Arc<dyn Store>,
     ) -> Result<Vec<(String, OutboxRow)>, StoreError> {
         let found = store.values(OUTBOX, self.after.as_deref(), AT_ONCE).await?;
-        self.after = match found.len() < AT_ONCE {
-            true => None,
-            false => found.last().map(|(key, _)| key.clone()),
-        };
+        // A store may return fewer than there are, so only an empty answer is the end.
+        self.after = found.last().map(|(key, _)| key.clone());
         let now = millis(SystemTime::now());
         let mut due = Vec::new();
         for (key, value) in found {

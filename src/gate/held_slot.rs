@@ -17,6 +17,8 @@ use crate::sync::{Arc, Mutex};
 #[derive(Clone)]
 pub struct HeldSlot {
     _keeper: Arc<Keeper<SlotPool>>,
+    /// The hold on the slot of a queue around this one.
+    _outer: Option<Arc<HeldSlot>>,
 }
 
 impl fmt::Debug for HeldSlot {
@@ -51,14 +53,17 @@ impl<C: Capacity> Drop for Keeper<C> {
 }
 
 impl Permit<SlotPool> {
-    /// Returns a hold on the slot, which the permit shares from now on.
-    pub(crate) fn hold(&mut self) -> HeldSlot {
+    /// Returns a hold on the slot, which the permit shares from now on, and on the slots of `outer`.
+    pub(crate) fn hold(&mut self, outer: Option<HeldSlot>) -> HeldSlot {
         let keeper = Arc::new(Keeper {
             origin: Arc::clone(self.origin()),
             lease: Mutex::new(None),
         });
         let origin = Origin::kept_by(Arc::clone(&keeper), self.origin());
         self.set_origin(origin);
-        HeldSlot { _keeper: keeper }
+        HeldSlot {
+            _keeper: keeper,
+            _outer: outer.map(Arc::new),
+        }
     }
 }

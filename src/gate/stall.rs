@@ -17,7 +17,7 @@ use super::permit::Permit;
 use super::state::State;
 #[cfg(feature = "route")]
 use super::with_lock::WithLock;
-use crate::admit::{Capacity, HoldId};
+use crate::admit::{Capacity, HoldId, PoolId};
 use crate::clock;
 
 /// The time for which any slot may wait for its client.
@@ -158,19 +158,29 @@ impl<C: Capacity> State<C> {
     /// Returns the stalls whose slots have to come back, as many as tenants below their shares wait for. The longest are
     /// first. They are told without the lock, because their slots come back at once.
     pub(super) fn stalls_to_recall(&self, capacity: &C, now: Instant) -> Vec<Arc<ClientStall>> {
-        let mut coming = 0;
+        let mut coming: HashMap<PoolId, usize> = HashMap::new();
         let mut overdue = Vec::new();
         for (&hold, stall) in &self.stalls {
-            match stall.lock().overdue(now) {
-                Some(_) if stall.recalled.is_cancelled() => coming += 1,
-                Some(overdue_by) => overdue.push((overdue_by, hold, stall)),
-                None => {}
+            let overdue_by = stall.lock().overdue(now);
+            let Some((overdue_by, (pool, tenant))) = overdue_by.zip(self.room.hold_of(hold)) else {
+                continue;
+            };
+            match stall.recalled.is_cancelled() {
+                true => *coming.entry(pool).or_default() += 1,
+                false => overdue.push((overdue_by, hold, (pool, tenant), stall)),
             }
         }
         overdue.sort_unstable_by_key(|&(overdue_by, ..)| std::cmp::Reverse(overdue_by));
+        // Found once for each tenant and pool, because it takes a look at all waiters.
+        let mut wanted = HashMap::new();
         let mut recalled = Vec::new();
-        for (_, hold, stall) in overdue {
-            if self.room.slots_wanted(capacity, hold) > coming + recalled.len() {
+        for (_, hold, key, stall) in overdue {
+            let wanted = *wanted
+                .entry(key)
+                .or_insert_with(|| self.room.slots_wanted(capacity, hold));
+            let coming = coming.entry(key.0).or_default();
+            if wanted > *coming {
+                *coming += 1;
                 recalled.push(Arc::clone(stall));
             }
         }

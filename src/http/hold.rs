@@ -71,8 +71,9 @@ pub(crate) struct LimitedHold<G> {
     max_hold: Duration,
     /// The task that gives the slot back. `None` if there is no such limit.
     end: Option<AbortHandle>,
-    /// The recall that gives the slot back. `None` if the slot is not recalled.
-    recall: Option<(OnCancel, Arc<ClientStall>)>,
+    /// The recall that gives the slot back, which is without an action if it came before the response. `None` if the slot is
+    /// not recalled.
+    recall: Option<(Option<OnCancel>, Arc<ClientStall>)>,
 }
 
 struct Slot<G> {
@@ -88,14 +89,14 @@ impl<G: Send + 'static> LimitedHold<G> {
             guard: Some(guard),
             reader: None,
         }));
-        let recall = hold.stall.as_ref().and_then(|stall| {
+        let recall = hold.stall.as_ref().map(|stall| {
             let weak = Arc::downgrade(&slot);
             let action = move || Weak::upgrade(&weak).iter().for_each(give_back);
             let on_recall = OnCancel::new(stall.recalled().clone(), action);
             if on_recall.is_none() {
                 give_back(&slot); // it was recalled already
             }
-            Some((on_recall?, Arc::clone(stall)))
+            (on_recall, Arc::clone(stall))
         });
         Self {
             end: hold.end().and_then(|end| give_back_at(end, &slot)),
@@ -137,7 +138,7 @@ impl<G: Send + 'static> LimitedHold<G> {
     /// Returns the reason for which the slot was given back.
     fn error(&self) -> HoldError {
         let is_recalled =
-            |(_, stall): &(OnCancel, Arc<ClientStall>)| stall.recalled().is_cancelled();
+            |(_, stall): &(Option<OnCancel>, Arc<ClientStall>)| stall.recalled().is_cancelled();
         match self.recall.as_ref().is_some_and(is_recalled) {
             true => HoldError::Stalled,
             false => HoldError::TooLong(self.max_hold),

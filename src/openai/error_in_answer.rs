@@ -59,10 +59,14 @@ pub(super) fn squeezed(line: &[u8]) -> Vec<u8> {
         .collect()
 }
 
+/// The beginnings of values of `error` that say that there is none.
+const NO_ERROR: [&[u8]; 7] = [b"null", b"false", b"\"\"", b"{}", b"[]", b"0,", b"0}"];
+
 /// Returns `true` if a JSON text with this beginning, without spaces, is an error.
 pub(super) fn is_error_line(squeezed: &[u8]) -> bool {
     if let Some(value) = squeezed.strip_prefix(b"{\"error\":") {
-        return !value.starts_with(b"null") && !value.is_empty();
+        let is_none = NO_ERROR.iter().any(|none| value.starts_with(none));
+        return !value.is_empty() && !is_none;
     }
     let names = [
         &b"{\"type\":\"error\""[..],
@@ -151,6 +155,8 @@ mod tests {
             ("data: {\"choices\":[]}\n\n", false),
             ("data: {\"choices\":[],\"error\":null}\n\n", false),
             ("data: {\"error\":null}\n\n", false),
+            ("data: {\"error\": false, \"result\": 1}\n\n", false),
+            ("data: {\"error\": \"\"}\n\n", false),
             ("data: {\"a\":\"{\\\"error\\\":1}\"}\n\n", false),
             ("event: errors\ndata: {}\n\n", false),
             ("data: { \"error\" : {\"message\":\"x\"}}\n\n", true),

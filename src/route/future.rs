@@ -100,7 +100,7 @@ pin_project! {
                     StateProj::Admitted { admission, .. } => admission.lease(),
                     _ => None,
                 };
-                if let Some(lease) = lease {
+                if let Some(lease) = lease.filter(|_| !metrics.has_failed) {
                     let tenant = || this.retry.as_ref().map_or(Tenant::NONE, |it| it.tenant());
                     metrics.shared.given_up(lease, tenant);
                 }

@@ -150,7 +150,9 @@ fn learn<S, R, E>(
     let tenant = || retry.as_ref().map_or(Tenant::NONE, |it| it.tenant());
     let endpoint = permit.lease().endpoint();
     let mut is_own = false;
-    if class.may_be_a_tenants_own() && !metrics.has_failed {
+    // Later failures of a request do not count, but its refusals do.
+    let counts = !metrics.has_failed || matches!(class, ResponseClass::Refused(_));
+    if class.may_be_a_tenants_own() && counts {
         is_own = metrics.shared.is_own_trouble(endpoint, tenant(), now);
     } else if class == ResponseClass::Success {
         endpoint.state().cold.tenants.served(tenant, now);
@@ -201,12 +203,13 @@ fn attempts_again<S, R, E>(
                 .and_then(|called| called.checked_sub(answer.waited));
             let arrived = arrived.unwrap_or_else(gate::now); // rarely, because a look at the clock costs time
             answer.waited = retry.attempted(&decision.model, arrived, answer.waited);
+            let may_run_twice = retry.is_at_most_once() && class.may_have_worked(&answer.result);
             if let ResponseClass::Refused(refusal) = class {
-                return retry.may_wait_again(decision, refusal, is_own);
+                return !may_run_twice && retry.may_wait_again(decision, refusal, is_own);
             }
-            let advice = match retry.is_at_most_once() {
-                true if class.may_have_worked(&answer.result) => Retry::No,
-                _ => class.retry(),
+            let advice = match may_run_twice {
+                true => Retry::No,
+                false => class.retry(),
             };
             awaits_start || retry.may_retry(decision, advice)
         }

@@ -108,7 +108,8 @@ impl ResponseClass {
     /// and did not refuse the request as one too many.
     pub(super) fn may_have_worked<R, E>(self, result: &Result<Response<R>, E>) -> bool {
         if matches!(self, Self::Refused(_)) {
-            return false;
+            // An error in a successful response says that the endpoint had taken the request.
+            return result.as_ref().is_ok_and(|it| it.status().is_success());
         }
         let Ok(response) = result else {
             return true;

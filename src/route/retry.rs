@@ -57,6 +57,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause before a refused request may go to the same endpoint again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// The number of pauses after which a refused request lets others go first, because it may be the cause itself.
+const STEPS_ASIDE_AFTER: u32 = 3;
+
+/// The number of pauses after which a request whose wait has no end gets the refusal.
+const MOST_PAUSES: u32 = 16;
+
 /// The state for retries of the request, or the reason why the request cannot be retried.
 pub(super) type Retryable<S, E> = Result<Box<RetryState<S, E>>, NotRetryable>;
 
@@ -213,6 +219,9 @@ impl<S, E> RetryState<S, E> {
         if end.is_some_and(|end| end <= now) || clock::sleep_until(now).is_none() {
             return false;
         }
+        if end.is_none() && self.refusals.pauses >= MOST_PAUSES {
+            return false;
+        }
         let is_late = |at: Instant| end.is_some_and(|end| at > end);
         let comes_too_late = |after| now.checked_add(after).is_none_or(is_late);
         if refusal.is_final || refusal.retry_after.is_some_and(comes_too_late) {
@@ -245,7 +254,8 @@ impl<S, E> RetryState<S, E> {
         if table.has_free_slot(&others) {
             return others;
         }
-        if *any_own {
+        // A request that is refused again and again may be the cause, so others get the endpoint's next slot.
+        if *any_own || self.refusals.pauses >= STEPS_ASIDE_AFTER {
             return self.demand.clone().refused_by(endpoints);
         }
         // The endpoints that refused the request are at their limit now, so it gets a slot when one is free there.

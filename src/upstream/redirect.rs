@@ -78,10 +78,16 @@ fn path_at_router(address: &str, url: &Uri, mount: Option<&Mount>) -> Option<Str
         Some(rest) if is_below(path, base) => rest,
         _ => path,
     };
-    Some(match is_complete {
+    let path = match is_complete {
         true => path.to_owned(),
         false if rest.starts_with('/') => format!("{prefix}{rest}"),
         false => format!("{prefix}/{rest}"),
+    };
+    // Two slashes in front would begin the name of another host.
+    let below_root = path.trim_start_matches(['/', '\\']);
+    Some(match path.len() - below_root.len() {
+        0 | 1 => path,
+        _ => format!("/{below_root}"),
     })
 }
 
@@ -149,6 +155,16 @@ mod tests {
             ),
             ("http://b:81", "https://other/docs", "https://other/docs"),
             ("http://b:81", "/docs", "/docs"),
+            (
+                "http://b:81",
+                "http://b:81//evil.example/x",
+                "/evil.example/x",
+            ),
+            (
+                "http://b/base",
+                "http://b/base//evil.example",
+                "/evil.example",
+            ),
             ("http://b:81", "docs", "docs"),
             ("http://b:81", "ftp://b:81/docs", "ftp://b:81/docs"),
         ] {

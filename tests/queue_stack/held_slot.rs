@@ -81,3 +81,21 @@ async fn a_tenant_s_limit_counts_held_slots() {
     drop(kept.lock().unwrap().take());
     nothing_is_left(&handle);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_keeps_the_slots_of_all_queues() {
+    let kept = Kept::default();
+    let [outer, inner] = [2, 1].map(|slots| QueueLayer::limit(slots).held_slot_extension());
+    let (inner_handle, handle) = (inner.handle(), outer.handle());
+    let service = ServiceBuilder::new().layer(inner).service(keeper(&kept));
+    let queue = outer.layer(service);
+    let response = queue.oneshot(request(&[])).await.unwrap();
+    drop(response);
+    assert_eq!(
+        (handle.status().running, inner_handle.status().running),
+        (1, 1)
+    );
+    drop(kept.lock().unwrap().take());
+    nothing_is_left(&handle);
+    nothing_is_left(&inner_handle);
+}

@@ -239,7 +239,10 @@ impl<B: Body<Data = Bytes>> Body for ServedBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.as_ref().is_none_or(Body::is_end_stream)
+        // An answer that ends with its connection is polled to its end, which takes off the mark of a cut one.
+        !self.ends_with_connection
+            && self.rest.is_empty()
+            && self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

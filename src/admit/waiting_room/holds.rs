@@ -392,6 +392,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         }
     }
 
+    /// Returns the pool and the tenant of a hold, if it has not ended.
+    pub(crate) fn hold_of(&self, id: HoldId) -> Option<(PoolId, &Tenant)> {
+        let hold = self.holds.all.get(id.index as usize)?;
+        let is_it = hold.serial == id.serial;
+        is_it.then_some((hold.pool, &hold.account.share.tenant))
+    }
+
     /// Returns the number of slots, of those that could take the place of this hold, for which other tenants wait that
     /// are below their shares. O(waiters and holds).
     pub(crate) fn slots_wanted(&self, capacity: &C, id: HoldId) -> usize {
@@ -406,11 +413,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             let served_by = self.queue.pools_of(idx);
             if !meta.is_parked && served_by.contains(&own.pool) {
                 tenants.entry(meta.tenant()).or_default().0 += 1;
-                pools.extend(served_by);
+                for pool in served_by {
+                    if !pools.contains(pool) {
+                        pools.push(*pool);
+                    }
+                }
             }
         }
-        pools.sort_unstable();
-        pools.dedup();
         let held = self.holds.all.iter().map(|(_, hold)| hold);
         for hold in held.filter(|hold| pools.contains(&hold.pool)) {
             tenants.entry(&hold.account.share.tenant).or_default().1 += 1;
@@ -433,7 +442,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
 
     /// Returns the instant of the next look for slots to recall, or `NEVER` while no request waits for them.
     pub(crate) fn next_recall(&self, every: Duration) -> Nanos {
-        match self.holds.all.is_empty() || self.is_empty() {
+        // The requests that wait may have begun to before any slot was held.
+        match !self.holds.is_tracked || !self.is_fair() || self.is_empty() {
             true => NEVER,
             false => self.base().clock.now.saturating_add(span(every)),
         }

@@ -103,8 +103,15 @@ impl DrainStore {
             self.new.values(prefix, after, max),
             self.old.values(prefix, after, max)
         );
-        let mut values: BTreeMap<_, _> = old?.into_iter().collect();
-        values.extend(new?);
-        Ok(values.into_iter().take(max).collect())
+        let (new, old) = (new?, old?);
+        // A store may have left out values behind the last one that it returned, so nothing behind that is known yet.
+        let lasts = [new.last(), old.last()].into_iter().flatten();
+        let end = lasts.map(|(key, _)| key.clone()).min();
+        let mut values: BTreeMap<_, _> = old.into_iter().collect();
+        values.extend(new);
+        let known = values
+            .into_iter()
+            .take_while(|(key, _)| end.as_ref().is_none_or(|end| key <= end));
+        Ok(known.take(max).collect())
     }
 }

@@ -204,7 +204,11 @@ impl Write {
                 let (table, mut moved) = (Table::Rows(*segment), Vec::new());
                 let mut bytes = 0;
                 for seq in kept {
-                    let body = archive.body(*segment, *seq)?.unwrap_or_default();
+                    // A body that can't be read must stop no write of others. The segment stays for its request.
+                    let Ok(body) = archive.body(*segment, *seq) else {
+                        return Ok(());
+                    };
+                    let body = body.unwrap_or_default();
                     bytes += body.len();
                     if bytes > MOST_MOVED {
                         return Ok(()); // the segment is dropped with its last request

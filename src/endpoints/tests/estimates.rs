@@ -176,14 +176,18 @@ fn slots_are_kept_and_lent_by_each_endpoint_in_service() {
 fn a_pool_s_slots_are_those_of_its_endpoint() {
     let endpoints = capacity([endpoint("a", 2, &["m"]), endpoint("b", 3, &["m"])]);
     let demand = endpoints.demand(&Requirements::new("m"));
-    let _lease = endpoints
-        .try_lease_keeping(&demand, KeptSlots::NONE)
-        .unwrap();
+    let _leases: Vec<_> = (0..5)
+        .map(|_| {
+            endpoints
+                .try_lease_keeping(&demand, KeptSlots::NONE)
+                .unwrap()
+        })
+        .collect();
     let of = |pool| {
         let usage = endpoints.pool_usage(PoolId(pool));
         (usage.slots, usage.in_use)
     };
-    assert_eq!([of(0), of(1), of(2)], [(2, 1), (3, 0), (0, 0)]);
+    assert_eq!([of(0), of(1), of(2)], [(2, 2), (3, 3), (0, 0)]);
     let changed = endpoints.change(|_| {
         let registry = Registry::new(vec![endpoint("b", 3, &["m"])])?;
         Ok::<_, InvalidRegistry>((registry, None))
@@ -193,5 +197,5 @@ fn a_pool_s_slots_are_those_of_its_endpoint() {
         let usage = endpoints.pool_usage(PoolId(pool));
         (usage.slots, usage.in_use)
     };
-    assert_eq!([of(0), of(1)], [(0, 0), (3, 0)]);
+    assert_eq!([of(0), of(1)], [(0, 0), (3, 3)]);
 }

@@ -157,7 +157,8 @@ where
             request.extensions_mut().insert(QueueTime(waited));
         }
         if let (true, Some(permit)) = (self.shares_slots, permit) {
-            request.extensions_mut().insert(permit.hold());
+            let outer = request.extensions_mut().remove();
+            request.extensions_mut().insert(permit.hold(outer));
         }
     }
 

@@ -50,7 +50,7 @@ enum Data {
     Many(BytesMut),
 }
 
-/// A part of the memory, which wakes another waiting request when it is given back.
+/// A part of the memory, which wakes the requests that wait for memory when it is given back.
 struct Held {
     share: Option<MemoryShare>,
     freed: Arc<Notify>,
@@ -84,26 +84,12 @@ impl<B: Body<Data = Bytes> + Unpin> ReadAheadBody<B> {
         blocked: &mut Option<Blocked>,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
-        let was_blocked = blocked.is_some();
-        let polled = self.poll_frames(limits, blocked, cx);
-        // One request is woken at a time, so it wakes the next one if it has left some memory.
-        if was_blocked && blocked.is_none() && limits.memory.has_room_for(1) {
-            limits.freed.notify_one();
-        }
-        polled
-    }
-
-    fn poll_frames(
-        &mut self,
-        limits: &Limits,
-        blocked: &mut Option<Blocked>,
-        cx: &mut Context<'_>,
-    ) -> Poll<()> {
         while !self.has_ended() {
             let announced = usize::try_from(self.rest.size_hint().lower());
             let next = announced.unwrap_or(usize::MAX).max(1);
             // A body that does not fit as a whole would hold up its connection all the same.
-            if self.read.data.len().saturating_add(next) > limits.max_body {
+            let whole = self.read.data.len().saturating_add(next);
+            if whole > limits.max_body.min(limits.memory.limit()) {
                 return Poll::Ready(());
             }
             if !limits.memory.has_room_for(next) {
@@ -147,7 +133,7 @@ fn poll_memory(
     if polled.is_pending() && !limits.memory.has_room_for(bytes) {
         return Poll::Pending;
     }
-    *blocked = None; // passes a wake-up on that it was just given and did not see
+    *blocked = None;
     Poll::Ready(())
 }
 
@@ -208,7 +194,8 @@ impl Default for Data {
 impl Drop for Held {
     fn drop(&mut self) {
         self.share = None; // before another request looks
-        self.freed.notify_one();
+        // All of them, because the body that is first in line may be too large for what was freed.
+        self.freed.notify_waiters();
     }
 }
 

@@ -183,10 +183,9 @@ fn complete(folder: &Path, current: &Path) -> Result<(), String> {
             .and_then(|name| name.strip_prefix("v")?.parse::<u64>().ok());
         versions.extend(version);
     }
-    let version = match versions[..] {
-        [] => return Ok(()),
-        [version] => version,
-        _ => return Err("`current` is gone".to_owned()),
+    // The newest one of several. A crash while the folder was removed leaves them, too, and the database goes on to remove it.
+    let Some(version) = versions.into_iter().max() else {
+        return Ok(());
     };
     let list = std::fs::read(folder.join(format!("v{version}"))).map_err(failed)?;
     std::fs::write(current, names(version, &list)).map_err(failed)
