@@ -32,7 +32,7 @@ pub(crate) struct Tenants(Arc<ArcSwapOption<Table>>);
 struct Table {
     by_key: HashMap<KeyHash, Arc<Tenant>>,
     by_name: HashMap<String, Arc<Tenant>>,
-    /// What each tenant may store, by name.
+    /// The limits on what each tenant stores, by name.
     storage: HashMap<Vec<u8>, StorageLimits>,
     tenant_header: HeaderName,
     priority_header: HeaderName,

@@ -24,7 +24,7 @@ pub struct Requirements<'a> {
     /// context has as many tokens. If no context has, it goes to the longest one, because the number is an estimate, and
     /// it is refused only above twice the longest context.
     pub context_tokens: Option<u32>,
-    /// Whether the endpoint takes a prompt of any length: because it cuts one that is too long for its context, or because
+    /// `Some(true)` if the endpoint takes a prompt of any length, because it cuts one that is too long for its context, or because
     /// the request sets the length of the context. Such a request goes to the longest context if it needs it, and is not
     /// refused. `Some(false)` is for a request that is not to be cut. Default `None`, for what the API of its path does.
     pub any_length: Option<bool>,

@@ -141,7 +141,7 @@ const OVERLOAD: [&str; 8] = [
     "too_many_requests",
     "resource_exhausted",
 ];
-/// The same in the message of an error, where single words may mean something else.
+/// Phrases in the message of an error that say that the endpoint is full. A single word may mean something else there.
 const OVERLOAD_MESSAGES: [&str; 6] = [
     "overloaded",
     "server busy",

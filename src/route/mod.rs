@@ -90,7 +90,8 @@
 //! request, so that is neither failure nor success. The request goes to another endpoint that is free, or back to its position
 //! in the order, until its wait ends. Neither costs a retry. The limit of the endpoint falls to what it takes, and rises again in
 //! steps after pauses of 10 ms to 1 s, which double while steps are refused. An endpoint that takes nothing is left alone for
-//! such a pause, or for up to 10 s if its `Retry-After` says so. While the endpoint serves other tenants, the refusals of one
+//! such a pause, or for up to 10 s if its `Retry-After` says so. After three pauses of its own, a request lets others try
+//! first, because it may be the cause itself. While the endpoint serves other tenants, the refusals of one
 //! tenant only keep their own requests away, because its own budget may be used up.
 //!
 //! # Live requests

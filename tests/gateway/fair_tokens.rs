@@ -110,7 +110,7 @@ fn by_tokens(label: &str) -> Duration {
     Duration::from_millis(output_of(label))
 }
 
-/// The same time for all.
+/// An answer time that is equal for all tenants.
 fn equal(_: &str) -> Duration {
     Duration::from_millis(60)
 }

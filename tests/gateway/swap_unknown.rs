@@ -7,7 +7,7 @@ use crate::process::{ConfigFile, Gateway, output};
 use crate::swap::assert_served;
 use crate::swap_support::{TempFile, model, ready, swap};
 
-/// What agents send beside text.
+/// Requests with tools, JSON mode, images and long prompts, as agents send them.
 fn agents_requests() -> [Value; 4] {
     let function = json!({ "type": "function", "function": { "name": "f" } });
     let image = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AA" } });

@@ -1,4 +1,4 @@
-//! What a tenant may store: bytes and files of its own, and for how long.
+//! Limits on the bytes and files that a tenant stores, and on their age.
 
 use serde_json::{Value, json};
 

@@ -31,7 +31,7 @@ struct Scene {
     seed: u64,
 }
 
-/// What came of a scene.
+/// The outcome of a scene.
 #[derive(Debug)]
 struct Outcome {
     /// The share of honest requests that got a slot within 10 s.

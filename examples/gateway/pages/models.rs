@@ -12,7 +12,7 @@ pub(crate) fn list(names: impl IntoIterator<Item = impl Serialize>) -> Value {
     json!({ "object": "list", "data": entries.collect::<Vec<_>>() })
 }
 
-/// The same, with the state of each model as llama.cpp's router mode returns it, its context and its capabilities.
+/// Returns the list of models, with the state of each as llama.cpp's router mode returns it, its context and its capabilities.
 pub(super) fn list_with_states(names: Vec<NamedModel>) -> Value {
     let entries = names.into_iter().map(with_state);
     json!({ "object": "list", "data": entries.collect::<Vec<_>>() })

@@ -193,7 +193,7 @@ fn state(model: &str, started: &[ModelStatus], registry: &Registry) -> ModelStat
     }
 }
 
-/// Whether a backend has a model.
+/// Returns `true` if a backend has the model.
 fn has_backend(model: &str, registry: &Registry) -> bool {
     let mut endpoints = registry.endpoints().iter();
     endpoints.any(|endpoint| {

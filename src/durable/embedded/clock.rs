@@ -48,7 +48,7 @@ impl Boot {
     }
 }
 
-/// What a store keeps of its clock, so that it goes on after a restart.
+/// The stored state of the clock, by which it goes on after a restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ClockRow {
     /// The microseconds by which the system's time is ahead of the store's.

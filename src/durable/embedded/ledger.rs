@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Acknowledged {
     /// The number of the last commit that was acknowledged. 0 if nothing is known.
