@@ -4,6 +4,7 @@ use http::StatusCode;
 use tower_triage::swap::ModelState;
 
 use super::engines::{ask, layer};
+use super::system::halt;
 use super::*;
 
 /// Waits until all threads of a process have ended, and with them its connections. Nothing else runs meanwhile.
@@ -53,8 +54,11 @@ async fn a_request_that_a_dying_process_did_not_read_goes_to_a_new_one() {
         assert_eq!(ask(&service, "/asks").await.0, StatusCode::OK);
         for round in 0..25 {
             until(|| handle.models()[0].state == ModelState::Loaded).await;
-            // Its program runs no more, though the system has yet to close its connections.
-            kill(mark.until_count(1).await[0]);
+            // Its program runs no more, though the system has yet to close its connections. A thread that waits in a read
+            // when it is killed may still take what comes, so all have to be halted first.
+            let pid = mark.until_count(1).await[0];
+            halt(pid).await;
+            kill(pid);
             let (status, body) = ask(&service, "/asks").await;
             assert_eq!(status, StatusCode::OK, "round {round}: {body}");
         }

@@ -98,6 +98,18 @@ pub(crate) fn kill(pid: u32) {
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
+/// Stops a process as `SIGSTOP` does. Resolves when each of its threads has stopped.
+pub(crate) async fn halt(pid: u32) {
+    let process = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    let has_stopped = |thread: fs::DirEntry| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap();
+        stat.contains(") T ")
+    };
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    until(|| threads().all(|thread| has_stopped(thread.unwrap()))).await;
+}
+
 /// How many files this process has open.
 pub(crate) fn open_files() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
