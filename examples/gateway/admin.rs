@@ -18,6 +18,7 @@ use crate::access;
 use crate::actions;
 use crate::config::{Origin, Token};
 use crate::durable;
+use crate::own_answer;
 use crate::pages::{self, Pages, not_found, response_to};
 use crate::paths;
 pub(crate) use feed::Feed;
@@ -47,7 +48,12 @@ impl Admin {
     {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let page = self.page(request, peer).await;
-        self.pages.counted(uri.path(), response_to(&method, page))
+        let answer = response_to(&method, page);
+        match method {
+            // A refusal would hide that the action was done.
+            Method::POST => own_answer::given(&self.pages.memory, answer),
+            _ => self.pages.counted(uri.path(), answer),
+        }
     }
 
     async fn page<B>(&self, request: Request<B>, peer: SocketAddr) -> Response<Body>

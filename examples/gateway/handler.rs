@@ -301,7 +301,8 @@ fn cannot_store(path: &str, option: &HeaderName) -> Response<Body> {
     pages::error_at(path, StatusCode::BAD_REQUEST, "unsupported_header", message)
 }
 
-/// Answers a request that may be stored. An answer that no backend gives counts against `memory`.
+/// Answers a request that may be stored. An answer that no backend gives counts against `memory`. It is refused only if its
+/// client gets it by asking again: an answer of a new request would be lost, and the repetition would run it again.
 async fn stored(
     durable: Durable,
     request: Request<ClientBody>,
@@ -309,9 +310,12 @@ async fn stored(
     memory: AnswerMemory,
 ) -> Response<Body> {
     let path = request.uri().clone();
+    let may_repeat = matches!(*request.method(), Method::GET | Method::HEAD)
+        || request.headers().contains_key("idempotency-key");
     let answer = shaped(durable.answer(request).map(Ok), api).await;
     match answer.extensions().get::<FromBackend>() {
         Some(FromBackend) => answer,
+        None if !may_repeat => own_answer::given(&memory, answer),
         None => own_answer::counted(&memory, path.path(), answer, InMemory::Piece),
     }
 }

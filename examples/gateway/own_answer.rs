@@ -29,6 +29,20 @@ pub(crate) enum InMemory {
     Piece,
 }
 
+impl InMemory {
+    /// Returns the bytes that an answer reserves, or `None` if it does not count.
+    fn of(self, answer: &Response<Body>) -> Option<usize> {
+        let length = answer.body().size_hint().exact();
+        let length = length.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+        match (length, self) {
+            (Some(length), _) if length <= SMALL => None,
+            (Some(length), Self::Whole) => Some(length),
+            (Some(length), Self::Piece) => Some(length.min(PIECE)),
+            (None, _) => Some(EVENTS),
+        }
+    }
+}
+
 /// Counts an answer of the gateway to a request at `path`, or refuses it while too many are in memory.
 pub(crate) fn counted(
     memory: &AnswerMemory,
@@ -36,18 +50,26 @@ pub(crate) fn counted(
     answer: Response<Body>,
     in_memory: InMemory,
 ) -> Response<Body> {
-    let length = answer.body().size_hint().exact();
-    let length = length.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-    let reserved = match (length, in_memory) {
-        (Some(length), _) if length <= SMALL => return answer,
-        (Some(length), InMemory::Whole) => length,
-        (Some(length), InMemory::Piece) => length.min(PIECE),
-        (None, _) => EVENTS,
+    let Some(reserved) = in_memory.of(&answer) else {
+        return answer;
     };
     match memory.reserve(reserved) {
-        Some(share) => answer.map(|body| Body::new(CountedBody { body, share })),
+        Some(share) => with_share(answer, share),
         None => full(path),
     }
+}
+
+/// Counts an answer of the gateway that is given even if the memory is full. It is then sent piece by piece.
+pub(crate) fn given(memory: &AnswerMemory, answer: Response<Body>) -> Response<Body> {
+    let Some(reserved) = InMemory::Piece.of(&answer) else {
+        return answer;
+    };
+    let share = memory.reserve(reserved);
+    with_share(answer, share.unwrap_or_else(|| memory.share()))
+}
+
+fn with_share(answer: Response<Body>, share: AnswerShare) -> Response<Body> {
+    answer.map(|body| Body::new(CountedBody { body, share }))
 }
 
 fn full(path: &str) -> Response<Body> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::sleep;
 
@@ -275,4 +275,55 @@ async fn answers_that_nobody_reads_take_bounded_memory() {
         .answer()
         .await;
     assert!(content.text().len() > LARGE);
+}
+
+#[tokio::test]
+async fn a_full_memory_refuses_what_may_be_repeated_and_no_answer_of_a_new_request() {
+    let (backend, folder) = (Backend::start().await, Folder::new());
+    let server = "[server]\nown_answer_memory_bytes = 1048576\nwrite_timeout_seconds = 600\n";
+    let gateway = folder.setup("", &backend).sections(server).start().await;
+    let client = gateway.client();
+    let keyed = || stored(client, "").header("idempotency-key", "k");
+    let receipt = keyed().send();
+    let large = Bytes::from(vec![b'x'; LARGE]);
+    backend.next().await.respond(http::Response::new(large));
+    let id = id(&receipt.answer().await);
+    until(client, &id, &["succeeded"]).await;
+    let path = format!("/requests/{id}/response");
+    let ask = Ask {
+        path: &path,
+        body: None,
+        headers: &[],
+    };
+    let mut unread = Vec::new();
+    loop {
+        let mut socket = unread_http1(gateway.addr(), &ask).await;
+        let mut status = [0; 12];
+        socket.read_exact(&mut status).await.unwrap();
+        if status == *b"HTTP/1.1 503" {
+            break;
+        }
+        unread.push(socket);
+    }
+
+    let waits = || client.ask("m").header("cancel-after", "600");
+    for answer in [vec![b'x'; 100_000], vec![b'x'; LARGE]] {
+        let asked = waits().send();
+        let answer = http::Response::new(Bytes::from(answer));
+        let length = answer.body().len();
+        backend.next().await.respond(answer);
+        let answered = asked.answer().await;
+        assert_eq!((answered.status, answered.text().len()), (200, length));
+    }
+    let streams = json!({ "model": "m", "stream": true }).to_string();
+    let asked = waits().body(streams).send();
+    backend.next().await.answer("data: 1\n\n");
+    assert_eq!(asked.answer().await.text(), "data: 1\n\n");
+    assert_eq!(stored(client, "").answer().await.status, 202);
+    backend.next().await.answer("fine");
+    // This one is not run again, so its client may repeat it.
+    let replay = client.ask("m").header("idempotency-key", "k");
+    let replayed = replay.label("").answer().await;
+    replayed.assert_error(503, "own_answer_memory_full");
+    drop(unread);
 }
