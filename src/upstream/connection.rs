@@ -16,14 +16,23 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
+use super::http2::HeadLimit;
+
 /// A connection to an endpoint, as hyper reads and writes it.
 pub(super) struct Connection<S> {
     io: TokioIo<S>,
     state: ConnectionState,
-    /// `true` if no more than [`MOST_BEFORE_HEAD`] may come before the head of an answer.
-    limits_heads: bool,
+    limit: Limit,
     /// Is notified, and then dropped, when something is written after the endpoint's first bytes.
     on_reply: Option<Arc<Notify>>,
+}
+
+/// A bound on what comes before an answer, which ends the connection.
+enum Limit {
+    None,
+    /// No more than [`MOST_BEFORE_HEAD`] bytes may come before the head of the only answer.
+    OneAnswer,
+    Streams(HeadLimit),
 }
 
 /// The number of bytes that may come before the head of an answer has been read, with that head. An answer may be preceded by any
@@ -106,7 +115,7 @@ impl<S> Connection<S> {
                 before_head: AtomicU32::new(0),
                 awaits_head: AtomicBool::new(false),
             })),
-            limits_heads: false,
+            limit: Limit::None,
             on_reply: None,
         }
     }
@@ -119,7 +128,13 @@ impl<S> Connection<S> {
 
     /// Fails if too much comes before the head of an answer. This is for connections with one request at a time.
     pub(super) fn limiting_heads(mut self) -> Self {
-        self.limits_heads = true;
+        self.limit = Limit::OneAnswer;
+        self
+    }
+
+    /// Fails if the headers of one answer are too many. This is for connections of HTTP/2.
+    pub(super) fn limiting_heads_of_streams(mut self) -> Self {
+        self.limit = Limit::Streams(HeadLimit::default());
         self
     }
 
@@ -184,7 +199,13 @@ impl<S: Read + Unpin> AsyncRead for Connection<S> {
                 .0
                 .reads
                 .store(self.state.reads().wrapping_add(1), Relaxed);
-            if self.limits_heads && !self.state.may_come(length) {
+            let this = &mut *self;
+            let may_come = match &mut this.limit {
+                Limit::None => true,
+                Limit::OneAnswer => this.state.may_come(length),
+                Limit::Streams(limit) => limit.read(&buf.filled()[before..]),
+            };
+            if !may_come {
                 let error = "the endpoint sends interim responses without an end";
                 return Poll::Ready(Err(io::Error::other(error)));
             }

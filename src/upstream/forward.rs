@@ -63,8 +63,8 @@ use crate::route::{AtMostOnce, RouteHandle};
 ///   [age](Self::max_connection_age) of 4 to 5 min. Each endpoint keeps its own, so they are closed when the endpoint leaves the
 ///   router or is configured differently. While they are used, the endpoint's name is looked up every 10 s, and those to an
 ///   address that it does not have any more take no further request.
-/// - An answer may follow interim responses (1xx), which end here. More than 1 MiB of them and of the head is a failure over
-///   HTTP/1.1, because an endpoint that sends them without an end would keep a thread from everything else.
+/// - An answer may follow interim responses (1xx), which end here. More than 1 MiB of them and of the head is a failure, which ends
+///   the connection, because an endpoint that sends them without an end would keep a thread from everything else.
 /// - If a kept connection turns out to be closed, its request is sent again once, on a new connection, unless a byte of
 ///   an answer has come or its streamed body was cut off. A request with a body of more than 1 MiB, and a request that is
 ///   sent [`AtMostOnce`], goes over a new connection from the start.

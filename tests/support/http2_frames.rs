@@ -41,6 +41,15 @@ impl Frame {
     }
 }
 
+/// An interim response with the status 103.
+pub(crate) fn early_hints(stream: u32) -> Vec<u8> {
+    let status = b"\x08\x03103"; // by the name in HPACK's static table
+    let mut frame = vec![0, 0, 5, HEADERS, END_HEADERS];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(status);
+    frame
+}
+
 /// A connection, from its preface on.
 pub(crate) struct Frames<S = TcpStream>(pub(crate) S);
 

@@ -93,7 +93,9 @@ where
         let stream = connector.connect_http2(to).await?;
         let kept = Arc::new(upkeep.begin(peer_of(&stream)));
         let usage = Arc::<Usage>::default();
-        let connection = Connection::new(stream).replying(&usage.has_replied);
+        let connection = Connection::new(stream)
+            .replying(&usage.has_replied)
+            .limiting_heads_of_streams();
         let state = connection.state();
         let connected = Builder::new(TokioExecutor::new())
             .initial_stream_window_size(STREAM_WINDOW)

@@ -3,9 +3,11 @@
 
 mod connection;
 mod exchange;
+mod interim;
 mod request_body;
 mod shared;
 
 pub(super) use connection::Http2Connection;
 pub(super) use exchange::send;
+pub(super) use interim::HeadLimit;
 pub(super) use shared::SharedConnection;
