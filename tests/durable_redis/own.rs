@@ -660,3 +660,40 @@ async fn pieces_are_read_elsewhere_while_they_are_made() {
         (0, false, true)
     );
 }
+
+#[tokio::test]
+async fn bytes_of_a_tenant_follow_its_requests() {
+    let server = Server::start();
+    let (front, worker) = (open(&server, short()), open(&server, short()));
+    let bytes = async || front.stored_bytes(b"").await.unwrap();
+    let body = "x".repeat(1_000);
+    let id = store_one(&front, &body).await;
+    let fetched = take(&worker).await;
+    let outcome = responded(500, "failed");
+    assert!(worker.finish(fetched.lease, outcome).await.unwrap());
+    assert_eq!(bytes().await, 1_006);
+    worker.retry(id).await.unwrap();
+    assert_eq!(bytes().await, 1_000);
+    // Pieces are kept beside the response.
+    let fetched = take(&worker).await;
+    for _ in 0..10 {
+        let piece = Bytes::from(body.clone());
+        worker.append(&fetched.lease, piece).await.unwrap();
+    }
+    let outcome = responded(500, "failed");
+    assert!(worker.finish(fetched.lease, outcome).await.unwrap());
+    let with_pieces = bytes().await;
+    assert!((11_006..30_000).contains(&with_pieces), "{with_pieces}");
+    worker.retry(id).await.unwrap();
+    assert_eq!(bytes().await, 1_000);
+}
+
+#[tokio::test]
+async fn bytes_are_free_where_redis_has_a_limit() {
+    let server = Server::with(&["--maxmemory", "100mb"]);
+    let store = open(&server, short());
+    let free = store.free_bytes().await.unwrap().unwrap();
+    assert!((50_000_000..104_857_600).contains(&free), "{free}");
+    let server = Server::start();
+    assert_eq!(open(&server, short()).free_bytes().await.unwrap(), None);
+}

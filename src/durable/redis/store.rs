@@ -16,7 +16,7 @@ use super::operators::scope_name;
 use super::replicas::Replicas;
 use super::shared::{Shared, ms};
 use super::watchers::Watchers;
-use super::{ConnectError, RedisConfig, level, reply, scripts, upkeep};
+use super::{ConnectError, RedisConfig, check, level, reply, scripts, upkeep};
 use crate::Discipline;
 use crate::durable::{
     Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, IdleWorker, Lease,
@@ -33,6 +33,9 @@ use crate::durable::{
 /// reconnects by itself. An operation that lost its reply is repeated once, and the scripts recognize their own earlier
 /// work. If a worker dies, other processes find its requests after the [lease](crate::durable::StoreConfig::lease), and
 /// at most one and a half leases later.
+///
+/// [`Store::stored_bytes`] counts for all processes together, and [`Store::free_bytes`] is what is left of Redis'
+/// `maxmemory`, or `None` if that is not set.
 ///
 /// A failover loses the requests that the new master does not have, unless [`RedisConfig::replicas`] is set. The store
 /// never uses a replica. It waits until its address, or its cluster, has a master with its keys, and continues there.
@@ -324,6 +327,21 @@ impl Store for RedisStore {
         let call = call.arg(id.to_string()).arg(retries);
         let call = call.maybe(again.map(ms));
         Box::pin(async move { self.shared.link.run(&call).await.map(drop) })
+    }
+
+    fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
+        let tenants = format!("{}:tenants", self.shared.namespace);
+        let mut command = redis::cmd("HGET");
+        command.arg(tenants).arg([b"s", tenant].concat());
+        Box::pin(async move {
+            let value = self.shared.link.command(&command).await?;
+            let bytes = self.shared.read(reply::maybe(value, reply::number))?;
+            Ok(bytes.unwrap_or(0))
+        })
+    }
+
+    fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
+        Box::pin(async move { Ok(check::free_bytes(&self.shared).await) })
     }
 
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()> {

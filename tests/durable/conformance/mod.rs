@@ -134,6 +134,7 @@ macro_rules! conformance {
             values_are_read_in_pages,
             an_ended_request_is_forgotten_after_its_retention,
             a_request_that_has_not_ended_is_kept,
+            the_bytes_of_a_tenant_count_until_they_are_forgotten,
         }
     };
     ($harness:ty, crashes) => {

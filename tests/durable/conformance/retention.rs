@@ -41,3 +41,27 @@ pub(crate) async fn a_request_that_has_not_ended_is_kept<H: Harness>() {
     assert_eq!(status(&*store, waiting).await, RequestStatus::Queued);
     assert!(finish(&*store, fetched, ok("")).await);
 }
+
+pub(crate) async fn the_bytes_of_a_tenant_count_until_they_are_forgotten<H: Harness>() {
+    let harness = H::open(StoreConfig::default().retention(H::UNIT)).await;
+    let store = harness.store();
+    let bytes = async |tenant: &[u8]| store.stored_bytes(tenant).await.unwrap();
+    let of_tenant = || {
+        request_with(|request| {
+            request.tenant = b"t".to_vec();
+            request.request = vec![b'x'; 1_000].into();
+        })
+    };
+    let first = of_tenant();
+    enqueue(&*store, first.clone()).await;
+    store.enqueue(first).await.unwrap(); // known
+    assert_eq!(bytes(b"t").await, 1_000);
+    let canceled = enqueue(&*store, of_tenant()).await.id;
+    assert_eq!(bytes(b"t").await, 2_000);
+    let fetched = fetch_one(&*store).await;
+    assert!(finish(&*store, fetched, ok("answer")).await);
+    store.cancel(canceled).await.unwrap();
+    assert_eq!(bytes(b"t").await, 2_006);
+    assert_eq!(bytes(b"").await, 0);
+    eventually::<H>(async || bytes(b"t").await == 0).await;
+}

@@ -113,6 +113,7 @@ local function enqueue(id, facts, cancel_after, delay_ms, fingerprint, is_awaite
   end
   add('n', 'live', 1)
   add('tenants', 'l' .. job.tenant, 1)
+  add('tenants', 's' .. job.tenant, #body)
   stored[id] = true
   return fence and {'started', NOW, state, fence} or NOW
 end

@@ -98,7 +98,8 @@ end
 
 -- Numbers in hashes. `n` counts requests by level and queue: q ready, d delayed, k parked, r running, a arrivals. It also
 -- has the last rank (`rank`), and counts the live requests (`live`) and the running ones (`busy`, `b:<queue>`).
--- `tenants` counts requests by tenant: l live, b running. `totals` counts events. Each number is read once, and written
+-- `tenants` counts by tenant: l live requests, b running ones, s stored bytes of requests and responses until they are
+-- forgotten. `totals` counts events. Each number is read once, and written
 -- once at the end, however many requests the script serves. A number that is 0 is not stored.
 local numbers = {n = {}, tenants = {}, totals = {}}
 local changed = {n = {}, tenants = {}, totals = {}}
@@ -146,7 +147,7 @@ end
 
 -- Additions to lists and removals from lists that the rest of the script does not read. Those for the same list are
 -- made in one command.
-local collected = {SADD = {}, SREM = {}, XACK = {}, XDEL = {}, ZADD = {}}
+local collected = {HSET = {}, SADD = {}, SREM = {}, XACK = {}, XDEL = {}, ZADD = {}}
 
 local function at_end(command, key, argument, second)
   local list = collected[command][key]

@@ -104,6 +104,17 @@ local function keep_for(job, ms)
   end
 end
 
+-- Counts the bytes that an ended request adds to those of its tenant. `sizes` has the bytes of each ended request, because
+-- the request itself is gone when they are counted down.
+local function count_end(job, response)
+  local more = response and #response or 0
+  if job.pieces ~= '' then
+    more = more + (call('MEMORY', 'USAGE', P .. 'o:' .. job.id) or 0)
+  end
+  at_end('HSET', P .. 'sizes', job.id, call('HSTRLEN', job.key, 'b') + more)
+  add('tenants', 's' .. job.tenant, more)
+end
+
 -- Ends a request that has not ended.
 local function conclude(job, status, reason, response_status, response)
   if job.running then
@@ -126,6 +137,7 @@ local function conclude(job, status, reason, response_status, response)
   end
   add('n', 'live', -1)
   add('tenants', 'l' .. job.tenant, -1)
+  count_end(job, response)
   if job.deadline ~= '' then
     call('ZREM', P .. 'deadlines', job.id)
   end

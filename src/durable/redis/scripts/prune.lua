@@ -11,6 +11,11 @@ for _, member in ipairs(old) do
     call('ZREM', P .. 'list', id)
     call('ZREM', P .. 'list:' .. tenant, id)
     call('ZREM', P .. 'webhooks', id)
+    local size = call('HGET', P .. 'sizes', id)
+    if size then
+      add('tenants', 's' .. tenant, -size)
+      call('HDEL', P .. 'sizes', id)
+    end
   end
 end
 return #old == 50 and 1 or 0
