@@ -159,8 +159,12 @@ async fn a_request_without_a_deadline_gets_the_default_one() {
     let world = World::with(queue(1), StoreConfig::default(), set);
     let default = world.store(post("a")).await;
     let own = world.store(post("b").header("cancel-after", "1h")).await;
+    let later = world.store(post("c").header("not-before", "2")).await;
     world.until_status(&default, "aborted").await;
     assert_eq!(world.status(&own).await, "queued");
+    // It has a second from when it may begin.
+    assert_eq!(world.status(&later).await, "queued");
+    world.until_status(&later, "aborted").await;
 }
 
 #[tokio::test(start_paused = true)]

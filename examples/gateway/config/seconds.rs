@@ -14,6 +14,19 @@ pub(super) fn positive<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Dur
     }
 }
 
+/// Reads a duration, where 0 stands for none.
+pub(super) fn above_0<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    let seconds = f64::deserialize(deserializer)?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) => Ok(Some(duration).filter(|duration| !duration.is_zero())),
+        Err(_) => Err(D::Error::custom(format_args!(
+            "{seconds} must be a number of seconds, or 0"
+        ))),
+    }
+}
+
 pub(super) fn some_positive<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {

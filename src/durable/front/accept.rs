@@ -66,7 +66,10 @@ where
         level: classified.level,
         tenant,
         cost: classified.cost,
-        cancel_after: options.cancel_after.or(front.cancel_after),
+        cancel_after: options.cancel_after.or_else(|| {
+            let delay = options.delay.unwrap_or_default();
+            front.cancel_after.map(|time| time.saturating_add(delay))
+        }),
         delay: options.delay,
         idempotency,
         webhook: options.webhook.clone(),

@@ -93,8 +93,8 @@ impl DurableLayer {
         self
     }
 
-    /// Sets the time to live of requests whose callers send no `Cancel-After`. A request that has not ended by then is
-    /// cancelled. Without this setting, such a request waits for as long as it takes.
+    /// Sets the time to live of requests whose callers send no `Cancel-After`, from their arrival or their `Not-Before`. A
+    /// request that has not ended by then is cancelled. Without this setting, such a request waits for as long as it takes.
     #[must_use]
     pub fn cancel_after(mut self, time: Duration) -> Self {
         self.0.cancel_after = Some(time);

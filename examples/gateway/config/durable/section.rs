@@ -46,8 +46,8 @@ pub(in crate::config) struct DurableSection {
         deserialize_with = "seconds::positive"
     )]
     pub(super) attempt_timeout: Duration,
-    /// `None` if requests without `Cancel-After` have no deadline.
-    #[serde(rename = "cancel_after_seconds", deserialize_with = "some_seconds")]
+    /// `None` if requests without `Cancel-After` have no deadline, which is written as 0.
+    #[serde(rename = "cancel_after_seconds", deserialize_with = "seconds::above_0")]
     pub(super) cancel_after: Option<Duration>,
     #[serde(rename = "lease_seconds", deserialize_with = "seconds::positive")]
     pub(super) lease: Duration,
@@ -99,7 +99,7 @@ impl Default for DurableSection {
             backoff: Duration::from_secs(1),
             max_backoff: Duration::from_secs(60),
             attempt_timeout: Duration::from_secs(3_600),
-            cancel_after: None,
+            cancel_after: Some(Duration::from_secs(7 * 24 * 60 * 60)),
             lease: Duration::from_secs(30),
             retention: Duration::from_secs(24 * 60 * 60),
             shared_limits: false,
@@ -119,10 +119,6 @@ impl DurableSection {
     pub(super) fn retries_after_crash(&self) -> bool {
         self.on_crash == Crash::Retry
     }
-}
-
-fn some_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    seconds::positive(deserializer).map(Some)
 }
 
 fn above_0<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {

@@ -101,6 +101,17 @@ fn every_key_of_a_store_in_redis_is_read() {
 }
 
 #[test]
+fn requests_have_a_time_to_live_unless_it_is_0() {
+    let default = durable("").unwrap().cancel_after;
+    assert_eq!(default, Some(Duration::from_secs(604_800)));
+    assert_eq!(
+        durable("cancel_after_seconds = 0").unwrap().cancel_after,
+        None
+    );
+    assert!(durable("cancel_after_seconds = -1").is_err());
+}
+
+#[test]
 fn retry_after_a_crash_starts_twice_by_default() {
     let config = durable("on_crash = 'retry'").unwrap();
     assert_eq!(config.on_crash, OnCrash::Retry { max_attempts: 2 });
