@@ -103,17 +103,15 @@ impl Tenants {
         Ok(Some(Arc::clone(tenant)))
     }
 
-    /// Returns what a tenant may store. Without `[[tenants]]` there is no limit. A tenant that was removed shares with all
-    /// others.
+    /// Returns what a tenant may store. A tenant without limits of its own shares with all others. Requests without a tenant
+    /// have no limit.
     pub(crate) fn storage_limits(&self, tenant: &[u8]) -> StorageLimits {
         let table = self.0.load();
-        let Some(table) = &*table else {
-            return StorageLimits::default();
-        };
-        table.storage.get(tenant).copied().unwrap_or(StorageLimits {
+        let own = table.as_ref().and_then(|table| table.storage.get(tenant));
+        own.copied().unwrap_or(StorageLimits {
             bytes: None,
             files: None,
-            shares: true,
+            shares: !tenant.is_empty(),
         })
     }
 

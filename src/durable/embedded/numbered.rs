@@ -139,14 +139,22 @@ impl<S: Storage> Storage for Numbered<S> {
     }
 }
 
-/// Creates the folder of a store, if it is missing. Only its owner may read it, because stored requests have the headers of
-/// clients, and their keys.
+/// Creates the folder of a store, or takes an empty one. Only its owner may read it, because stored requests have the headers
+/// of clients, and their keys.
 fn create(path: &Path) -> std::io::Result<()> {
     let mut folder = std::fs::DirBuilder::new();
     folder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut folder, 0o700);
-    folder.create(path)
+    folder.create(path)?;
+    #[cfg(unix)]
+    if std::fs::read_dir(path)?.next().is_none() {
+        let owners = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        if let Err(why) = std::fs::set_permissions(path, owners) {
+            tracing::warn!("other users may read {}: {why}", path.display());
+        }
+    }
+    Ok(())
 }
 
 /// Takes the lock of a folder. Fails if another process holds it.
