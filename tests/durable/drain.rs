@@ -205,3 +205,29 @@ async fn cancels_pauses_and_values_reach_both_stores() {
     assert!(both.value("a/2").await.unwrap().is_none());
     assert_eq!(both.value("a/4").await.unwrap().unwrap(), "old");
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_value_is_missed_where_a_page_of_one_store_ends_early() {
+    let Two { old, new, both } = two();
+    // A store returns no more than 64 KiB or so at a time.
+    let large = Bytes::from(vec![b'x'; 40 << 10]);
+    let mut expected = Vec::new();
+    for i in 0..9 {
+        let key = format!("a/{i}");
+        let store = if i % 4 == 3 { &new } else { &old };
+        store.put(&key, large.clone()).await.unwrap();
+        expected.push(key);
+    }
+    for max in [1, 2, 100] {
+        let mut found: Vec<String> = Vec::new();
+        loop {
+            let after = found.last().map(String::as_str);
+            let page = both.values("a/", after, max).await.unwrap();
+            if page.is_empty() {
+                break;
+            }
+            found.extend(page.into_iter().map(|(key, _)| key));
+        }
+        assert_eq!(found, expected, "{max} at a time");
+    }
+}

@@ -237,3 +237,28 @@ async fn a_mute_connection_gets_no_request_after_a_timeout() {
     other.answer(stream, "fine").await;
     asked.answer().await.assert_ok("fine");
 }
+
+/// The end of the connection is all that such a client sees, and it is no reset.
+#[tokio::test]
+async fn a_client_of_http_1_0_gets_a_whole_answer() {
+    let (gateway, listener) = by_frames("").await;
+    let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
+    let body = "{\"model\":\"m\"}";
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.0\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    client.write_all(request.as_bytes()).await.unwrap();
+    let mut backend = accept(&listener).await;
+    backend.limit_to_one().await;
+    let stream = next(&mut backend).await;
+    backend.head(stream).await;
+    backend.last_data(stream, "fine").await;
+    let mut got = String::new();
+    let read = timeout(TIMEOUT, client.read_to_string(&mut got)).await;
+    read.expect("the connection does not end").unwrap();
+    assert!(
+        got.starts_with("HTTP/1.0 200") && got.ends_with("\r\n\r\nfine"),
+        "{got}"
+    );
+}

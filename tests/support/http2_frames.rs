@@ -137,6 +137,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         self.send(DATA, 0, stream, text.as_bytes()).await;
     }
 
+    /// The last frame of an answer.
+    pub(crate) async fn last_data(&mut self, stream: u32, text: &str) {
+        self.send(DATA, END_STREAM, stream, text.as_bytes()).await;
+    }
+
     pub(crate) async fn end(&mut self, stream: u32) {
         self.send(DATA, END_STREAM, stream, &[]).await;
     }
